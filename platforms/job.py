@@ -1,0 +1,400 @@
+"""What the suite says about one job: what was asked, its states, its outcome, what it measured, and every error.
+
+Standard library only, and it imports nothing of ours, so that any module may import it.
+
+The errors that a user can see::
+
+    BenchError
+    ├── ConfigError         a YAML file or an option is wrong; `problems` lists everything at once
+    ├── RefusedError        the request is understood and not allowed (not enabled, too many device-hours, …)
+    └── JobError            one job; carries its `status` and where its evidence lies
+        ├── MachineError    the machine could not run it                     -> ERROR
+        ├── WorkloadError   it ran and is wrong                              -> FAILED
+        └── StillPending    we stopped waiting                               -> PENDING
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+
+EMPTY: Mapping[str, object] = MappingProxyType({})
+
+
+# --- what is asked ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Nodes x devices per node, written `2x4`, with its unit `2x4gpu`."""
+
+    nodes: int
+    devices_per_node: int
+    unit: str
+
+    @classmethod
+    def parse(cls, text: str, unit: str) -> Layout:
+        """Read `2x4`. Raises ValueError with a sentence when it is anything else."""
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+        if not match:
+            raise ValueError(f"{text!r} is no layout: write nodes x devices per node, as in 1x4")
+        return cls(int(match[1]), int(match[2]), unit)
+
+    @property
+    def devices(self) -> int:
+        return self.nodes * self.devices_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.devices_per_node}{self.unit}"
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One submission, complete: a scheduler renders it to text without asking anybody anything.
+
+    `arguments` follow the code archive for our own benchmarks (`train resnet50 …`) and are the whole command line for
+    somebody's own program. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
+    """
+
+    name: str
+    test: str
+    platform: str
+    layout: Layout
+    arguments: tuple[str, ...]
+    benchmark: str | None = None
+    launcher: str = "none"
+    ranks_per_device: int = 1
+    threads_per_rank: int | None = None
+    python: str = "python3"
+    archive: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    time_limit_s: float = 3600.0
+    start_limit_s: float = 3600.0
+    request: Mapping[str, object] = EMPTY
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.layout.devices_per_node * self.ranks_per_device
+
+    @property
+    def ranks(self) -> int:
+        return self.layout.nodes * self.ranks_per_node
+
+    @property
+    def device_hours(self) -> float:
+        """What it may cost at most, in device-hours: devices x time limit."""
+        return self.layout.devices * self.time_limit_s / 3600
+
+    def rank_command(self, archive: str | None = None) -> list[str]:
+        """The command line of one rank, launcher excluded, with the archive where it lies on the machine."""
+        if self.benchmark is None:
+            return list(self.arguments)
+        return [archive or str(self.archive), *self.arguments]
+
+
+def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 1) -> str:
+    """A readable name, unique and always the same for one attempt of one test of one run: `resnet50-1x4gpu-k3f9a2bc`.
+
+    Legal as a Slurm job name and as a Kubernetes name; at most 36 characters, the limit of an IPUJob.
+    """
+    digest = hashlib.sha256(f"{run_id}\n{test}\n{attempt}".encode()).digest()
+    key = "k" + base64.b32encode(digest).decode().lower()[:7]
+    head = re.sub(r"[^a-z0-9]+", "-", f"{label}-{layout}".lower()).strip("-")
+    return f"{head[:27].rstrip('-')}-{key}"
+
+
+# --- how it goes -----------------------------------------------------------------------------------------------------
+
+
+class Outcome(str, Enum):
+    """The four ways a test can end beside PASSED (docs/outcomes.md)."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    PENDING = "pending"
+
+
+class State(str, Enum):
+    """Every state a job can be in, whatever the scheduler calls it; the value is how people read it."""
+
+    SUBMITTED = "submitted"
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+
+    SUCCEEDED = "succeeded"
+
+    EXITED = "exited with an error"
+    SIGNALLED = "ended by a signal"
+    OUT_OF_MEMORY = "out of memory"
+    TIME_LIMIT = "time limit"
+    COMPILE_FAILED = "compile failed"
+    DEVICE_OUT_OF_MEMORY = "device out of memory"
+    GATE = "a gate failed"
+    INCOMPLETE = "no complete summary"
+
+    SUBMIT_REFUSED = "submission refused"
+    START_DEADLINE = "start deadline passed"
+    NEVER_ADMISSIBLE = "can never start"
+    IMAGE = "image cannot be pulled"
+    SECRET = "secret or config missing"
+    VOLUME = "volume cannot be mounted"
+    NOT_STARTABLE = "command cannot be started"
+    NODE_LOST = "node lost"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted by the node"
+    CANCELLED = "cancelled by somebody else"
+    LOST = "lost"
+    CONTROLLER_AWAY = "scheduler did not answer"
+    REQUEST_REFUSED = "request refused"
+    DATA_MISSING = "data missing"
+    DATA_CORRUPT = "data corrupt"
+
+    UNSUPPORTED = "not supported there"
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self]
+
+    @property
+    def live(self) -> bool:
+        """The job may still change."""
+        return self.outcome is Outcome.PENDING
+
+
+OUTCOMES: Mapping[State, Outcome] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [State.SUBMITTED, State.QUEUED, State.STARTING, State.RUNNING, State.UNKNOWN],
+            Outcome.PENDING,
+        ),
+        State.SUCCEEDED: Outcome.PASSED,
+        # it ran and is wrong
+        **dict.fromkeys(
+            [
+                State.EXITED,
+                State.SIGNALLED,
+                State.OUT_OF_MEMORY,
+                State.TIME_LIMIT,
+                State.COMPILE_FAILED,
+                State.DEVICE_OUT_OF_MEMORY,
+                State.GATE,
+                State.INCOMPLETE,
+            ],
+            Outcome.FAILED,
+        ),
+        # the machine could not run it
+        **dict.fromkeys(
+            [
+                State.SUBMIT_REFUSED,
+                State.START_DEADLINE,
+                State.NEVER_ADMISSIBLE,
+                State.IMAGE,
+                State.SECRET,
+                State.VOLUME,
+                State.NOT_STARTABLE,
+                State.NODE_LOST,
+                State.PREEMPTED,
+                State.EVICTED,
+                State.CANCELLED,
+                State.LOST,
+                State.CONTROLLER_AWAY,
+                State.REQUEST_REFUSED,
+                State.DATA_MISSING,
+                State.DATA_CORRUPT,
+            ],
+            Outcome.ERROR,
+        ),
+        State.UNSUPPORTED: Outcome.SKIPPED,
+    }
+)
+
+# Exit codes of our own jobs (docs/wire.md); somebody's own program may mean anything by them.
+WIRE_EXIT_STATES: Mapping[int, State] = MappingProxyType(
+    {
+        3: State.GATE,
+        4: State.COMPILE_FAILED,
+        5: State.DEVICE_OUT_OF_MEMORY,
+        65: State.DATA_CORRUPT,
+        66: State.DATA_MISSING,
+        78: State.REQUEST_REFUSED,
+    }
+)
+
+
+def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
+    """What an exit code says, 126 and 127 being a shell's words for a command that cannot be started."""
+    if exit_code == 0:
+        return State.SUCCEEDED
+    if exit_code in (126, 127):
+        return State.NOT_STARTABLE
+    if speaks_wire and exit_code in WIRE_EXIT_STATES:
+        return WIRE_EXIT_STATES[exit_code]
+    return State.SIGNALLED if exit_code > 128 else State.EXITED
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a scheduler knows of one job. Times are Unix seconds."""
+
+    state: State
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    nodes: tuple[str, ...] = ()
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+
+    @property
+    def run_s(self) -> float | None:
+        if self.started_s is None or self.ended_s is None:
+            return None
+        return self.ended_s - self.started_s
+
+    def __str__(self) -> str:
+        return f"{self.state.value}: {self.reason}" if self.reason else self.state.value
+
+
+# --- what it measured ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """One measured stretch of steps, over all ranks (docs/measuring.md).
+
+    `samples` were counted on all ranks; `wall_s` is the time between two barriers, the maximum over ranks; `stall_s` and
+    `compute_s` are, step by step, those of the rank that stalled longest.
+    """
+
+    samples: int
+    steps: int
+    wall_s: float
+    stall_s: float
+    compute_s: float
+
+    @property
+    def seconds_per_sample(self) -> float:
+        return self.wall_s / self.samples
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a finished job measured, with its provenance and its doubts. Throughputs are samples/s over all devices."""
+
+    name: str = ""
+    test: str = ""
+    platform: str = ""
+    benchmark: str | None = None
+    layout: str = ""
+    windows: tuple[Window, ...] = ()
+    start: Mapping[str, object] = EMPTY
+    summary: Mapping[str, object] = EMPTY
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    status: Status = Status(State.UNKNOWN)
+    folder: Path | None = None
+
+    @property
+    def log(self) -> Path | None:
+        return self.folder / "log" if self.folder else None
+
+    @property
+    def samples(self) -> int:
+        return sum(w.samples for w in self.windows)
+
+    @property
+    def wall_s(self) -> float:
+        return math.fsum(w.wall_s for w in self.windows)
+
+    @property
+    def effective_throughput(self) -> float | None:
+        """Samples/s that came out: N / T."""
+        return self.samples / self.wall_s if self.windows else None
+
+    @property
+    def compute_fraction(self) -> float | None:
+        """Share of the time that was not stall: 1 - sum(stall) / T."""
+        return 1 - math.fsum(w.stall_s for w in self.windows) / self.wall_s if self.windows else None
+
+    @property
+    def compute_throughput(self) -> float | None:
+        """Samples/s while computing: N / sum(compute time), measured apart from the other two."""
+        compute_s = math.fsum(w.compute_s for w in self.windows)
+        return self.samples / compute_s if compute_s > 0 else None
+
+    @property
+    def identity_gap(self) -> float | None:
+        """|effective - compute x fraction| / effective: how far the three numbers disagree."""
+        effective, compute, fraction = self.effective_throughput, self.compute_throughput, self.compute_fraction
+        if effective is None or compute is None or fraction is None:
+            return None
+        return abs(effective - compute * fraction) / effective
+
+    @property
+    def seconds_per_sample(self) -> tuple[float, ...]:
+        """One value a window: what pytest-benchmark is given as rounds."""
+        return tuple(w.seconds_per_sample for w in self.windows)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over mean of the windows' seconds per sample; *within* this job, not between jobs."""
+        if len(self.windows) < 2:
+            return None
+        return statistics.stdev(self.seconds_per_sample) / statistics.fmean(self.seconds_per_sample)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+class BenchError(Exception):
+    """Every error that a user sees: what, where, why, and what to type next."""
+
+
+class ConfigError(BenchError):
+    """Configuration that cannot be used; all of its problems at once, each `file:line: key: what`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class RefusedError(BenchError):
+    """A request that is understood and not allowed."""
+
+
+class JobError(BenchError):
+    """One job that gave no good run."""
+
+    def __init__(self, message: str, status: Status, folder: Path | None = None) -> None:
+        self.status = status
+        self.folder = folder
+        super().__init__(message)
+
+
+class MachineError(JobError):
+    """The machine could not run it: ERROR."""
+
+
+class WorkloadError(JobError):
+    """It ran and is wrong: FAILED."""
+
+
+class StillPending(JobError):
+    """We stopped waiting for it: PENDING."""
+
+
+ERRORS: Mapping[Outcome, type[JobError]] = MappingProxyType(
+    {Outcome.ERROR: MachineError, Outcome.FAILED: WorkloadError, Outcome.PENDING: StillPending}
+)
