@@ -1,0 +1,1 @@
+"""Where pytest ends: the only package that imports it."""

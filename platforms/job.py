@@ -22,12 +22,9 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-
-EMPTY: Mapping[str, object] = MappingProxyType({})
-
 
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
@@ -78,7 +75,7 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     time_limit_s: float = 3600.0
     start_limit_s: float = 3600.0
-    request: Mapping[str, object] = EMPTY
+    request: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def ranks_per_node(self) -> int:
@@ -114,7 +111,7 @@ def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 
 # --- how it goes -----------------------------------------------------------------------------------------------------
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """The four ways a test can end beside PASSED (docs/outcomes.md)."""
 
     PASSED = "passed"
@@ -124,7 +121,7 @@ class Outcome(str, Enum):
     PENDING = "pending"
 
 
-class State(str, Enum):
+class State(StrEnum):
     """Every state a job can be in, whatever the scheduler calls it; the value is how people read it."""
 
     SUBMITTED = "submitted"
@@ -274,8 +271,8 @@ class Status:
 class Window:
     """One measured stretch of steps, over all ranks (docs/measuring.md).
 
-    `samples` were counted on all ranks; `wall_s` is the time between two barriers, the maximum over ranks; `stall_s` and
-    `compute_s` are, step by step, those of the rank that stalled longest.
+    `samples` were counted on all ranks; `wall_s` is the time between two barriers, the maximum over ranks; `stall_s`
+    and `compute_s` are, step by step, those of the rank that stalled longest.
     """
 
     samples: int
@@ -299,8 +296,8 @@ class Run:
     benchmark: str | None = None
     layout: str = ""
     windows: tuple[Window, ...] = ()
-    start: Mapping[str, object] = EMPTY
-    summary: Mapping[str, object] = EMPTY
+    start: Mapping[str, object] = field(default_factory=dict)
+    summary: Mapping[str, object] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     status: Status = Status(State.UNKNOWN)

@@ -1,0 +1,1 @@
+"""What is made of the numbers. Never imports torch or pytest."""

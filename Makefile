@@ -1,0 +1,72 @@
+# make bench   train the benchmarks on this machine and show how fast it is
+# make test    the suite's own tests (no cluster needed)
+# Both set up everything they need in .venv on first use and reuse it afterwards.
+
+PYTHON ?= python3
+VENV   ?= .venv
+SIZE   ?= quick
+DATA   ?= data
+# more arguments for pytest, as in: make bench ARGS='--mode blocking -k tuned'
+ARGS   ?=
+# SYSTEM_TORCH=1 uses the torch that $(PYTHON) already has (a site's module, a ROCm or vendor build)
+SYSTEM_TORCH ?=
+
+EXTRA := $(if $(SYSTEM_TORCH),job,local)
+RUN   := $(VENV)/bin/python
+PIP   := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint environments/constraints.txt
+
+.PHONY: bench test lint check-host check-torch data clean help
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+bench: check-host $(VENV)/bench.stamp data
+	$(RUN) -m pytest -m local --size $(SIZE) --benchmark-autosave --junitxml=runs/junit.xml $(ARGS)
+
+data: $(VENV)/bench.stamp
+	@$(RUN) -m models data resnet50 --size $(SIZE) --data-dir $(DATA)/resnet50-$(SIZE)
+
+test: $(VENV)/test.stamp
+	$(RUN) -m pytest tests $(ARGS)
+
+lint: $(VENV)/test.stamp
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1) and Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
+	$(PYTHON) -m venv $(if $(SYSTEM_TORCH),--system-site-packages) $(VENV)
+
+$(VENV)/bench.stamp: setup.cfg environments/constraints.txt | check-torch $(VENV)/bin/python
+	@echo "installing what the benchmarks need into $(VENV) (once; a few minutes)"
+	$(PIP) '.[$(EXTRA)]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/bench.stamp
+	@echo "installing what the tests need into $(VENV) (once)"
+	$(PIP) '.[$(EXTRA),dev]'
+	@touch $@
+
+# The torch on PyPI is built for CUDA and CPUs.
+check-torch:
+	@if [ -e /dev/kfd ] && [ -z "$(SYSTEM_TORCH)" ] && [ ! -e $(VENV)/bench.stamp ]; then \
+	  echo "make: this machine has AMD GPUs (/dev/kfd), and the torch on PyPI cannot use them. Load or install a ROCm build of torch, then:"; \
+	  echo "    make $(MAKECMDGOALS) SYSTEM_TORCH=1"; exit 2; fi
+
+# A login node is shared by everybody: training does not belong there.
+check-host:
+	@if [ -z "$(FORCE)$$SLURM_JOB_ID$$PBS_JOBID" ]; then \
+	  if command -v sbatch >/dev/null 2>&1; then \
+	    echo "make: sbatch is here and this is no allocation, so this looks like a login node; nothing was run. On a compute node:"; \
+	    echo "    srun --nodes=1 --ntasks=1 --exclusive --time=00:30:00 --pty make bench"; \
+	    echo "(make bench FORCE=1 runs it here all the same)"; exit 2; \
+	  elif command -v qsub >/dev/null 2>&1; then \
+	    echo "make: qsub is here and this is no allocation, so this looks like a login node; nothing was run. On a compute node:"; \
+	    echo "    qsub -I -l select=1 -l walltime=00:30:00     and there: make bench"; \
+	    echo "(make bench FORCE=1 runs it here all the same)"; exit 2; \
+	  fi; fi
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

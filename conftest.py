@@ -1,0 +1,30 @@
+"""The fixtures that a benchmark test uses. Everything behind them is in harness/."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.record import Recorder
+from harness.suite import suite_of
+from platforms.config import Platform
+from platforms.job import Run
+
+pytest_plugins = ["harness.plugin"]
+
+
+@pytest.fixture
+def platform(request: pytest.FixtureRequest) -> Platform:
+    """The platform that this test runs on: platforms/<name>.yaml, with what its benchmark needs otherwise."""
+    return suite_of(request.config).platform(request.node)
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, platform: Platform) -> Run:
+    """What the test's job measured. The job was submitted and waited for before this test began."""
+    return suite_of(request.config).run(request.node)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest, benchmark: object) -> Recorder:
+    """`record(run)` hands the run's seconds to pytest-benchmark, once the test has passed."""
+    return Recorder(request.node, benchmark)

@@ -1,0 +1,111 @@
+"""Submits every selected job before the first test waits, and waits for each outside of fixtures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import SIGTERM, signal
+from types import FrameType
+
+import pytest
+from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
+from platforms.runner import Runner
+
+from harness.show import Show
+from harness.spec import spec_of
+from harness.suite import ROOT, Suite, case_key, new_run_id
+from platforms import archive
+from platforms.job import JobSpec
+
+
+def will_run(item: pytest.Item) -> bool:
+    """Whether the test's body will be reached: a test that is skipped by a mark must not cost a job."""
+    if evaluate_skip_marks(item) is not None:
+        return False
+    xfail = evaluate_xfail_marks(item)
+    return xfail is None or xfail.run
+
+
+def specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobSpec]:
+    """The jobs of the selected tests, by node id, in the tests' order."""
+    wanted = [item for item in items if case_key(item) in suite.cases and will_run(item)]
+    if not wanted:
+        return {}
+    code = archive.build(ROOT / "models", suite.options.runs / "archives")
+    return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, item.config.rootpath) for item in wanted}
+
+
+def check_cost(suite: Suite, jobs: dict[str, JobSpec]) -> str | None:
+    """One line on what jobs away from this machine may cost. Raises UsageError above the site's max_device_hours."""
+    hours = sum(spec.device_hours for spec in jobs.values() if spec.platform != "local")
+    allowed = suite.site.max_device_hours
+    if allowed is not None and hours > allowed:
+        raise pytest.UsageError(
+            f"{len(jobs)} jobs may cost {hours:.1f} device-hours (devices x limit); {suite.options.site / 'site.yaml'} "
+            f"says max_device_hours: {allowed:g}. Nothing was submitted. Select fewer with -k, or raise the limit."
+        )
+    return f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)" if hours else None
+
+
+def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
+    """Show each job as it would be submitted, and stop there."""
+    from platforms import schedulers
+
+    jobs = specs(suite, items, new_run_id(suite))
+    for spec in jobs.values():
+        platform = suite.platforms[spec.platform]
+        show.section(f"{spec.test} ({platform.scheduler})")
+        show.line(schedulers.connect(platform).render(spec).rstrip("\n"))
+        if platform.missing:
+            show.line("missing: " + ", ".join(platform.missing))
+    show.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
+
+
+@contextmanager
+def submitted(suite: Suite, items: list[pytest.Item], show: Show) -> Iterator[None]:
+    """All jobs submitted (as many as each platform takes at once); then what is not finished is cancelled."""
+    run_id = new_run_id(suite)
+    jobs = specs(suite, items, run_id)
+    if line := check_cost(suite, jobs):
+        show.line(line)
+    if not jobs:
+        yield
+        return
+    runner = suite.runner = Runner(suite.options.runs, run_id, on_change=show.change)
+    for test, spec in jobs.items():
+        suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform])
+    show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
+    deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
+    suite.deadline = deadline
+    before = signal(SIGTERM, _interrupt)
+    try:
+        runner.pump()
+        yield
+    finally:
+        signal(SIGTERM, before)
+        _leave(suite, runner, show)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt("SIGTERM")
+
+
+def _leave(suite: Suite, runner: Runner, show: Show) -> None:
+    """Cancel what nobody will read (-x, Ctrl-C, SIGTERM); a PENDING job is left alone."""
+    abandoned = [job for job in runner.jobs if not job.done and job.error is None]
+    if not abandoned:
+        return
+    names = ", ".join(job.spec.name for job in abandoned)
+    show.line(f"cancelling {len(abandoned)} unfinished job{'s' * (len(abandoned) > 1)}: {names}")
+    for job in runner.cancel(abandoned):
+        show.line(f"could not cancel {job.spec.name}: {job.status}; see {job.folder}")
+
+
+def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
+    """Wait for the item's job while all others go on; capture is off here, so progress can be shown."""
+    job = suite.jobs.get(item.nodeid)
+    if job is None or suite.runner is None or job.done:
+        return
+    with show.waiting(job, suite.runner.jobs):
+        suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)

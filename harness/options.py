@@ -1,0 +1,125 @@
+"""Our command-line options: what they are called, where else they can be set, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "size": ("smoke", "quick", "subset", "full"),
+        "mode": ("overlap", "blocking"),
+        "dtype": ("fp32", "tf32", "bf16", "fp16"),
+        "configuration": ("gbs32", "tuned"),
+    }
+)
+# All settings of a publication at once. What only one benchmark needs stands in its test (`presets=` of its mark).
+PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
+)
+SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "layouts", "preset", "wait")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options as set by the command line (or addopts), else by site.yaml; the rest is each platform's own."""
+
+    platforms: tuple[str, ...]
+    site: Path
+    runs: Path
+    run_id: str | None
+    dry_run: bool
+    wait_s: float | None
+    preset: str | None
+    layouts: str
+    settings: Mapping[str, str]
+
+
+def add(parser: pytest.Parser) -> None:
+    """Declare the options in one group of `pytest --help`."""
+    group = parser.getgroup("hpc-ml-bench", "hpc-ml-bench: where and how the benchmarks run")
+    group.addoption("--platform", action="append", default=[], metavar="NAME", help="run on this platform (repeatable)")
+    for name, choices in CHOICES.items():
+        group.addoption(f"--{name}", choices=choices, help=f"{name} of every job (default: the platform's own)")
+    group.addoption("--variant", metavar="NAME", help="variant of the model, as in --variant epcc")
+    group.addoption(
+        "--layouts", metavar="SET", help="which of a platform's named sets of layouts to run (default: default)"
+    )
+    group.addoption("--preset", choices=sorted(PRESETS), help="all settings of a publication at once: hpdc24")
+    group.addoption("--dry-run", action="store_true", help="show each job as it would be submitted, and submit nothing")
+    group.addoption(
+        "--wait",
+        metavar="TIME",
+        help="stop waiting after this time (30m, 2h, 0): what is not finished is PENDING, exit code 75",
+    )
+    group.addoption("--run-id", metavar="ID", help="name of this run; the same name finds its unfinished jobs again")
+    group.addoption("--runs-dir", metavar="DIR", help="where jobs leave their evidence (default: runs/)")
+    group.addoption(
+        "--site", metavar="DIR", help="a centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
+    )
+
+
+def site_folder(config: pytest.Config) -> Path:
+    """Where the centre's own files are: --site, else HPC_ML_BENCH_SITE, else site/ of this checkout."""
+    named = config.getoption("site") or os.environ.get("HPC_ML_BENCH_SITE")
+    if named and not Path(named).is_dir():
+        raise pytest.UsageError(
+            f"{named}: no such folder; --site and HPC_ML_BENCH_SITE name the folder that holds site.yaml"
+        )
+    return Path(named or config.rootpath / "site")
+
+
+def seconds(text: str) -> float:
+    """Read `90s`, `30m`, `2h`, `1:30:00` or 0. Raises ValueError with what to write."""
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text):
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+    if match := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text):
+        return int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
+    if text == "0":
+        return 0.0
+    raise ValueError(f"{text!r} is no time: write 90s, 30m, 2h, 1:30:00 or 0")
+
+
+def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Options:
+    """Merge the command line with site.yaml. Raises UsageError naming the option that cannot be used."""
+    if unknown := sorted(set(site_options) - set(SITE_OPTIONS)):
+        raise pytest.UsageError(
+            f"{site / 'site.yaml'}: options: {unknown[0]}: no such option; known: {', '.join(SITE_OPTIONS)}"
+        )
+
+    def value(name: str) -> str | None:
+        found: str | None = config.getoption(name)
+        if found is None and name in site_options:
+            found = str(site_options[name])
+            if found not in CHOICES.get(name, (found,)):
+                raise pytest.UsageError(
+                    f"{site / 'site.yaml'}: options: {name}: {found!r} is none of {', '.join(CHOICES[name])}"
+                )
+        return found
+
+    wait = value("wait")
+    try:
+        wait_s = None if wait is None else seconds(wait)
+    except ValueError as error:
+        raise pytest.UsageError(f"--wait: {error}") from None
+    preset = value("preset")
+    if preset is not None and preset not in PRESETS:
+        raise pytest.UsageError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
+    own = {name: found for name in (*CHOICES, "variant") if (found := value(name)) is not None}
+    return Options(
+        platforms=tuple(config.getoption("platform")),
+        site=site,
+        runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
+        run_id=config.getoption("run_id"),
+        dry_run=config.getoption("dry_run"),
+        wait_s=wait_s,
+        preset=preset,
+        layouts=value("layouts") or "default",
+        settings={**(PRESETS[preset] if preset else {}), **own},
+    )

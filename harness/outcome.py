@@ -1,0 +1,44 @@
+"""How a job's end becomes pytest's: ERROR in setup, FAILED in place of the body, PENDING as a skip and exit code 75."""
+
+from __future__ import annotations
+
+import pytest
+from platforms.runner import Job
+
+from platforms.job import MachineError, Run, StillPending, WorkloadError
+
+EXIT_PENDING = 75  # EX_TEMPFAIL: nothing is wrong, and not everything is known yet
+
+
+def run_or_raise(job: Job) -> Run | None:
+    """Inside the fixture `run`: what the machine did wrong is raised here, so that pytest reports ERROR."""
+    try:
+        return job.result()
+    except MachineError as error:
+        pytest.fail(str(error), pytrace=False)
+    except StillPending as error:
+        pytest.skip(f"PENDING {error}")
+    except WorkloadError:
+        return job.run  # the body, which would read it, is replaced: see fail_body
+
+
+def fail_body(job: Job | None) -> None:
+    """Before the test's body: what the workload did wrong is raised in its place, so that pytest reports FAILED."""
+    if job is not None and isinstance(job.error, WorkloadError):
+        pytest.fail(str(job.error), pytrace=False)
+
+
+def finish(report: pytest.TestReport, job: Job | None) -> None:
+    """Let a report show the job's own time, and where to look (JUnit properties)."""
+    if job is None:
+        return
+    if report.when == "call" and job.run_s is not None:
+        report.duration = job.run_s
+    if report.when == "teardown":
+        where = {"job_id": job.job_id, "job_name": job.spec.name, "folder": job.folder, "platform": job.spec.platform}
+        report.user_properties += [(name, str(value)) for name, value in where.items() if value is not None]
+
+
+def exit_status(status: int, pending: int) -> int:
+    """75 when the worst that happened is that we stopped waiting."""
+    return EXIT_PENDING if pending and status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else status

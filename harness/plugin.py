@@ -1,0 +1,117 @@
+"""Where pytest ends: every hook, each handing over to a plain object at once. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from harness import ahead, options, outcome, record, select, suite
+from harness.show import Show
+from harness.suite import SUITE, suite_of
+
+SHOW = pytest.StashKey[Show]()
+MARKS = "workload(benchmark=… or command=[…], presets={…}, arguments=[…], time_limit='1h'): the job"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SUITE] = suite.start(config)
+    config.addinivalue_line("markers", MARKS)
+    for name, of in suite.marks(config.stash[SUITE]).items():
+        config.addinivalue_line("markers", f"{name}: {of}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[SHOW] = Show(session.config)
+    known = [line.partition(":")[0].partition("(")[0] for line in session.config.getini("markers")]
+    select.check_expression(session.config.getoption("markexpr") or "", known)
+
+
+@pytest.hookimpl(tryfirst=True)  # our part of the id comes before the test's own parameters
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    suite.parametrize(suite_of(metafunc.config), metafunc)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    record.prepare(item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    suite.choose(suite_of(config), config, items)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    return suite.left_out_line(suite_of(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    config, mine = session.config, suite_of(session.config)
+    looking = config.option.collectonly or config.option.setupplan or config.option.setuponly
+    if looking or session.testsfailed or hasattr(config, "workerinput"):  # a worker of xdist: refused by its controller
+        return (yield)
+    if mine.options.dry_run:
+        ahead.dry_run(mine, session.items, config.stash[SHOW])
+        session.items.clear()
+        return (yield)
+    with ahead.submitted(mine, session.items, config.stash[SHOW]):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    ahead.wait(suite_of(item.config), item, item.config.stash[SHOW])
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    mine = suite_of(item.config)
+    outcome.fail_body(mine.jobs.get(item.nodeid))
+    yield
+    mine.recorded.update({item.nodeid: run} if (run := record.replay(item)) else {})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    mine = suite_of(item.config)
+    outcome.finish(report, mine.jobs.get(item.nodeid))
+    if report.failed:
+        record.withdraw(item)
+        mine.recorded.pop(item.nodeid, None)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)  # last, so that it is what one sees; and also when --benchmark-compare-fail raises
+def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None]:
+    try:
+        yield
+    finally:
+        config.stash[SHOW].summary(list(suite_of(config).recorded.values()))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.exitstatus = outcome.exit_status(int(session.exitstatus), suite_of(session.config).pending)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
+    suite.refuse_xdist(ids)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_generate_machine_info() -> Mapping[str, str]:
+    return record.machine_info()
+
+
+# Not in conftest.py: there `pytest-benchmark compare` on the command line would take it for the only grouping there is.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_benchmark_group_stats(benchmarks: Sequence[Mapping[str, Any]], group_by: str) -> object:
+    return record.group_stats(benchmarks, group_by)

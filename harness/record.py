@@ -1,0 +1,164 @@
+"""Hands a run's seconds to pytest-benchmark: a round a window, in seconds per sample, on a clock only they move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from platforms.job import Run
+
+
+class JobClock:
+    """A timer that stands still but for the seconds that are replayed on it."""
+
+    __name__ = "job_clock"
+    __module__ = "hpc_ml_bench"  # together they stand as options.timer in the saved JSON
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def rewind(self) -> None:
+        """Before each round: the end of a round is then its seconds to the last bit, however many went before."""
+        self.now = 0.0
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+CLOCK = JobClock()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a test asked to record; it counts only once the test has passed."""
+
+    run: Run
+    seconds_per_sample: tuple[float, ...]
+    extra: Mapping[str, object]
+    benchmark: Any  # pytest-benchmark's fixture
+
+
+RECORDING = pytest.StashKey[Recording]()
+
+
+class Recorder:
+    """The fixture `record`."""
+
+    def __init__(self, item: pytest.Item, benchmark: object) -> None:
+        self._item = item
+        self._benchmark = benchmark
+
+    def __call__(self, run: Run, *, seconds_per_sample: Sequence[float] | None = None, **extra: object) -> None:
+        """Record a run.
+
+        Args:
+            run: what the fixture `run` gave. A run with problems is refused: its numbers mean nothing.
+            seconds_per_sample: what the test read from the log of a program without the wire, one value a window.
+            extra: more of the run's figures, kept beside ours in `extra_info`.
+        """
+        if run.problems:
+            pytest.fail(
+                "record(run): a run whose sanity failed is never recorded: " + "; ".join(run.problems), pytrace=False
+            )
+        values = tuple(map(float, run.seconds_per_sample if seconds_per_sample is None else seconds_per_sample))
+        if not values or not all(math.isfinite(value) and value > 0 for value in values):
+            pytest.fail(
+                f"record(run): {list(values)} are no seconds per sample. Has the log measured windows? Write them with "
+                "meter.py (docs/foreign-loops.md), or pass seconds_per_sample=[…]",
+                pytrace=False,
+            )
+        self._item.stash[RECORDING] = Recording(run, values, extra, self._benchmark)
+
+
+def prepare(item: pytest.Item) -> None:
+    """Give a test that records the job's clock, before pytest-benchmark makes its fixture."""
+    if "record" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.benchmark(timer=CLOCK, warmup=False, cprofile=False))
+
+
+def replay(item: pytest.Item) -> Run | None:
+    """After a body that passed: hand its recording over. `ops` is then the effective throughput in samples/s."""
+    recording = item.stash.get(RECORDING, None)
+    if recording is None:
+        return None
+    recording.benchmark.group = group(recording.run)
+    recording.benchmark.extra_info.update(extra_info(recording.run), **recording.extra)
+    seconds: Iterator[float] = iter(recording.seconds_per_sample)
+    recording.benchmark.pedantic(
+        lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.seconds_per_sample)
+    )
+    return recording.run
+
+
+def withdraw(item: pytest.Item) -> None:
+    """For a test that failed after all (in its teardown, by xfail_strict): its numbers are not saved."""
+    benchmark = getattr(item, "funcargs", {}).get("benchmark")
+    if benchmark is not None:
+        benchmark.has_error = True
+
+
+def group(run: Run) -> str:
+    """The heading under which pytest-benchmark lists it; no group mixes benchmarks, sizes or modes."""
+    request = run.start.get("request")
+    settings = (
+        [str(request[name]) for name in ("size", "mode") if request.get(name)] if isinstance(request, Mapping) else []
+    )
+    return (
+        " ".join([run.benchmark or run.test.partition("::")[2].partition("[")[0], *settings]) + ", seconds per sample"
+    )
+
+
+def extra_info(run: Run) -> dict[str, object]:
+    """What stands beside the seconds in the saved JSON: the three numbers in samples/s, and where they come from."""
+    return {
+        "schema": 1,
+        "benchmark_id": run.test,
+        "platform": run.platform,
+        "layout": run.layout,
+        "effective_throughput": run.effective_throughput,
+        "compute_fraction": run.compute_fraction,
+        "compute_throughput": run.compute_throughput,
+        "identity_gap": run.identity_gap,
+        "spread_within_job": run.spread,
+        "warnings": list(run.warnings),
+        "job_name": run.name,
+        "folder": str(run.folder) if run.folder else None,
+        "queue_s": _span(run.status.submitted_s, run.status.started_s),
+        "run_s": run.status.run_s,
+        "nodes": list(run.status.nodes),
+        "start": dict(run.start),
+        "summary": dict(run.summary),
+    }
+
+
+def _span(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else end - begin
+
+
+# --- pytest-benchmark's hooks ----------------------------------------------------------------------------------------
+
+GROUPINGS = ("platform", "benchmark_id", "layout")
+
+
+def machine_info() -> dict[str, str]:
+    """The same everywhere: the submitting machine says nothing about the measured ones, which stand in `extra_info`."""
+    return {"node": "hpc-ml-bench", "see": "extra_info.start of each benchmark"}
+
+
+def group_stats(
+    benchmarks: Sequence[Mapping[str, Any]], group_by: str
+) -> list[tuple[str, list[Mapping[str, Any]]]] | None:
+    """`--benchmark-group-by=platform` (benchmark_id, layout); None leaves other words to pytest-benchmark."""
+    if group_by not in GROUPINGS:
+        return None
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for bench in benchmarks:
+        groups.setdefault(str(bench["extra_info"].get(group_by)), []).append(bench)
+    return sorted(groups.items())

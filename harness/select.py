@@ -1,0 +1,213 @@
+"""What is selected: the cases of a test on every platform, their ids, and which of them were named and may run."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.options import Options
+from platforms.config import Platform
+from platforms.job import Layout
+
+SETTINGS = ("configuration", "size", "mode", "variant", "dtype")
+HOME = "local"  # the one platform that runs without being enabled and named
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test on one platform in one layout. Its id is the key of years of history: see `case_id`."""
+
+    platform: Platform
+    layout: Layout
+    settings: Mapping[str, str]
+    unsupported: str | None = None
+
+    @property
+    def id(self) -> str:
+        return case_id(self.platform, self.layout, self.settings)
+
+
+def case_id(platform: Platform, layout: Layout, settings: Mapping[str, str]) -> str:
+    """`eidf_a100-1x4gpu-tuned`, then, only where they differ from the platform's default and in this order, size, mode,
+    variant and dtype. The test's own parameters follow. Frozen: changing it loses the history of every machine.
+    """
+    parts = [platform.name, str(layout)]
+    if "configuration" in settings:
+        parts.append(settings["configuration"])
+    defaults = {"size": platform.size, "mode": platform.mode, "dtype": platform.dtype}
+    parts += [settings[name] for name in SETTINGS[1:] if name in settings and settings[name] != defaults.get(name)]
+    return "-".join(parts)
+
+
+def workload(definition: pytest.Item) -> Mapping[str, object] | None:
+    """The keywords of the test's workload mark. Raises UsageError when it is not used as documented."""
+    mark = definition.get_closest_marker("workload")
+    if mark is None:
+        return None
+    known = {"benchmark", "command", "presets", "arguments", "time_limit"}
+    where = f"{definition.nodeid}: @pytest.mark.workload"
+    if mark.args or (unknown := sorted(set(mark.kwargs) - known)):
+        what = f"{unknown[0]!r} is no option" if not mark.args else "takes keywords only"
+        raise pytest.UsageError(f"{where}: {what}; known: {', '.join(sorted(known))}")
+    if ("benchmark" in mark.kwargs) == ("command" in mark.kwargs):
+        raise pytest.UsageError(f"{where}: needs either benchmark='resnet50' or command=['my_program', …]")
+    command = mark.kwargs.get("command", [])
+    if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+        raise pytest.UsageError(f"{where}: command is a list of words, as in ['python3', '{{root}}/my.py']")
+    return mark.kwargs
+
+
+def cases(platforms: Iterable[Platform], options: Options, mark: Mapping[str, object], own: set[str]) -> Iterator[Case]:
+    """Every case of one test. `own` names the test's own parameters, which take the place of options of that name."""
+    benchmark = mark.get("benchmark")
+    presets = mark.get("presets") or {}
+    assert isinstance(presets, Mapping)
+    asked = {**options.settings, **presets.get(options.preset, {})}
+    for general in platforms:
+        platform = general.for_benchmark(str(benchmark)) if benchmark else general
+        defaults = {"size": platform.size, "mode": platform.mode}
+        base = {k: v for k, v in {**defaults, **asked}.items() if k not in own and k != "configuration"}
+        configurations = [asked["configuration"]] if "configuration" in asked else platform.configurations
+        if benchmark is None:  # somebody's own program knows nothing of our settings
+            several: list[dict[str, str]] = [{}]
+        elif "configuration" in own:
+            several = [base]
+        else:
+            several = [{"configuration": name, **base} for name in configurations]
+        if options.layouts in platform.layouts:
+            for layout in platform.layout_list(str(benchmark), options.layouts):
+                yield from (Case(platform, layout, settings, _unsupported(platform, benchmark)) for settings in several)
+
+
+def _unsupported(platform: Platform, benchmark: object) -> str | None:
+    """Why it is known not to run there, if it is."""
+    if platform.until is not None and datetime.date.today() > platform.until:
+        return f"this machine ended on {platform.until} (until: in {platform.source})"
+    return platform.unsupported.get(str(benchmark))
+
+
+def own_parameters(definition: pytest.Item) -> set[str]:
+    """Names that the test parametrizes itself."""
+    names: set[str] = set()
+    for mark in definition.iter_markers("parametrize"):
+        spelled = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        names.update([n.strip() for n in spelled.split(",")] if isinstance(spelled, str) else spelled)
+    return names
+
+
+# --- what -m says ----------------------------------------------------------------------------------------------------
+
+
+def _parse(expression: str) -> ast.expr | None:
+    try:
+        return ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return None  # pytest itself says what is wrong with it
+
+
+def names_in(expression: str) -> set[str]:
+    """The mark names of an -m expression."""
+    tree = _parse(expression)
+    called = (
+        {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        if tree
+        else set()
+    )
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | called if tree else set()
+
+
+def matches(expression: str, marks: Iterable[str]) -> bool:
+    """Whether an -m expression is true of these marks, as pytest reads it (keywords of a mark are not looked at)."""
+    marks = frozenset(marks)
+
+    def value(node: ast.expr) -> bool:
+        if isinstance(node, ast.BoolOp):
+            return (all if isinstance(node.op, ast.And) else any)(map(value, node.values))
+        if isinstance(node, ast.UnaryOp):
+            return not value(node.operand)
+        if isinstance(node, ast.Call):
+            return value(node.func)
+        return isinstance(node, ast.Name) and node.id in marks
+
+    tree = _parse(expression)
+    return tree is not None and value(tree)
+
+
+def check_expression(expression: str, known: Iterable[str]) -> None:
+    """Raise UsageError for a mark that does not exist: a mistyped -m must not select nothing and pass."""
+    known = sorted(known)
+    for name in sorted(names_in(expression)):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise pytest.UsageError(
+                f"-m {expression!r}: there is no mark {name!r}{hint} (`pytest --markers` lists them)"
+            )
+
+
+# --- what may run ----------------------------------------------------------------------------------------------------
+
+
+def _named_by_id(item: pytest.Item, args: Sequence[str], root: Path) -> bool:
+    test = item.nodeid.partition("::")[2]
+    return any(
+        "[" in arg and arg.partition("::")[2] == test and (root / arg.partition("::")[0]).resolve() == item.path
+        for arg in args
+    )
+
+
+def arm(
+    items: Sequence[pytest.Item],
+    case_of: Callable[[pytest.Item], Case],
+    options: Options,
+    enabled: Sequence[str],
+    config: pytest.Config,
+) -> tuple[list[pytest.Item], list[str]]:
+    """Split job tests into those that may run and the names of the platforms left out: nothing is spent by accident.
+
+    A platform other than `local` runs only when it is enabled in site.yaml and named: by an -m expression that is true
+    with its marks and false for a test without marks, by a node id, or by --platform. Raises UsageError when what was
+    named is not enabled.
+    """
+    expression = config.getoption("markexpr") or ""
+    chosen: list[pytest.Item] = []
+    left_out: dict[str, None] = {}
+    refused: dict[str, bool] = {}
+    for item in items:
+        platform = case_of(item).platform
+        direct = (
+            platform.name in options.platforms
+            or platform.name in names_in(expression)
+            or _named_by_id(item, config.args, config.rootpath)
+        )
+        by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
+        if options.platforms and platform.name not in options.platforms:
+            left_out[platform.name] = None
+        elif platform.name == HOME or ((direct or by_mark) and (platform.name in enabled or options.dry_run)):
+            chosen.append(item)
+        else:
+            left_out[platform.name] = None
+            if (direct and (not expression or by_mark)) or by_mark:
+                refused[platform.name] = refused.get(platform.name, False) or direct
+    wanted = [name for name, direct in refused.items() if direct] or ([] if chosen else list(refused))
+    if wanted:
+        raise pytest.UsageError(_not_enabled(wanted, options))
+    return chosen, sorted(left_out)
+
+
+def _not_enabled(names: Sequence[str], options: Options) -> str:
+    listed = ", ".join(names)
+    file = options.site / "site.yaml"
+    verb = "is" if len(names) == 1 else "are"
+    return (
+        f"{listed} {verb} not enabled on this site, so nothing was submitted. To enable and run:\n"
+        f"    mkdir -p {options.site} && echo 'enabled: [{listed}]' >> {file}\n"
+        f"    pytest {' '.join('--platform ' + name for name in names)}\n"
+        f"(with --dry-run the jobs are shown without enabling anything)"
+    )

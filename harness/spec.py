@@ -1,0 +1,130 @@
+"""From a test to its job: a frozen JobSpec out of its case, its workload mark and its parameters, nothing executed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import select
+from harness.options import seconds
+from harness.select import Case
+from platforms.config import Platform
+from platforms.job import JobSpec, job_name
+
+# Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
+JOB_OPTIONS = (
+    "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "image_size", "channels_last",
+    "warmup_steps", "windows", "steps_per_window",
+)  # fmt: skip
+INJECTIONS = ("inject_stall_s", "inject_rank", "inject_slow")
+DEVICE_NAMES: Mapping[str, str] = {
+    "gpu": "cuda"
+}  # a layout's unit, where the job calls it otherwise (ROCm's torch says cuda too)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a test asks of its platform, before it is put into words."""
+
+    mark: Mapping[str, object]
+    case: Case
+    parameters: Mapping[str, Any]  # the test's own, and `platform`
+    root: Path
+    time_limit_s: float
+
+    @property
+    def ranks(self) -> int:
+        return self.case.layout.devices * self.case.platform.ranks_per_device
+
+    @property
+    def python(self) -> str:
+        return sys.executable if self.case.platform.python == "auto" else self.case.platform.python
+
+
+def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
+    """The job of one test. `root` is where relative data folders and `{root}` in a command start."""
+    mark, platform = select.workload(item) or {}, case.platform
+    time_limit_s = seconds(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
+    asked = Asked(mark, case, getattr(item, "callspec").params, root, time_limit_s)  # noqa: B009
+    benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
+    if benchmark is None:
+        arguments, request = own_program(asked), dict[str, object]()
+    else:
+        arguments, request = our_benchmark(asked, benchmark)
+    label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
+    return JobSpec(
+        name=job_name(label, case.layout, run_id, item.nodeid),
+        test=item.nodeid,
+        platform=platform.name,
+        layout=case.layout,
+        arguments=(*arguments, *_words(mark, "arguments")),
+        benchmark=benchmark,
+        launcher=_launcher(platform, asked.ranks) if benchmark else "none",
+        ranks_per_device=platform.ranks_per_device,
+        threads_per_rank=platform.threads_per_rank,
+        python=asked.python,
+        archive=archive,
+        env=platform.env,
+        time_limit_s=time_limit_s,
+        start_limit_s=platform.start_limit_s,
+        request={name: value for name, value in request.items() if value != "auto"},
+    )
+
+
+def own_program(asked: Asked) -> list[str]:
+    """Somebody's own command, its holes filled: python, root, platform, nodes, devices, ranks, parameters."""
+    platform, layout = asked.case.platform, asked.case.layout
+    holes: dict[str, object] = {"root": asked.root, "python": asked.python, "platform": platform.name}
+    holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.ranks)
+    return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
+
+
+def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, object]]:
+    """The command line of `models train`, and the request that it must answer in `hpcml_start`."""
+    platform, given = asked.case.platform, asked.parameters
+    settings = {**asked.case.settings, **{name: str(given[name]) for name in select.SETTINGS if name in given}}
+    request: dict[str, object] = {**settings, **{name: given[name] for name in JOB_OPTIONS if name in given}}
+    request["device"] = DEVICE_NAMES.get(asked.case.layout.unit, asked.case.layout.unit)
+    if platform.workers is not None:
+        request.setdefault("workers", platform.workers)
+    rest: dict[str, object] = {name: given[name] for name in INJECTIONS if name in given}
+    rest["data_dir"] = data_folder(platform, benchmark, settings["size"], asked.root)
+    rest["expect_world_size"] = asked.ranks
+    rest["time_limit_s"] = f"{asked.time_limit_s:g}"
+    arguments = ["train", benchmark, *_flags({**request, **rest}), *platform.arguments]
+    return arguments, {**request, "world_size": asked.ranks}
+
+
+def data_folder(platform: Platform, benchmark: str, size: str, root: Path) -> Path:
+    """The benchmark's own `data_dir:` is the data set itself; the platform's holds one folder a benchmark and size."""
+    own = platform.benchmarks.get(benchmark)
+    if own is not None and "data_dir" in own.model_fields_set:
+        return root / own.data_dir
+    return root / platform.data_dir / f"{benchmark}-{size}"
+
+
+def _launcher(platform: Platform, ranks: int) -> str:
+    if platform.launcher != "auto":
+        return platform.launcher
+    return "torchrun" if ranks > 1 else "none"
+
+
+def _flags(values: Mapping[str, object]) -> list[str]:
+    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def _words(mark: Mapping[str, object], name: str) -> Sequence[str]:
+    words = mark.get(name, ())
+    assert isinstance(words, Sequence)
+    return [str(word) for word in words]
+
+
+def _fill(word: str, holes: Mapping[str, object]) -> str:
+    """Fill `{name}` for the names we know; any other brace is the command's own."""
+    return re.sub(r"\{(\w+)\}", lambda hole: str(holes.get(hole[1], hole[0])), word)

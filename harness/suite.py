@@ -1,0 +1,153 @@
+"""The state of one session: options, platforms, the case of each test, its job, and what was recorded."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness import options, outcome, select
+from harness.options import Options
+from harness.select import Case
+from platforms import config as platform_config
+from platforms.config import Platform, Site
+from platforms.job import ConfigError, Run, StillPending
+from platforms.runner import Job, Runner
+
+ROOT = Path(__file__).resolve().parents[1]  # of the suite: where platforms/ and models/ are
+JOB_TEST = re.compile(
+    r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b"
+)  # how the id of a job test begins, see select.case_id
+
+
+@dataclass
+class Suite:
+    """One per session, in the config's stash."""
+
+    options: Options
+    site: Site
+    platforms: dict[str, Platform]
+    cases: dict[tuple[str, str], Case] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+    runner: Runner | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    recorded: dict[str, Run] = field(default_factory=dict)
+    deadline: float | None = None  # on time.monotonic: when we stop waiting
+
+    @property
+    def pending(self) -> int:
+        """How many jobs we stopped waiting for."""
+        return sum(isinstance(job.error, StillPending) for job in self.jobs.values())
+
+    def case(self, item: pytest.Item) -> Case:
+        key = case_key(item)
+        assert key is not None
+        return self.cases[key]
+
+    def platform(self, item: pytest.Item) -> Platform:
+        """The platform of a job test; a test that uses the fixtures and has no workload mark is an error."""
+        if case_key(item) not in self.cases:
+            needed = "@pytest.mark.workload(benchmark='resnet50') or (command=['my_program', …])"
+            pytest.fail(f"{item.nodeid}: the fixtures platform, run and record need {needed}", pytrace=False)
+        return self.case(item).platform
+
+    def run(self, item: pytest.Item) -> Run | None:
+        """What the fixture `run` gives: the machine's mistakes are raised here, the workload's in the test's place."""
+        job = self.jobs.get(item.nodeid)
+        if job is None:  # --setup-only: fixtures run, jobs do not
+            return None
+        return outcome.run_or_raise(job)
+
+
+SUITE = pytest.StashKey[Suite]()
+
+
+def suite_of(config: pytest.Config) -> Suite:
+    return config.stash[SUITE]
+
+
+def case_key(item: pytest.Item) -> tuple[str, str] | None:
+    """Under which a job test's case stands: the test without its id, and the part of the id that is ours."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or "platform" not in callspec.params or item.get_closest_marker("workload") is None:
+        return None
+    return item.nodeid.removesuffix(f"[{callspec.id}]"), str(callspec.params["platform"])
+
+
+def start(config: pytest.Config) -> Suite:
+    """Read site and platforms; every mistake in them is one usage error."""
+    site_folder = options.site_folder(config)
+    try:
+        site = platform_config.load_site(site_folder)
+        loaded = platform_config.load_platforms([ROOT / "platforms", site_folder / "platforms"], site)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    resolved = options.resolve(config, site.options, site_folder)
+    if not any(resolved.layouts in platform.layouts for platform in loaded.values()):
+        known = sorted({name for platform in loaded.values() for name in platform.layouts})
+        raise pytest.UsageError(f"--layouts: no platform has a set {resolved.layouts!r}; there are: {', '.join(known)}")
+    for name in (*resolved.platforms, *site.enabled):
+        if name not in loaded:
+            where = "--platform" if name in resolved.platforms else str(site_folder / "site.yaml") + ": enabled"
+            raise pytest.UsageError(f"{where}: there is no platform {name!r}; there are: {', '.join(sorted(loaded))}")
+    return Suite(resolved, site, loaded)
+
+
+def parametrize(suite: Suite, metafunc: pytest.Metafunc) -> None:
+    """Give a job test one parameter `platform` a case; its value, which pytest-benchmark saves, is the case's id."""
+    mark = select.workload(metafunc.definition)
+    if mark is None or "platform" not in metafunc.fixturenames:
+        return
+    params = []
+    for case in select.cases(suite.platforms.values(), suite.options, mark, select.own_parameters(metafunc.definition)):
+        suite.cases[(metafunc.definition.nodeid, case.id)] = case
+        marks = [getattr(pytest.mark, name) for name in case.platform.all_marks]
+        if case.unsupported:
+            marks.append(pytest.mark.skip(reason=f"{case.platform.name}: {case.unsupported}"))
+        params.append(pytest.param(case.id, id=case.id, marks=marks))
+    metafunc.parametrize("platform", params, indirect=True)
+
+
+def new_run_id(suite: Suite) -> str:
+    """--run-id, else the date and four letters."""
+    return suite.options.run_id or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+def marks(suite: Suite) -> dict[str, str]:
+    """The marks that the platforms' files declare, with the platforms that carry them."""
+    found: dict[str, list[str]] = {}
+    for platform in suite.platforms.values():
+        for mark in platform.all_marks:
+            found.setdefault(mark, []).append(platform.name)
+    return {mark: f"runs on {', '.join(names)}" for mark, names in found.items()}
+
+
+def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave only what may run; the rest is deselected, as -k does it."""
+    jobs = [item for item in items if case_key(item) in suite.cases]
+    chosen, suite.left_out = select.arm(jobs, suite.case, suite.options, suite.site.enabled, config)
+    dropped = set(jobs) - set(chosen)
+    if dropped:
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = [item for item in items if item not in dropped]
+
+
+def left_out_line(suite: Suite) -> str | None:
+    """One line on the platforms that were not named."""
+    if not suite.left_out or suite.options.platforms:
+        return None
+    names = ", ".join(suite.left_out)
+    return f"left out: {names} (other platforms than local run when enabled and named, as in -m {suite.left_out[0]})"
+
+
+def refuse_xdist(ids: Sequence[str]) -> None:
+    """xdist disables pytest-benchmark, and jobs run side by side without it."""
+    if jobs := [test for test in ids if JOB_TEST.search(test)]:
+        raise pytest.UsageError(
+            f"-n (xdist) does not go with job tests such as {jobs[0]}: leave it out, they run side by side anyway"
+        )

@@ -1,0 +1,107 @@
+"""Processors: the host is the device, so nothing is copied, nothing runs ahead, and its memory is the host's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+
+import torch
+
+from models import host, meter
+from models.accelerators.peaks import cpu_bound
+from models.errors import Impossible
+from models.world import World
+
+# Kernel's words for bf16 arithmetic: AMD Zen 4 and Intel Cooper Lake, Intel Sapphire Rapids, ARMv8.6.
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+class Cpu:
+    """The node's processor. One rank may use all its cores, or many ranks share them."""
+
+    type = "cpu"
+    family = "cpu"
+    backend = "gloo"
+    pinned = False
+
+    def __init__(self, root: str = "/") -> None:
+        self.device = torch.device("cpu")
+        self._root = root
+
+    def count(self) -> int:
+        return host.sockets(self._root)
+
+    def devices(self, world: World) -> int:
+        return self.count() * world.nodes
+
+    def select(self, world: World) -> None:
+        cores = os.cpu_count() or 1
+        if world.local_size > cores:
+            raise Impossible(
+                f"{world.local_size} ranks on this node, which has {cores} cores; start at most {cores}, each with "
+                "OMP_NUM_THREADS=1, or fewer ranks with more threads"
+            )
+
+    def dtypes(self) -> Tuple[str, ...]:
+        return ("bf16", "fp32") if self.has_bf16() else ("fp32", "bf16")
+
+    def has_bf16(self) -> bool:
+        """Whether it has bf16 instructions; without them bf16 works and is slow."""
+        return bool(BF16_FLAGS & host.cpu_flags(self._root))
+
+    def settle(self, dtype: str) -> None:
+        """A processor has no TF32 to switch off."""
+
+    def clock(self) -> meter.HostClock:
+        return meter.HostClock()
+
+    def synchronize(self) -> None:
+        """Nothing runs ahead."""
+
+    def to_device(self, batch: Any) -> Any:
+        return batch
+
+    def ahead(self, loader: Iterable[Any]) -> Iterator[Any]:
+        return iter(loader)
+
+    def autocast(self, dtype: str) -> ContextManager[Any]:
+        if dtype == "fp32":
+            return contextlib.nullcontext()
+        autocast: ContextManager[Any] = torch.autocast("cpu", dtype=torch.bfloat16)
+        return autocast
+
+    def loss_scale(self, dtype: str) -> float:
+        return 1.0
+
+    def peak_flops(self, dtype: str) -> Optional[float]:
+        """A bound, for one socket: an even share of the node's."""
+        bound = cpu_bound(dtype, self._root)
+        return bound and bound / self.count()
+
+    def facts(self, dtype: str) -> Dict[str, object]:
+        return {
+            "type": self.type,
+            "name": host.cpu_name(self._root),
+            "count": self.count(),
+            "memory_bytes": self.memory_bytes(),
+            "driver": None,
+            "peak_flops": self.peak_flops(dtype),
+            "peak_is": "bound: cores x highest clock x FLOP per cycle",
+        }
+
+    def identity(self) -> Optional[str]:
+        return None
+
+    def health(self) -> Optional[Mapping[str, object]]:
+        return host.health(self._root)
+
+    def memory_bytes(self) -> Optional[int]:
+        return host.memory_bytes(self._root)
+
+    def peak_memory_bytes(self) -> Optional[int]:
+        """The process's peak resident size, loader workers apart."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,120 @@
+"""One job as this rank knows it before any rank has talked to another: device, request, data set, and doubts."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+from types import ModuleType
+from typing import Any, Dict, List, NamedTuple
+
+import torch
+
+from models import request as requests
+from models.accelerators import Accelerator, choose
+from models.errors import Impossible
+from models.request import Request
+from models.world import World
+
+BENCHMARKS = {"resnet50": "models.resnet50"}
+
+
+class Job(NamedTuple):
+    """Everything that is known before any rank has talked to another."""
+
+    name: str
+    benchmark: ModuleType
+    options: argparse.Namespace
+    world: World
+    accelerator: Accelerator
+    data: Any
+    request: Request
+    started_s: float
+    warnings: List[str]
+
+
+def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
+    """Choose the device, resolve the request, open the data set. Talks to no other rank, so that none waits for it."""
+    benchmark = importlib.import_module(BENCHMARKS[options.benchmark])
+    accelerator = choose(options.device)
+    accelerator.select(world)
+    request = requests.resolve(options, benchmark, accelerator, world)
+    check_backend(options.backend, accelerator)
+    data = benchmark.open_data(
+        options.data_dir,
+        image_size=request.image_size,
+        augment=request.augment,
+        seed=request.seed,
+        skip_corrupt=request.skip_corrupt,
+    )
+    request = requests.fit(request, len(data), options.data_dir)
+    accelerator.settle(request.dtype)
+    warnings = [*share_cores(world), *doubts(request, accelerator)]
+    return Job(options.benchmark, benchmark, options, world, accelerator, data, request, started_s, warnings)
+
+
+def check_backend(wish: str, accelerator: Accelerator) -> None:
+    if wish == "nccl" and accelerator.family != "cuda":
+        raise Impossible(
+            f"--backend nccl needs GPUs and the device is {accelerator.family}; use --backend gloo, or auto"
+        )
+    if wish == "mpi" and not torch.distributed.is_mpi_available():
+        raise Impossible(f"this torch ({torch.__version__}) is built without MPI; use --backend auto, which needs none")
+
+
+def backend(job: Job) -> str:
+    return job.accelerator.backend if job.options.backend == "auto" else str(job.options.backend)
+
+
+def share_cores(world: World) -> List[str]:
+    """Split a node's cores among its ranks where nobody set the threads; a warning where they are too many."""
+    cores = requests.cores_of_rank(world)
+    if world.local_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(cores)
+    threads = torch.get_num_threads()
+    return [f"{threads} threads in each rank, which has {cores} core(s) to itself"] if threads > cores else []
+
+
+def doubts(request: Request, accelerator: Accelerator) -> List[str]:
+    """What a reader of the result should know."""
+    found = []
+    if request.inject:
+        found.append(f"injected on purpose, so no measurement: {request.inject}")
+    if request.dtype == "bf16" and accelerator.dtypes()[0] != "bf16":
+        found.append("this device has no bf16 instructions: they are emulated")
+    if not request.augment:
+        found.append("no augmentation: less decoding work than the benchmark's")
+    return found
+
+
+def make_schedule(job: Job) -> Any:
+    request = job.request
+    return job.benchmark.Schedule(request.steps, len(job.data) // request.global_batch_size, request.global_batch_size)
+
+
+def injection(job: Job, key: str) -> float:
+    inject = job.request.inject or {}
+    return inject.get(key, 0.0) if inject.get("rank", job.world.rank) == job.world.rank else 0.0
+
+
+def mlperf(job: Job) -> Dict[str, object]:
+    """MLPerf's keys (training ruleset 4.0). init_start is written before, run_start and run_stop by the meter."""
+    request, world = job.request, job.world
+    return {
+        "submission_benchmark": job.benchmark.MLPERF_NAME,
+        "submission_org": "hpc-ml-bench",
+        "submission_division": "open",
+        "submission_status": "research",
+        "submission_platform": platform.node(),
+        "cache_clear": False,
+        "seed": request.seed,
+        "global_batch_size": request.global_batch_size,
+        "gradient_accumulation_steps": request.accumulation_steps,
+        "train_samples": len(job.data),
+        "number_of_nodes": world.nodes,
+        "accelerators_per_node": world.local_size,
+        "model_bn_span": request.local_batch_size,
+        **make_schedule(job).mlperf(),
+        "init_stop": None,
+    }

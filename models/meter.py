@@ -1,0 +1,679 @@
+"""Times the steps of a training loop and writes the result as lines of the log (docs/wire.md, docs/measuring.md).
+
+One file, standard library only, Python 3.8: made to be copied into somebody else's project (docs/foreign-loops.md)::
+
+    import meter
+    for batch in meter.steps(loader):   # was: for batch in loader
+    meter.finish()                      # once, after the last epoch
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import math
+import os
+import platform
+import sys
+import threading
+import time
+from array import array
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Sequence
+
+LINE_BYTES = 3500  # above a pipe's 4 KiB, lines of several ranks were seen torn
+WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
+IDENTITY_LIMIT = 0.03
+FALLS_FROM_STEPS = 100
+MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+SPANS = ("wait", "h2d", "busy")
+END = object()
+
+
+def _plain(value: Any, limit: int) -> Any:
+    """`value` as JSON can say it: what is not finite becomes null; texts and lists beyond `limit` end in `…`."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, limit) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, limit) for item in value[:limit]] + ["…"] * (len(value) > limit)
+    if getattr(value, "ndim", None) == 0:  # a scalar of numpy or torch
+        return _plain(value.item(), limit)
+    text = str(value).encode("utf-8", "replace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class Wire:
+    """Writes one rank's lines, numbered without a gap, each by one `os.write` of at most 3,500 bytes.
+
+    `lines` counts them; `problems` are the gates that failed here. A log that nobody reads any more ends no training:
+    its lines are lost, and without its last line it can never pass.
+    """
+
+    def __init__(self, rank: int = 0, fd: int = 1, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self.rank, self.fd, self.lines = rank, fd, 0
+        self.problems: dict[str, str] = {}
+        self._now_ms, self._lock, self._ended = now_ms, threading.RLock(), False
+
+    def emit(self, key: str, value: Any) -> None:
+        """Write one line: texts that would not fit shortened, what is not finite null, nothing after the end."""
+        event = "INTERVAL_" + MLPERF_INTERVALS[key] if key in MLPERF_INTERVALS else "POINT_IN_TIME"
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = key == "hpcml_end"
+            line = {"namespace": "hpcml", "time_ms": self._now_ms(), "event_type": event, "key": key, "value": "…"}
+            line["metadata"] = {"file": "meter.py", "lineno": 0, "rank": self.rank, "seq": self.lines}
+            self.lines += 1
+            for limit in (3000, 1000, 300, 100, 30, 10, 3, 1):
+                text = f":::MLLOG {json.dumps({**line, 'value': _plain(value, limit)})}\n"
+                if len(text) <= LINE_BYTES:
+                    break
+            else:
+                text = f":::MLLOG {json.dumps(line)}\n"
+            self._write(text.encode())
+
+    def problem(self, gate: str, text: str) -> None:
+        """Write that a gate failed: once per gate, however often it is seen."""
+        if gate not in self.problems:
+            self.problems[gate] = text
+            self.emit("hpcml_problem", {"gate": gate, "text": text})
+
+    def _write(self, line: bytes) -> None:
+        if self.fd == 1:  # what the program printed before shall stand before
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                sys.stdout.flush()
+        deadline = time.monotonic() + WRITE_PATIENCE_S
+        while line:  # more than once only where a disk or socket is full; Python repeats what a signal interrupts
+            try:
+                line = line[os.write(self.fd, line) :]
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.01)
+            except OSError:
+                return
+
+
+# What time is read from, and who takes part. Both are duck-typed, so that others can be given.
+# Clock: `apart` (the device has a timeline of its own, which the host runs ahead of), synchronize(), mark() -> a point
+# of it, seconds(mark, mark), asked only after synchronize().
+# Group: `rank`, `size`, barrier(), gather(thing) -> every rank's thing, in order of rank, on every rank.
+
+
+class HostClock:
+    """Where the host is the device: a mark is the host's time."""
+
+    apart = False
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.mark = now
+
+    def synchronize(self) -> None:
+        """Nothing runs ahead."""
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+class CudaClock:
+    """CUDA and ROCm: a mark is an event on the stream that is current when it is made."""
+
+    apart = True
+
+    def __init__(self, torch: Any, device: Any = None) -> None:
+        self._cuda, self._device = torch.cuda, device
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize(self._device)
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1000
+
+
+class Solo:
+    """A rank that knows of no other."""
+
+    size = 1
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def gather(self, thing: Any) -> list[Any]:
+        return [thing]
+
+
+class TorchGroup:
+    """The default process group of torch.distributed, whatever its backend."""
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed, self.barrier = distributed, distributed.barrier
+        self.rank, self.size = int(distributed.get_rank()), int(distributed.get_world_size())
+
+    def gather(self, thing: Any) -> list[Any]:
+        things: list[Any] = [None] * self.size
+        self._distributed.all_gather_object(things, thing)
+        return things
+
+
+class Meter:
+    """Measures one training loop on one rank; rank 0 writes what all of them measured.
+
+    samples           of one batch on this rank, or a function that counts them in a batch
+    warmup_steps      optimiser steps that are thrown away
+    windows           how many windows of `steps_per_window` optimiser steps follow, back to back; then the loop ends.
+                      With `steps_per_window=None` windows go by passes over the loader (docs/foreign-loops.md)
+    micro_batches     batches of one optimiser step
+    mode              "overlap" or "blocking" (docs/measuring.md)
+    now               the host's clock, in seconds
+    flop_per_sample   forward and backward; peak_flops: FLOP/s of all devices together; None: not known
+    learnable         the loss must fall over 100 optimiser steps
+    folder            where `steps-rank<N>.csv.gz` goes; None: nowhere
+    data_samples      size of the data set: when more are read, one was read twice
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: int | Callable[[Any], int],
+        warmup_steps: int = 3,
+        windows: int = 3,
+        steps_per_window: int | None = None,
+        micro_batches: int = 1,
+        mode: str = "overlap",
+        clock: Any = None,
+        group: Any = None,
+        wire: Wire | None = None,
+        now: Callable[[], float] = time.perf_counter,
+        flop_per_sample: float | None = None,
+        peak_flops: float | None = None,
+        learnable: bool = False,
+        folder: str | None = ".",
+        data_samples: int | None = None,
+    ) -> None:
+        if mode not in ("overlap", "blocking"):
+            raise ValueError(f"mode is overlap or blocking, not {mode!r}")
+        self.samples, self.warmup_steps, self.windows = samples, warmup_steps, windows
+        self.steps_per_window, self.micro_batches, self.mode = steps_per_window, micro_batches, mode
+        self.clock, self.group, self.now = clock or HostClock(now), group or Solo(), now
+        self.wire = wire or Wire(self.group.rank)
+        self.flop_per_sample, self.peak_flops, self.learnable = flop_per_sample, peak_flops, learnable
+        self.folder, self.data_samples = folder and os.path.abspath(folder), data_samples
+        self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
+        # Since the last edge, an entry a batch: marks and losses of a device are read only at the next edge.
+        self._waits, self._copies = array("d"), array("d")
+        self._marks: list[Any] = []
+        self._unread: list[tuple[int, Any]] = []
+        # Of the whole run, an entry an optimiser step.
+        self._spans = (array("d"), array("d"), array("d"))
+        self._losses: list[tuple[int, float]] = []
+        self._closed: list[dict[str, Any]] = []  # the windows so far
+        # Where we are: passes over the loader, optimiser steps, batches of the step under way, samples.
+        self._passes = self._step = self._batches = self._counted = 0
+        self._opened = (now(), 0, 0)  # time, step and samples at the last edge
+        self._open, self._left, self._done = False, 0, False  # a window; how many are still to be closed; none
+        self._edge_at: int | None = None
+        self._every: int | None = None
+        self._got: Any = None  # the device's mark when the batch was there
+        self._begin: Any = None  # and when its copy was, where there is one
+        self._last: Any = None
+        self._copy_s, self._meter_s, self._metered = 0.0, 0.0, 0
+        self._made_s = self._opened[0]
+        self._first_batch_s: float | None = None
+        self._progress_at = self._made_s if self.group.rank == 0 else math.inf
+        self._exit_code: int | None = None
+
+    def start(self, value: Mapping[str, Any], mlperf: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write what is known before the first step: MLPerf's keys, then `hpcml_start` (rank 0)."""
+        if self.group.rank == 0:
+            for key, item in [*mlperf.items(), ("hpcml_start", value)]:
+                self.wire.emit(key, item)
+
+    # --- in the loop
+
+    def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The loader's batches, timed. Ends with the loader or the last window; to be called again for each pass."""
+        if self._exit_code is not None:  # nothing is measured after the end
+            yield from loader
+            return
+        now, mark, synchronize, blocking = self.now, self.clock.mark, self.clock.synchronize, self.mode == "blocking"
+        self._begin_pass(loader)
+        asked_s = now()
+        batches = iter(() if self._done else loader)
+        while not self._done:
+            batch = next(batches, END)
+            got_s = now()
+            if batch is END:
+                break
+            self._counted += self.samples(batch) if callable(self.samples) else self.samples
+            self._copy_s = 0.0
+            self._got = self._begin = mark()
+            self._meter_s += now() - got_s
+            yield batch
+            resumed_s, end = now(), mark()
+            if blocking:
+                synchronize()
+                resumed_s = now()
+            self._waits.append(got_s - asked_s)
+            self._copies.append(self._copy_s)
+            self._marks += (self._got, self._begin, end)
+            self._batches += 1
+            edge = self._batches == self.micro_batches and self._end_step(resumed_s)
+            asked_s = now()
+            if not edge:
+                self._meter_s += asked_s - resumed_s
+                self._metered += 1
+        self._end_pass()
+
+    def h2d(self) -> ContextManager[Any]:
+        """Stands around the copy to the device: blocking mode synchronises after it; the busy time begins there."""
+        if self.mode == "blocking" or self._gaps:
+            return _Copy(self)
+        return contextlib.nullcontext()  # the host is the device, and there is no copy
+
+    def loss(self, value: Any) -> None:
+        """This batch's loss, a number or a tensor of one, kept as it is till the next edge: nothing waits for it."""
+        self._unread.append((self._step, value.detach() if hasattr(value, "detach") else value))
+
+    # --- between steps
+
+    def _copied(self, begin_s: float) -> None:
+        if self.mode == "blocking":
+            self.clock.synchronize()
+            self._copy_s += self.now() - begin_s
+        self._begin = self.clock.mark()
+
+    def _begin_pass(self, loader: Iterable[Any]) -> None:
+        self._open = False  # a pass that was left early closes no window
+        self._end_pass()
+        self.clock.synchronize()
+        self._read()
+        self._passes += 1
+        if self._passes == 1 and self.group.rank == 0:
+            self.wire.emit("run_start", None)
+        self._plan(loader)
+        self._opened, self._last = (self.now(), self._step, self._counted), self.clock.mark()
+        if self._edge_at == self._step and self._left:
+            self._edge()
+
+    def _plan(self, loader: Any) -> None:
+        """Where this pass opens its first window, and how many steps each has: `_every`, None for all to the end."""
+        self._edge_at, self._every, self._left = max(self._step, self.warmup_steps), None, 1
+        if self.steps_per_window is not None:
+            self._every, self._left = self.steps_per_window, self.windows - len(self._closed)
+        elif self._passes == 1:
+            lengths = self.group.gather(_length(loader))
+            if None not in lengths:
+                steps = min(lengths) // self.micro_batches - self.warmup_steps
+                self._every, self._left = max(1, steps // self.windows), self.windows
+        else:
+            self._edge_at = self._step
+            if self._passes == 2:  # there are several passes, so the first was the warm-up
+                self._closed.clear()
+
+    def _end_step(self, now_s: float) -> bool:
+        """Count an optimiser step. True when a window's edge stood there."""
+        self._step, self._batches = self._step + 1, 0
+        if now_s >= self._progress_at:
+            self._progress(now_s)
+        if self._step == self._edge_at:
+            self._edge()
+            return True
+        return False
+
+    def _end_pass(self) -> None:
+        if self._batches:  # the loader ended inside an optimiser step: a short one
+            self._step, self._batches = self._step + 1, 0
+        if self._open and self._every is None and self._step > self._opened[1]:
+            self._edge()
+        self._open = False
+
+    def _edge(self) -> None:
+        """Close the open window and open the next at the same moment: the loader gets no pause to refill its queue."""
+        self.clock.synchronize()
+        self.group.barrier()
+        self.clock.synchronize()
+        at_s, (opened_s, first, before) = self.now(), self._opened
+        loss = self._read()
+        if self._open:
+            window: dict[str, Any] = dict(zip(SPANS, (span[first:] for span in self._spans)))
+            window.update(first=first, steps=self._step - first, samples=self._counted - before, loss=loss)
+            self._closed.append({**window, "opened_s": opened_s, "wall_s": at_s - opened_s})
+            self._left -= 1
+        self._open = self._left > 0
+        self._edge_at = self._step + self._every if self._open and self._every else None
+        self._done = self.steps_per_window is not None and not self._open
+        self._opened, self._last = (at_s, self._step, self._counted), self.clock.mark()
+
+    def _read(self) -> float | None:
+        """Make seconds of the marks and numbers of the losses, after a synchronisation. Returns the latest loss."""
+        if self._waits and not self._spans[0]:
+            self._first_batch_s = self._waits[0]
+        marks = iter(self._marks)
+        for index, (wait, h2d, got, begin, end) in enumerate(zip(self._waits, self._copies, marks, marks, marks)):
+            if self._gaps:  # the stall is how long the device stood still since the last step's end
+                wait = min(wait, max(0.0, self.clock.seconds(self._last, got)))
+                h2d = max(0.0, self.clock.seconds(self._last, begin) - wait)
+                self._last = end
+            for total, span in zip(self._spans, (wait, h2d, self.clock.seconds(begin, end))):
+                if index % self.micro_batches:
+                    total[-1] += span
+                else:
+                    total.append(span)
+        del self._waits[:], self._copies[:], self._marks[:]
+        unread, self._unread = self._unread, []
+        for step, of_step in itertools.groupby(unread, itemgetter(0)):
+            self._losses.append((step, _mean([float(value) for _, value in of_step])))
+        return self._losses[-1][1] if unread else None
+
+    def _progress(self, now_s: float) -> None:
+        self._progress_at = now_s + 1
+        opened_s, first, before = self._opened
+        elapsed_s, samples = now_s - opened_s, (self._counted - before) * self.group.size
+        loss = self._losses[-1][1] if self._losses else None
+        if self._unread and not self.clock.apart:  # reading it makes no device wait
+            loss = float(self._unread[-1][1])
+        steps = self.steps_per_window and self.warmup_steps + self.windows * self.steps_per_window
+        value = {
+            "phase": "window" if self._open else "warmup",
+            "epoch": None if steps else self._passes,
+            "step": self._step,
+            "steps": steps,
+            "samples_per_s": samples / elapsed_s if elapsed_s else None,
+            "loss": loss,
+            "left_s": (steps - self._step) * elapsed_s / (self._step - first) if steps else None,
+        }
+        self.wire.emit("hpcml_progress", value)
+
+    # --- at the end
+
+    def finish(
+        self,
+        parameters_identical: bool | None = None,
+        peak_memory_bytes: int | None = None,
+        health: Any = None,
+        compile_s: float | None = None,
+        warnings: Sequence[str] = (),
+        exit_code: int = 0,
+    ) -> int:
+        """Put the ranks together, check, and write windows, problems, summary and end.
+
+        Returns the exit code, 3 when a gate failed: the same on every rank, and on none before rank 0's last line.
+        """
+        if self._exit_code is not None:
+            return self._exit_code
+        self._open, self._exit_code = False, exit_code
+        self.clock.synchronize()
+        self._read()
+        mine = {
+            "windows": self._closed,
+            "losses": self._losses,
+            "read": self._counted,
+            "startup_s": self._closed[0]["opened_s"] - self._made_s if self._closed else None,
+            "first_batch_s": self._first_batch_s,
+            "meter_s": self._meter_s / self._metered * self.micro_batches if self._metered else None,
+            "compile_s": compile_s,
+            "peak_memory_bytes": peak_memory_bytes,
+            "parameters_identical": parameters_identical,
+            "problems": [*self.wire.problems],
+            "warnings": [*warnings, *self._write_steps()],
+            "exit_code": exit_code,
+        }
+        ranks = self.group.gather(mine)
+        if self.group.rank == 0:
+            self._exit_code = self._conclude(ranks, health)
+        self._exit_code = int(self.group.gather(self._exit_code)[0])
+        return self._exit_code
+
+    def abort(self, exit_code: int, gate: str, text: str) -> None:
+        """Write why the run ends here, and on rank 0 the last line. Asks no other rank; safe at any time."""
+        if self._exit_code is None:
+            self._exit_code = exit_code
+            self.wire.problem(gate, text)
+            self._end(exit_code)
+
+    def _end(self, exit_code: int) -> None:
+        if self.group.rank == 0:
+            self.wire.emit("hpcml_end", {"exit_code": exit_code, "lines": self.wire.lines})
+
+    def _write_steps(self) -> list[str]:
+        """One row an optimiser step, with the window it counts for. A folder that cannot be written is a warning."""
+        if self.folder is None:
+            return []
+        window_of = {w["first"] + i: index for index, w in enumerate(self._closed) for i in range(w["steps"])}
+        try:
+            with gzip.open(os.path.join(self.folder, f"steps-rank{self.group.rank}.csv.gz"), "wt") as file:
+                file.write("step,window,wait,h2d,busy\n")
+                for step, spans in enumerate(zip(*self._spans)):
+                    file.write("{},{},{:.9f},{:.9f},{:.9f}\n".format(step, window_of.get(step, ""), *spans))
+        except OSError as error:
+            return [f"the steps of rank {self.group.rank} were not written: {error}"]
+        return []
+
+    def _conclude(self, ranks: list[dict[str, Any]], health: Any) -> int:
+        """Rank 0's last lines."""
+        self.wire.emit("run_stop", None)
+        windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
+        for window in windows:
+            self.wire.emit("hpcml_window", window)
+        summary = {**self._summary(ranks, windows), "health": health}
+        for gate, text in self._failed_gates(ranks, summary):
+            self.wire.problem(gate, text)
+        self.wire.emit("hpcml_summary", summary)
+        failed = self.wire.problems or any(rank["problems"] for rank in ranks)
+        exit_code = max(rank["exit_code"] for rank in ranks) or (3 if failed else 0)
+        self._end(exit_code)
+        return exit_code
+
+    def _summary(self, ranks: list[dict[str, Any]], windows: list[dict[str, Any]]) -> dict[str, Any]:
+        def known(key: str) -> list[Any]:
+            return [rank[key] for rank in ranks if rank[key] is not None]
+
+        warnings = list(dict.fromkeys(itertools.chain(*known("warnings"))))
+        if self.peak_flops is None or self.flop_per_sample is None:
+            warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
+        total = {key: math.fsum(w[key] for w in windows) for key in ("wall_s", "stall_s", "compute_s")}
+        total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
+        worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
+        identical = known("parameters_identical")
+        return {
+            "windows": len(windows),
+            **total,
+            **_three_numbers(total),
+            **{key: max(known(key), default=None) for key in worst},
+            "warmup_steps": self._closed[0]["first"] if windows else self._step,
+            "optimizer_steps": self._step,
+            "loss_first": _mean([rank["losses"][0][1] for rank in ranks if rank["losses"]]),
+            "loss_last": _mean([rank["losses"][-1][1] for rank in ranks if rank["losses"]]),
+            "parameters_identical": all(identical) if identical else None,
+            "data_from": "memory" if self.data_samples and sum(known("read")) > self.data_samples else "unknown",
+            "flop_per_sample": self.flop_per_sample,
+            "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
+            "warnings": warnings,
+        }
+
+    def _failed_gates(self, ranks: list[dict[str, Any]], summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """The name of every gate that failed, and why."""
+        if summary["windows"] < (self.windows if self.steps_per_window else 1):
+            ended = f"the loader ended after {self._step} optimiser steps"
+            yield "steps", f"{summary['windows']} of {self.windows} windows were measured: {ended}"
+        if len({tuple(w["steps"] for w in rank["windows"]) for rank in ranks}) > 1:
+            yield "steps", "the ranks made different numbers of steps"
+        for number, rank in enumerate(ranks):
+            for step, loss in itertools.islice(((s, x) for s, x in rank["losses"] if not math.isfinite(x)), 1):
+                yield "loss_finite", f"the loss of step {step} on rank {number} is {loss}"
+        tenth = min(len(rank["losses"]) for rank in ranks) // 10
+        if self.learnable and self._step >= FALLS_FROM_STEPS and tenth:
+            first = _mean([loss for rank in ranks for _, loss in rank["losses"][:tenth]])
+            last = _mean([loss for rank in ranks for _, loss in rank["losses"][-tenth:]])
+            if not last < first:
+                yield "loss_falls", f"the loss does not fall: its first tenth is {first:.6g}, its last {last:.6g}"
+        if summary["parameters_identical"] is False:
+            yield "parameters_identical", "the parameters differ between ranks: their gradients were not put together"
+        gap, rate = summary["identity_gap"], summary["compute_throughput"]
+        if self.mode == "blocking" and gap is not None and gap > IDENTITY_LIMIT:
+            why = "time is counted twice or not at all, as when a synchronisation is missing"
+            yield "identity", f"compute throughput x fraction misses effective throughput by {gap:.1%}: {why}"
+        flops = (rate or 0) * (self.flop_per_sample or 0)
+        if self.peak_flops and flops > self.peak_flops:
+            why = f"{rate:.6g} samples/s are {flops:.4g} FLOP/s, and the devices can do {self.peak_flops:.4g}"
+            yield "roofline", f"{why}: samples, time or FLOP are counted wrongly"
+
+
+class _Copy:
+    """The context that h2d() gives; a class, because a generator costs several times as much."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def __enter__(self) -> None:
+        self._begin_s = self._meter.now()
+
+    def __exit__(self, *error: object) -> None:
+        self._meter._copied(self._begin_s)
+
+
+def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One window as all ranks saw it: in each step the rank that stalled longest sets the pace, with its busy time."""
+    steps = zip(*(zip(map(float.__add__, side["wait"], side["h2d"]), side["busy"]) for side in sides))
+    pace = [max(step, key=itemgetter(0)) for step in steps]
+    sums = {span: [math.fsum(side[span]) for side in sides] for span in SPANS}
+    return {
+        "index": index,
+        "steps": len(pace),
+        "samples": sum(side["samples"] for side in sides),
+        "wall_s": max(side["wall_s"] for side in sides),
+        "stall_s": math.fsum(stall_s for stall_s, _ in pace),
+        "compute_s": math.fsum(busy_s for _, busy_s in pace),
+        **{f"{span}_s": [min(of_ranks), _mean(of_ranks), max(of_ranks)] for span, of_ranks in sums.items()},
+        "loss": _mean([side["loss"] for side in sides if side["loss"] is not None]),
+    }
+
+
+def _three_numbers(total: Mapping[str, Any]) -> dict[str, float | None]:
+    """Samples/s that came out, share of the time without stalls, samples/s while computing; how far they disagree."""
+    samples, wall_s, stall_s, compute_s = (total[key] for key in ("samples", "wall_s", "stall_s", "compute_s"))
+    effective = samples / wall_s if wall_s else None
+    fraction = 1 - stall_s / wall_s if wall_s else None
+    compute = samples / compute_s if compute_s else None
+    gap = abs(effective - compute * fraction) / effective if effective and compute and fraction is not None else None
+    numbers = {"effective_throughput": effective, "compute_fraction": fraction, "compute_throughput": compute}
+    return {**numbers, "identity_gap": gap}
+
+
+def _mean(values: Sequence[float]) -> Any:
+    return sum(values) / len(values) if values else None
+
+
+def _percentiles(values: Sequence[float]) -> list[float] | None:
+    """The 5th, 50th, 95th and 99th."""
+    ordered = sorted(values)
+    return [ordered[math.ceil(len(ordered) * share) - 1] for share in (0.05, 0.5, 0.95, 0.99)] if ordered else None
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):  # it does not know
+        return None
+
+
+# --- somebody else's loop: a Meter on what the process has in use when the loop begins --------------------------------
+
+_meter: Meter | None = None
+
+
+def steps(loader: Iterable[Any], **options: Any) -> Iterator[Any]:
+    """The loader's batches, timed; to be called for every pass. `options` are Meter's, and count at the first call.
+
+    Without `samples=` they are counted in each batch: the first dimension of the first tensor in it.
+    """
+    global _meter
+    if _meter is None:
+        _meter = _meter_here(options)
+    return _meter.steps(loader)
+
+
+def loss(value: Any) -> None:
+    """This batch's loss. May be left out: then no gate looks at it."""
+    if _meter is not None:
+        _meter.loss(value)
+
+
+def h2d() -> ContextManager[Any]:
+    """Optional: stands around the copy to the device, which blocking mode then tells apart from the step."""
+    return _meter.h2d() if _meter is not None else contextlib.nullcontext()
+
+
+def finish(**extra: Any) -> int:
+    """Write the result: once, after the last step, on every rank; `extra`: Meter.finish's. Returns 0, or 3 for a gate.
+
+    A program that ends without it leaves a log without a last line, never a pass: nothing writes one at exit.
+    """
+    global _meter
+    meter = _meter = _meter or _meter_here({})
+    torch, warnings = sys.modules.get("torch"), [*extra.pop("warnings", ())]
+    if meter.group.size == 1 and _environ(SIZES, 1) > 1:
+        warnings.append(
+            "one rank of several: torch.distributed was not in use when the loop began, so it saw itself only"
+        )
+    if torch is not None and torch.cuda.is_initialized():
+        extra.setdefault("peak_memory_bytes", torch.cuda.max_memory_allocated())
+        if not meter.clock.apart:
+            warnings.append("host clock: torch.cuda was not in use when the loop began; move the model there before it")
+    return meter.finish(warnings=warnings, **extra)
+
+
+def _meter_here(options: Mapping[str, Any]) -> Meter:
+    """A Meter with CUDA's events if torch.cuda is in use, its group if torch.distributed is. Writes `hpcml_start`."""
+    torch, backend = sys.modules.get("torch"), None
+    found: dict[str, Any] = {"samples": _count, "group": Solo(_environ(RANKS, 0))}
+    device: dict[str, Any] = {"type": "cpu", "name": platform.processor() or platform.machine(), "count": 1}
+    if torch is not None and torch.cuda.is_initialized():
+        found["clock"], gpu = CudaClock(torch), torch.cuda.get_device_properties(torch.cuda.current_device())
+        kind = "rocm" if getattr(torch.version, "hip", None) else "cuda"
+        device = {"type": kind, "name": gpu.name, "count": torch.cuda.device_count(), "memory_bytes": gpu.total_memory}
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        found["group"], backend = TorchGroup(torch.distributed), torch.distributed.get_backend()
+    meter = Meter(**{**found, **options})
+    asked = ("mode", "warmup_steps", "windows", "steps_per_window")
+    modules = {name: sys.modules[name] for name in ("torch", "numpy") if name in sys.modules}
+    meter.start(
+        {
+            "schema": 1,
+            **dict.fromkeys(("benchmark", "workload_version", "code", "data")),
+            "request": {key: getattr(meter, key) for key in asked},
+            "device": device,
+            "world": {"size": meter.group.size, "backend": backend},
+            "versions": {"python": platform.python_version(), **{n: str(m.__version__) for n, m in modules.items()}},
+            "host": {"name": platform.node(), "cores": os.cpu_count()},
+        }
+    )
+    return meter
+
+
+def _environ(names: Sequence[str], default: int) -> int:
+    """The first of these variables that holds a number."""
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
+
+
+def _count(batch: Any) -> int:
+    while isinstance(batch, (Mapping, list, tuple)) and batch:
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return int(batch.shape[0]) if getattr(batch, "shape", ()) else 1

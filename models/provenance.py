@@ -1,0 +1,84 @@
+"""What a number must carry to be believed: the value of hpcml_start (docs/wire.md)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from typing import Dict, Optional
+
+import torch
+
+from models import host
+from models.job import Job
+
+# Packages that may take part; named in the log only when they were imported.
+PACKAGES = {
+    "numpy": "numpy",
+    "PIL": "pillow",
+    "h5py": "h5py",
+    "torchvision": "torchvision",
+    "simplejpeg": "simplejpeg",
+    "isal": "isal",
+    "google_crc32c": "google_crc32c",
+}
+
+
+def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
+    """All of hpcml_start, as it stands at this moment. `backend`: that of torch.distributed, None for one rank."""
+    world, data = job.world, job.data
+    return {
+        "schema": 1,
+        "benchmark": job.name,
+        "workload_version": job.benchmark.WORKLOAD_VERSION,
+        "code": code_hash(sys.argv[0]),
+        "request": job.request.wire(),
+        "device": job.accelerator.facts(job.request.dtype),
+        "world": {
+            "size": world.size,
+            "local_size": world.local_size,
+            "nodes": world.nodes,
+            "backend": backend,
+            "launcher": world.launcher,
+        },
+        "versions": versions(),
+        "host": {
+            "name": platform.node(),
+            "cpu": host.cpu_name(),
+            "cores": host.own_cores(),
+            "memory_bytes": host.memory_bytes(),
+            "threads": torch.get_num_threads(),
+        },
+        "data": {
+            "folder": os.path.abspath(job.options.data_dir),
+            "kind": data.kind,
+            "samples": len(data),
+            "bytes": data.bytes,
+            "decoder": data.decoder,
+            "transforms": data.transforms,
+        },
+    }
+
+
+def code_hash(path: str) -> Optional[str]:
+    """The content hash in the name of the archive that runs, `models-<hash>.pyz`; None when it is not one."""
+    match = re.fullmatch(r"models-([0-9a-f]{6,64})\.pyz", os.path.basename(path))
+    return match[1] if match else None
+
+
+def versions() -> Dict[str, object]:
+    """Python, torch, what torch was built with, and the packages that took part."""
+    found: Dict[str, object] = {"python": platform.python_version(), "torch": torch.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if torch.version.hip:
+        found["hip"] = torch.version.hip
+    if torch.cuda.is_available():
+        found["cudnn"] = torch.backends.cudnn.version()
+        nccl = getattr(torch.cuda, "nccl", None)
+        found["nccl"] = ".".join(str(part) for part in nccl.version()) if nccl else None
+    for module, name in PACKAGES.items():
+        if module in sys.modules:
+            found[name] = getattr(sys.modules[module], "__version__", None)
+    return found

@@ -1,0 +1,271 @@
+"""ResNet-50 v1.5 on ImageNet as MLPerf trains it: the net, its loss, optimiser and learning rate, and its FLOPs.
+
+Reference: mlcommons/training, retired_benchmarks/resnet-tf2 (last in MLPerf Training v4.0). Net: He et al. 2015 with
+the stride in the 3x3 convolution (v1.5). Names and shapes of the parameters are torchvision's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+from torch import nn
+
+from models.data.imagenet import ImageNet, open_folder
+
+WORKLOAD_VERSION = 1  # raised by whoever changes what is computed, read or timed
+MLPERF_NAME = "resnet"
+
+VARIANTS = {
+    "v1.5": "the stem of the paper by He et al.: 7x7, stride 2",
+    "epcc": "the stem of the code behind the HPDC'24 paper: 3x3, stride 1, 3.9 times the work; only to compare with it",
+}
+CLASSES = 1000
+STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # blocks, channels of the 3x3, stride of the first block
+EXPANSION = 4
+
+
+# --- what is asked of it ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """global_batch None: so many samples on each rank as `tuned_local_batch` says. dtype auto: the device's best."""
+
+    global_batch: Optional[int]
+    dtype: str
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long: optimiser steps to warm up, then windows of so many steps; None: an epoch each."""
+
+    image_size: int
+    warmup_steps: int
+    windows: int
+    steps_per_window: Optional[int]
+    local_batch: Optional[int] = None  # stands above the configuration's
+
+
+CONFIGURATIONS = {
+    "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False),
+    "tuned": Configuration(global_batch=None, dtype="auto", channels_last=True),
+}
+SIZES: Dict[str, Dict[str, Size]] = {
+    "smoke": {"cpu": Size(64, 2, 3, 4, local_batch=4), "cuda": Size(64, 2, 3, 4, local_batch=4)},
+    "quick": {"cpu": Size(224, 2, 3, 3), "cuda": Size(224, 10, 3, 50)},
+    "subset": {"cpu": Size(224, 10, 3, 50), "cuda": Size(224, 10, 3, 50)},  # 2,048 samples, as the HPDC'24 paper
+    "full": {"cpu": Size(224, 10, 3, None), "cuda": Size(224, 10, 3, None)},
+}
+
+
+def tuned_local_batch(family: str, memory_bytes: Optional[int], dtype: str, variant: str) -> int:
+    """The local batch size that fills a device family: a power of two, at most 256, above which rates hardly grow.
+
+    A GPU needs about 95 MiB a sample in a 16-bit dtype, twice that in fp32, and four times as much for the epcc stem;
+    a fifth of its memory is left free. A processor's rate is the same from 8 samples on, so 32, as in gbs32.
+    """
+    if family == "cpu":
+        return 32
+    sample_bytes = 95 * 2**20 * (1 if dtype in ("bf16", "fp16") else 2) * (4 if variant == "epcc" else 1)
+    fits = int(0.8 * (memory_bytes or 0) / sample_bytes)
+    return min(256, max(16, 2 ** (fits.bit_length() - 1)))
+
+
+def open_data(folder: str, *, image_size: int, augment: bool, seed: int, skip_corrupt: bool) -> ImageNet:
+    return open_folder(folder, image_size=image_size, augment=augment, seed=seed, skip_corrupt=skip_corrupt)
+
+
+# --- the net ---------------------------------------------------------------------------------------------------------
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
+class Bottleneck(nn.Module):
+    """1x1 to fewer channels, 3x3, 1x1 to four times as many; added to the input, through a 1x1 where shapes differ."""
+
+    def __init__(self, inputs: int, channels: int, stride: int) -> None:
+        super().__init__()
+        outputs = EXPANSION * channels
+        self.conv1, self.bn1 = _convolution(inputs, channels, 1), nn.BatchNorm2d(channels)
+        self.conv2, self.bn2 = _convolution(channels, channels, 3, stride), nn.BatchNorm2d(channels)
+        self.conv3, self.bn3 = _convolution(channels, outputs, 1), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: Optional[nn.Sequential] = None
+        if inputs != outputs:
+            self.downsample = nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        y += x if self.downsample is None else self.downsample(x)
+        out: torch.Tensor = self.relu(y)
+        return out
+
+
+class ResNet50(nn.Module):
+    """N x 3 x H x W, normalised, to N x 1000 logits. BatchNorm: eps 1e-5, momentum 0.1 (the reference's decay 0.9)."""
+
+    def __init__(self, variant: str = "v1.5") -> None:
+        super().__init__()
+        self.conv1 = _convolution(3, 64, 3) if variant == "epcc" else _convolution(3, 64, 7, 2)
+        self.bn1, self.relu = nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        inputs = 64
+        for number, (blocks, channels, stride) in enumerate(STAGES, 1):
+            stage: List[nn.Module] = []
+            for block in range(blocks):
+                stage.append(Bottleneck(inputs, channels, stride if block == 0 else 1))
+                inputs = EXPANSION * channels
+            self.add_module(f"layer{number}", nn.Sequential(*stage))
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(inputs, CLASSES)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """he_normal (fan-out) for convolutions; a small normal and no bias for the classifier, as the reference."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.normal_(self.fc.weight, std=0.01)
+        nn.init.zeros_(self.fc.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
+        logits: torch.Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return logits
+
+
+def build(variant: str) -> ResNet50:
+    return ResNet50(variant)
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def _out(side: int, kernel: int, stride: int) -> int:
+    return (side + 2 * (kernel // 2) - kernel) // stride + 1
+
+
+def _products(variant: str, image_size: int) -> Iterator[Tuple[int, int, int, int]]:
+    """Inputs, outputs, kernel and side of the result of every convolution, and last of the classifier."""
+    kernel, stride = (3, 1) if variant == "epcc" else (7, 2)
+    side = _out(image_size, kernel, stride)
+    yield 3, 64, kernel, side
+    side, inputs = _out(side, 3, 2), 64
+    for blocks, channels, stage_stride in STAGES:
+        for block in range(blocks):
+            stride, outputs = stage_stride if block == 0 else 1, EXPANSION * channels
+            after = _out(side, 3, stride)
+            yield inputs, channels, 1, side
+            yield channels, channels, 3, after
+            yield channels, outputs, 1, after
+            if inputs != outputs:
+                yield inputs, outputs, 1, after
+            side, inputs = after, outputs
+    yield inputs, CLASSES, 1, 1
+
+
+def flop_per_sample(variant: str = "v1.5", image_size: int = 224) -> Tuple[float, float]:
+    """FLOP of one sample: forward, and forward + backward. Two per multiply-add of the convolutions and the classifier.
+
+    Backward is twice forward, less the gradient of the image, which nobody asks for. Everything else (normalisation,
+    activations, pooling) is 2 % and counted by nobody.
+    """
+    each = [
+        2.0 * inputs * outputs * kernel**2 * side**2 for inputs, outputs, kernel, side in _products(variant, image_size)
+    ]
+    return sum(each), 3 * sum(each) - each[0]
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+MEAN = (123.675, 116.28, 103.53)  # of ImageNet's red, green and blue, 0 … 255
+STD = (58.395, 57.12, 57.375)
+
+
+class Prepare:
+    """Pixels as they were read, N x H x W x 3 uint8, to the normalised N x 3 x H x W of `dtype`, on the pixels' device.
+
+    The permuted view of pixels that lie channels last *is* torch's channels_last format and costs nothing; the plain
+    format is written out. The reference subtracts the mean only; dividing by the deviation is what PyTorch users do.
+    """
+
+    def __init__(self, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
+        self.mean = torch.tensor(MEAN, device=device).to(dtype).view(1, 3, 1, 1)
+        self.scale = (1 / torch.tensor(STD, device=device)).to(dtype).view(1, 3, 1, 1)
+        self.format = torch.channels_last if channels_last else torch.contiguous_format
+        self.dtype = dtype
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        x = pixels.permute(0, 3, 1, 2).to(self.dtype, memory_format=self.format)
+        return x.sub_(self.mean).mul_(self.scale)
+
+
+def criterion(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Softmax cross-entropy, mean over the batch; label smoothing 0, the reference's default."""
+    return nn.functional.cross_entropy(logits.float(), labels)
+
+
+# The reference's defaults (resnet-tf2: common.py, lars_util.py, resnet_model.py).
+BASE_LEARNING_RATE = 0.1  # at a global batch size of 256, scaled linearly with it
+END_LEARNING_RATE = 1e-4
+WARMUP_EPOCHS = 5
+DECAY_POWER = 2
+MOMENTUM = 0.9
+WEIGHT_DECAY = 1e-4
+
+
+def make_optimizer(model: nn.Module) -> torch.optim.SGD:
+    """SGD with momentum. Weight decay on convolutions and classifier; none on BatchNorm, as there, or biases."""
+    parameters = list(model.parameters())
+    weights, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
+    groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.SGD(groups, lr=BASE_LEARNING_RATE, momentum=MOMENTUM)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of each optimiser step: up in a line, then down with power 2 to 1e-4 at step `steps`.
+
+    The reference warms up for five epochs; a run of less than fifty warms up for a tenth of its steps instead, else it
+    would end before it began to learn.
+    """
+
+    steps: int
+    steps_per_epoch: int
+    global_batch: int
+
+    @property
+    def peak(self) -> float:
+        return BASE_LEARNING_RATE * self.global_batch / 256
+
+    @property
+    def warmup_steps(self) -> int:
+        return min(WARMUP_EPOCHS * self.steps_per_epoch, self.steps // 10)
+
+    def rate(self, step: int) -> float:
+        """Of optimiser step `step`, counted from 0."""
+        if step < self.warmup_steps:
+            return self.peak * (step + 1) / self.warmup_steps
+        left = 1 - (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        return (self.peak - END_LEARNING_RATE) * left**DECAY_POWER + END_LEARNING_RATE
+
+    def mlperf(self) -> Dict[str, object]:
+        """MLPerf Training's names for it (ruleset 4.0, closed_resnet_sgd)."""
+        return {
+            "opt_name": "sgd",
+            "sgd_opt_base_learning_rate": self.peak,
+            "sgd_opt_end_learning_rate": END_LEARNING_RATE,
+            "sgd_opt_learning_rate_decay_poly_power": DECAY_POWER,
+            "sgd_opt_learning_rate_decay_steps": self.steps - self.warmup_steps,
+            "sgd_opt_weight_decay": WEIGHT_DECAY,
+            "sgd_opt_momentum": MOMENTUM,
+            "opt_learning_rate_warmup_epochs": self.warmup_steps / self.steps_per_epoch,
+        }

@@ -1,0 +1,1 @@
+"""Where jobs run: the submitting side. Never imports torch or pytest."""

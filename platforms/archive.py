@@ -1,0 +1,84 @@
+"""Packs models/ into one file that Python runs by path: what a job needs of our code, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from platforms.job import RefusedError
+
+# The guard keeps a loader's worker, which imports this file again when it is spawned, from training itself.
+MAIN = b"""\
+import runpy
+
+if __name__ == "__main__":
+    runpy.run_module("models.__main__", run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Where it lies, and `code`: 12 hexadecimal digits of the hash of its members' names and bytes."""
+
+    path: Path
+    code: str
+
+
+def build(source: Path, folder: Path) -> Archive:
+    """Write `models-<code>.pyz` of the package `source` into `folder`, unless it is there.
+
+    The same members give the same bytes on every machine: sorted, without times, uncompressed (zlib's output differs
+    between its versions). `python models-<code>.pyz …` runs it, also under torchrun; processes that it starts by fork,
+    forkserver or spawn find the package again.
+
+    Raises:
+        RefusedError: `source` is no package that can be run.
+    """
+    if not (source / "__main__.py").is_file():
+        raise RefusedError(f"{source} has no __main__.py, so nothing can run from it: it must be the suite's models/")
+    members = {"__main__.py": MAIN, **{name: path.read_bytes() for name, path in _members(source)}}
+    digest = hashlib.sha256()
+    for name in sorted(members):
+        digest.update(f"{len(name)} {name} {len(members[name])} ".encode() + members[name])
+    code = digest.hexdigest()[:12]
+    path = folder / f"models-{code}.pyz"
+    content = _zip(members)
+    if not path.exists() or path.read_bytes() != content:
+        _write(path, content)
+    return Archive(path, code)
+
+
+def _members(source: Path) -> Iterator[tuple[str, Path]]:
+    """Every file of the package but hidden ones, editors' backups and compiled code, which differs between Pythons."""
+    for path in source.rglob("*"):
+        parts = path.relative_to(source).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if path.is_file() and not hidden and not path.name.endswith((".pyc", "~")):
+            yield "/".join(("models", *parts)), path
+
+
+def _zip(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name)  # its time is 1980-01-01
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, members[name])
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all: another session may build the same archive now, and a job may be starting from it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

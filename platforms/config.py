@@ -1,0 +1,264 @@
+"""YAML files -> frozen `Platform` and `Site`; all problems of all files at once, each `file:line: key: what`.
+
+`python -m platforms.config > platforms/schema.json` writes the JSON schema that editors check platform files with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from platforms import loading, yaml_lines
+from platforms.devices import Found, count_accelerators
+from platforms.job import ConfigError, Layout
+from platforms.values import (
+    Count,
+    CountOrAuto,
+    Day,
+    Filled,
+    HasDefault,
+    LayoutText,
+    Mark,
+    Name,
+    Option,
+    Seconds,
+    Some,
+    Text,
+    Unique,
+    Variable,
+    ZeroOrMoreOrAuto,
+)
+from platforms.yaml_lines import Document
+
+Unit = Literal["cpu", "gpu", "ipu", "csx"]
+Layouts = Annotated[tuple[LayoutText, ...], Field(json_schema_extra={"minItems": 1}), Some, Unique]
+Configurations = Annotated[
+    tuple[Literal["gbs32", "tuned"], ...], Field(json_schema_extra={"minItems": 1}), Some, Unique
+]
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_LOCAL: Mapping[str, object] = {"max_running": 1, "poll_s": 0.5}
+_REMOTE: Mapping[str, object] = {"max_running": 8, "poll_s": 10.0}
+
+
+class CommonKeys(BaseModel):
+    """What a platform says for all benchmarks, and may say otherwise for one of them."""
+
+    model_config = _STRICT
+
+    configurations: Configurations = Field(("gbs32", "tuned"), description="which configurations run")
+    size: Literal["smoke", "quick", "subset", "full"] = Field("quick", description="how much is trained")
+    dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = Field(
+        "auto", description="number format of `tuned`; auto: the best that the device computes in"
+    )
+    launcher: Literal["auto", "none", "torchrun", "srun", "poprun"] = Field(
+        "auto", description="what starts the ranks of a job"
+    )
+    ranks_per_device: Count = Field(1, description="processes per device")
+    threads_per_rank: CountOrAuto = Field(None, description="CPU threads of each rank; auto: cores / ranks")
+    workers: ZeroOrMoreOrAuto = Field(None, description="loader processes of each rank; auto: the job decides")
+    time_limit_s: Seconds = Field(
+        3600.0, alias="time_limit", description="how long a job may run", json_schema_extra={"default": "1:00:00"}
+    )
+    data_dir: Filled = Field(
+        "data",
+        description="folder of the data sets on the machine that runs the job; a benchmark's own is its data set",
+    )
+    arguments: tuple[Text, ...] = Field((), description="words added to the command line of the job")
+
+
+class BenchmarkKeys(CommonKeys):
+    """One benchmark's own: only what is written here counts (`model_fields_set`), the rest is the platform's."""
+
+    layouts: Layouts = Field((), description="in place of the platform's default set of layouts")
+
+
+class PlatformFile(CommonKeys):
+    """One platform of hpc-ml-bench: where benchmarks run, and how. The file's name is the platform's name and mark."""
+
+    scheduler: Name = Field("local", description="what starts jobs there")
+    device: Literal["auto", "cpu", "gpu", "ipu", "csx"] = Field(
+        "auto", description="device family; auto: what this machine has (scheduler local only)"
+    )
+    marks: Annotated[tuple[Mark, ...], Unique] = Field((), description="pytest marks beside the platform's own name")
+    layouts: Annotated[Mapping[Name, Layouts], HasDefault] = Field(
+        {"default": ("auto",)}, description="named sets of nodes x devices per node: {default: [1x4], large: [2x4]}"
+    )
+    mode: Literal["overlap", "blocking"] = Field("overlap", description="how it is measured (docs/measuring.md)")
+    start_limit_s: Seconds = Field(
+        43200.0,
+        alias="start_limit",
+        description="how long it may wait to start",
+        json_schema_extra={"default": "12:00:00"},
+    )
+    max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local, else 8")
+    poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
+        0.5, description="seconds between two looks at the jobs; default: 0.5 for local, else 10"
+    )
+    python: Filled = Field("auto", description="the job's Python; auto: the one that runs pytest")
+    env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
+    benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
+    unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
+    until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
+    replaces: Annotated[bool, Field(strict=True)] = Field(
+        False, description="true in a site's file that stands in for a shipped one of the same name"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_scheduler(cls, data: Mapping[str, object]) -> Mapping[str, object]:
+        return {**(_LOCAL if data.get("scheduler", "local") == "local" else _REMOTE), **data}
+
+
+class Platform(PlatformFile):
+    """A named place to run, complete and frozen. `missing` are the `${site.…}` that nobody has set."""
+
+    name: Mark
+    source: Path = Path()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """The pytest marks of its tests, its own name first."""
+        return tuple(dict.fromkeys((self.name, *self.marks)))
+
+    @property
+    def unit(self) -> Unit:
+        """What a layout counts there; `auto` has been resolved by load_platforms and is a CPU anywhere else."""
+        return "cpu" if self.device == "auto" else self.device
+
+    def for_benchmark(self, benchmark: str | None) -> Platform:
+        """This platform with what stands under `benchmarks: {<benchmark>: …}` in place of its own."""
+        keys = self.benchmarks.get(benchmark or "")
+        if keys is None:
+            return self
+        update = {key: getattr(keys, key) for key in keys.model_fields_set}
+        if "layouts" in update:
+            update["layouts"] = {**self.layouts, "default": update["layouts"]}
+        return self.model_copy(update=update)
+
+    def layout_list(self, benchmark: str | None = None, set_name: str = "default") -> tuple[Layout, ...]:
+        """The layouts of one named set. Raises ConfigError when there is no such set."""
+        layouts = self.for_benchmark(benchmark).layouts
+        if set_name not in layouts:
+            hint = loading.nearest(set_name, layouts)
+            raise ConfigError([f"{self.source}: layouts: there is no set {set_name!r} {hint}"])
+        return tuple(Layout.parse("1x1" if text == "auto" else text, self.unit) for text in layouts[set_name])
+
+
+class Site(BaseModel):
+    """A centre's own settings, `site.yaml`: what may be used, and what `${site.…}` stands for."""
+
+    model_config = _STRICT
+
+    enabled: Annotated[tuple[Name, ...], Unique] = ()
+    max_device_hours: Annotated[float, Field(ge=0, strict=True)] | None = None
+    options: Mapping[str, Option] = {}
+    values: Mapping[Variable, Text] = {}
+
+
+def load_platforms(
+    folders: Sequence[Path],
+    site: Site | None = None,
+    *,
+    schedulers: Collection[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+) -> dict[str, Platform]:
+    """Every `*.yaml` of the folders (a missing folder has none), by name.
+
+    A file of a later folder takes the place of an earlier one of the same name only when it says `replaces: true`.
+    `schedulers` are the names that exist, where the caller knows them; `root` is where device files are looked for.
+    Raises ConfigError with every problem of every file.
+    """
+    documents: dict[str, Document] = {}
+    platforms: dict[str, Platform] = {}
+    problems: list[str] = []
+    read: list[Document] = []
+    for path in _files(folders, problems):
+        missing: list[str] = []
+        document = yaml_lines.read(path, loading.substitution(site.values if site else {}, environ, missing))
+        loading.check_file(document, documents.get(path.stem), schedulers)
+        platform = loading.build(document, Platform, name=path.stem, source=path, missing=missing)
+        documents[path.stem] = document
+        read.append(document)
+        if platform:
+            platforms[path.stem] = platform
+    for document in read:
+        loading.check_marks(document, documents)
+        problems += document.problems
+    if problems:
+        raise ConfigError(problems)
+    found = count_accelerators(environ, root)
+    return {name: _resolved(platform, found) for name, platform in platforms.items()}
+
+
+def load_site(folder: Path) -> Site:
+    """`site.yaml` of a centre's folder, an empty Site when there is none. Raises ConfigError with all problems."""
+    path = folder / "site.yaml"
+    if not path.exists():
+        return Site()
+    document = yaml_lines.read(path)
+    if document.empty:  # everything in it is commented out
+        return Site()
+    site = loading.build(document, Site)
+    if site is None or document.problems:
+        raise ConfigError(document.problems)
+    return site
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a platform file."""
+    schema: dict[str, Any] = _untitled(PlatformFile.model_json_schema())
+    for key in schema["$defs"]["BenchmarkKeys"]["properties"].values():
+        del key["default"]  # what is not written there is the platform's
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _files(folders: Sequence[Path], problems: list[str]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            paths = sorted(folder.iterdir()) if folder.exists() else []
+        except OSError as error:
+            problems.append(f"{folder}:1: cannot be read: {error.strerror}")
+            continue
+        for path in paths:
+            if path.suffix == ".yml":
+                problems.append(f"{path}:1: would not be read (rename it to {path.stem}.yaml)")
+            elif path.suffix == ".yaml" and not path.name.startswith("."):
+                yield path
+
+
+def _resolved(platform: Platform, found: Found) -> Platform:
+    """With `auto` replaced by what this machine has; only platforms of the local scheduler have any."""
+    here: Unit = "cpu" if found.kind == "cpu" else "gpu"
+    device = here if platform.device == "auto" else platform.device
+    auto = f"1x{found.count if device == here else 1}"
+
+    def real(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(auto if text == "auto" else text for text in texts))
+
+    layouts = {name: real(texts) for name, texts in platform.layouts.items()}
+    benchmarks = {
+        name: keys.model_copy(update={"layouts": real(keys.layouts)}) if "layouts" in keys.model_fields_set else keys
+        for name, keys in platform.benchmarks.items()
+    }
+    return platform.model_copy(update={"device": device, "layouts": layouts, "benchmarks": benchmarks})
+
+
+def _untitled(value: Any) -> Any:
+    """Without the titles that pydantic makes of names, but not without a key called title."""
+    if isinstance(value, list):
+        return [_untitled(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _untitled(item) for key, item in value.items() if key != "title" or not isinstance(item, str)}
+    return value
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=2))

@@ -1,0 +1,151 @@
+"""The folder that a run leaves behind: what it is called, which attempt it is, and run.json (docs/outcomes.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from platforms.job import JobSpec, Run
+
+SCHEMA = 1
+ROOT = Path(__file__).resolve().parents[1]
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
+
+
+def slug(test: str) -> str:
+    """A test's id as the name of a folder: `test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]` ->
+    `test_resnet50-local-1x1cpu-gbs32`. What could become ambiguous that way gets a hash."""
+    match = re.fullmatch(r"(test_\w+)\.py::(test_\w+)\[([\w.=-]+)\]", test, re.ASCII)
+    if match and len(test) < 120:
+        file, function, parameters = match.groups()
+        return "-".join([file, parameters] if file == function else [file, function, parameters])
+    words = re.sub(r"[^\w.=]+", "-", test, flags=re.ASCII).strip("-.")[:80]
+    return f"{words}-{hashlib.sha256(test.encode(errors='surrogateescape')).hexdigest()[:8]}"
+
+
+def attempt(runs: Path, run_id: str, test: str) -> tuple[Path, int]:
+    """The folder of a test that is about to run, and its number. One that holds a run.json has ended and is never taken
+    for tonight's; one that does not may hold a job that still runs, or ended when nobody looked: it is found again."""
+    first = runs / run_id / slug(test)
+    folder, number = first, 1
+    while (folder / "run.json").exists():
+        number += 1
+        folder = first.with_name(f"{first.name}.{number}")
+    return folder, number
+
+
+def link_latest(runs: Path, run_id: str) -> None:
+    """`runs/latest` -> this run. A convenience: no error where that name is taken or links cannot be made."""
+    draft = runs / f".latest.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(run_id)
+        draft.replace(runs / "latest")
+    draft.unlink(missing_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all, and on the disk when it returns."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def write_json(path: Path, value: Mapping[str, object]) -> None:
+    write(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Empty when it is not there or is no JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, error: str | None) -> dict[str, object]:
+    """What stands in run.json: the whole run, what was asked, and what the suite was."""
+    status = run.status
+    return {
+        "schema": SCHEMA,
+        "name": run.name,
+        "test": run.test,
+        "platform": run.platform,
+        "benchmark": run.benchmark,
+        "layout": run.layout,
+        "outcome": status.state.outcome,
+        "state": status.state,
+        "reason": status.reason,
+        "error": error,
+        "exit_code": status.exit_code,
+        "signal": status.signal,
+        "job_id": job_id,
+        "nodes": status.nodes,
+        "submitted_s": status.submitted_s,
+        "started_s": status.started_s,
+        "ended_s": status.ended_s,
+        "queue_s": queue_s,
+        "run_s": status.run_s,
+        "effective_throughput": run.effective_throughput,
+        "compute_fraction": run.compute_fraction,
+        "compute_throughput": run.compute_throughput,
+        "identity_gap": run.identity_gap,
+        "spread_within_job": run.spread,
+        "windows": run.windows,
+        "start": run.start,
+        "summary": run.summary,
+        "problems": run.problems,
+        "warnings": run.warnings,
+        "asked": _asked(spec),
+        "suite": {"commit": suite_commit(), "host": platform.node(), "python": platform.python_version()},
+    }
+
+
+def _asked(spec: JobSpec) -> dict[str, object]:
+    asked = {name: value for name, value in vars(spec).items() if name not in ("name", "test", "platform", "benchmark")}
+    asked["env"] = {name: "(hidden)" if SECRET.search(name) else value for name, value in spec.env.items()}
+    return {**asked, "layout": str(spec.layout), "ranks": spec.ranks}
+
+
+@cache
+def suite_commit() -> str | None:
+    """The suite's own git commit, with `-dirty` when its files are changed; None outside of a clone."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def plain(value: object) -> object:
+    """As JSON has it; a number that is not finite is not known, hence null."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    return str(value)

@@ -1,0 +1,79 @@
+"""What a person reads when a job gave no good run: what, where, why, its last words, and what to type next."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from platforms.job import JobSpec, Run, State, Status
+
+LINES = 20  # of the log
+PROBLEMS = 10
+
+# What usually helps; {source} is the platform's file.
+ADVICE: Mapping[State, str] = {
+    State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}) or a smaller batch",
+    State.TIME_LIMIT: "more time: `time_limit:` in {source}",
+    State.START_DEADLINE: "more patience: `start_limit:` in {source}",
+    State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
+    State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}",
+    State.CONTROLLER_AWAY: "the job may still run: look there before you start it again",
+    State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
+}
+
+
+def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hints: Sequence[str] = ()) -> str:
+    """The text of a MachineError or WorkloadError. `tail` are the last lines of the log."""
+    status, folder, problems = run.status, run.folder or Path(), run.problems
+    lines = [f"{_where(spec, status)}: {_what(status)}"]
+    if status.reason and status.reason not in problems:
+        lines.append(f"why: {status.reason}")
+    if problems:
+        lines += ["problems:", *(f"  - {problem}" for problem in problems[:PROBLEMS])]
+        lines += (
+            [f"  (and {len(problems) - PROBLEMS} more in {folder / 'run.json'})"] if len(problems) > PROBLEMS else []
+        )
+    last = [line.rstrip() for line in tail][-LINES:]
+    lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
+    lines.append(f"evidence: {folder}")
+    if status.state in ADVICE:
+        lines.append("try: " + ADVICE[status.state].format(source=source))
+    return "\n".join(lines + _commands(hints))
+
+
+def pending(spec: JobSpec, status: Status, folder: Path, job_id: str | None, run_id: str, hints: Sequence[str]) -> str:
+    """The text of a StillPending."""
+    known = f"as job {job_id}" if job_id else "though it is not submitted yet"
+    lines = [f"{_where(spec, status)}: still {status}; we stopped waiting, {known}"]
+    lines.append(f"evidence: {folder}")
+    if job_id:
+        lines.append(f"to go on waiting: the same pytest command with --run-id={run_id}")
+    return "\n".join(lines + _commands(hints))
+
+
+def _where(spec: JobSpec, status: Status) -> str:
+    nodes = f" ({', '.join(status.nodes[:4])}{', …' if len(status.nodes) > 4 else ''})" if status.nodes else ""
+    return f"{spec.name} on {spec.platform}{nodes}, {spec.layout}"
+
+
+def _what(status: Status) -> str:
+    details = []
+    if status.signal is not None:
+        details.append(_signal(status.signal))
+    elif status.exit_code is not None:
+        details.append(f"exit code {status.exit_code}")
+    if status.run_s is not None:
+        details.append(f"after {status.run_s:.1f} s")
+    return f"{status.state.value} ({', '.join(details)})" if details else status.state.value
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _commands(hints: Sequence[str]) -> list[str]:
+    return ["next:", *(f"  {hint}" for hint in hints)] if hints else []

@@ -1,0 +1,107 @@
+"""What starts jobs on a platform: the Protocol that every scheduler answers, and where each one lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from platforms.job import ConfigError, JobSpec, Status
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+SCHEDULERS: dict[str, str] = {
+    "local": "platforms.schedulers.local:LocalScheduler",
+}
+
+
+class Scheduler(Protocol):
+    """One way to start jobs. Add a module with such a class, and one line to SCHEDULERS.
+
+    It is made as `Class(platform)`, once per platform and session, and connects to nothing until it must. One thread
+    uses it. It keeps nothing that cannot be found again: another process with the same job id gets the same answers.
+
+    Errors: every method may raise a BenchError of platforms/job.py that says what, where, why and what to type next. No
+    exception of another library leaves the module; one that does is taken for a mistake in it and ends the job loudly.
+    Nothing here waits for ever.
+    """
+
+    text_name: str
+    """How the rendered text is called in the job's folder, as in `job.sh`."""
+
+    log_in_folder: bool
+    """Whether the job itself writes FOLDER/log; if not, the runner writes there what `read` returns."""
+
+    def render(self, spec: JobSpec) -> str:
+        """The whole submission as text that people can read: a script, a manifest.
+
+        The same spec gives the same text. No network, no files, nothing started.
+
+        Raises:
+            RefusedError: the platform cannot run such a job (two nodes on one machine, an unknown launcher).
+            ConfigError: a value cannot be written into the text.
+        """
+        ...
+
+    def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        """Hand over the rendered text and return the job's id, a word that people can type.
+
+        Idempotent by `spec.name` and `folder`: whoever submits again, in the same process or another, at the same time
+        or after the end, gets the id of the one job and starts none. A submitter killed half-way leaves no job, or one
+        that the next submission finds. The job carries its own limits, so that it ends though nobody watches:
+        `spec.time_limit_s`, and `spec.start_limit_s` from now, after which it must refuse to start.
+
+        Args:
+            spec: what was rendered.
+            text: what `render` returned for it.
+            folder: where the evidence of this job lies; it exists and holds the text under `text_name`.
+
+        Raises:
+            BenchError: it was refused, in the scheduler's own words; there is no job. A JobError's status says how.
+        """
+        ...
+
+    def status(self, job_ids: Sequence[str]) -> Mapping[str, Status]:
+        """The state of many jobs with ONE query.
+
+        An end is reported once it is final and the log is complete, with exit code or signal and the times (Unix
+        seconds). An exit code is translated by `state_of_exit(code, speaks_wire=False)`: what a code like 66 means, the
+        runner knows. A job that nobody has heard of is LOST. A scheduler that does not answer makes its jobs UNKNOWN,
+        with the reason, and that is no error.
+        """
+        ...
+
+    def read(self, job_id: str, offset: int) -> bytes:
+        """The next bytes of the job's log from byte `offset` on, at most about a MiB; b"" when nothing is new (yet).
+
+        Standard output and error of all ranks, unchanged. A log that does not exist yet is empty.
+        """
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """End the job, waiting or running, and return once it is verified to be gone; fine when it had ended before.
+
+        Raises:
+            BenchError: it cannot be seen to be gone; the message says what may still run and how to end it by hand.
+        """
+        ...
+
+    def clean(self, job_id: str) -> None:
+        """After a success: delete what the job holds at the scheduler. The folder with the evidence stays."""
+        ...
+
+    def hints(self, job_id: str) -> tuple[str, ...]:
+        """Shell commands to inspect the job and to delete what is left of it, to be copied by a person."""
+        ...
+
+
+def connect(platform: Platform) -> Scheduler:
+    """The scheduler of a platform. Raises ConfigError when there is no such scheduler."""
+    place = SCHEDULERS.get(platform.scheduler)
+    if place is None:
+        known = ", ".join(sorted(SCHEDULERS))
+        raise ConfigError([f"{platform.source}: scheduler: there is no {platform.scheduler!r}; there are: {known}"])
+    module, _, name = place.partition(":")
+    return cast("Scheduler", getattr(import_module(module), name)(platform))

@@ -1,0 +1,216 @@
+"""YAML that keeps the line of every key and guesses nothing: what the user wrote is what is read.
+
+YAML 1.1 turns `1:30` into 90, `on` into true, `007` into 7 and a second key of the same name into the only one. Here a
+plain scalar is null (`null`, `~`, nothing), true, false or a plain decimal number, and everything else is text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+Loc = tuple[str | int, ...]
+
+# libyaml is ten times as fast, is not everywhere, and dies of deep nesting, which a small file cannot have.
+_FAST: type = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_FAST_CHARACTERS = 8192
+_STANDARD_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
+_MOST_BYTES = 1 << 20
+_MOST_NODES = 20_000  # aliases of aliases can make a small file enormous
+
+
+class Int(int):
+    """A whole number that remembers how it was written, for keys that want text."""
+
+    text: str
+
+
+class Float(float):
+    """A number that remembers how it was written: `3.10` is Python 3.10 where a key wants text."""
+
+    text: str
+
+
+@dataclass
+class Document:
+    """One file: its mapping (None when it cannot be used), the line of every key, and what is wrong with it.
+
+    `substituted` are the values that `substitute` changed: they are the site's, and no sentence quotes them.
+    """
+
+    path: Path
+    value: dict[str, object] | None = None
+    lines: dict[Loc, int] = field(default_factory=dict)
+    substituted: set[Loc] = field(default_factory=set)
+    empty: bool = False
+    found: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong, in order of lines: `path:line: key: what`."""
+        found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[0])
+        return [f"{self.path}:{line}: {what}" for line, what in found]
+
+    def line(self, loc: Loc) -> int:
+        """The line of the key at `loc`, or of the nearest key above it that exists."""
+        while loc and loc not in self.lines:
+            loc = loc[:-1]
+        return self.lines.get(loc, 1)
+
+    def complain(self, loc: Loc, what: str, line: int | None = None) -> None:
+        """Add a problem of the key at `loc`; `line` where it is not that key's own."""
+        key = key_path(loc)
+        self.found.append((line or self.line(loc), f"{key}: {what}" if key else what))
+
+
+def key_path(loc: Loc) -> str:
+    """`("layouts", "default", 0)` as people write it: `layouts.default[0]`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def scalar(text: str) -> object:
+    """What a plain scalar means: None, bool, Int, Float or the text itself."""
+    if text in ("", "~", "null"):
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    number: Int | Float
+    if _INT.fullmatch(text):
+        number = Int(text)
+    elif _FLOAT.fullmatch(text) and math.isfinite(float(text)):
+        number = Float(text)
+    else:
+        return text
+    number.text = text
+    return number
+
+
+def read(path: Path, substitute: Callable[[str], str] = str) -> Document:
+    """Read one file; `substitute` is applied to every value before it is understood. Raises nothing: see `problems`."""
+    document = Document(path)
+    text = _text(document)
+    root = None if document.found else _compose(document, text)
+    if document.found:
+        return document
+    if root is None or (isinstance(root, yaml.ScalarNode) and root.style in (None, "") and scalar(root.value) is None):
+        document.empty = True
+        document.complain((), "the file is empty (write `key: value` lines, or delete it)")
+    elif not isinstance(root, yaml.MappingNode):
+        document.complain((), "this is no mapping (write `key: value` lines)", root.start_mark.line + 1)
+    else:
+        try:
+            document.value = _Builder(document, substitute).mapping(root, ())
+        except RecursionError:
+            document.complain((), "nested too deeply")
+    return document
+
+
+def _text(document: Document) -> str:
+    try:
+        data = document.path.read_bytes()
+    except OSError as error:
+        document.complain((), f"cannot be read: {error.strerror or error}")
+        return ""
+    if len(data) > _MOST_BYTES:
+        document.complain((), f"{len(data):,} bytes are too many for a configuration")
+        return ""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        document.complain((), f"byte 0x{data[error.start]:02x} is not UTF-8 (save the file as UTF-8)", line)
+        return ""
+
+
+def _compose(document: Document, text: str) -> yaml.Node | None:
+    forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if forbidden:
+        line = text.count("\n", 0, forbidden.start()) + 1
+        document.complain((), f"a control character (U+{ord(forbidden[0]):04X}), which YAML forbids", line)
+        return None
+    try:
+        return yaml.compose(text, _FAST if len(text) <= _FAST_CHARACTERS else yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line, mark.column) if mark else (0, 0)
+        document.complain((), _syntax(error, text, line, column), line + 1)
+    except (yaml.YAMLError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else f"not YAML: {error}"
+        document.complain((), what)
+    return None
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> str:
+    lines = text.splitlines()
+    character = lines[line][column : column + 1] if line < len(lines) else ""
+    if character == "\t":
+        return "a tab where YAML wants spaces (indent with spaces)"
+    problem = str(error.problem)
+    hint = ""
+    if "mapping values are not allowed" in problem:
+        hint = " (quote a text that contains `: `, and check the indentation)"
+    elif "cannot start any token" in problem:
+        hint = f" (quote a text that begins with `{character}`)"
+    elif "another document" in problem:
+        hint = " (one file is one platform: remove the `---`)"
+    return f"not YAML: {', '.join(filter(None, [error.context, problem]))}{hint}"
+
+
+@dataclass
+class _Builder:
+    """Turns YAML nodes into plain values, noting lines and problems in the document."""
+
+    document: Document
+    substitute: Callable[[str], str]
+    open_nodes: set[int] = field(default_factory=set)
+    nodes: int = 0
+
+    def value(self, node: yaml.Node, loc: Loc) -> object:
+        self.nodes += 1
+        if id(node) in self.open_nodes or self.nodes > _MOST_NODES:
+            if self.nodes <= _MOST_NODES + 1:  # once is enough
+                self.document.complain(loc, "an alias (`*name`) that contains itself, or far too many of them")
+            return None
+        if node.tag not in _STANDARD_TAGS:
+            self.document.complain(loc, f"tags such as {node.tag} are not used here (remove it; quote what is text)")
+        if isinstance(node, yaml.ScalarNode):
+            text = self.substitute(node.value)
+            if text != node.value:
+                self.document.substituted.add(loc)
+            return scalar(text) if node.style in (None, "") else text
+        self.open_nodes.add(id(node))
+        result = self.mapping(node, loc) if isinstance(node, yaml.MappingNode) else self.sequence(node, loc)
+        self.open_nodes.discard(id(node))
+        return result
+
+    def sequence(self, node: yaml.Node, loc: Loc) -> list[object]:
+        values = []
+        for index, child in enumerate(node.value):
+            self.document.lines[(*loc, index)] = child.start_mark.line + 1
+            values.append(self.value(child, (*loc, index)))
+        return values
+
+    def mapping(self, node: yaml.Node, loc: Loc) -> dict[str, object]:
+        self.document.lines.setdefault(loc, node.start_mark.line + 1)
+        values: dict[str, object] = {}
+        for key, child in node.value:
+            line = key.start_mark.line + 1
+            here = (*loc, str(key.value))
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in _STANDARD_TAGS:
+                self.document.complain(loc, "a key must be one word", line)
+            elif key.value == "<<":
+                self.document.complain(here, "merging is not used here (write the keys out)", line)
+            elif key.value in values:
+                first = self.document.lines[here]
+                self.document.complain(here, f"written twice, first in line {first} (keep one of them)", line)
+            else:
+                self.document.lines[here] = line
+                values[key.value] = self.value(child, here)
+        return values

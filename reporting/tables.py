@@ -1,0 +1,106 @@
+"""The tables at the end of a session, shaped like the paper's: one a benchmark, size and mode, a row a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from platforms.job import Run
+
+HEADINGS = ("hardware", "devices", "setting", "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
+LEFT = 3  # so many columns are words
+
+
+def tables(runs: Sequence[Run]) -> list[str]:
+    """Lines to print: a titled table for each benchmark, size and mode, with warnings as numbered notes below."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(_title(run), []).append(run)
+    lines: list[str] = []
+    for title, members in grouped.items():
+        lines += ["", title, *_table(members)]
+    return lines[1:]
+
+
+def _part(run: Run, name: str) -> Mapping[str, Any]:
+    part = run.start.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _title(run: Run) -> str:
+    request = _part(run, "request")
+    what = [run.benchmark or run.test.partition("::")[2].partition("[")[0]]
+    what += [str(request[name]) for name in ("variant", "size", "mode") if request.get(name)]
+    return ", ".join(what) + ": throughputs in samples/s over all devices, spread within the job"
+
+
+def _table(runs: Sequence[Run]) -> list[str]:
+    notes: list[str] = []
+    rows = [list(HEADINGS)]
+    for run in runs:
+        marks = []
+        for warning in run.warnings:
+            if warning not in notes:
+                notes.append(warning)
+            marks.append(f"[{notes.index(warning) + 1}]")
+        rows.append([*_cells(run), " ".join(marks) or "none"])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    last = len(HEADINGS) - 1
+
+    def line(row: Sequence[str]) -> str:
+        cells = [
+            cell.ljust(w) if i < LEFT or i == last else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    return [
+        line(rows[0]),
+        "-" * len(line(rows[0])),
+        *map(line, rows[1:]),
+        *(f"[{i}] {note}" for i, note in enumerate(notes, 1)),
+    ]
+
+
+def _cells(run: Run) -> list[str]:
+    device = _part(run, "device")
+    return [
+        str(device.get("name") or run.platform),
+        _devices(run),
+        _setting(run),
+        _number(run.compute_throughput),
+        "-" if run.compute_fraction is None else f"{run.compute_fraction:.1%}",
+        _number(run.effective_throughput),
+        "-" if run.spread is None else f"{run.spread:.1%}",
+    ]
+
+
+def _devices(run: Run) -> str:
+    host, world = _part(run, "host"), _part(run, "world")
+    text = f"{run.layout}"
+    if _part(run, "device").get("type") == "cpu" and host.get("cores"):
+        text += f", {host['cores']} cores"
+    return text + (f", {world['size']} ranks" if world.get("size", 1) != 1 else "")
+
+
+def _setting(run: Run) -> str:
+    request = _part(run, "request")
+    parts = [str(request[name]) for name in ("configuration", "dtype") if request.get(name)]
+    if request.get("global_batch_size"):
+        parts.append(f"batch {request['global_batch_size']}")
+    return " ".join(parts) or "-"
+
+
+def _number(value: float | None) -> str:
+    """Three to four significant figures: more would claim a precision that no run has."""
+    if value is None:
+        return "-"
+    return (
+        f"{value:.0f}"
+        if value >= 1000
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+        if value >= 0.1
+        else f"{value:.4f}"
+    )

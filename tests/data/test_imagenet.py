@@ -1,0 +1,507 @@
+"""An ImageNet folder is read to the same pixels everywhere, and what is wrong with one is said in words."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models.data import jpeg
+from models.data.imagenet import open_folder
+from models.data.sampling import StepSampler
+from models.data.synthetic_imagenet import write_synthetic
+from models.errors import DataCorrupt, DataMissing, Impossible
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def photo(seed: int, size: tuple[int, int] = (160, 120), mode: str = "RGB") -> Image.Image:
+    """A smooth random picture: a JPEG of it looks like one of a photograph."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (9, 12, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).convert(mode)
+
+
+def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def put(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / "train" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three classes of four pictures."""
+    for number in range(12):
+        put(tmp_path / "set", f"n0000000{number % 3}/n_{number}.JPEG", encoded(photo(number)))
+    return tmp_path / "set"
+
+
+def opened(folder: Path, **options: object):
+    return open_folder(str(folder), **{"image_size": 64, "augment": True, "seed": 1, **options})
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+def test_a_real_folder(folder):
+    data = opened(folder)
+    assert (len(data), data.classes, data.kind, data.bytes, data.skipped) == (12, 3, "real", None, 0)
+    pixels, label = data[(0, 5)]
+    assert (pixels.dtype, tuple(pixels.shape), pixels.is_contiguous(), label) == (torch.uint8, (64, 64, 3), True, 1)
+    assert [data[(0, index)][1] for index in range(12)] == [0] * 4 + [1] * 4 + [2] * 4
+    assert data.path(5) == str(folder / "train/n00000001/n_10.JPEG"), "n_1, n_10, n_4, n_7: sorted as text"
+
+
+def test_a_sample_depends_on_seed_epoch_and_index_only(folder):
+    data = opened(folder)
+    forwards = [data[(0, index)][0] for index in range(12)]
+    backwards = [opened(folder)[(0, index)][0] for index in reversed(range(12))]
+    assert all(torch.equal(a, b) for a, b in zip(forwards, reversed(backwards), strict=True))
+    assert not torch.equal(data[(0, 0)][0], data[(1, 0)][0])
+    assert not torch.equal(data[(0, 0)][0], opened(folder, seed=2)[(0, 0)][0])
+
+
+def test_the_evaluation_transform_is_resize_and_centre_cut(folder):
+    data = opened(folder, image_size=56, augment=False, transforms="pillow")
+    assert torch.equal(data[(0, 0)][0], data[(9, 0)][0])
+    image = Image.open(data.path(0)).resize((85, 64), Image.Resampling.BILINEAR)  # short side 56 * 256 / 224
+    assert np.array_equal(data[(0, 0)][0], np.asarray(image.crop((14, 4, 70, 60))))
+
+
+def test_files_that_real_copies_hold_beside_pictures_are_left_out(folder):
+    put(folder, "n00000000/.n_0.JPEG", b"hidden")
+    put(folder, "n00000000/readme.txt", b"text")
+    put(folder, ".cache/n_0.JPEG", b"hidden")
+    (folder / "train" / "n00000000" / "folder.JPEG").mkdir()
+    (folder / "train" / "list.txt").write_text("text")
+    assert (len(opened(folder)), opened(folder).classes) == (12, 3)
+
+
+def test_names_may_be_anything_that_a_file_system_takes(tmp_path):
+    home = tmp_path / "Größe 1 'x'"
+    put(home, "n00000000/naïve 図.jpg", encoded(photo(1)))
+    put(home, "n00000001/a.JPG", encoded(photo(2)))
+    Path(os.fsdecode(os.fsencode(home / "train/n00000001") + b"/\xff.JPEG")).write_bytes(b"text")
+    data = opened(home)
+    assert [data[(0, index)][1] for index in (0, 1)] == [0, 1]
+    with pytest.raises(DataCorrupt, match=r"\\xff\.JPEG is no readable JPEG"):
+        data[(0, 2)]
+
+
+def test_links_are_followed(folder, tmp_path):
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "train").symlink_to(folder / "train")
+    (folder / "train" / "n00000003").symlink_to(folder / "train" / "n00000000")
+    (folder / "train" / "n00000001" / "n_z.JPEG").symlink_to(folder / "nowhere")
+    data = opened(tmp_path / "linked")
+    assert (len(data), data.classes) == (17, 4)
+    with pytest.raises(DataMissing, match=r"n_z\.JPEG .*No such file"):
+        data[(0, 8)]
+
+
+# --- odd JPEGs, which real ImageNet has ------------------------------------------------------------------------------
+
+ODD = {
+    "grayscale": lambda: encoded(photo(3, mode="L")),
+    "cmyk": lambda: encoded(photo(3, mode="CMYK")),
+    "png": lambda: encoded(photo(3), "PNG"),
+    "png with transparency": lambda: encoded(photo(3, mode="RGBA"), "PNG"),
+    "png with a palette": lambda: encoded(photo(3, mode="P"), "PNG"),
+    "progressive": lambda: encoded(photo(3), progressive=True),
+    "4:4:4": lambda: encoded(photo(3), subsampling=0),
+    "trailing bytes": lambda: encoded(photo(3)) + b"\0" * 100,
+    "one pixel": lambda: encoded(photo(3, size=(1, 1))),
+    "a line": lambda: encoded(photo(3, size=(700, 1))),
+    "a column": lambda: encoded(photo(3, size=(1, 700))),
+}
+DECODERS = [
+    "pillow",
+    pytest.param("simplejpeg", marks=pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")),
+]
+
+
+@pytest.mark.parametrize("augment", [True, False])
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_pictures_come_out_as_rgb(tmp_path, odd, decoder, augment):
+    path = put(tmp_path, "n00000000/odd.JPEG", ODD[odd]())
+    data = opened(tmp_path, augment=augment, decoder=decoder, transforms="pillow")
+    pixels, _ = data[(0, 0)]
+    assert (tuple(pixels.shape), pixels.dtype) == ((64, 64, 3), torch.uint8)
+    with Image.open(path) as image:
+        truth = np.asarray(image.convert("RGB"), dtype=float).mean((0, 1))
+    assert np.abs(pixels.numpy().mean((0, 1)) - truth).max() < 60, "roughly the colours of the whole picture"
+
+
+def corruptions() -> dict[str, tuple[bytes, str]]:
+    whole = encoded(photo(4, size=(500, 375)))
+    return {
+        "empty": (b"", "it is empty"),
+        "text": (b"404: Not Found", "it begins with b'404: Not'"),
+        "truncated": (whole[: len(whole) // 2], "truncated"),
+        "header only": (whole[:30], "JPEG"),
+        "two bytes": (whole[:2], "it begins with"),
+        "truncated png": (encoded(photo(4), "PNG")[:2000], "truncated"),
+        "gif": (encoded(photo(4), "GIF"), "it begins with b'GIF8"),
+    }
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("kind", corruptions())
+def test_a_corrupt_file_is_named(folder, kind, decoder):
+    content, why = corruptions()[kind]
+    path = put(folder, "n00000001/n_1.JPEG", content)
+    with pytest.raises(DataCorrupt) as corrupt:
+        opened(folder, decoder=decoder)[(0, 4)]
+    assert str(corrupt.value).startswith(f"{path} is no readable JPEG (")
+    assert why in str(corrupt.value)
+    assert "--skip-corrupt" in str(corrupt.value)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_no_file_stays_open(folder):
+    put(folder, "n00000001/n_1.JPEG", b"text")
+    data = opened(folder, skip_corrupt=True)
+    before = open_files()
+    for index in range(12):
+        data[(0, index)]
+    assert open_files() == before
+
+
+# --- the two decoders, the three kinds of pixel operations -----------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(jpeg.simplejpeg_problem()), reason="no simplejpeg")
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}])
+def test_simplejpeg_decodes_to_the_same_bits_as_pillow(tmp_path, options):
+    put(tmp_path, "n00000000/a.JPEG", encoded(photo(5, size=(500, 333)), **options))
+    pillow = opened(tmp_path, decoder="pillow", transforms="pillow")
+    other = opened(tmp_path, decoder="simplejpeg", transforms="pillow")
+    assert all(torch.equal(pillow[(epoch, 0)][0], other[(epoch, 0)][0]) for epoch in range(5))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("augment", [True, False])
+def test_torch_resizes_to_within_one_level_of_pillow(tmp_path, decoder, augment):
+    put(tmp_path, "n00000000/a.JPEG", encoded(photo(5, size=(500, 333))))
+    options = {"image_size": 224, "augment": augment, "decoder": decoder}
+    pillow, other = (opened(tmp_path, transforms=name, **options) for name in ("pillow", "torch"))
+    for epoch in range(10):
+        difference = (pillow[(epoch, 0)][0].int() - other[(epoch, 0)][0].int()).abs()
+        assert difference.max() <= 1
+
+
+def child(code: str, *arguments: object, path: str = "") -> str:
+    """What a fresh Python prints that runs `code`, with `path` before everything on its path."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, str(ROOT), os.environ.get("PYTHONPATH")]))}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+WITH_TORCHVISION = """
+import sys, torch
+from models.data.imagenet import open_folder
+try:
+    try:
+        import torchvision
+    except RuntimeError:  # its wheel beside a torch without CUDA: two operators lack their declaration, nothing else
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+    raise SystemExit
+for decoder in ("pillow", *sys.argv[2:]):
+    for size, augment in ((64, True), (224, True), (64, False), (224, False)):
+        options = {"image_size": size, "augment": augment, "seed": 3, "decoder": decoder}
+        sets = [open_folder(sys.argv[1], transforms=name, **options) for name in ("pillow", "torchvision")]
+        assert sets[1].transforms.startswith("torchvision 0."), sets[1].transforms
+        for epoch in range(3):
+            for index in range(len(sets[0])):
+                a, b = sets[0][(epoch, index)], sets[1][(epoch, index)]
+                assert torch.equal(a[0], b[0]) and a[1] == b[1], (decoder, size, augment, epoch, index)
+assert open_folder(sys.argv[1], image_size=64, augment=True, seed=3, decoder="pillow").transforms == sets[1].transforms
+print("identical")
+"""
+
+
+def test_torchvision_and_pillow_give_the_same_bits(folder):
+    for number in range(4):
+        put(folder, f"n00000000/n_{100 + number}.JPEG", encoded(photo(number, size=(500 - number, 333 + 55 * number))))
+    decoders = [] if jpeg.simplejpeg_problem() else ["simplejpeg"]
+    said = child(WITH_TORCHVISION, folder, *decoders).strip()
+    if said != "identical":
+        pytest.skip(f"torchvision does not import here: {said}")
+
+
+WITHOUT = """
+import sys
+from models.data.imagenet import open_folder
+from models.errors import Impossible
+data = open_folder(sys.argv[1], image_size=64, augment=True, seed=1)
+print(data.decoder, data.transforms, sep="|")
+print([name for name in sys.modules if name.startswith("torchvision")])
+for wish in ({"decoder": "simplejpeg"}, {"transforms": "torchvision"}):
+    try:
+        open_folder(sys.argv[1], image_size=64, augment=True, seed=1, **wish)
+    except Impossible as error:
+        print(error)
+"""
+
+
+def test_without_torchvision_and_simplejpeg_pillow_does_it(folder, tmp_path):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "half.py").write_text("")
+    (tmp_path / "torchvision" / "__init__.py").write_text("import torchvision.half\nraise RuntimeError('no nms')")
+    (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so.0: cannot open')")
+    used, modules, *refused = child(WITHOUT, folder, path=str(tmp_path)).splitlines()
+    assert used.startswith("pillow ")
+    assert "jpeg" in used.split("|")[0]
+    assert used.split("|")[1] == used.split(" libjpeg")[0]
+    assert modules == "[]", "half an import leaves nothing behind"
+    assert "libturbojpeg.so.0" in refused[0]
+    assert "pip install simplejpeg" in refused[0]
+    assert "RuntimeError: no nms" in refused[1]
+    assert "unset HPC_ML_BENCH_TRANSFORMS" in refused[1]
+
+
+def test_the_environment_chooses_and_a_slip_is_said(folder, monkeypatch):
+    monkeypatch.setenv("HPC_ML_BENCH_DECODER", "pillow")
+    monkeypatch.setenv("HPC_ML_BENCH_TRANSFORMS", "torch")
+    data = opened(folder)
+    assert data.decoder.startswith("pillow ")
+    assert data.transforms == f"torch {torch.__version__}"
+    monkeypatch.setenv("HPC_ML_BENCH_DECODER", "pilow")
+    with pytest.raises(Impossible, match="HPC_ML_BENCH_DECODER=pilow is not known: use auto, pillow, simplejpeg"):
+        opened(folder)
+
+
+# --- where it cuts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (1, 1), (1, 500), (2000, 3), (64, 64)])
+def test_random_cuts_stay_within_the_bounds_of_the_reference(width, height):
+    draw = random.Random(0).random
+    cuts = [jpeg.random_cut(draw, width, height, 224) for _ in range(3000)]
+    whole = 0
+    for cut in cuts:
+        assert cut.left >= 0 <= cut.top
+        assert 0 < cut.width <= width - cut.left
+        assert 0 < cut.height <= height - cut.top
+        if (cut.width, cut.height) == (width, height):
+            whole += 1
+            continue
+        assert cut.width * cut.height >= 0.1 * width * height
+        assert 0.75 * cut.height - 0.5 <= cut.width <= 1.33 * cut.height + 0.5
+    assert 0.4 < sum(cut.flip for cut in cuts) / len(cuts) < 0.6
+    if min(width, height) > 50:
+        assert whole < 30
+        assert len(set(cuts)) > 2000
+
+
+def test_the_draws_are_pinned():
+    """Whoever changes them changes what is trained, and must raise workload_version."""
+    cuts = [jpeg.random_cut(jpeg.generator(7, 2, index).random, 500, 375, 224) for index in range(2)]
+    assert cuts == [
+        jpeg.Cut(246, 11, 194, 229, 224, 224, 0, 0, False),
+        jpeg.Cut(249, 26, 221, 257, 224, 224, 0, 0, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "wide", "high", "x", "y"),
+    [
+        (500, 375, 341, 256, 58, 16),
+        (375, 500, 256, 341, 16, 58),
+        (100, 100, 256, 256, 16, 16),
+        (1, 9, 256, 2304, 16, 1040),
+    ],
+)
+def test_the_centre_cut_is_torchvisions(width, height, wide, high, x, y):
+    assert jpeg.centre_cut(width, height, 224) == jpeg.Cut(0, 0, width, height, wide, high, x, y, False)
+
+
+# --- in a loader -----------------------------------------------------------------------------------------------------
+
+
+def batches(data, workers: int, start: str | None, count: int):
+    sampler = StepSampler(len(data), local_batch=4, rank=0, world=1, accumulation=1, seed=0)
+    loader = torch.utils.data.DataLoader(
+        data, batch_sampler=sampler, num_workers=workers, multiprocessing_context=start, persistent_workers=workers > 0
+    )
+    return list(itertools.islice(loader, count))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12 dislikes fork beside any thread
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start):
+    put(folder, "n00000001/n_1.JPEG", b"text")
+    put(folder, "n00000001/n_10.JPEG", b"")
+    alone, shared = (opened(folder, skip_corrupt=True, decoder="pillow") for _ in range(2))
+    expected = batches(alone, 0, None, 6)
+    for (pixels, labels), (same, too) in zip(expected, batches(shared, 2, start, 6), strict=True):
+        assert torch.equal(pixels, same)
+        assert torch.equal(labels, too)
+    assert shared.skipped == alone.skipped == 2
+    assert shared.skipped_files() == [str(folder / f"train/n00000001/n_{name}.JPEG") for name in (1, 10)]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_workers_error_keeps_its_type_and_its_path(folder):
+    path = put(folder, "n00000001/n_1.JPEG", b"text")
+    with pytest.raises(DataCorrupt, match=f"{path} is no readable JPEG"):
+        batches(opened(folder), 1, "fork", 3)
+
+
+def test_a_corrupt_file_gives_way_to_the_next_good_one(folder):
+    put(folder, "n00000001/n_1.JPEG", b"text")
+    put(folder, "n00000001/n_10.JPEG", b"")
+    data = opened(folder, skip_corrupt=True, augment=False)
+    pixels, label = data[(0, 4)]
+    assert torch.equal(pixels, data[(0, 6)][0])
+    assert (label, data.skipped) == (1, 2)
+    put(folder, "n00000002/n_8.JPEG", b"text")
+    assert data[(3, 11)][1] == 0, "the last gives way to the first"
+
+
+def test_a_set_of_corrupt_files_is_not_skipped_for_ever(tmp_path):
+    for number in range(3):
+        put(tmp_path, f"n00000000/{number}.JPEG", b"text")
+    with pytest.raises(DataCorrupt, match=r"100 corrupt files in a row, the last: .*1\.JPEG"):
+        opened(tmp_path, skip_corrupt=True)[(0, 1)]
+
+
+# --- folders that are none -------------------------------------------------------------------------------------------
+
+
+def written(folder: Path) -> Path:
+    write_synthetic(str(folder), samples=6, classes=3, seed=0, processes=1)
+    return folder
+
+
+def foreign(folder: Path) -> Path:
+    (folder / "train" / "n00000000").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"benchmark": "cosmoflow", "samples": 3}))
+    return folder
+
+
+def class_emptied(folder: Path) -> Path:
+    put(folder, "n00000000/a.JPEG", b"")
+    (folder / "train" / "n00000001").mkdir()
+    return folder
+
+
+def too_many_classes(folder: Path) -> Path:
+    for number in range(1001):
+        (folder / "train" / f"n{number:08d}").mkdir(parents=True)
+    return folder
+
+
+def partial(folder: Path) -> Path:
+    (written(folder) / "train/n00000001/n00000001_1.JPEG").unlink()
+    return folder
+
+
+def other_folder(folder: Path) -> Path:
+    (folder / "docs").mkdir(parents=True)
+    return folder
+
+
+def flat(folder: Path) -> Path:
+    put(folder, "a.JPEG", b"")
+    return folder
+
+
+def the_train_folder(folder: Path) -> Path:
+    put(folder, "n00000000/a.JPEG", b"")
+    return folder / "train"
+
+
+def a_file(folder: Path) -> Path:
+    folder.write_text("text")
+    return folder
+
+
+NO_SETS = {
+    "nothing": (lambda folder: folder, "there is no data set at"),
+    "another folder": (other_folder, "is no ImageNet, it holds no train/<wnid>/*.JPEG"),
+    "a file": (a_file, "is no ImageNet"),
+    "another benchmark's set": (foreign, "is a data set of benchmark 'cosmoflow'"),
+    "an empty class": (class_emptied, "1 of 2 class folders hold no JPEG, the first is"),
+    "no classes": (flat, "train holds no class folders"),
+    "another ImageNet": (too_many_classes, "train holds 1,001 classes, ImageNet-1k has 1,000"),
+    "a partial set": (partial, "holds 5 files in 3 classes; its manifest.json says 6 in 3"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_SETS)
+def test_a_folder_that_holds_no_set(tmp_path, kind):
+    make, what = NO_SETS[kind]
+    folder = make(tmp_path / "a set")
+    with pytest.raises(DataMissing) as missing:
+        opened(folder)
+    assert what in str(missing.value)
+    assert str(folder) in str(missing.value)
+    assert f"python -m models data resnet50 --data-dir '{folder}" in str(missing.value)
+    assert "--size " in str(missing.value)
+    assert missing.value.exit_code == 66
+
+
+def test_a_folder_one_too_deep_is_told_where_to_look(tmp_path):
+    with pytest.raises(DataMissing, match=f"holds no folder train/: give the folder above, --data-dir {tmp_path}$"):
+        opened(the_train_folder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", "cannot be read"), ("[]", "cannot be read"), ('{"benchmark": "resnet50"}', "lacks the key 'kind'")],
+)
+def test_a_manifest_that_is_none(folder, text, why):
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(DataCorrupt, match=f"{folder}/manifest.json {why}"):
+        opened(folder)
+
+
+def test_a_synthetic_set_that_was_changed_is_refused(tmp_path):
+    folder = written(tmp_path / "set")
+    data = opened(folder)
+    assert (data.kind, data.classes, len(data)) == ("synthetic", 3, 6)
+    assert data.bytes == sum(path.stat().st_size for path in folder.rglob("*.JPEG"))
+    first = Path(data.path(0))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert hashlib.sha256(first.read_bytes()).hexdigest() == manifest["sha256"]
+    first.write_bytes(encoded(photo(1)))
+    with pytest.raises(DataCorrupt, match=f"{first} is not the file .* write it again: rm -r {folder} && python -m"):
+        opened(folder)
+
+
+def test_a_file_that_vanishes_is_missing_and_not_skipped(folder):
+    data = opened(folder, skip_corrupt=True)
+    Path(data.path(4)).unlink()
+    with pytest.raises(DataMissing, match=r"n_1\.JPEG was there when the set was opened .*No such file"):
+        data[(0, 4)]

@@ -1,0 +1,93 @@
+"""The order of samples is the same however many ranks and micro-batches share a step."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from models.data.sampling import StepSampler
+from models.errors import Impossible
+
+
+def sampler(length=100, local_batch=4, rank=0, world=1, accumulation=1, seed=0):
+    return StepSampler(length, local_batch=local_batch, rank=rank, world=world, accumulation=accumulation, seed=seed)
+
+
+def take(sampler, count):
+    return list(itertools.islice(sampler, count))
+
+
+def test_an_epoch_is_a_permutation_and_its_incomplete_last_batch_is_dropped():
+    batches = take(sampler(length=10, local_batch=4), 5)
+    assert [[epoch for epoch, _ in batch] for batch in batches] == [[0] * 4, [0] * 4, [1] * 4, [1] * 4, [2] * 4]
+    for epoch in (0, 2):
+        indices = [index for batch in batches[epoch : epoch + 2] for _, index in batch]
+        assert len(set(indices)) == 8
+        assert set(indices) <= set(range(10))
+    assert batches[0] != [(0, index) for _, index in batches[2]], "each epoch has an order of its own"
+
+
+def test_two_ranks_see_what_one_rank_sees_with_two_accumulation_steps():
+    alone = take(sampler(accumulation=2), 24)
+    pair = [take(sampler(rank=rank, world=2), 12) for rank in (0, 1)]
+    assert alone == [batch for step in zip(*pair, strict=True) for batch in step]
+
+
+@pytest.mark.parametrize(("world", "accumulation"), [(1, 1), (2, 3), (4, 2), (3, 1)])
+def test_the_global_batch_of_a_step_does_not_depend_on_who_shares_it(world, accumulation):
+    size = 24 // (world * accumulation)
+    ranks = [
+        take(sampler(length=90, local_batch=size, rank=rank, world=world, accumulation=accumulation), 5 * accumulation)
+        for rank in range(world)
+    ]
+    steps = [
+        [pair for rank in ranks for batch in rank[step * accumulation : (step + 1) * accumulation] for pair in batch]
+        for step in range(5)
+    ]
+    assert steps == take(sampler(length=90, local_batch=24), 5)
+
+
+def test_it_can_start_at_any_epoch_and_depends_on_the_seed():
+    later = sampler(length=12, local_batch=4)
+    later.set_epoch(3)
+    assert take(later, 3) == take(sampler(length=12, local_batch=4), 12)[9:]
+    assert take(sampler(seed=1), 3) != take(sampler(seed=2), 3)
+    # pinned: whoever changes the order changes what is trained
+    order = np.random.default_rng((7, 5)).permutation(12)
+    later = sampler(length=12, local_batch=12, seed=7)
+    later.set_epoch(5)
+    assert take(later, 1) == [[(5, index) for index in order.tolist()]]
+    assert take(sampler(length=6, local_batch=6, seed=0), 1) == [[(0, index) for index in (3, 2, 5, 4, 0, 1)]]
+
+
+def test_a_loader_takes_it_and_has_no_length():
+    class Pairs(torch.utils.data.Dataset):
+        def __getitem__(self, key):
+            return torch.tensor(key)
+
+    loader = torch.utils.data.DataLoader(Pairs(), batch_sampler=sampler(length=8, local_batch=4), num_workers=0)
+    batches = [batch.tolist() for batch in itertools.islice(loader, 5)]
+    assert [len(batch) for batch in batches] == [4] * 5
+    assert [batch[0][0] for batch in batches] == [0, 0, 1, 1, 2]
+    with pytest.raises(TypeError):
+        len(loader)
+
+
+def test_a_global_batch_larger_than_the_set_is_refused_in_words():
+    with pytest.raises(Impossible) as refused:
+        sampler(length=2048, local_batch=128, rank=3, world=8, accumulation=4)
+    for part in ("4,096", "world size 8", "4 accumulation steps", "local batch size 128", "2,048 samples"):
+        assert part in str(refused.value)
+    assert "--global-batch-size" in str(refused.value)
+    assert sampler(length=4).steps_per_epoch == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"local_batch": 0}, {"world": 0}, {"accumulation": 0}, {"rank": 1}, {"rank": -1}, {"seed": -1}]
+)
+def test_numbers_that_make_no_batches_are_refused(wrong):
+    with pytest.raises(Impossible, match="make no batches"):
+        sampler(**wrong)

@@ -1,0 +1,113 @@
+"""A project in an empty folder that uses this suite, with a program that writes the wire.
+
+The program stands in for a training.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# ruff: noqa: E501
+# Stands in for a training: it writes the wire (docs/wire.md) with the seconds it is told, and ends as it is told.
+PROGRAM = """
+import json, os, sys, time
+options = dict(word.split("=", 1) for word in sys.argv[1:])
+seq = 0
+def emit(key, value):
+    global seq
+    line = {"namespace": "hpcml", "time_ms": int(time.time() * 1000), "event_type": "POINT_IN_TIME", "key": key, "value": value,
+            "metadata": {"file": "program.py", "lineno": 0, "rank": 0, "seq": seq}}
+    os.write(1, (":::MLLOG " + json.dumps(line) + "\\n").encode())
+    seq += 1
+def mark(name):
+    open(os.path.join(options["marks"], name), "a").write("x")
+if "marks" in options:
+    mark("started")
+seconds = [float(s) * float(os.environ.get("SLOWER", 1)) for s in options.get("seconds", "2,2").split(",")]
+emit("hpcml_start", {"schema": 1, "benchmark": None, "workload_version": None, "code": None, "request": {"mode": "overlap"},
+                     "device": {"type": "cpu", "name": "A CPU", "count": 1}, "world": {"size": 1}, "versions": {}, "host": {}, "data": {}})
+time.sleep(float(options.get("sleep", 0)))
+if "marks" in options:
+    mark("ended")
+if "words" in options:
+    print(options["words"], flush=True)
+if "exit" in options:
+    sys.exit(int(options["exit"]))
+windows = [{"index": i, "steps": 10, "samples": 100, "wall_s": s, "stall_s": 0.25 * s, "compute_s": 0.75 * s,
+            "wait_s": [0, 0, 0], "h2d_s": [0, 0, 0], "busy_s": [0, 0, 0], "loss": 1.0} for i, s in enumerate(seconds)]
+for window in windows:
+    emit("hpcml_window", window)
+total = {name: sum(w[name] for w in windows) for name in ("steps", "samples", "wall_s", "stall_s", "compute_s")}
+emit("hpcml_summary", {"windows": len(windows), **total, "effective_throughput": total["samples"] / total["wall_s"],
+     "compute_fraction": 0.75, "compute_throughput": total["samples"] / total["compute_s"], "identity_gap": 0.0, "warnings": []})
+if "cut" not in options:
+    emit("hpcml_end", {"exit_code": 0, "lines": seq})
+"""
+
+TEST = """
+import pytest
+
+@pytest.mark.workload(command=["{python}", "{root}/program.py", *%r])
+def test_it(run, record):
+    assert not run.problems
+    record(run)
+"""
+
+
+class Project:
+    """A folder with its own pytest.ini, conftest.py, site/ and tests, run by a pytest of its own."""
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pytester = pytester
+        self.path = pytester.path
+        monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(self.path / "lock"))
+        monkeypatch.delenv("HPC_ML_BENCH_SITE", raising=False)
+        monkeypatch.delenv("CI", raising=False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+        ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
+        pytester.makeini(ini)
+        pytester.makeconftest((ROOT / "conftest.py").read_text())
+        self.write("program.py", PROGRAM)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def job_test(self, *words: str, name: str = "test_mine.py") -> None:
+        """A test file whose job is the program with these words."""
+        self.write(name, TEST % (list(words),))
+
+    def platform(self, name: str, text: str = "", enabled: bool = True) -> None:
+        """A platform of the site, on this machine by the local scheduler."""
+        self.write(f"site/platforms/{name}.yaml", f"scheduler: local\ndevice: gpu\nlayouts: {{default: [1x2]}}\n{text}")
+        if enabled:
+            self.write("site/site.yaml", f"enabled: [{name}]\n")
+
+    def pytest(self, *args: str) -> pytest.RunResult:
+        """In this process, which saves starting another."""
+        return self.pytester.runpytest_inprocess(*args)
+
+    def pytest_process(self, *args: str) -> pytest.RunResult:
+        """In a process of its own, for what pytest itself does at its very end."""
+        return self.pytester.runpytest_subprocess(*args, timeout=60)
+
+    def jobs(self) -> list[str]:
+        """Names of the tests' folders under runs/latest: what was submitted."""
+        return sorted(path.parent.name for path in self.path.glob("runs/2*/*/job.sh"))
+
+    def saved(self) -> list[dict]:
+        """Every saved pytest-benchmark file, oldest first."""
+        return [json.loads(path.read_text()) for path in sorted(self.path.glob(".benchmarks/*/*.json"))]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    return Project(pytester, monkeypatch)

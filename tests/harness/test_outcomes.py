@@ -1,0 +1,164 @@
+"""The four outcomes, as a person and as a CI system see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+
+def test_passed(project):
+    project.job_test("seconds=2,2.1", "words=hello")
+    result = project.pytest("--junitxml=junit.xml")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*results*", "*samples/s over all devices*", "A CPU *1x1cpu *65.0 *75.0% *48.8*"])
+    case = ElementTree.parse(project.path / "junit.xml").find(".//testcase")
+    properties = {p.get("name"): p.get("value") for p in case.iter("property")}
+    assert properties["platform"] == "local"
+    assert Path(properties["folder"]).samefile(next(project.path.glob("runs/2*/*/")))
+
+
+def test_workload_failures_are_failed_with_the_last_lines(project):
+    project.job_test("exit=1", "words=it went wrong here")
+    result = project.pytest()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*exit*1*", "*it went wrong here*"])
+    assert "Traceback" not in result.stdout.str()
+    assert project.saved() == []
+
+
+def test_a_log_that_was_cut_off_is_failed(project):
+    project.job_test("cut=1")
+    result = project.pytest()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*hpcml_end*"])
+
+
+def test_time_limit_is_failed(project):
+    project.job_test("sleep=60")
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("workload(", "workload(time_limit='2s', "))
+    result = project.pytest()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*time limit*"])
+
+
+def test_a_command_that_cannot_be_started_is_an_error(project):
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("{python}", "/no/such/python"))
+    result = project.pytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*command cannot be started*", "*/no/such/python*"])
+
+
+@pytest.mark.parametrize("broken", ["assert False", "raise RuntimeError('no')"])
+def test_a_body_that_fails_is_failed_and_its_number_is_not_saved(project, broken):
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text() + f"    {broken}\n")
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(failed=1)
+    assert project.saved() == []
+
+
+def test_a_fixture_that_fails_afterwards_keeps_the_number_out(project):
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(
+        path.read_text().replace("def test_it(run,", "def test_it(late, run,")
+        + "\n@pytest.fixture\ndef late():\n    yield\n    raise RuntimeError('late')\n"
+    )
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(passed=1, errors=1)
+    assert [b for file in project.saved() for b in file["benchmarks"]] == []
+    assert "results" not in result.stdout.str()
+
+
+def test_pending_is_skipped_with_the_job_and_exit_code_75(project):
+    project.job_test("sleep=30")
+    result = project.pytest("--wait", "1s", "-rs", "--run-id", "tonight")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == 75
+    result.stdout.fnmatch_lines(["*PENDING*mine-it*"[0:9] + "*"])
+    (pid_file,) = project.path.glob("runs/tonight/*/pid")
+    assert pid_file.exists()  # left alone, to be found again
+    cancel(pid_file)
+
+
+def test_pending_does_not_hide_a_failure(project):
+    project.job_test("exit=1", name="test_a.py")
+    project.job_test("sleep=30", name="test_b.py")
+    result = project.pytest("--wait", "5s", "--run-id", "tonight")
+    result.assert_outcomes(failed=1, skipped=1)
+    assert result.ret == 1
+    for pid_file in project.path.glob("runs/tonight/test_b*/pid"):
+        cancel(pid_file)
+
+
+def test_the_same_run_id_finds_the_unfinished_job_again(project):
+    marks = project.path / "marks"
+    marks.mkdir()
+    project.job_test("sleep=3", f"marks={marks}")
+    assert project.pytest("--wait", "1s", "--run-id", "tonight").ret == 75
+    project.pytest("--run-id", "tonight").assert_outcomes(passed=1)
+    assert (marks / "started").read_text() == "x"  # one submission, two sessions
+    assert (marks / "ended").read_text() == "x"
+
+
+def test_exit_first_cancels_the_others(project):
+    marks = project.path / "marks"
+    marks.mkdir()
+    project.platform(
+        "wide", "max_running: 4\nlayouts: {default: [1x1, 1x2]}".replace("layouts: {default: [1x1, 1x2]}", "")
+    )
+    project.job_test("exit=1", name="test_a.py")
+    project.job_test("sleep=60", f"marks={marks}", name="test_b.py")
+    before = time.monotonic()
+    result = project.pytest("-x", "-m", "wide")
+    assert time.monotonic() - before < 30
+    result.assert_outcomes(failed=1, deselected=2)
+    result.stdout.fnmatch_lines(["*cancelling 1 unfinished job*"])
+    time.sleep(0.2)
+    assert not (marks / "ended").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_cancels_what_runs(project, how):
+    marks = project.path / "marks"
+    marks.mkdir()
+    project.job_test("sleep=60", f"marks={marks}")
+    process = subprocess.Popen([sys.executable, "-m", "pytest"], cwd=project.path, stdout=subprocess.PIPE, text=True)
+    for _ in range(300):
+        if (marks / "started").exists():
+            break
+        time.sleep(0.1)
+    process.send_signal(how)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert "cancelling 1 unfinished job" in out
+    assert _running(project) == []
+
+
+def test_quiet_says_nothing_about_jobs_that_go_well(project):
+    project.job_test()
+    out = project.pytest("-q").stdout.str()
+    assert "running" not in out
+    assert "evidence in" not in out
+
+
+def cancel(pid_file: Path) -> None:
+    """End the job that a session left, as the command it printed does."""
+    os.kill(json.loads(pid_file.read_text())["pid"], signal.SIGTERM)
+
+
+def _running(project) -> list[str]:
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if str(project.path / "program.py") in line and "ps -eo" not in line]

@@ -1,0 +1,147 @@
+"""pytest-benchmark's own options behave on the job's seconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def test_rounds_are_windows_in_seconds_per_sample(project):
+    project.job_test("seconds=0.3,0.1,41.123456789012345")
+    project.pytest("--benchmark-json=out.json", "--benchmark-autosave").assert_outcomes(passed=1)
+    import json
+
+    (bench,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
+    assert bench["fullname"] == "test_mine.py::test_it[local-1x1cpu]"
+    assert bench["params"] == {"platform": "local-1x1cpu"}
+    assert bench["stats"]["data"] == [0.3 / 100, 0.1 / 100, 41.123456789012345 / 100]  # to the last bit
+    assert bench["stats"]["ops"] == pytest.approx(300 / (0.3 + 0.1 + 41.123456789012345))
+    assert bench["options"]["timer"] == "job_clock"
+    extra = bench["extra_info"]
+    assert extra["effective_throughput"] == pytest.approx(bench["stats"]["ops"])
+    assert extra["compute_fraction"] == pytest.approx(0.75)
+    assert extra["compute_throughput"] == pytest.approx(bench["stats"]["ops"] / 0.75)
+    assert extra["start"]["device"]["name"] == "A CPU"
+    assert len(project.saved()) == 1
+
+
+def compare(project, *args: str) -> pytest.RunResult:
+    return project.pytest_process(
+        "--benchmark-autosave", "--benchmark-compare", "--benchmark-compare-fail=mean:5%", *args
+    )
+
+
+def test_compare_fail_fires_on_a_job_slowed_by_ten_percent(project, monkeypatch):
+    project.job_test("seconds=2,2.01,1.99")
+    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    monkeypatch.setenv("SLOWER", "1.1")
+    result = compare(project)
+    assert result.ret == 1
+    result.stderr.fnmatch_lines(["*Performance has regressed*", "*mean*10.0*"])
+    result.stdout.fnmatch_lines(["*results*"])  # our table is shown all the same
+
+
+def test_compare_fail_is_silent_on_an_equal_job(project, monkeypatch):
+    project.job_test("seconds=2,2.01,1.99")
+    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    monkeypatch.setenv("SLOWER", "1.02")
+    result = compare(project)
+    assert result.ret == 0
+    assert "machine_info is different" not in result.stderr.str() + result.stdout.str()
+
+
+def test_the_command_line_compares_too(project):
+    project.job_test("seconds=2,2.01,1.99")
+    for _ in range(2):
+        project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare"],
+        cwd=project.path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},  # a clone has it in its own folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test_it[local-1x1cpu]") == 2
+
+
+def test_histogram(project):
+    project.job_test()
+    project.pytest_process("--benchmark-histogram=chart").assert_outcomes(passed=1)
+    assert list(project.path.glob("chart*.svg"))
+
+
+def test_skip_costs_no_job_and_disable_records_nothing(project):
+    project.job_test()
+    project.pytest("--benchmark-skip").assert_outcomes(skipped=1)
+    assert not project.jobs()
+    result = project.pytest("--benchmark-disable", "--benchmark-autosave")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*results*"])
+    assert project.saved() == []
+
+
+def test_only_and_cprofile(project):
+    project.job_test()
+    project.pytest("--benchmark-only", "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
+
+
+def test_group_by_platform(project):
+    project.job_test()
+    project.platform("a100", "max_running: 2")
+    result = project.pytest("-m", "a100 or local", "--benchmark-group-by=platform")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*benchmark 'a100'*", "*benchmark 'local'*"])
+
+
+@pytest.mark.parametrize("values", ["[]", "[float('nan')]", "[0.0]", "[1.0, -1.0]", "[float('inf')]"])
+def test_numbers_that_are_none_fail_the_test_and_lose_nothing_else(project, values):
+    project.job_test(name="test_good.py")
+    project.job_test(name="test_bad.py")
+    path = project.path / "test_bad.py"
+    path.write_text(path.read_text().replace("record(run)", f"record(run, seconds_per_sample={values})"))
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*are no seconds per sample*"])
+    (file,) = project.saved()
+    assert [bench["name"] for bench in file["benchmarks"]] == ["test_it[local-1x1cpu]"]
+
+
+def test_a_run_with_problems_is_refused_even_if_the_test_forgets_to_look(project):
+    project.job_test("seconds=2")
+    program = project.path / "program.py"
+    program.write_text(
+        program.read_text().replace('"compute_fraction": 0.75', '"wall_s": 1.0, "compute_fraction": 0.75')
+    )
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("    assert not run.problems\n", ""))
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*a run whose sanity failed is never recorded*"])
+    assert project.saved() == []
+
+
+def test_a_program_without_the_wire_is_recorded_from_its_log(project):
+    project.write("plain.py", "print('images/sec: 50.0')\nprint('images/sec: 40.0')\n")
+    project.write(
+        "test_plain.py",
+        """
+import pytest
+from platforms.metrics import numbers
+
+@pytest.mark.workload(command=["{python}", "{root}/plain.py"])
+def test_plain(run, record):
+    rates = numbers(run.log, r"images/sec: ([0-9.]+)")
+    record(run, seconds_per_sample=[1 / rate for rate in rates])
+""",
+    )
+    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    (file,) = project.saved()
+    assert file["benchmarks"][0]["stats"][
+        "data" if "data" in file["benchmarks"][0]["stats"] else "mean"
+    ] == pytest.approx(0.0225)
+    assert file["benchmarks"][0]["extra_info"]["compute_fraction"] is None  # what it does not report is empty

@@ -1,0 +1,212 @@
+"""What is selected and what may run: nothing is spent by accident."""
+
+from __future__ import annotations
+
+import pytest
+
+BENCHMARK = """
+import pytest
+
+@pytest.mark.workload(benchmark="resnet50")
+def test_resnet50(run, record):
+    record(run)
+"""
+
+
+def ids(result) -> list[str]:
+    return [line for line in result.outlines if "::" in line and " " not in line]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["local-1x1cpu-gbs32", "local-1x1cpu-tuned"]),
+        (["--size", "quick", "--mode", "overlap"], ["local-1x1cpu-gbs32", "local-1x1cpu-tuned"]),
+        (["--size", "smoke"], ["local-1x1cpu-gbs32-smoke", "local-1x1cpu-tuned-smoke"]),
+        (
+            ["--mode", "blocking", "--size", "subset", "--configuration", "tuned"],
+            ["local-1x1cpu-tuned-subset-blocking"],
+        ),
+        (["--dtype", "bf16", "--variant", "epcc", "--configuration", "gbs32"], ["local-1x1cpu-gbs32-epcc-bf16"]),
+        (["--preset", "hpdc24"], ["local-1x1cpu-gbs32-subset-blocking-fp32"]),
+        (["--preset", "hpdc24", "--size", "smoke"], ["local-1x1cpu-gbs32-smoke-blocking-fp32"]),
+    ],
+)
+def test_ids_are_frozen(project, options, expected):
+    """The ids are the keys of years of history: this table may grow and never change."""
+    project.write("test_resnet50.py", BENCHMARK)
+    result = project.pytest("--collect-only", "-q", *options)
+    assert ids(result) == [f"test_resnet50.py::test_resnet50[{case}]" for case in expected]
+    assert not project.jobs()
+
+
+def test_a_platform_that_needs_something_else_for_a_benchmark(project):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.platform("a100", "benchmarks: {resnet50: {layouts: [2x4], size: subset}}\nmarks: [nvidia]")
+    result = project.pytest("--collect-only", "-q", "-m", "nvidia")
+    assert ids(result) == [f"test_resnet50.py::test_resnet50[a100-2x4gpu-{c}]" for c in ("gbs32", "tuned")]
+
+
+def test_own_parameters_follow_and_override_options(project):
+    project.write(
+        "test_own.py",
+        BENCHMARK.replace("@pytest", "@pytest.mark.parametrize('size', ['smoke', 'quick'])\n@pytest").replace(
+            "(run,", "(size, run,"
+        ),
+    )
+    result = project.pytest("--collect-only", "-q", "--configuration", "tuned", "--size", "full")
+    assert ids(result) == [f"test_own.py::test_resnet50[local-1x1cpu-tuned-{size}]" for size in ("smoke", "quick")]
+    shown = project.pytest("--dry-run", "-k", "smoke and tuned").stdout.str()
+    assert "--size smoke" in shown
+    assert "--size full" not in shown
+
+
+def test_a_mistyped_mark_is_an_error(project):
+    project.job_test()
+    project.platform("a100")
+    result = project.pytest("-m", "a10O")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*there is no mark 'a10O'; did you mean a100?*"])
+
+
+def test_bare_pytest_runs_local_and_says_what_was_left_out(project):
+    project.job_test()
+    project.platform("a100")
+    result = project.pytest()
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["*left out: a100 *"])
+    assert project.jobs() == ["mine-it-local-1x1cpu"] or len(project.jobs()) == 1
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["-m", "a100"],
+        ["-m", "nvidia and not local"],
+        ["--platform", "a100"],
+        ["test_mine.py::test_it[a100-1x2gpu]"],
+    ],
+)
+def test_enabled_and_named_runs(project, named):
+    project.job_test()
+    project.platform("a100", "marks: [nvidia]")
+    project.pytest(*named).assert_outcomes(passed=1, deselected=0 if "::" in named[0] else 1)
+
+
+@pytest.mark.parametrize("named", [["-m", "not v100"], ["-m", "local or not v100"], ["-k", "a100"], []])
+def test_not_named_does_not_run(project, named):
+    project.job_test()
+    project.platform("a100", "marks: [nvidia]")
+    project.write("site/platforms/v100.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n")
+    project.pytest(*named)
+    assert not [job for job in project.jobs() if "a100" in job]
+
+
+@pytest.mark.parametrize(
+    "named", [["-m", "a100"], ["--platform", "a100"], ["test_mine.py::test_it[a100-1x2gpu]"], ["-m", "nvidia"]]
+)
+def test_named_and_not_enabled_is_a_usage_error_with_what_to_type(project, named):
+    project.job_test()
+    project.platform("a100", "marks: [nvidia]", enabled=False)
+    result = project.pytest(*named)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*a100 is not enabled on this site*", "*echo 'enabled: [[]a100[]]' >> *site.yaml", "*pytest --platform a100"]
+    )
+    assert not project.jobs()
+
+
+def test_dry_run_shows_the_job_and_submits_nothing(project):
+    project.job_test("words=a'b $HOME")
+    project.platform("a100", enabled=False)
+    result = project.pytest("-m", "a100", "--dry-run")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*test_mine.py::test_it[[]a100-1x2gpu[]]*", "*program.py*", "*dry run: 1 job* rendered, none submitted*"]
+    )
+    assert not project.jobs()
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--setup-plan", "--setup-only", "--fixtures", "--markers"])
+def test_nothing_is_submitted_by_looking(project, option):
+    project.job_test()
+    result = project.pytest(option)
+    assert result.ret == 0
+    assert not project.jobs()
+
+
+@pytest.mark.parametrize(
+    "mark", ["skip(reason='no')", "skipif(True, reason='no')", "skipif('1 + 1 == 2', reason='no')", "xfail(run=False)"]
+)
+def test_a_test_that_is_skipped_costs_no_job(project, mark):
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("def test_it", f"@pytest.mark.{mark}\ndef test_it"))
+    assert project.pytest().ret == 0
+    assert not project.jobs()
+
+
+def test_known_not_to_run_there_is_skipped_with_the_reason(project):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.platform("csx", "unsupported: {resnet50: 'BatchNorm does not compile'}")
+    result = project.pytest("-m", "csx", "-rs")
+    result.assert_outcomes(skipped=2, deselected=2)
+    result.stdout.fnmatch_lines(["*csx: BatchNorm does not compile*"])
+    assert not project.jobs()
+
+
+def test_last_failed_submits_only_those(project):
+    project.job_test("exit=1", name="test_bad.py")
+    project.job_test(name="test_good.py")
+    project.pytest().assert_outcomes(passed=1, failed=1)
+    before = len(project.jobs())
+    project.pytest("--lf").assert_outcomes(failed=1)
+    assert len(project.jobs()) == before + 1
+
+
+def test_xdist_is_refused_with_job_tests(project):
+    project.job_test()
+    result = project.pytest_process("-n", "1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*does not go with job tests*"])
+    assert not project.jobs()
+
+
+def test_max_device_hours(project):
+    project.job_test()
+    project.platform("a100", "time_limit: 2h")
+    project.write("site/site.yaml", "enabled: [a100]\nmax_device_hours: 3\n")
+    result = project.pytest("-m", "a100")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*4.0 device-hours*max_device_hours: 3*"])
+    assert not project.jobs()
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("workload()", "*needs either benchmark='resnet50' or command=*"),
+        ("workload('resnet50')", "*takes keywords only*"),
+        ("workload(benchmrk='resnet50')", "*'benchmrk' is no option*"),
+        ("workload(command='ls -l')", "*command is a list of words*"),
+    ],
+)
+def test_a_wrong_workload_mark_is_one_sentence(project, mark, message):
+    project.write("test_wrong.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(run): pass\n")
+    result = project.pytest()
+    assert result.ret != 0
+    (result.stdout if "ERROR" in result.stdout.str() else result.stderr).fnmatch_lines([message])
+    assert not project.jobs()
+
+
+def test_site_options_and_mistakes_in_them(project):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.write("site/site.yaml", "options: {size: smoke, configuration: tuned}\n")
+    assert ids(project.pytest("--collect-only", "-q")) == ["test_resnet50.py::test_resnet50[local-1x1cpu-tuned-smoke]"]
+    assert ids(project.pytest("--collect-only", "-q", "--size", "full")) == [
+        "test_resnet50.py::test_resnet50[local-1x1cpu-tuned-full]"
+    ]
+    project.write("site/site.yaml", "options: {size: tiny}\n")
+    result = project.pytest("--collect-only")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*site.yaml: options: size: 'tiny' is none of smoke, quick, subset, full*"])

@@ -1,0 +1,258 @@
+"""What a device family says of itself, on machines that are folders, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from models import host
+from models.accelerators import FAMILIES, Accelerator, choose, cuda
+from models.accelerators.cpu import Cpu
+from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
+from models.errors import Impossible
+from models.meter import HostClock
+from models.world import World
+
+XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
+
+
+def machine(root: Path, flags: str = XEON, sockets: int = 2, cores: int = 4, clock_khz: int | None = 3_500_000) -> str:
+    """The files of a node with two threads a core, as the kernel shows them; returns the folder."""
+    blocks = [
+        f"processor\t: {thread}\nmodel name\t: Xeon 9999\nphysical id\t: {socket}\ncore id\t\t: {core}\n"
+        f"cpu MHz\t\t: 2000.000\nflags\t\t: {flags}\n"
+        for thread in range(2)
+        for socket in range(sockets)
+        for core in range(cores)
+    ]
+    files = {
+        "proc/cpuinfo": "\n".join(blocks) + "\n",
+        "proc/meminfo": "MemTotal:       16000000 kB\nMemFree: 1 kB\n",
+        "proc/loadavg": "3.50 1.00 0.50 1/100 42\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq": "2600000\n",
+    }
+    if clock_khz:
+        files["sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"] = f"{clock_khz}\n"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return str(root)
+
+
+# --- choosing
+
+
+def test_auto_is_what_this_machine_has() -> None:
+    assert choose("auto").family == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_every_family_has_the_whole_face() -> None:
+    for name, path in FAMILIES.items():
+        module, _, family = path.partition(":")
+        found = getattr(importlib.import_module(module), family)
+        assert found.family == name
+        wanted = {attribute for attribute in vars(Accelerator) if not attribute.startswith("_")}
+        assert not {attribute for attribute in wanted if not hasattr(found, attribute)}
+
+
+def test_unknown_device_names_the_known_ones() -> None:
+    with pytest.raises(Impossible, match="unknown device 'tpu'; --device is one of auto, cpu, cuda"):
+        choose("tpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_cuda_without_a_gpu_says_what_to_look_at() -> None:
+    with pytest.raises(Impossible) as caught:
+        choose("cuda")
+    text = str(caught.value)
+    assert "\n" not in text
+    assert ("pip install torch --index-url" in text) if torch.version.cuda is None else ("nvidia-smi" in text)
+
+
+# --- processors
+
+
+def test_a_processor_trains_in_bf16_where_it_has_the_instructions(tmp_path: Path) -> None:
+    assert Cpu(machine(tmp_path / "new")).dtypes() == ("bf16", "fp32")
+    assert Cpu(machine(tmp_path / "old", "sse2 avx2 avx512f")).dtypes() == ("fp32", "bf16")
+    assert Cpu(machine(tmp_path / "spr", "avx512f amx_bf16")).dtypes()[0] == "bf16"
+
+
+def test_facts_of_a_processor(tmp_path: Path) -> None:
+    facts = Cpu(machine(tmp_path)).facts("fp32")
+    assert (facts["type"], facts["name"], facts["count"]) == ("cpu", "Xeon 9999", 2)
+    assert facts["memory_bytes"] == 16_000_000 * 1024
+    assert facts["peak_flops"] == 4 * 3.5e9 * 64  # of a socket
+    assert "bound" in str(facts["peak_is"])
+
+
+def test_the_containers_limit_is_the_memory(tmp_path: Path) -> None:
+    root = machine(tmp_path)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("8000000000\n")
+    assert host.memory_bytes(root) == 8_000_000_000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert host.memory_bytes(root) == 16_000_000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype", "per_cycle"),
+    [
+        ("sse2 avx fma avx2", "fp32", 32),
+        ("sse2 avx fma avx2 avx512f", "fp32", 64),
+        (XEON, "bf16", 128),
+        ("avx512f amx_bf16", "bf16", 1024),
+        ("fp asimd", "fp32", 32),
+        ("fp asimd sve bf16", "bf16", 256),
+    ],
+)
+def test_bound_of_a_processor(tmp_path: Path, flags: str, dtype: str, per_cycle: int) -> None:
+    assert cpu_bound(dtype, machine(tmp_path, flags)) == 8 * 3.5e9 * per_cycle
+
+
+def test_a_clock_that_is_not_told_is_the_highest_on_sale(tmp_path: Path) -> None:
+    assert cpu_bound("fp32", machine(tmp_path, clock_khz=None)) == 8 * HIGHEST_CLOCK_HZ * 64
+
+
+def test_no_bound_for_an_unknown_processor(tmp_path: Path) -> None:
+    assert cpu_bound("fp32", machine(tmp_path, "mystery")) is None
+    assert cpu_bound("fp32", str(tmp_path / "nowhere")) is None
+
+
+def test_health_of_a_processor(tmp_path: Path) -> None:
+    expected = {"clock_mhz": 2000.0, "clock_cap_mhz": 2600.0, "governor": "performance", "load": 3.5}
+    assert Cpu(machine(tmp_path)).health() == expected
+
+
+def test_more_ranks_than_cores_are_refused() -> None:
+    cores = os.cpu_count() or 1
+    alone = World(size=4096, local_size=cores, launcher="torchrun")
+    Cpu().select(alone)
+    with pytest.raises(Impossible, match=f"{cores + 1} ranks on this node, which has {cores} cores; start at most"):
+        Cpu().select(replace(alone, local_size=cores + 1))
+
+
+def test_a_processor_is_its_own_host() -> None:
+    cpu = Cpu()
+    assert isinstance(cpu.clock(), HostClock)
+    batch = (torch.zeros(1), torch.zeros(1))
+    assert cpu.to_device(batch) is batch
+    assert list(cpu.ahead([batch])) == [batch]
+    assert (cpu.peak_memory_bytes() or 0) > 10 * 2**20
+    with cpu.autocast("bf16"):
+        assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.bfloat16
+    with cpu.autocast("fp32"):
+        assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype is torch.float32
+
+
+# --- GPUs
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "tflops"),
+    [
+        ("Tesla V100-SXM2-16GB", "fp32", 15.7),
+        ("Tesla V100-SXM2-16GB", "bf16", None),
+        ("Tesla V100-PCIE-32GB", "fp16", 112.0),
+        ("NVIDIA A100-SXM4-40GB", "tf32", 156.0),
+        ("NVIDIA A100 80GB PCIe", "bf16", 312.0),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "bf16", 312.0),
+        ("NVIDIA A10", "fp16", 125.0),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        ("NVIDIA H100 PCIe", "bf16", 756.0),
+        ("NVIDIA H100 NVL", "bf16", 835.5),
+        ("NVIDIA H200", "fp32", 67.0),
+        ("NVIDIA H20", "bf16", 148.0),
+        ("NVIDIA GH200 480GB", "bf16", 989.5),
+        ("NVIDIA L40S", "bf16", 366.5),
+        ("NVIDIA L4", "fp32", 30.3),
+        ("AMD Instinct MI100", "bf16", 92.3),
+        ("AMD Instinct MI210", "fp32", 45.3),
+        ("AMD Instinct MI250X", "fp16", 191.5),
+        ("AMD Instinct MI300X", "bf16", 1307.4),
+        ("NVIDIA T400", "fp32", None),
+        ("Somebody's GPU", "fp32", None),
+    ],
+)
+def test_peaks(name: str, dtype: str, tflops: float | None) -> None:
+    assert gpu_peak(name, dtype) == (None if tflops is None else pytest.approx(tflops * 1e12))
+
+
+def test_the_next_copy_is_under_way_before_a_batch_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the stream that computes waits for a batch's own copy, never for the next one."""
+    seen: list[str] = []
+
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def to(self, device: object, non_blocking: bool = False) -> Part:
+            assert non_blocking
+            seen.append(f"copy {self.name}")
+            return self
+
+        def record_stream(self, stream: object) -> None:
+            seen.append(f"keep {self.name}")
+
+    computing = SimpleNamespace(wait_stream=lambda stream: seen.append("wait"))
+    streams = SimpleNamespace(
+        Stream=lambda device: "copies",
+        current_stream=lambda device: computing,
+        stream=lambda s: contextlib.nullcontext(),
+    )
+    monkeypatch.setattr(cuda, "torch", SimpleNamespace(cuda=streams))
+    device: Any = object.__new__(cuda.Cuda)
+    device.device = "cuda:0"
+    for batch in device.ahead([[Part("0")], [Part("1")], [Part("2")]]):
+        seen.append(f"out {batch[0].name}")
+    assert seen == [
+        *("copy 0", "wait", "keep 0", "copy 1", "out 0"),
+        *("wait", "keep 1", "copy 2", "out 1"),
+        *("wait", "keep 2", "out 2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environ", "index", "expected"),
+    [
+        ({}, 3, 3),
+        ({"CUDA_VISIBLE_DEVICES": "2,5"}, 1, 5),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-12ab"}, 0, None),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, 1, None),
+    ],
+)
+def test_nvml_counts_all_devices(environ: dict[str, str], index: int, expected: int | None) -> None:
+    assert cuda.nvml_index(environ, index) == expected
+
+
+NVML = """
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid): return uuid
+def nvmlDeviceGetClockInfo(gpu, kind): return {1: 1410, 2: 1593}[kind]
+def nvmlDeviceGetTemperature(gpu, sensor): return 61
+def nvmlDeviceGetPowerUsage(gpu): return 399_500
+def nvmlDeviceGetCurrentClocksThrottleReasons(gpu): return 0x04 | 0x40 | 0x01
+def nvmlDeviceGetTotalEccErrors(gpu, kind, counter): raise RuntimeError("Not Supported")
+"""
+
+
+def test_health_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked of the library, with what it does not answer left empty."""
+    (tmp_path / "pynvml.py").write_text(NVML)
+    monkeypatch.syspath_prepend(tmp_path)
+    health = cuda.nvml_health("GPU-12ab", None)
+    assert health is not None
+    assert (health["clock_mhz"], health["memory_clock_mhz"], health["temperature_c"]) == (1410, 1593, 61)
+    assert health["power_w"] == 399.5
+    assert health["power_limit_w"] is health["ecc_uncorrected"] is None
+    assert health["throttled"] == ["power cap", "hardware thermal"]
+    assert cuda.nvml_health(None, None) is None

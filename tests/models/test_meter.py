@@ -1,0 +1,655 @@
+"""The three numbers, the gates and the lines of a Meter, on scripted time: every figure can be worked out by hand."""
+
+import contextlib
+import csv
+import gzip
+import itertools
+import json
+import math
+import threading
+from pathlib import Path
+
+import pytest
+
+from models.meter import Meter, Wire
+
+
+class Time:
+    """The host's clock, which moves when it is told to."""
+
+    def __init__(self):
+        self.s = 0.0
+
+    def __call__(self):
+        return self.s
+
+    def sleep(self, seconds):
+        self.s += seconds
+
+
+class Device:
+    """A device with a timeline of its own: work is enqueued without waiting, synchronize() waits for all of it."""
+
+    apart = True
+
+    def __init__(self, host):
+        self.host, self.free_s, self.synchronisations = host, 0.0, 0
+
+    def enqueue(self, seconds):
+        self.free_s = max(self.free_s, self.host.s) + seconds
+
+    def mark(self):
+        return max(self.free_s, self.host.s)
+
+    def synchronize(self):
+        self.synchronisations += 1
+        self.host.s = max(self.free_s, self.host.s)
+
+    def seconds(self, begin, end):
+        return end - begin
+
+
+class Ranks:
+    """Ranks that are threads; meeting brings every rank's clock to the latest one's, as a collective does."""
+
+    def __init__(self, size):
+        self.size, self.clocks, self.things = size, [Time() for _ in range(size)], [None] * size
+        self._met = threading.Barrier(size, timeout=10)
+
+    def meet(self, rank):
+        self._met.wait()
+        latest = max(clock.s for clock in self.clocks)
+        self._met.wait()
+        self.clocks[rank].s = latest
+
+    def run(self, program):
+        """program(side, clock) on every rank; its results in order of rank."""
+        results = [None] * self.size
+
+        def main(rank):
+            try:
+                results[rank] = program(Side(self, rank), self.clocks[rank])
+            except BaseException as error:
+                results[rank] = error
+                self._met.abort()
+
+        threads = [threading.Thread(target=main, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, threading.BrokenBarrierError):
+                raise result
+        return results
+
+
+class Side:
+    """What one rank sees of the others."""
+
+    def __init__(self, ranks, rank):
+        self._ranks, self.rank, self.size = ranks, rank, ranks.size
+
+    def barrier(self):
+        self._ranks.meet(self.rank)
+
+    def gather(self, thing):
+        self._ranks.things[self.rank] = thing
+        self._ranks.meet(self.rank)
+        things = list(self._ranks.things)
+        self._ranks.meet(self.rank)
+        return things
+
+
+class Log:
+    """A file to write to and its lines as they are read again."""
+
+    def __init__(self, path, file):
+        self._path, self._file = path, file
+
+    def wire(self, rank=0):
+        return Wire(rank, self._file.fileno(), now_ms=lambda: 0)
+
+    def lines(self):
+        text = self._path.read_text(encoding="utf-8")
+        return [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
+
+    def of(self, key):
+        return [line["value"] for line in self.lines() if line["key"] == key]
+
+    def one(self, key):
+        (value,) = self.of(key)
+        return value
+
+    def problems(self):
+        return {value["gate"]: value["text"] for value in self.of("hpcml_problem")}
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Makes logs."""
+    with contextlib.ExitStack() as files:
+
+        def make(name):
+            return Log(tmp_path / name, files.enter_context((tmp_path / name).open("wb")))
+
+        yield make
+
+
+@pytest.fixture
+def log(logs):
+    return logs("log")
+
+
+def loader(time, wait_s, batches=None):
+    """Batches that are waited for; endless unless told how many."""
+    for batch in itertools.count() if batches is None else range(batches):
+        time.sleep(wait_s)
+        yield batch
+
+
+def meter_on(time, log, **options):
+    own = {"samples": 4, "warmup_steps": 2, "windows": 2, "steps_per_window": 4, "folder": None, "wire": log.wire()}
+    return Meter(now=time, **{**own, **options})
+
+
+# --- the three numbers
+
+
+def test_exact_numbers_of_a_plain_loop(time, log):
+    meter = meter_on(time, log)
+    time.sleep(7)
+    for batch in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75)
+        meter.loss(100 - batch)
+    assert meter.finish() == 0
+    assert log.of("hpcml_window") == [
+        {
+            "index": index,
+            "steps": 4,
+            "samples": 16,
+            "wall_s": 4.0,
+            "stall_s": 1.0,
+            "compute_s": 3.0,
+            "wait_s": [1.0, 1.0, 1.0],
+            "h2d_s": [0.0, 0.0, 0.0],
+            "busy_s": [3.0, 3.0, 3.0],
+            "loss": loss,
+        }
+        for index, loss in [(0, 95.0), (1, 91.0)]
+    ]
+    summary = log.one("hpcml_summary")
+    assert summary["effective_throughput"] == 4
+    assert summary["compute_fraction"] == 0.75
+    assert summary["compute_throughput"] == pytest.approx(16 / 3)
+    assert summary["identity_gap"] == pytest.approx(0)
+    expected = {
+        **{"windows": 2, "steps": 8, "samples": 32, "wall_s": 8.0, "stall_s": 2.0, "compute_s": 6.0},
+        **{"warmup_steps": 2, "startup_s": 9.0, "first_batch_s": 0.25, "compile_s": None, "optimizer_steps": 10},
+        **{"loss_first": 100.0, "loss_last": 91.0, "parameters_identical": None, "data_from": "unknown"},
+        **{"flop_per_sample": None, "peak_memory_bytes": None, "meter_s": 0.0, "step_s": [1.0] * 4, "health": None},
+    }
+    assert {key: summary[key] for key in expected} == expected
+
+
+def test_a_sleeping_loader_moves_the_fraction_and_not_compute_throughput(logs):
+    summaries = {}
+    for wait_s in (0.125, 1.0):
+        time, log = Time(), logs(str(wait_s))
+        meter = meter_on(time, log)
+        for _ in meter.steps(loader(time, wait_s)):
+            time.sleep(1)
+        meter.finish()
+        summaries[wait_s] = log.one("hpcml_summary")
+    assert summaries[0.125]["compute_fraction"] == pytest.approx(1 / 1.125)
+    assert summaries[1.0]["compute_fraction"] == 0.5
+    assert summaries[0.125]["compute_throughput"] == summaries[1.0]["compute_throughput"] == 4
+
+
+def test_windows_are_back_to_back(time, log):
+    """The loader is asked for the next batch at the very moment at which the window before was closed."""
+    asked = []
+
+    def noting():
+        for batch in itertools.count():
+            asked.append(time())
+            time.sleep(0.5)
+            yield batch
+
+    meter = meter_on(time, log, warmup_steps=1, windows=3, steps_per_window=2)
+    for _ in meter.steps(noting()):
+        time.sleep(0.5)
+    meter.finish()
+    assert asked == [0, 1, 2, 3, 4, 5, 6]
+    assert sum(window["wall_s"] for window in log.of("hpcml_window")) == 6
+
+
+def test_micro_batches_are_summed_into_steps(time, log):
+    meter = meter_on(time, log, micro_batches=3, samples=len, warmup_steps=1, windows=1, steps_per_window=2)
+    batches = iter([["a"] * size for size in (1, 1, 1, 2, 3, 4, 5, 6, 7)])
+    for batch in meter.steps(batches):
+        time.sleep(len(batch))
+        meter.loss(len(batch))
+    assert meter.finish() == 0
+    (window,) = log.of("hpcml_window")
+    assert (window["steps"], window["samples"], window["busy_s"][0], window["loss"]) == (2, 27, 27.0, 6.0)
+    assert log.one("hpcml_summary")["step_s"] == [9.0, 9.0, 18.0, 18.0]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_what_the_meter_itself_takes_is_told_per_step(log, micro_batches):
+    """On a clock that moves only by being read, the readings are the cost: two before each batch and two after it."""
+
+    class Ticking(Time):
+        def __call__(self):
+            self.s += 1 / 1024
+            return self.s
+
+    meter = meter_on(Ticking(), log, micro_batches=micro_batches, steps_per_window=50)
+    for _ in meter.steps(itertools.repeat(None)):
+        pass
+    meter.finish()
+    assert log.one("hpcml_summary")["meter_s"] == pytest.approx(4 / 1024 * micro_batches, rel=0.05)
+
+
+@pytest.mark.parametrize(("size", "data_from"), [(40, "unknown"), (39, "memory"), (None, "unknown")])
+def test_data_come_from_memory_when_a_sample_was_read_twice(time, log, size, data_from):
+    meter = meter_on(time, log, data_samples=size)  # reads (2 + 2 x 4) x 4 samples
+    for _ in meter.steps(loader(time, 1)):
+        time.sleep(1)
+    meter.finish()
+    assert log.one("hpcml_summary")["data_from"] == data_from
+
+
+# --- several ranks
+
+
+def train_together(ranks, log, waits, work_s, steps=4):
+    """Ranks that meet at the end of every step, as in an all-reduce. waits: (rank, step) -> seconds in next()."""
+
+    def program(side, time):
+        meter = Meter(
+            **{"samples": 1, "warmup_steps": 1, "windows": 2, "steps_per_window": steps, "folder": None},
+            **{"now": time, "group": side, "wire": log.wire(side.rank), "mode": "blocking"},
+        )
+
+        def own_loader():
+            for step in itertools.count():
+                time.sleep(waits(side.rank, step))
+                yield step
+
+        for _ in meter.steps(own_loader()):
+            time.sleep(work_s)
+            side.barrier()
+        return meter.finish()
+
+    assert set(ranks.run(program)) == {0}
+
+
+def test_a_rank_that_stalls_alone_is_seen(log):
+    """Rank 1 waits 3 s and computes 1 s; rank 0 waits for nothing and books rank 1's stall as its own busy time."""
+    train_together(Ranks(2), log, waits=lambda rank, step: 3.0 * rank, work_s=1.0)
+    summary, window = log.one("hpcml_summary"), log.of("hpcml_window")[0]
+    assert (window["wait_s"], window["busy_s"]) == ([0.0, 6.0, 12.0], [4.0, 10.0, 16.0])
+    assert (window["wall_s"], window["stall_s"], window["compute_s"]) == (16.0, 12.0, 4.0)
+    assert summary["effective_throughput"] == 0.5
+    assert summary["compute_fraction"] == 0.25  # rank 0's own view: 1.0
+    assert summary["compute_throughput"] == 2.0
+    assert summary["identity_gap"] == 0
+
+
+def test_the_slowest_rank_may_be_another_in_each_step(log):
+    train_together(Ranks(3), log, waits=lambda rank, step: 2.0 if step % 3 == rank else 0.0, work_s=1.0, steps=3)
+    window, summary = log.of("hpcml_window")[0], log.one("hpcml_summary")
+    assert window["wait_s"] == [2.0, 2.0, 2.0]  # no rank stalls more than another, and the run stalls in every step
+    assert (window["wall_s"], window["stall_s"], window["compute_s"], window["samples"]) == (9.0, 6.0, 3.0, 9)
+    assert summary["compute_fraction"] == pytest.approx(1 / 3)
+
+
+def test_the_wall_time_is_the_longest_of_all_ranks(log):
+    def program(side, time):
+        def leave_late():
+            side._ranks.meet(side.rank)
+            time.sleep(0.25 * next(edges) * side.rank)
+
+        edges, side.barrier = itertools.count(), leave_late
+        meter = meter_on(time, log, group=side, wire=log.wire(side.rank))
+        for _ in meter.steps(loader(time, 0.5)):
+            time.sleep(0.5)
+        return meter.finish()
+
+    assert Ranks(2).run(program) == [0, 0]
+    assert [window["wall_s"] for window in log.of("hpcml_window")] == [4.25, 4.5]  # rank 0 saw 4 and 4.25
+
+
+def test_what_one_rank_sees_fails_every_rank(log):
+    """A loss that only rank 1 has; and what the ranks give to finish() is put together."""
+
+    def program(side, time):
+        meter = Meter(
+            samples=side.rank + 1, steps_per_window=2, folder=None, now=time, group=side, wire=log.wire(side.rank)
+        )
+        for step in meter.steps(loader(time, 0.5)):
+            time.sleep(0.5)
+            meter.loss(math.nan if side.rank == 1 and step == 4 else 1.0)
+            side.barrier()
+        rank = side.rank
+        return meter.finish(bool(rank == 0), 100 + rank, compile_s=2.0 - rank, warnings=["same", f"rank {rank}"])
+
+    assert Ranks(2).run(program) == [3, 3]
+    summary = log.one("hpcml_summary")
+    assert log.problems().keys() == {"loss_finite", "parameters_identical"}
+    assert "step 4 on rank 1" in log.problems()["loss_finite"]
+    assert (summary["samples"], summary["peak_memory_bytes"], summary["compile_s"]) == (18, 101, 2.0)
+    assert summary["warnings"][:3] == ["same", "rank 0", "rank 1"]
+    assert {line["metadata"]["rank"] for line in log.lines()} == {0}
+
+
+# --- a device that runs by itself
+
+
+class Forgetful(Device):
+    """The synchronisation after a step is left out: the one directly after the step's last mark does nothing."""
+
+    marked = False
+
+    def enqueue(self, seconds):
+        super().enqueue(seconds)
+        self.marked = False
+
+    def mark(self):
+        self.marked = True
+        return super().mark()
+
+    def synchronize(self):
+        if not self.marked:
+            super().synchronize()
+
+
+def blocking_loop(device, time, log, **options):
+    meter = meter_on(time, log, mode="blocking", clock=device, **options)
+    for _ in meter.steps(loader(time, 0.25)):
+        with meter.h2d():
+            device.enqueue(0.5)
+        time.sleep(0.125)  # launching
+        device.enqueue(2)
+    return meter.finish()
+
+
+def test_blocking_mode_is_silent_where_it_synchronises(time, log):
+    assert blocking_loop(Device(time), time, log) == 0
+    window, summary = log.of("hpcml_window")[0], log.one("hpcml_summary")
+    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0], window["wall_s"]) == (1.0, 2.0, 8.5, 11.5)
+    assert summary["identity_gap"] < 1e-9
+    assert not log.problems()
+
+
+def test_a_missing_synchronisation_after_the_step_fails_the_run(time, log):
+    """Without it kernels are counted twice: as busy, and as the copy that had to wait for them."""
+    assert blocking_loop(Forgetful(time), time, log) == 3
+    assert log.one("hpcml_summary")["identity_gap"] > 0.5
+    assert "a synchronisation is missing" in log.problems()["identity"]
+    assert log.one("hpcml_end")["exit_code"] == 3
+
+
+def overlap_loop(device, time, log, wait_s, work_s, copy_s=0.0, ahead=2, windows=2):
+    """A loop whose host may be `ahead` steps before the device, as a loader with that many pinned buffers lets it."""
+    meter = meter_on(time, log, clock=device, windows=windows, steps_per_window=64, samples=1)
+    ends = []
+    for step in meter.steps(loader(time, wait_s)):
+        if step >= ahead:
+            time.s = max(time.s, ends[step - ahead])
+        with meter.h2d():
+            device.enqueue(copy_s)
+        device.enqueue(work_s)
+        ends.append(device.free_s)
+    assert meter.finish() == 0
+    return log.one("hpcml_summary")
+
+
+def test_overlap_with_a_loader_that_keeps_up(time, log):
+    """The host waits in next() while the device still computes: nobody stalls."""
+    summary = overlap_loop(Device(time), time, log, wait_s=0.75, work_s=1.0)
+    assert summary["compute_fraction"] > 0.98
+    assert summary["compute_throughput"] == pytest.approx(1.0)
+    assert summary["identity_gap"] < 0.01
+    first, *_ = log.of("hpcml_window")
+    assert first["wait_s"][0] == 0.75  # of the one step that follows the barrier, when the device's queue is empty
+
+
+def test_overlap_with_a_loader_that_does_not_keep_up(time, log):
+    summary = overlap_loop(Device(time), time, log, wait_s=2.0, work_s=0.5)
+    # the device works in the host's shadow: a gap of 1.5 s a step, of 2 s after the edge of a window, which ends it
+    assert summary["compute_fraction"] == pytest.approx(1 - (63 * 1.5 + 2) / (64 * 2 + 0.5))
+    assert summary["compute_throughput"] == pytest.approx(2.0)
+    assert summary["identity_gap"] < 0.01
+
+
+def test_overlap_shows_the_copy_that_is_exposed(time, log):
+    summary = overlap_loop(Device(time), time, log, wait_s=0.25, work_s=1.0, copy_s=0.5)
+    window = log.of("hpcml_window")[1]
+    assert (window["wait_s"][0], window["h2d_s"][0]) == (0.25, 64 * 0.5)  # waited for only after the edge
+    assert summary["compute_fraction"] == pytest.approx(2 / 3, abs=0.01)
+    assert summary["identity_gap"] < 0.01
+
+
+def test_overlap_synchronises_only_at_edges_and_reads_losses_only_there(time, log):
+    device = Device(time)
+
+    class Loss:
+        reads = 0
+
+        def detach(self):
+            return self
+
+        def __float__(self):
+            Loss.reads += 1
+            assert time.s >= device.free_s, "read while the device still computes"
+            return 1.0
+
+    seen = []
+    meter = meter_on(time, log, clock=device, warmup_steps=2, windows=1, steps_per_window=6)
+    for _ in meter.steps(loader(time, 0.125)):
+        device.enqueue(2)
+        meter.loss(Loss())
+        seen.append((device.synchronisations, Loss.reads))
+    before = seen[0][0]
+    assert seen == [(before, 0)] * 2 + [(before + 2, 2)] * 6
+    assert meter.finish() == 0
+    assert log.of("hpcml_progress")[0]["loss"] is None  # not read before the first edge
+
+
+def test_on_a_cpu_the_copy_is_no_stall_in_overlap_mode(time, log):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 0.25)):
+        with meter.h2d():
+            time.sleep(0.25)
+        time.sleep(0.5)
+    meter.finish()
+    window = log.of("hpcml_window")[0]
+    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, 0.0, 3.0)
+
+
+# --- gates
+
+
+def run(time, log, losses=lambda step: 1.0, batches=None, finish=None, **options):
+    meter = meter_on(time, log, **options)
+    for step in meter.steps(loader(time, 0.5, batches)):
+        time.sleep(0.5)
+        meter.loss(losses(step))
+    return meter.finish(**(finish or {}))
+
+
+def test_a_loss_that_is_not_finite_fails_the_run(time, log):
+    assert run(time, log, lambda step: math.inf if step == 1 else 2.0) == 3  # in the warm-up, too
+    assert log.problems() == {"loss_finite": "the loss of step 1 on rank 0 is inf"}
+    assert log.one("hpcml_end") == {"exit_code": 3, "lines": len(log.lines()) - 1}
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "fails"),
+    [
+        (lambda step: 1.0, {"learnable": True}, True),
+        (lambda step: 1.0 + step, {"learnable": True}, True),
+        (lambda step: 100.0 - step, {"learnable": True}, False),
+        (lambda step: 1.0, {"learnable": False}, False),
+        (lambda step: 1.0, {"learnable": True, "steps_per_window": 10}, False),
+    ],
+)
+def test_the_loss_must_fall_over_100_steps_on_learnable_data(time, log, loss, options, fails):
+    assert run(time, log, loss, **{"steps_per_window": 49, **options}) == (3 if fails else 0)
+    assert ("loss_falls" in log.problems()) is fails
+
+
+@pytest.mark.parametrize(("peak", "fails"), [(799.0, True), (801.0, False)])
+def test_nothing_computes_faster_than_its_device(time, log, peak, fails):
+    """8 samples/s of 100 FLOP while computing."""
+    assert run(time, log, flop_per_sample=100.0, peak_flops=peak) == (3 if fails else 0)
+    assert log.problems().keys() == ({"roofline"} if fails else set())
+    assert not log.one("hpcml_summary")["warnings"]
+
+
+def test_an_unknown_peak_is_a_warning(time, log):
+    assert run(time, log, flop_per_sample=100.0) == 0
+    assert log.one("hpcml_summary")["warnings"][0].startswith("peak unknown")
+
+
+def test_parameters_that_differ_fail_the_run(time, log):
+    assert run(time, log, finish={"parameters_identical": False}) == 3
+    assert log.problems().keys() == {"parameters_identical"}
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 7])
+def test_a_loader_that_ends_early_fails_the_run(time, log, batches):
+    assert run(time, log, batches=batches) == 3
+    assert f"ended after {batches} optimiser steps" in log.problems()["steps"]
+    assert log.one("hpcml_summary")["windows"] == max(0, batches - 2) // 4
+
+
+def test_a_problem_somebody_else_reported_fails_the_run(time, log):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 1)):
+        time.sleep(1)
+    meter.wire.problem("memory", "grew")
+    meter.wire.problem("memory", "grew again")
+    assert meter.finish() == 3
+    assert log.problems() == {"memory": "grew"}
+
+
+# --- lines and files
+
+
+def test_the_order_of_the_lines(time, log):
+    meter = meter_on(time, log)
+    meter.start({"schema": 1}, {"seed": 5, "global_batch_size": 32})
+    for _ in meter.steps(loader(time, 0.25)):
+        time.sleep(0.25)
+        meter.loss(math.nan)
+    assert meter.finish() == 3
+    keys = [line["key"] for line in log.lines() if line["key"] != "hpcml_progress"]
+    opening = ["seed", "global_batch_size", "hpcml_start", "run_start"]
+    assert keys == [*opening, "run_stop", *["hpcml_window"] * 2, "hpcml_problem", "hpcml_summary", "hpcml_end"]
+    assert [line["metadata"]["seq"] for line in log.lines()] == list(range(len(log.lines())))
+    assert {line["namespace"] for line in log.lines()} == {"hpcml"}
+
+
+def test_progress_comes_once_a_second_from_rank_0(time, log):
+    meter = meter_on(time, log, steps_per_window=8)
+    for step in meter.steps(loader(time, 0.125)):
+        time.sleep(0.125)
+        meter.loss(step)
+    meter.finish()
+    progress = log.of("hpcml_progress")
+    assert [value["step"] for value in progress] == [1, 5, 9, 13, 17]
+    assert progress[1] == {
+        **{
+            "phase": "window",
+            "epoch": None,
+            "step": 5,
+            "steps": 18,
+            "samples_per_s": 16.0,
+            "loss": 4.0,
+            "left_s": 3.25,
+        },
+    }
+    assert progress[0]["phase"] == "warmup"
+
+
+def test_every_step_is_in_the_file(time, log, tmp_path):
+    meter = meter_on(time, log, folder=str(tmp_path), warmup_steps=1, steps_per_window=2)
+    for step in meter.steps(loader(time, 0.25)):
+        time.sleep(step + 1)
+    meter.finish()
+    with gzip.open(tmp_path / "steps-rank0.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["window"] for row in rows] == ["", "0", "0", "1", "1"]
+    assert [float(row["busy"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert {(row["wait"], row["h2d"]) for row in rows} == {("0.250000000", "0.000000000")}
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(time, log, tmp_path):
+    assert run(time, log, folder=str(tmp_path / "missing")) == 0
+    assert "steps of rank 0 were not written" in log.one("hpcml_summary")["warnings"][0]
+
+
+def test_abort_says_why_and_ends_the_log(time, log):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 1)):
+        meter.abort(5, "device_out_of_memory", "no memory left")
+        break
+    meter.abort(1, "other", "too late")
+    meter.wire.emit("hpcml_progress", {"phase": "too late"})
+    assert meter.finish() == 5
+    assert log.problems() == {"device_out_of_memory": "no memory left"}
+    assert log.lines()[-1]["value"] == {"exit_code": 5, "lines": len(log.lines()) - 1}
+
+
+def test_abort_on_another_rank_leaves_the_end_to_rank_0(log, time):
+    side = Side(Ranks(2), 1)
+    Meter(samples=1, now=time, group=side, wire=log.wire(1), folder=None).abort(65, "data", "x.jpeg is cut off")
+    assert [line["key"] for line in log.lines()] == ["hpcml_problem"]
+
+
+def test_finish_writes_once_and_keeps_a_given_exit_code(time, log):
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 1)):
+        time.sleep(1)
+    assert [meter.finish(exit_code=4), meter.finish()] == [4, 4]
+    assert log.one("hpcml_end")["exit_code"] == 4
+    assert list(meter.steps([1, 2])) == [1, 2]  # not measured any more, and not in the way
+
+
+def test_a_wrong_mode_is_refused():
+    with pytest.raises(ValueError, match="overlap or blocking, not 'fast'"):
+        Meter(samples=1, mode="fast")
+
+
+def test_warmup_of_no_steps(time, log):
+    assert run(time, log, warmup_steps=0) == 0
+    assert log.one("hpcml_summary")["warmup_steps"] == 0
+    assert log.one("hpcml_summary")["startup_s"] == 0
+
+
+def test_real_time_agrees_with_scripted_time(log, tmp_path):
+    """The default clock, a real sleep: bounds wide enough for a busy machine."""
+    import time
+
+    meter = Meter(
+        samples=1, warmup_steps=1, windows=2, steps_per_window=10, wire=log.wire(), folder=str(Path(tmp_path))
+    )
+
+    def slow():
+        while True:
+            time.sleep(0.006)
+            yield 0
+
+    for _ in meter.steps(slow()):
+        time.sleep(0.002)
+    assert meter.finish() == 0
+    assert 0.4 < log.one("hpcml_summary")["compute_fraction"] + 0.2 < 0.8

@@ -1,0 +1,171 @@
+"""Somebody else's training script with a copy of meter.py beside it: three lines, and its log says it all."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+METER = Path(__file__).resolve().parents[2] / "models" / "meter.py"
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_", "OMPI_", "PMI_")
+
+
+class Program:
+    """A script in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        shutil.copy(METER, folder / "meter.py")
+
+    def run(self, text, *launcher, exit_code=0, **env):
+        """Its lines as (rank, key, value)."""
+        (self.folder / "train.py").write_text(text)
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(RANK_VARIABLES)}
+        process = subprocess.Popen(
+            [sys.executable, *launcher, "train.py"],
+            cwd=self.folder,
+            env={**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            stdout, stderr = process.communicate(timeout=120)
+        finally:  # a launcher that is asked to end takes its ranks with it, one that is killed leaves them behind
+            process.terminate()
+            process.wait(30)
+        assert process.returncode == exit_code, stderr
+        lines = [line.partition(":::MLLOG ")[2] for line in stdout.splitlines() if ":::MLLOG " in line]
+        return [(line["metadata"]["rank"], line["key"], line["value"]) for line in map(json.loads, lines)]
+
+
+@pytest.fixture
+def program(tmp_path):
+    return Program(tmp_path)
+
+
+def of(lines, key):
+    return [value for _, found, value in lines if found == key]
+
+
+PLAIN = """
+import time, meter
+
+for epoch in range({epochs}):
+    for batch in meter.steps({loader}, samples=32):
+        time.sleep(0.001)
+        meter.loss(1.0 / (batch + 1))
+print(meter.finish())
+"""
+
+
+def test_one_epoch_of_a_known_length(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(15)"))
+    windows, (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
+    assert [(window["steps"], window["samples"]) for window in windows] == [(4, 128)] * 3
+    assert (summary["warmup_steps"], summary["optimizer_steps"], summary["loss_first"]) == (3, 15, 1.0)
+    assert lines[-1] == (0, "hpcml_end", {"exit_code": 0, "lines": len(lines) - 1})
+    (start,) = of(lines, "hpcml_start")
+    assert (start["benchmark"], start["device"]["type"], start["world"]["size"]) == (None, "cpu", 1)
+    assert start["request"] == {"mode": "overlap", "warmup_steps": 3, "windows": 3, "steps_per_window": None}
+    assert "torch" not in start["versions"]
+    assert (program.folder / "steps-rank0.csv.gz").exists()
+
+
+def test_one_epoch_of_unknown_length_is_one_window(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="iter(range(15))"))
+    assert [window["steps"] for window in of(lines, "hpcml_window")] == [12]
+
+
+def test_an_incomplete_last_window_is_dropped(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(17)"))
+    assert [window["steps"] for window in of(lines, "hpcml_window")] == [4, 4, 4]
+
+
+def test_several_epochs_are_a_window_each_and_the_first_is_warm_up(program):
+    lines = program.run(PLAIN.format(epochs=3, loader="range(20)"))
+    assert [(window["steps"], window["samples"]) for window in of(lines, "hpcml_window")] == [(20, 640)] * 2
+    (summary,) = of(lines, "hpcml_summary")
+    assert (summary["warmup_steps"], summary["optimizer_steps"]) == (20, 60)
+    assert of(lines, "hpcml_progress")[0]["epoch"] == 1
+
+
+def test_windows_of_a_given_length_end_the_loop(program):
+    loader = "range(10), warmup_steps=2, steps_per_window=6, windows=2"
+    lines = program.run(PLAIN.format(epochs=5, loader=loader))
+    assert [window["steps"] for window in of(lines, "hpcml_window")] == [6, 6]
+    assert of(lines, "hpcml_summary")[0]["optimizer_steps"] == 16  # one window in each of two epochs
+
+
+def test_a_copy_is_told_apart_in_blocking_mode(program):
+    loop = PLAIN.replace("time.sleep(0.001)", "\n        with meter.h2d(): time.sleep(0.002)")
+    lines = program.run(loop.format(epochs=2, loader="range(5), mode='blocking'"))
+    assert of(lines, "hpcml_window")[0]["h2d_s"][0] > 0.01
+
+
+def test_an_epoch_that_is_left_early_is_no_window(program):
+    lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("time.sleep(0.001)", "if batch == 9: break"))
+    assert not of(lines, "hpcml_window")
+    assert [problem["gate"] for problem in of(lines, "hpcml_problem")] == ["steps"]
+    assert of(lines, "hpcml_end")[0]["exit_code"] == 3
+
+
+def test_a_program_that_never_finishes_leaves_no_last_line(program):
+    lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("print(meter.finish())", ""))
+    assert of(lines, "hpcml_start")
+    assert not of(lines, "hpcml_end")
+
+
+def test_a_program_that_fails_leaves_no_last_line(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(5)").replace("meter.loss", "meter.los"), exit_code=1)
+    assert not of(lines, "hpcml_end")
+
+
+def test_finish_without_a_loop_is_no_pass(program):
+    lines = program.run("import meter, sys; sys.exit(meter.finish())", exit_code=3)
+    assert of(lines, "hpcml_problem")[0]["text"].startswith("0 of 3 windows were measured")
+
+
+def test_ranks_that_do_not_know_of_each_other_are_told_so(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="0", SLURM_NTASKS="2")
+    assert any(warning.startswith("one rank of several") for warning in of(lines, "hpcml_summary")[0]["warnings"])
+    assert not program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="1", SLURM_NTASKS="2")
+
+
+TORCH = """
+import torch, meter
+{group}
+data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+model = torch.nn.Linear(4, 1)
+for epoch in range(2):
+    for x, y in meter.steps(loader):
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        meter.loss(loss)
+meter.finish()
+{end}
+"""
+
+
+def test_torch_on_one_rank(program):
+    lines = program.run(TORCH.format(group="", end=""))
+    (window,), (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
+    assert (window["steps"], window["samples"]) == (10, 40)  # counted in the batches
+    assert summary["loss_last"] == window["loss"] > 0
+    assert {"python", "torch"} <= of(lines, "hpcml_start")[0]["versions"].keys()
+
+
+def test_torch_on_two_ranks(program):
+    group = "import torch.distributed as dist; dist.init_process_group('gloo')"
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    lines = program.run(TORCH.format(group=group, end="dist.destroy_process_group()"), *launcher)
+    assert {rank for rank, _, _ in lines} == {0}
+    (window,), (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
+    assert (window["steps"], window["samples"]) == (10, 80)
+    assert of(lines, "hpcml_start")[0]["world"] == {"size": 2, "backend": "gloo"}
+    assert not any(warning.startswith("one rank") for warning in summary["warnings"])
+    assert {path.name for path in program.folder.glob("*.gz")} == {"steps-rank0.csv.gz", "steps-rank1.csv.gz"}

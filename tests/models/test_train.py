@@ -1,0 +1,451 @@
+"""Training for real: tiny pictures, the true net, one process and two, and every way in which a job can end.
+
+Jobs are processes of their own, forked from one that has imported torch already, which saves each of them seconds. Two
+of them start from nothing instead: under torchrun, and from an archive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.data.synthetic_imagenet import write_synthetic
+
+ROOT = Path(__file__).parents[2]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_")
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+ENVIRON = {**CLEAN, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+PATIENCE_S = 120
+
+# Reads one line of JSON a call: a list of jobs, which it forks, waits for, and answers with their exit codes.
+NURSERY = """
+import json, os, resource, signal, sys
+import torch, torch._dynamo, models.train, models.resnet50, models.__main__ as main
+for line in sys.stdin:
+    children = []
+    for job in json.loads(line):
+        child = os.fork()
+        if child == 0:
+            os.chdir(job["folder"])
+            os.environ.update(job["environ"])
+            for descriptor, name in ((1, "log"), (2, "errors")):
+                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+            if job["memory"]:
+                resource.setrlimit(resource.RLIMIT_AS, (job["memory"], job["memory"]))
+            signal.alarm(job["patience"])
+            code = 99
+            try:
+                code = main.main(job["arguments"])
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        children.append(child)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One rank's job after its end."""
+
+    code: int
+    log: str
+    errors: str
+    folder: Path
+
+    def values(self, key: str) -> list[Any]:
+        lines = (json.loads(line.split(":::MLLOG ", 1)[1]) for line in self.log.splitlines() if ":::MLLOG " in line)
+        return [line["value"] for line in lines if line["key"] == key]
+
+    def value(self, key: str) -> Any:
+        (value,) = self.values(key)
+        return value
+
+    @property
+    def losses(self) -> list[float]:
+        return [json.loads(line)["loss"] for line in (self.folder / "losses").read_text().splitlines()]
+
+
+class Nursery:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRON, text=True
+        )
+
+    def together(self, *jobs: tuple[Sequence[object], Mapping[str, str]], memory: int | None = None) -> list[Ended]:
+        """Run jobs, each of (arguments, environment), at the same time."""
+        folders = []
+        for _ in jobs:
+            self.count += 1
+            folders.append(self.folder / f"job{self.count}")
+            folders[-1].mkdir()
+        request = [
+            {
+                "arguments": [str(word) for word in arguments],
+                "environ": dict(environ),
+                "folder": str(folder),
+                "memory": memory,
+                "patience": PATIENCE_S,
+            }
+            for (arguments, environ), folder in zip(jobs, folders, strict=True)
+        ]
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        codes = json.loads(self.process.stdout.readline())
+        return [
+            Ended(code, (folder / "log").read_text(), (folder / "errors").read_text(), folder)
+            for code, folder in zip(codes, folders, strict=True)
+        ]
+
+    def run(self, *arguments: object, memory: int | None = None, **environ: str) -> Ended:
+        (ended,) = self.together((arguments, environ), memory=memory)
+        return ended
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("jobs"))
+    yield nursery
+    nursery.process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "resnet50"
+    write_synthetic(str(folder), samples=24, classes=3, seed=0, processes=1)
+    return folder
+
+
+def tiny(data: Path, *more: object) -> list[object]:
+    """The least that still trains: four optimiser steps of four samples, 32 pixels wide."""
+    options = {"--size": "smoke", "--image-size": 32, "--warmup-steps": 1, "--windows": 1, "--steps-per-window": 3}
+    words: list[object] = ["train", "resnet50", "--data-dir", data, "--device", "cpu", "--trace-losses", "losses"]
+    return [*words, *(word for option in options.items() for word in option), *more]
+
+
+EXACT = ("--configuration", "gbs32", "--no-augment", "--workers", 0, "--global-batch-size", 4)
+
+
+@pytest.fixture(scope="module")
+def alone(nursery: Nursery, data: Path) -> Ended:
+    """One process that accumulates two micro-batches a step."""
+    return nursery.run(*tiny(data, *EXACT, "--accumulation-steps", 2))
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def ranks_of(launcher: str) -> list[dict[str, str]]:
+    """What the launcher leaves in the environment of each of two ranks on this machine."""
+    port = {"MASTER_PORT": free_port()}
+    if launcher == "slurm":
+        step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
+        return [{**port, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    if launcher == "openmpi":
+        world = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    else:
+        world, names = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ("PMI_RANK", "MPI_LOCALRANKID")
+    return [{**port, **world, **dict.fromkeys(names, str(rank))} for rank in (0, 1)]
+
+
+# --- a run that ends well
+
+
+def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
+    assert alone.code == 0, alone.errors
+    start, window, summary, end = (alone.value(f"hpcml_{key}") for key in ("start", "window", "summary", "end"))
+    assert start["schema"] == 1
+    assert (start["benchmark"], start["workload_version"], start["code"]) == ("resnet50", 1, None)
+    assert start["request"] == {
+        **{"configuration": "gbs32", "size": "smoke", "mode": "overlap", "variant": "v1.5", "dtype": "fp32"},
+        **{"channels_last": False, "compile": False, "seed": 1, "workers": 0, "worker_start": "fork"},
+        **{"global_batch_size": 4, "local_batch_size": 2, "accumulation_steps": 2, "world_size": 1, "device": "cpu"},
+        **{"warmup_steps": 1, "windows": 1, "steps_per_window": 3},
+        **{"image_size": 32, "augment": False, "skip_corrupt": False},
+    }
+    assert set(start["device"]) >= {"type", "name", "count", "memory_bytes", "driver", "peak_flops"}
+    assert start["world"] == {"size": 1, "local_size": 1, "nodes": 1, "backend": None, "launcher": "none"}
+    assert set(start["versions"]) >= {"python", "torch", "numpy", "pillow"}
+    assert start["host"]["threads"] == 1
+    assert (start["data"]["kind"], start["data"]["samples"]) == ("synthetic", 24)
+    assert (window["steps"], window["samples"]) == (3, 12)
+    assert summary["optimizer_steps"] == 4
+    assert summary["parameters_identical"] is None
+    assert summary["flop_per_sample"] == pytest.approx(507_936_768)
+    assert summary["peak_memory_bytes"] > 300e6  # parameters, gradients and momentum alone
+    assert end["exit_code"] == 0
+    assert alone.values("hpcml_problem") == []
+
+
+def test_mlperfs_keys(alone: Ended) -> None:
+    keys = [json.loads(line.split(":::MLLOG ", 1)[1])["key"] for line in alone.log.splitlines()]
+    order = ["init_start", "submission_benchmark", "init_stop", "hpcml_start", "run_start", "run_stop", "hpcml_end"]
+    assert [key for key in keys if key in order] == order
+    assert alone.value("submission_benchmark") == "resnet"
+    assert (alone.value("global_batch_size"), alone.value("gradient_accumulation_steps")) == (4, 2)
+    assert (alone.value("train_samples"), alone.value("opt_name")) == (24, "sgd")
+
+
+def test_the_same_seed_gives_the_same_losses(alone: Ended, nursery: Nursery, data: Path) -> None:
+    """Also when a loader process reads what the process itself read before."""
+    again = nursery.run(*tiny(data, *EXACT, "--accumulation-steps", 2, "--workers", 1))
+    assert again.code == 0, again.errors
+    assert again.losses == alone.losses
+    assert len(set(alone.losses)) == 4
+
+
+def test_blocking_bf16_channels_last(nursery: Nursery, data: Path) -> None:
+    """The other half of the options, with a different seed and real augmentation."""
+    more = ("--mode", "blocking", "--dtype", "bf16", "--configuration", "tuned", "--local-batch-size", 2, "--seed", 7)
+    ended = nursery.run(*tiny(data, *more, "--workers", 0))
+    assert ended.code in (0, 3), ended.errors  # a machine this busy may fail the identity gate on so few steps
+    request = ended.value("hpcml_start")["request"]
+    assert (request["dtype"], request["channels_last"], request["mode"]) == ("bf16", True, "blocking")
+    assert len(ended.losses) == 4
+
+
+# --- two ranks
+
+
+def assert_as_alone(ranks: Sequence[Ended], alone: Ended, launcher: str) -> None:
+    """The two parts of each batch teach two ranks what they teach one that takes them one after the other."""
+    assert [rank.code for rank in ranks] == [0] * len(ranks), ranks[0].errors + ranks[-1].errors
+    first = ranks[0]
+    assert first.losses == pytest.approx(alone.losses, abs=1e-5)
+    assert first.value("hpcml_summary")["parameters_identical"] is True
+    assert first.value("hpcml_window")["samples"] == 12
+    world = {"size": 2, "local_size": 2, "nodes": 1, "backend": "gloo", "launcher": launcher}
+    assert first.value("hpcml_start")["world"] == world
+    assert (first.value("hpcml_start")["request"]["local_batch_size"], first.value("number_of_nodes")) == (2, 1)
+
+
+needs_two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
+
+
+@needs_two_cores
+@pytest.mark.parametrize("launcher", ["slurm", "openmpi", "pmi"])
+def test_two_ranks_learn_what_one_learns(launcher: str, alone: Ended, nursery: Nursery, data: Path) -> None:
+    ranks = nursery.together(*((tiny(data, *EXACT), environ) for environ in ranks_of(launcher)))
+    assert_as_alone(ranks, alone, launcher)
+    assert ranks[1].log == ""
+
+
+@needs_two_cores
+def test_two_ranks_under_torchrun(alone: Ended, data: Path, tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", free_port()]
+    words = [str(word) for word in (*torchrun, "-m", "models", *tiny(data, *EXACT))]
+    done = subprocess.run(words, cwd=tmp_path, env=ENVIRON, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert_as_alone([Ended(done.returncode, done.stdout, done.stderr, tmp_path)], alone, "torchrun")
+    assert (tmp_path / "steps-rank1.csv.gz").exists()
+
+
+@needs_two_cores
+def test_corrupt_data_on_one_rank_ends_both(nursery: Nursery, data: Path, tmp_path: Path) -> None:
+    """Without a launcher that would kill the other one, which waits for its gradients."""
+    broken = tmp_path / "broken"
+    subprocess.run(["cp", "-r", data, broken], check=True)
+    for file in sorted(broken.glob("train/*/*.JPEG"))[1:]:
+        file.write_bytes(b"no picture")
+    first, second = ranks_of("slurm")
+    ranks = nursery.together((tiny(data, *EXACT), first), (tiny(broken, *EXACT, "--workers", 1), second))
+    assert [rank.code for rank in ranks] == [65, 65], ranks[0].errors + ranks[1].errors
+    assert ranks[0].value("hpcml_end")["exit_code"] == 65
+    problem = ranks[0].value("hpcml_problem")["text"]
+    assert problem.startswith("rank 1: ")
+    assert str(broken) in problem
+    assert "\n" not in problem
+    assert ranks[1].value("hpcml_problem")["text"] == problem.removeprefix("rank 1: ")
+
+
+@needs_two_cores
+def test_a_request_that_one_rank_cannot_fulfil_ends_both(nursery: Nursery, data: Path, tmp_path: Path) -> None:
+    first, second = ranks_of("pmi")
+    ranks = nursery.together((tiny(data, *EXACT), first), (tiny(tmp_path / "nothing", *EXACT), second))
+    assert [rank.code for rank in ranks] == [66, 66]
+    assert ranks[0].value("hpcml_end")["exit_code"] == 66
+    assert ranks[0].value("hpcml_problem")["text"].startswith(f"rank 1: there is no data set at {tmp_path}")
+    assert ranks[1].log == ""
+
+
+# --- what checks the checker
+
+
+@needs_two_cores
+def test_a_stall_injected_on_one_rank_is_the_stall_of_both(nursery: Nursery, data: Path) -> None:
+    more = ("--inject-stall-s", 0.5, "--inject-rank", 1)
+    ranks = nursery.together(*((tiny(data, *EXACT, *more), environ) for environ in ranks_of("slurm")))
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].errors + ranks[1].errors
+    summary, window = ranks[0].value("hpcml_summary"), ranks[0].value("hpcml_window")
+    assert summary["stall_s"] >= 3 * 0.5
+    assert window["wait_s"][2] >= 3 * 0.5 > window["wait_s"][0]
+    assert ranks[0].value("hpcml_start")["request"]["inject"] == {"stall_s": 0.5, "rank": 1}
+    assert any("injected on purpose" in warning for warning in summary["warnings"])
+
+
+def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Path) -> None:
+    more = ("--inject-slow", 8, "--accumulation-steps", 2, "--steps-per-window", 1, "--warmup-steps", 0)
+    ended = nursery.run(*tiny(data, *EXACT, *more))
+    assert ended.code == 0, ended.errors
+    summary, usual = ended.value("hpcml_summary"), alone.value("hpcml_summary")
+    assert summary["compute_s"] > 2 * usual["compute_s"] / usual["steps"]
+    assert summary["compute_fraction"] > 0.8
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            ["--global-batch-size", 9, "--accumulation-steps", 2],
+            "9 does not divide by 1 rank(s) x 2 accumulation step(s)",
+        ),
+        (["--global-batch-size", 4, "--local-batch-size", 4], "say the same thing twice"),
+        (["--local-batch-size", 25], "a step takes 25 samples (global batch size) and the data set at"),
+        (["--expect-world-size", 4], "--expect-world-size 4, and 1 rank(s) were started (launcher: none)"),
+        (["--dtype", "fp16"], "does not train in fp16; --dtype is one of auto, "),
+        (["--device", "tpu"], "unknown device 'tpu'; --device is one of auto, cpu, cuda"),
+        (["--configuration", "gbs64"], "unknown configuration 'gbs64'; --configuration is one of gbs32, tuned"),
+        (["--size", "huge"], "unknown size 'huge'; --size is one of smoke, quick, subset, full"),
+        (["--variant", "v1"], "unknown variant 'v1'; --variant is one of v1.5, epcc"),
+        (["--backend", "nccl"], "--backend nccl needs GPUs and the device is cpu"),
+        (["--workers", "many"], "--workers is a number or auto, not 'many'"),
+        (["--inject-slow", 2, "--inject-rank", 1], "--inject-rank 1: there are ranks 0 to 0"),
+        (["--windows", 0], "'0' is not a whole number of 1 or more"),
+        (["--gpus", 2], "unrecognized arguments: --gpus 2"),
+    ],
+)
+def test_impossible_requests(more: list[object], sentence: str, nursery: Nursery, data: Path) -> None:
+    assert_refused(nursery.run(*tiny(data, *more)), 78, sentence)
+
+
+def assert_refused(ended: Ended, code: int, sentence: str) -> None:
+    """One sentence, the same on stderr and in the log, and nothing was trained."""
+    assert ended.code == code, ended.errors
+    assert ended.value("hpcml_end")["exit_code"] == code
+    problem = ended.value("hpcml_problem")["text"]
+    assert sentence in problem
+    assert ended.errors == f"error: {problem}\n"
+    assert "\n" not in problem
+    assert not ended.values("hpcml_start") or "time-limit" in sentence
+
+
+def test_a_gpu_that_is_not_there(nursery: Nursery, data: Path) -> None:
+    ended = nursery.run(*tiny(data, "--device", "cuda"), CUDA_VISIBLE_DEVICES="")
+    assert ended.code == 78
+    assert "--device cpu" in ended.errors or "nvidia-smi" in ended.errors or "rocm-smi" in ended.errors
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) > 8, reason="it takes a process a core")
+def test_more_ranks_than_cores(nursery: Nursery, data: Path) -> None:
+    cores = os.cpu_count() or 1
+    many = {"MASTER_PORT": free_port(), "PMI_SIZE": str(cores + 1), "MPI_LOCALNRANKS": str(cores + 1)}
+    environs = [{**many, **dict.fromkeys(("PMI_RANK", "MPI_LOCALRANKID"), str(rank))} for rank in range(cores + 1)]
+    ranks = nursery.together(*((tiny(data), environ) for environ in environs))
+    assert {rank.code for rank in ranks} == {78}
+    assert_refused(ranks[0], 78, f"{cores + 1} ranks on this node, which has {cores} cores")
+    assert [rank.log for rank in ranks[1:]] == [""] * cores
+
+
+def test_ranks_that_cannot_be_found(nursery: Nursery, data: Path) -> None:
+    ended = nursery.run(*tiny(data), PMI_RANK="1", PMI_SIZE="2")
+    assert ended.code == 78
+    assert "does not say which of them share a node" in ended.errors
+
+
+def test_unknown_benchmark(nursery: Nursery) -> None:
+    ended = nursery.run("train", "resnet51", "--data-dir", "data")
+    assert_refused(ended, 78, "unknown benchmark 'resnet51'; there is resnet50")
+
+
+def test_missing_data(nursery: Nursery, tmp_path: Path) -> None:
+    assert_refused(nursery.run(*tiny(tmp_path / "none")), 66, "python -m models data resnet50 --data-dir")
+
+
+def test_a_run_that_outlasts_its_time_limit(nursery: Nursery, data: Path) -> None:
+    more = ("--time-limit-s", 100, "--windows", 100_000, "--warmup-steps", 2)
+    ended = nursery.run(*tiny(data, *EXACT, *more))
+    assert_refused(ended, 78, "s and --time-limit-s is 100: ")
+    assert "windows of 3 steps take" in ended.errors
+
+
+def test_out_of_memory(nursery: Nursery, data: Path) -> None:
+    """A processor's memory is the host's; the limit leaves room for the net and none for such pictures."""
+    taken = int(Path(f"/proc/{nursery.process.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    ended = nursery.run(*tiny(data, *EXACT, "--image-size", 1024), memory=taken + 900 * 2**20)
+    assert_ended_for_memory(ended)
+
+
+def assert_ended_for_memory(ended: Ended) -> None:
+    assert ended.code == 5, (ended.code, ended.errors)
+    assert ended.value("hpcml_end")["exit_code"] == 5
+    assert "--local-batch-size" in ended.value("hpcml_problem")["text"]
+
+
+def test_corrupt_data_can_be_passed_over(nursery: Nursery, data: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    subprocess.run(["cp", "-r", data, broken], check=True)
+    sorted(broken.glob("train/*/*.JPEG"))[5].write_bytes(b"no picture")
+    steps = ("--global-batch-size", 24, "--steps-per-window", 1, "--warmup-steps", 0)
+    ended = nursery.run(*tiny(broken, *EXACT, *steps, "--skip-corrupt"))
+    assert ended.code == 0, ended.errors
+    assert "1 corrupt files were passed over" in ended.value("hpcml_summary")["warnings"]
+
+
+# --- how it is started
+
+
+def test_an_archive_with_loader_processes_that_start_from_nothing(data: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "models-0123456789ab.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted((ROOT / "models").rglob("*.py")):
+            file.write(path, str(path.relative_to(ROOT)))
+        file.writestr(
+            "__main__.py",
+            "import sys\nfrom models.__main__ import main\nif __name__ == '__main__':\n    sys.exit(main())\n",
+        )
+    environ = {name: value for name, value in ENVIRON.items() if name != "PYTHONPATH"}
+    words = [str(word) for word in (sys.executable, archive, *tiny(data, "--workers", 1, "--worker-start", "spawn"))]
+    done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
+    ended = Ended(done.returncode, done.stdout, done.stderr, tmp_path)
+    assert ended.code == 0, ended.errors
+    assert ended.value("hpcml_start")["code"] == "0123456789ab"
+
+
+def test_help_needs_no_torch() -> None:
+    look = "import sys, models.__main__ as m\ntry: m.main(['train', '--help'])\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], env=ENVIRON, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--inject-stall-s" in done.stdout
+    assert done.stdout.endswith("False\n")
+
+
+def test_data_is_written_and_left_alone(tmp_path: Path, nursery: Nursery) -> None:
+    folder = tmp_path / "set"
+    words = ("data", "resnet50", "--data-dir", folder, "--samples", 8, "--processes", 1)
+    first, second = nursery.run(*words), nursery.run(*words)
+    assert (first.code, second.code) == (0, 0), first.errors + second.errors
+    assert "8 samples in 1 classes" in first.log
+    assert len(list(folder.glob("train/*/*.JPEG"))) == 8
+    other = nursery.run(*words[:-1], 1, "--seed", 3)
+    assert other.code == 78
+    assert other.errors.startswith("error: ")
+    assert ":::MLLOG" not in other.log

@@ -1,0 +1,197 @@
+"""The words about one job: states and outcomes, exit codes, names, layouts, and the three numbers reckoned by hand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from platforms import job
+from platforms.job import (
+    ERRORS,
+    BenchError,
+    ConfigError,
+    JobError,
+    JobSpec,
+    Layout,
+    Outcome,
+    Run,
+    State,
+    Status,
+    Window,
+    job_name,
+    state_of_exit,
+)
+
+# Frozen: a change here changes what people are told about their jobs, and belongs into the changelog.
+OUTCOMES = {
+    "submitted": "pending",
+    "queued": "pending",
+    "starting": "pending",
+    "running": "pending",
+    "unknown": "pending",
+    "succeeded": "passed",
+    "exited with an error": "failed",
+    "ended by a signal": "failed",
+    "out of memory": "failed",
+    "time limit": "failed",
+    "compile failed": "failed",
+    "device out of memory": "failed",
+    "a gate failed": "failed",
+    "no complete summary": "failed",
+    "submission refused": "error",
+    "start deadline passed": "error",
+    "can never start": "error",
+    "image cannot be pulled": "error",
+    "secret or config missing": "error",
+    "volume cannot be mounted": "error",
+    "command cannot be started": "error",
+    "node lost": "error",
+    "preempted": "error",
+    "evicted by the node": "error",
+    "cancelled by somebody else": "error",
+    "lost": "error",
+    "scheduler did not answer": "error",
+    "request refused": "error",
+    "data missing": "error",
+    "data corrupt": "error",
+    "not supported there": "skipped",
+}
+
+
+def test_every_state_has_the_outcome_that_is_written_down() -> None:
+    assert {state.value: state.outcome.value for state in State} == OUTCOMES
+    assert set(job.OUTCOMES) == set(State)
+
+
+def test_only_pending_jobs_are_live() -> None:
+    assert {state for state in State if state.live} == {
+        State.SUBMITTED,
+        State.QUEUED,
+        State.STARTING,
+        State.RUNNING,
+        State.UNKNOWN,
+    }
+
+
+def test_every_bad_outcome_has_its_error() -> None:
+    assert set(ERRORS) == set(Outcome) - {Outcome.PASSED, Outcome.SKIPPED}
+    assert all(issubclass(error, JobError) for error in ERRORS.values())
+    assert issubclass(JobError, BenchError)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "with_wire", "without"),
+    [
+        (0, State.SUCCEEDED, State.SUCCEEDED),
+        (1, State.EXITED, State.EXITED),
+        (2, State.EXITED, State.EXITED),
+        (3, State.GATE, State.EXITED),
+        (4, State.COMPILE_FAILED, State.EXITED),
+        (5, State.DEVICE_OUT_OF_MEMORY, State.EXITED),
+        (65, State.DATA_CORRUPT, State.EXITED),
+        (66, State.DATA_MISSING, State.EXITED),
+        (78, State.REQUEST_REFUSED, State.EXITED),
+        (126, State.NOT_STARTABLE, State.NOT_STARTABLE),
+        (127, State.NOT_STARTABLE, State.NOT_STARTABLE),
+        (128, State.EXITED, State.EXITED),
+        (137, State.SIGNALLED, State.SIGNALLED),
+        (143, State.SIGNALLED, State.SIGNALLED),
+        (255, State.SIGNALLED, State.SIGNALLED),
+    ],
+)
+def test_what_an_exit_code_says(exit_code: int, with_wire: State, without: State) -> None:
+    assert state_of_exit(exit_code, speaks_wire=True) is with_wire
+    assert state_of_exit(exit_code, speaks_wire=False) is without
+
+
+def test_status_is_readable() -> None:
+    status = Status(State.TIME_LIMIT, "after 3600 s", started_s=10.0, ended_s=12.5)
+    assert str(status) == "time limit: after 3600 s"
+    assert str(Status(State.QUEUED)) == "queued"
+    assert status.run_s == 2.5
+    assert Status(State.RUNNING, started_s=10.0).run_s is None
+
+
+# --- names and layouts ---
+
+
+def test_a_job_name_is_always_the_same() -> None:
+    name = job_name("resnet50", Layout(1, 4, "gpu"), "20261120-235959-ab12", "test_resnet50.py::test_resnet50[a100]")
+    assert name == "resnet50-1x4gpu-k532rjtf"
+
+
+@pytest.mark.parametrize(
+    "label", ["resnet50", "Über_große Namen / mit allem: und noch viel mehr", "", "---", "x" * 100, "9lives", "a.b"]
+)
+def test_a_job_name_is_legal_for_slurm_and_kubernetes(label: str) -> None:
+    for test in map(str, range(50)):
+        name = job_name(label, Layout(16, 8, "csx"), "run", test)
+        assert len(name) <= 36
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
+        assert "--" not in name
+
+
+def test_job_names_differ_between_runs_tests_and_attempts() -> None:
+    layout = Layout(1, 1, "cpu")
+    names = {job_name("x", layout, run, test, attempt) for run in "ab" for test in "cd" for attempt in (1, 2)}
+    assert len(names) == 8
+    assert job_name("x", layout, "a\nb", "c") == job_name("x", layout, "a\nb", "c", 1)
+
+
+@pytest.mark.parametrize("text", ["1x1", "2x4", "16x8", "100x1"])
+def test_layouts(text: str) -> None:
+    layout = Layout.parse(text, "gpu")
+    assert str(layout) == f"{text}gpu"
+    assert layout.devices == layout.nodes * layout.devices_per_node
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", "0x4", "1x0", "01x4", "1X4", "1 x 4", "1x4gpu", "-1x4", "1x4\n", "axb", "\u0661x4", "1x4x2"]
+)
+def test_what_is_no_layout(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no layout: write nodes x devices per node, as in 1x4"):
+        Layout.parse(text, "gpu")
+
+
+def test_ranks_and_device_hours_of_a_spec() -> None:
+    spec = JobSpec(
+        "n", "t", "p", Layout(2, 4, "gpu"), ("train", "deepcam"), "deepcam", ranks_per_device=3, time_limit_s=1800
+    )
+    assert (spec.ranks_per_node, spec.ranks, spec.device_hours) == (12, 24, 4.0)
+    assert spec.rank_command("/tmp/models-1.pyz") == ["/tmp/models-1.pyz", "train", "deepcam"]
+    assert JobSpec("n", "t", "p", Layout(1, 1, "cpu"), ("python3", "mine.py")).rank_command() == ["python3", "mine.py"]
+
+
+# --- the three numbers ---
+
+
+def test_the_three_numbers_by_hand() -> None:
+    # 100 samples in 10 s of which 2 s stalled and 8 s computed, then 100 in 15 s with 5 and 10
+    run = Run(windows=(Window(100, 5, 10.0, 2.0, 8.0), Window(100, 5, 15.0, 5.0, 10.0)))
+    assert (run.samples, run.wall_s) == (200, 25.0)
+    assert run.effective_throughput == 8.0  # 200 / 25
+    assert run.compute_fraction == pytest.approx(0.72)  # 1 - 7 / 25
+    assert run.compute_throughput == pytest.approx(200 / 18)
+    assert run.identity_gap == pytest.approx(0.0)  # 11.11 x 0.72 = 8
+    assert run.seconds_per_sample == (0.1, 0.15)
+    assert run.spread == pytest.approx(0.2828427)  # 0.0353553 / 0.125
+
+
+def test_the_identity_gap_by_hand() -> None:
+    run = Run(windows=(Window(100, 5, 10.0, 2.0, 10.0),))  # computing and stalling add up to 12 s of 10 s
+    assert run.identity_gap == pytest.approx(0.2)  # |10 - 10 x 0.8| / 10
+    assert run.spread is None
+
+
+def test_a_run_without_windows_has_no_numbers() -> None:
+    run = Run()
+    numbers = (run.effective_throughput, run.compute_fraction, run.compute_throughput, run.identity_gap, run.spread)
+    assert numbers == (None,) * 5
+    assert (run.samples, run.wall_s, run.seconds_per_sample, run.log) == (0, 0.0, (), None)
+
+
+def test_a_config_error_tells_everything() -> None:
+    error = ConfigError(["a.yaml:1: x: wrong", "b.yaml:2: y: wrong"])
+    assert str(error) == "a.yaml:1: x: wrong\nb.yaml:2: y: wrong"
+    assert error.problems == ("a.yaml:1: x: wrong", "b.yaml:2: y: wrong")

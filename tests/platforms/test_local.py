@@ -1,0 +1,740 @@
+"""Jobs on this machine, with real processes: how they end, that nothing outlives them, and who may start them when."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State, Status
+from platforms.schedulers import SCHEDULERS, connect, script, supervisor
+from platforms.schedulers.local import LocalScheduler
+
+SPEC = JobSpec("true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=60)
+PATIENCE_S = 20.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "lock"
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(path))
+    return path
+
+
+@pytest.fixture
+def scheduler() -> LocalScheduler:
+    return LocalScheduler(Platform(name="local"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "run" / "one"
+    folder.mkdir(parents=True)
+    yield folder
+    for left in supervisor.members(str(folder)):  # a test that failed leaves nothing behind either
+        os.kill(left, signal.SIGKILL)
+
+
+def shell(text: str, **changes: object) -> JobSpec:
+    return replace(SPEC, arguments=("sh", "-c", text), **changes)
+
+
+def python(text: str, **changes: object) -> JobSpec:
+    return replace(SPEC, arguments=(sys.executable, "-c", text), **changes)
+
+
+def start(scheduler: LocalScheduler, spec: JobSpec, folder: Path, **settings: object) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    head = "".join(f"#JOB {key}={value}\n" for key, value in settings.items())
+    return scheduler.submit(spec, scheduler.render(spec).replace("#JOB ", head + "#JOB ", 1), folder)
+
+
+def until(true: Callable[[], object], what: str = "it did not happen") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def wait(scheduler: LocalScheduler, job_id: str) -> Status:
+    until(lambda: not scheduler.status([job_id])[job_id].state.live, f"{job_id} does not end")
+    return scheduler.status([job_id])[job_id]
+
+
+def ran(scheduler: LocalScheduler, spec: JobSpec, folder: Path, **settings: object) -> Status:
+    return wait(scheduler, start(scheduler, spec, folder, **settings))
+
+
+def gone(pid: int) -> bool:
+    fields = supervisor.stat_fields(pid)
+    return fields is None or fields[0] == "Z"
+
+
+def pids(path: Path, count: int) -> list[int]:
+    """The process ids that a job writes into a file, one a line, once all are there."""
+    until(lambda: path.exists() and path.read_text().count("\n") >= count, f"no {count} pids in {path}")
+    return [int(line) for line in path.read_text().split()]
+
+
+# --- how a job ends --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (0, State.SUCCEEDED),
+        (1, State.EXITED),
+        (3, State.EXITED),  # what our own codes mean, the runner knows
+        (66, State.EXITED),
+        (78, State.EXITED),
+        (126, State.NOT_STARTABLE),
+        (127, State.NOT_STARTABLE),
+    ],
+)
+def test_exit_codes(scheduler: LocalScheduler, folder: Path, code: int, state: State) -> None:
+    before = time.time()
+
+    status = ran(scheduler, shell(f"exit {code}"), folder)
+
+    assert (status.state, status.exit_code, status.signal) == (state, code, None)
+    assert status.nodes == (os.uname().nodename,)
+    assert status.submitted_s is not None
+    assert status.started_s is not None
+    assert status.ended_s is not None
+    assert before <= status.submitted_s <= status.started_s <= status.ended_s <= time.time()
+
+
+def test_a_command_that_does_not_exist(scheduler: LocalScheduler, folder: Path) -> None:
+    status = ran(scheduler, replace(SPEC, arguments=("/no/such/program",)), folder)
+
+    assert (status.state, status.exit_code) == (State.NOT_STARTABLE, 127)
+    assert b"/no/such/program" in (folder / "log").read_bytes()
+
+
+def test_signals(scheduler: LocalScheduler, folder: Path) -> None:
+    status = ran(scheduler, shell("kill -SEGV $$"), folder)
+    nested = ran(scheduler, shell("sh -c 'kill -ABRT $$'; exit $?"), folder.with_name("two"))
+
+    assert (status.state, status.exit_code, status.signal) == (State.SIGNALLED, 139, signal.SIGSEGV)
+    assert (nested.state, nested.exit_code, nested.signal) == (State.SIGNALLED, 134, signal.SIGABRT)
+
+
+def test_time_limit(scheduler: LocalScheduler, folder: Path) -> None:
+    status = ran(scheduler, shell("echo $$ > ../pids; exec sleep 100", time_limit_s=0.3), folder)
+
+    assert status.state is State.TIME_LIMIT
+    assert "0.3 s" in status.reason
+    assert status.run_s == pytest.approx(0.3, abs=2)
+    assert gone(*pids(folder / "pids", 1))
+
+
+def test_time_limit_kills_what_does_not_hear(scheduler: LocalScheduler, folder: Path) -> None:
+    deaf = shell(
+        "trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & echo $! $$ | tr ' ' '\\n' > ../pids; wait"
+    )
+
+    status = ran(scheduler, replace(deaf, time_limit_s=0.3), folder, grace_s=0.3)
+
+    assert (status.state, status.signal) == (State.TIME_LIMIT, signal.SIGKILL)
+    assert all(gone(pid) for pid in pids(folder / "pids", 2))
+
+
+def test_a_job_that_cleans_up_has_the_time(scheduler: LocalScheduler, folder: Path) -> None:
+    tidy = shell("trap 'sleep 0.2; echo tidied; exit 5' TERM; echo up; while :; do sleep 0.05; done", time_limit_s=0.3)
+
+    status = ran(scheduler, tidy, folder)
+
+    assert (status.state, status.exit_code) == (State.TIME_LIMIT, 5)
+    assert (folder / "log").read_text().endswith("tidied\n")
+
+
+DAEMON = """
+import os, sys, time
+def record():
+    with open("../pids", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:                       # a daemon by the book
+        record()
+        time.sleep(100)
+    if os.fork() == 0:                       # one that has also shed its environment
+        deaf = "echo $$ >> ../pids; trap '' TERM; while :; do sleep 0.1; done"
+        os.execve("/bin/sh", ["sh", "-c", deaf], {"PATH": os.environ["PATH"]})
+    os._exit(0)
+while not (os.path.exists("../pids") and open("../pids").read().count("\\n") == 2):
+    time.sleep(0.01)
+"""
+
+
+def test_no_orphans(scheduler: LocalScheduler, folder: Path) -> None:
+    status = ran(scheduler, python(DAEMON + "sys.exit(3)"), folder)
+
+    assert status.exit_code == 3
+    assert all(gone(pid) for pid in pids(folder / "pids", 2))
+    assert supervisor.members(str(folder)) == []
+
+
+def test_supervisor_killed(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, python(DAEMON + "record(); time.sleep(100)"), folder)
+    job, *others = sorted(pids(folder / "pids", 3))
+    record = supervisor.read_json(f"{folder}/pid")
+    assert record is not None
+
+    os.kill(record["pid"], signal.SIGKILL)
+    until(lambda: gone(job), "the job itself hears of its supervisor's death")
+    until(lambda: gone(record["pid"]))
+    status = scheduler.status([job_id])[job_id]
+
+    assert status.state is State.LOST
+    assert f"pid {record['pid']}" in status.reason
+    marked = [pid for pid in others if not gone(pid)]
+    assert len(marked) <= 1  # the one without an environment, which nothing but its supervisor can know
+    for pid in marked:
+        os.kill(pid, signal.SIGKILL)
+    assert LocalScheduler(Platform(name="local")).status([job_id])[job_id] == status
+
+
+def test_killed_supervisor_starts_nothing_again(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, shell("echo x >> ../count; exec sleep 100"), folder)
+    until((folder / "count").exists)
+    os.kill(json.loads((folder / "pid").read_text())["pid"], signal.SIGKILL)
+    assert wait(scheduler, job_id).state is State.LOST
+
+    assert scheduler.submit(SPEC, scheduler.render(SPEC), folder) == job_id
+    assert scheduler.status([job_id])[job_id].state is State.LOST
+    assert (folder / "count").read_text() == "x\n"
+
+
+def test_a_recycled_pid_is_not_the_supervisor(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, SPEC, folder)
+    wait(scheduler, job_id)
+    (folder / "exit").unlink()
+    path = folder / "pid"
+    record = json.loads(path.read_text())
+
+    path.write_text(json.dumps({**record, "pid": os.getpid()}))
+    assert scheduler.status([job_id])[job_id].state is State.LOST
+    (folder / "exit").unlink()
+    path.write_text(json.dumps({**record, **supervisor.identity(), "boot": "another"}))
+    assert scheduler.status([job_id])[job_id].state is State.LOST
+    (folder / "exit").unlink()
+    path.write_text(json.dumps({**record, "host": "login7"}))
+    away = scheduler.status([job_id])[job_id]
+    assert (away.state, "login7" in away.reason) == (State.UNKNOWN, True)
+    with pytest.raises(MachineError, match="login7"):
+        scheduler.cancel(job_id)
+
+
+def test_nothing_there(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    job_id = str(tmp_path / "nothing")
+
+    assert scheduler.status([job_id])[job_id].state is State.LOST
+    assert scheduler.read(job_id, 0) == b""
+    scheduler.cancel(job_id)
+    scheduler.clean(job_id)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "name", "text"),
+    [
+        ("0::/user/job\n", "user/job/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
+        ("0::/not/visible\n", "memory.events", "oom_kill 2\n"),
+        ("4:cpu,cpuacct:/\n3:memory:/job\n0::/\n", "memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 2\n"),
+        ("3:memory:/not/visible\n", "memory/memory.oom_control", "under_oom 0\noom_kill 2\n"),
+    ],
+)
+def test_memory_kills_are_counted(tmp_path: Path, cgroup: str, name: str, text: str) -> None:
+    places = [tmp_path / "proc" / "self" / "cgroup", tmp_path / "cgroups" / name]
+    for path, content in zip(places, [cgroup, text], strict=True):
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+
+    assert supervisor.oom_kills(str(tmp_path / "proc"), str(tmp_path / "cgroups")) == 2
+    assert supervisor.oom_kills(str(tmp_path / "proc"), str(tmp_path / "elsewhere")) == 0
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 64 MiB of memory, where the kernel and our rights let us make one."""
+    parent = next(
+        (p for p in map(Path, ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")) if (p / "cgroup.procs").exists()), None
+    )
+    limit = "memory.limit_in_bytes" if parent and parent.name == "memory" else "memory.max"
+    group = (parent or Path("/nowhere")) / f"hpc-ml-bench-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(64 << 20))
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"no control group for memory can be made here: {error}")
+    yield group
+    until(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+def test_out_of_memory(scheduler: LocalScheduler, folder: Path, small_group: Path) -> None:
+    spec = python("blocks = [bytearray(1 << 20) for _ in range(200)]")
+    text = scheduler.render(spec)
+    (folder / "job.sh").write_text(text)
+    enter = 'echo $$ > "$1"; shift; exec "$@"'
+    command = [sys.executable, supervisor.__file__, str(folder)]
+
+    subprocess.run(["sh", "-c", enter, "sh", str(small_group / "cgroup.procs"), *command], check=True)
+
+    status = wait(scheduler, str(folder))
+    assert (status.state, status.signal) == (State.OUT_OF_MEMORY, signal.SIGKILL)
+
+
+# --- cancelling ------------------------------------------------------------------------------------------------------
+
+
+def test_cancel(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, python(DAEMON + "record(); time.sleep(100)"), folder, grace_s=0.2)
+    found = pids(folder / "pids", 3)
+    assert scheduler.status([job_id])[job_id].state is State.RUNNING
+
+    scheduler.cancel(job_id)
+
+    assert all(gone(pid) for pid in found)
+    status = scheduler.status([job_id])[job_id]
+    assert (status.state, status.signal) == (State.CANCELLED, signal.SIGTERM)
+    scheduler.cancel(job_id)
+    assert scheduler.status([job_id])[job_id] == status
+
+
+def test_cancel_while_it_waits(scheduler: LocalScheduler, folder: Path, lock: Path) -> None:
+    with held(lock):
+        job_id = start(scheduler, SPEC, folder)
+        scheduler.cancel(job_id)
+
+    status = scheduler.status([job_id])[job_id]
+    assert (status.state, status.started_s) == (State.CANCELLED, None)
+    assert not (folder / "log").exists()
+
+
+def test_cancel_before_the_supervisor_is_there(scheduler: LocalScheduler, folder: Path) -> None:
+    scheduler.cancel(str(folder))
+
+    assert ran(scheduler, SPEC, folder).state is State.CANCELLED
+    assert not (folder / "log").exists()
+
+
+def test_cancel_an_ended_job_leaves_its_end(scheduler: LocalScheduler, folder: Path) -> None:
+    status = ran(scheduler, SPEC, folder)
+
+    scheduler.cancel(str(folder))
+
+    assert scheduler.status([str(folder)])[str(folder)] == status
+
+
+# --- when a job may start --------------------------------------------------------------------------------------------
+
+
+class held:
+    """The lock, held by somebody who is no job."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+def test_two_sessions_take_turns(scheduler: LocalScheduler, tmp_path: Path, lock: Path) -> None:
+    one = start(scheduler, shell("sleep 0.6", name="the-first"), tmp_path / "run1" / "a")
+    two = start(scheduler, SPEC, tmp_path / "run2" / "a")
+    until(lambda: scheduler.status([two])[two].reason)
+
+    waiting = scheduler.status([one, two])
+
+    assert waiting[one].state is State.RUNNING
+    assert waiting[two].state is State.QUEUED
+    assert f"waits for {lock}, held by the-first (pid " in waiting[two].reason
+    first, second = wait(scheduler, one), wait(scheduler, two)
+    assert first.ended_s is not None
+    assert second.started_s is not None
+    assert first.ended_s <= second.started_s
+    assert second.state is State.SUCCEEDED
+
+
+def test_one_session_may_run_several(tmp_path: Path) -> None:
+    several = LocalScheduler(Platform(name="local", max_running=2))
+    meet = "touch ../../$0; while [ ! -e ../../$1 ]; do sleep 0.02; done; sleep 0.3"
+    specs = [replace(SPEC, arguments=("sh", "-c", meet, *names)) for names in (("a", "b"), ("b", "a"))]
+
+    one = start(several, specs[0], tmp_path / "run1" / "one")
+    two = start(several, specs[1], tmp_path / "run1" / "two")
+    other = start(LocalScheduler(Platform(name="local")), SPEC, tmp_path / "run2" / "one")
+
+    together = [wait(several, one), wait(several, two)]
+    assert [status.state for status in together] == [State.SUCCEEDED, State.SUCCEEDED]
+    last = wait(several, other)
+    assert last.started_s is not None
+    assert last.started_s >= max(status.ended_s or 0 for status in together)
+
+
+def test_start_limit(scheduler: LocalScheduler, folder: Path, lock: Path) -> None:
+    with held(lock):
+        status = ran(scheduler, replace(SPEC, start_limit_s=0.3), folder)
+
+    assert (status.state, status.started_s) == (State.START_DEADLINE, None)
+    assert f"waits for {lock}" in status.reason
+    assert not (folder / "log").exists()
+
+
+def test_not_after(scheduler: LocalScheduler, folder: Path) -> None:
+    assert ran(scheduler, SPEC, folder, not_after=time.time() - 1).state is State.START_DEADLINE
+    assert not (folder / "log").exists()
+
+
+def test_the_lock_is_opened_with_care(scheduler: LocalScheduler, folder: Path, lock: Path) -> None:
+    target = lock.with_name("target")
+    target.write_text("precious")
+    lock.symlink_to(target)
+    through_link = ran(scheduler, SPEC, folder)
+    lock.unlink()
+    os.mkfifo(lock)
+    pipe = ran(scheduler, SPEC, folder.with_name("two"))
+
+    assert through_link.state is pipe.state is State.NOT_STARTABLE
+    assert f"lock {lock}: " in through_link.reason
+    assert "HPC_ML_BENCH_LOCK" in pipe.reason
+    assert target.read_text() == "precious"
+
+
+def test_a_lock_that_somebody_deletes(lock: Path) -> None:
+    mine = supervisor.Lock(str(lock), "", {"name": "mine"})
+    lock.unlink()
+    other = supervisor.Lock(str(lock), "", {"name": "other"})
+
+    assert other.take()
+    assert not mine.take()
+    assert "held by" not in mine.held_by()
+    other.release()
+    assert mine.take()
+    mine.release()
+
+
+def test_a_lock_of_another_user_is_only_read() -> None:
+    code = (
+        "import os, sys; from platforms.schedulers.supervisor import Lock\n"
+        "os.getuid() or os.setuid(65534)\n"  # root may write anything
+        "one, two = (Lock(sys.argv[1], '', {'name': 'x'}) for _ in range(2))\n"
+        "print(one.writable, one.take(), two.take())"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o1777)
+        lock = Path(name, "lock")
+        lock.touch()
+        lock.chmod(0o444)
+
+        done = subprocess.run([sys.executable, "-c", code, lock], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.stdout.split() == ["False", "True", "False"], done.stderr
+
+
+# --- one folder, one job ---------------------------------------------------------------------------------------------
+
+SUBMIT = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from platforms.job import JobSpec, Layout
+from platforms.schedulers.local import LocalScheduler
+scheduler = LocalScheduler(SimpleNamespace(source="local.yaml", env={}, max_running=1))
+spec = JobSpec("n", "t", "local", Layout(1, 1, "cpu"), ("sh", "-c", "echo x >> ../count; sleep 0.2"), time_limit_s=60)
+print("ready", flush=True)
+sys.stdin.readline()
+print(scheduler.submit(spec, scheduler.render(spec), Path(sys.argv[1])), flush=True)
+"""
+
+
+def submitter(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SUBMIT, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_two_submissions_at_once_are_one_job(scheduler: LocalScheduler, folder: Path) -> None:
+    processes = [submitter(folder) for _ in range(3)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    answers = {process.communicate(timeout=PATIENCE_S)[0] for process in processes}
+
+    assert answers == {f"{folder}\n"}
+    assert wait(scheduler, str(folder)).state is State.SUCCEEDED
+    assert scheduler.submit(SPEC, scheduler.render(SPEC), folder) == str(folder)
+    assert (folder / "count").read_text() == "x\n"
+    assert "echo x" in (folder / "job.sh").read_text()  # the text that ran, not that of the last submission
+
+
+def test_a_killed_submitter(scheduler: LocalScheduler, tmp_path: Path) -> None:
+    for number, delay_s in enumerate((0.0, 0.01, 0.03, 0.06)):
+        folder = tmp_path / "run" / str(number)
+        folder.mkdir(parents=True)
+        process = submitter(folder)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(delay_s)
+        process.kill()
+        process.communicate()
+
+        spec = shell("echo x >> ../count; sleep 0.2")
+        status = wait(scheduler, scheduler.submit(spec, scheduler.render(spec), folder))
+
+        assert status.state is State.SUCCEEDED
+        assert (folder / "count").read_text() == "x\n"
+
+
+def test_found_again_by_another_process(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, shell("echo hello; exec sleep 0.5; exit 4"), folder)
+    code = (
+        "import sys; from platforms.schedulers.local import LocalScheduler\n"
+        "s = LocalScheduler(None); print(s.status([sys.argv[1]])[sys.argv[1]], s.read(sys.argv[1], 2))"
+    )
+
+    def ask() -> str:
+        command = [sys.executable, "-c", code, job_id]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
+
+    until(lambda: scheduler.read(job_id, 0) == b"hello\n")
+    status = scheduler.status([job_id])[job_id]
+    if status.state is State.RUNNING:
+        assert ask() in ("running b'llo\\n'\n", "succeeded b'llo\\n'\n")
+    status = wait(scheduler, job_id)
+    assert ask() == f"{status} b'llo\\n'\n"
+
+
+def test_submission_refused(scheduler: LocalScheduler, folder: Path) -> None:
+    text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
+
+    with pytest.raises(MachineError, match="soon") as error:
+        scheduler.submit(SPEC, text, folder)
+
+    assert error.value.status.state is State.SUBMIT_REFUSED
+    assert sorted(path.name for path in folder.iterdir()) == ["job.sh"]
+
+
+# --- what a job finds ------------------------------------------------------------------------------------------------
+
+
+def test_log_to_the_byte(scheduler: LocalScheduler, folder: Path) -> None:
+    loud = "import os\nfor n in range(3000): os.write(1 + n % 2, bytes(range(256)) * 2)\nos.write(2, b'no newline')"
+    job_id = start(scheduler, python(loud), folder)
+    log = b""
+    while scheduler.status([job_id])[job_id].state.live:
+        log += scheduler.read(job_id, len(log))
+    while chunk := scheduler.read(job_id, len(log)):
+        log += chunk
+
+    assert log == bytes(range(256)) * 6000 + b"no newline"
+
+
+@pytest.mark.parametrize(
+    "name", ["two words", "it's", 'say "hi"', "new\nline", "täst-Ω", "$HOME `id` ;&|", "-n", "#JOB x=1"]
+)
+def test_nasty_folders(scheduler: LocalScheduler, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / name
+
+    status = ran(scheduler, replace(shell("pwd; sleep 0.05 &"), test=name, name=name), folder)
+
+    assert status.state is State.SUCCEEDED
+    assert (folder / "log").read_text() == f"{folder}/work\n"
+    assert scheduler.hints(str(folder))[0].endswith("/log")
+    shown = subprocess.run(["sh", "-c", scheduler.hints(str(folder))[0].replace("less", "cat")], capture_output=True)
+    assert shown.stdout == (folder / "log").read_bytes()
+
+
+def test_environment(scheduler: LocalScheduler, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    nasty = {
+        "QUOTES": 'it\'s "so"',
+        "DOLLAR": "$HOME `id` $(id) \\",
+        "LINES": "a\n#JOB time_limit_s=0\nb",
+        "EMPTY": "",
+        "U": "Ω",
+    }
+    names = [*nasty, "RANK", "SLURM_PROCID", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "HPC_ML_BENCH_JOB", "HOME"]
+    show = f"import json, os; print(json.dumps({{name: os.environ.get(name) for name in {names!r}}}))"
+
+    status = ran(scheduler, python(show, env=nasty, threads_per_rank=3), folder)
+
+    assert status.state is State.SUCCEEDED
+    ours = {
+        "RANK": None,
+        "SLURM_PROCID": None,
+        "OMP_NUM_THREADS": "3",
+        "PYTHONUNBUFFERED": "1",
+        "HPC_ML_BENCH_JOB": SPEC.name,
+    }
+    assert json.loads((folder / "log").read_text()) == {**nasty, **ours, "HOME": os.environ.get("HOME")}
+
+
+def test_starts_fresh(scheduler: LocalScheduler, folder: Path) -> None:
+    look = (
+        "import os, signal, sys\n"
+        "print(os.listdir('.'), os.getcwd(), os.readlink('/proc/self/fd/0'), sorted(os.listdir('/proc/self/fd')))\n"
+        "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, []))\n"
+        "print(os.getsid(0) == os.getpid())\n"
+        "print([line for line in open('/proc/self/status') if line.startswith('SigIgn')])"
+    )
+    ran(scheduler, python(look), folder)
+
+    fresh = ran(scheduler, python(look), folder.with_name("two"))
+
+    assert fresh.state is State.SUCCEEDED
+    first, second, third, fourth = (folder.with_name("two") / "log").read_text().splitlines()
+    assert first == f"[] {folder.with_name('two')}/work /dev/null ['0', '1', '2', '3']"  # 3 lists them
+    assert (second, third) == ("True set()", "True")
+    assert fourth.endswith("0000000001001000\\n']")  # SIGPIPE and SIGXFSZ, which Python itself ignores
+
+
+def test_refuses_a_folder_that_is_not_empty(scheduler: LocalScheduler, folder: Path) -> None:
+    (folder / "work").mkdir()
+    (folder / "work" / "old").touch()
+
+    status = ran(scheduler, SPEC, folder)
+
+    assert (status.state, "not empty" in status.reason) == (State.NOT_STARTABLE, True)
+
+
+def test_clean_leaves_the_evidence(scheduler: LocalScheduler, folder: Path) -> None:
+    ran(scheduler, shell("echo hello"), folder)
+    ran(scheduler, shell("echo 1 > steps"), folder.with_name("two"))
+
+    for path in (folder, folder.with_name("two")):
+        scheduler.clean(str(path))
+
+    assert sorted(path.name for path in folder.iterdir()) == ["exit", "job.sh", "log", "pid"]
+    assert (folder.with_name("two") / "work" / "steps").exists()
+
+
+def test_hints(scheduler: LocalScheduler, folder: Path) -> None:
+    job_id = start(scheduler, shell("sleep 100"), folder)
+    until(lambda: scheduler.status([job_id])[job_id].state is State.RUNNING)
+    tail, kill = scheduler.hints(job_id)
+
+    assert tail == f"tail -n 50 -f {folder}/log"
+    subprocess.run(["sh", "-c", kill], check=True)
+    assert wait(scheduler, job_id).state is State.CANCELLED
+    assert scheduler.hints(job_id) == (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
+
+
+# --- the text --------------------------------------------------------------------------------------------------------
+
+
+def test_render() -> None:
+    spec = JobSpec(
+        name="resnet50-1x2gpu-k2345abc",
+        test="test_resnet50.py::test_resnet50[local-1x2gpu-tuned]\nrm -rf /",
+        platform="local",
+        layout=Layout(1, 2, "gpu"),
+        arguments=("train", "resnet50", "--data-dir", "/data/it's here"),
+        benchmark="resnet50",
+        launcher="torchrun",
+        threads_per_rank=4,
+        python="/opt/python",
+        archive=Path("/runs/models-0123456789ab.pyz"),
+        env={"NCCL_DEBUG": "WARN"},
+        time_limit_s=5400,
+        start_limit_s=60,
+    )
+
+    text = LocalScheduler(Platform(name="local", env={"NCCL_DEBUG": "INFO", "A": "1"})).render(spec)
+
+    head, body = text.split("\nunset ")
+    assert head == (
+        "#!/bin/sh\n"
+        "# test_resnet50.py::test_resnet50[local-1x2gpu-tuned]?rm -rf / on local, 1x2gpu\n"
+        "#JOB name=resnet50-1x2gpu-k2345abc\n"
+        "#JOB time_limit_s=5400\n"
+        "#JOB start_limit_s=60\n"
+    )
+    assert body.partition("\nexport ")[2] == (
+        "OMP_NUM_THREADS=4\n"
+        "export PYTHONUNBUFFERED=1\n"
+        "export NCCL_DEBUG=WARN\n"
+        "export A=1\n"
+        "export HPC_ML_BENCH_JOB=resnet50-1x2gpu-k2345abc\n"
+        "\n"
+        "exec /opt/python -m torch.distributed.run --standalone --nnodes=1 --local-addr=127.0.0.1 \\\n"
+        "    --nproc-per-node=2 /runs/models-0123456789ab.pyz train resnet50 "
+        "--data-dir '/data/it'\"'\"'s here'\n"
+    )
+    assert subprocess.run(["sh", "-n"], input=text, text=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "exec true"),
+        ({"launcher": "auto"}, "exec true"),
+        ({"launcher": "torchrun"}, "--nproc-per-node=1 --no-python true"),
+        ({"launcher": "auto", "ranks_per_device": 2}, "--nproc-per-node=2 --no-python true"),
+        ({"benchmark": "resnet50", "archive": Path("/m.pyz"), "python": "auto"}, f"exec {sys.executable} /m.pyz true"),
+    ],
+)
+def test_commands(scheduler: LocalScheduler, changes: dict[str, object], command: str) -> None:
+    assert " ".join(scheduler.render(replace(SPEC, **changes)).replace("\\\n", "").split()).endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"layout": Layout(2, 1, "cpu")}, RefusedError, r"layout 2x1cpu asks for 2 nodes: write 1x2 under `layouts:`"),
+        ({"launcher": "srun"}, RefusedError, "launcher srun .* torchrun"),
+        ({"env": {"NO WAY": "1"}}, ConfigError, "'NO WAY' is no name"),
+        ({"env": {"X": "a\0b"}}, ConfigError, "X: a NUL"),
+    ],
+)
+def test_refusals(scheduler: LocalScheduler, changes: dict[str, object], error: type[BenchError], match: str) -> None:
+    with pytest.raises(error, match=match):
+        scheduler.render(replace(SPEC, **changes))
+
+
+def test_connect() -> None:
+    assert isinstance(connect(Platform(name="local")), LocalScheduler)
+    with pytest.raises(ConfigError, match="there is no 'pbs'; there are: local"):
+        connect(Platform(name="local", scheduler="pbs"))
+    assert set(SCHEDULERS) >= {"local"}
+
+
+def test_threads_are_shared_among_the_ranks() -> None:
+    cores = len(os.sched_getaffinity(0))
+
+    texts = [script.render(replace(SPEC, ranks_per_device=ranks), Platform(name="local")) for ranks in (1, 2, 1000)]
+
+    for text, threads in zip(texts, (cores, max(1, cores // 2), 1), strict=True):
+        assert f"export OMP_NUM_THREADS={threads}\n" in text
+
+
+def test_supervisor_is_python_38() -> None:
+    tree = ast.parse(Path(supervisor.__file__).read_text(), feature_version=(3, 8))
+    imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imports <= sys.stdlib_module_names

@@ -1,0 +1,625 @@
+"""Reading a log: samples written by hand from docs/wire.md, then cut, mixed, torn, doubled and falsified."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from platforms.job import JobSpec, Layout, Run, Window
+from platforms.metrics import LogReader, Progress, numbers, parse
+
+START = {
+    "schema": 1,
+    "benchmark": "resnet50",
+    "workload_version": 1,
+    "code": "0123456789ab",
+    "request": {
+        "configuration": "gbs32", "size": "quick", "mode": "overlap", "variant": "v1.5", "dtype": "fp32",
+        "channels_last": False, "compile": False, "seed": 1, "workers": 2, "global_batch_size": 8,
+        "local_batch_size": 4, "accumulation_steps": 1, "world_size": 2, "device": "cuda", "warmup_steps": 3,
+        "windows": 3, "steps_per_window": 2,
+    },
+    "device": {"type": "cuda", "name": "A100", "count": 2, "memory_bytes": 1, "driver": "550", "peak_flops": 1000.0},
+    "world": {"size": 2, "local_size": 2, "nodes": 1, "backend": "nccl", "launcher": "torchrun"},
+    "versions": {"python": "3.11", "torch": "2.13.0"},
+    "host": {"name": "n1", "cpu": "EPYC", "cores": 64, "memory_bytes": 1, "threads": 8},
+    "data": {"folder": "/d", "kind": "synthetic", "samples": 512, "decoder": "pillow", "transforms": "crop"},
+}  # fmt: skip
+WINDOW = {
+    "index": 0, "steps": 2, "samples": 16, "wall_s": 2.0, "stall_s": 0.5, "compute_s": 1.5,
+    "wait_s": [0.4, 0.4, 0.5], "h2d_s": [0.0, 0.0, 0.0], "busy_s": [1.4, 1.5, 1.5], "loss": 6.9,
+}  # fmt: skip
+SUMMARY = {
+    "windows": 3, "steps": 6, "samples": 48, "wall_s": 6.0, "stall_s": 1.5, "compute_s": 4.5,
+    "effective_throughput": 8.0, "compute_fraction": 0.75, "compute_throughput": 48 / 4.5, "identity_gap": 0.0,
+    "warmup_steps": 3, "startup_s": 1.0, "first_batch_s": 0.5, "compile_s": None, "optimizer_steps": 9,
+    "loss_first": 7.0, "loss_last": 6.9, "parameters_identical": True, "data_from": "unknown", "flop_per_sample": 10.0,
+    "peak_memory_bytes": 5, "meter_s": 1e-6, "step_s": [0.9, 1.0, 1.1, 1.2], "health": None, "warnings": ["a warning"],
+}  # fmt: skip
+SPEC = JobSpec(
+    name="resnet50-1x2gpu-kabcdefg",
+    test="test_resnet50.py::test_resnet50[a100-1x2gpu-gbs32]",
+    platform="a100",
+    layout=Layout(1, 2, "gpu"),
+    arguments=("train", "resnet50"),
+    benchmark="resnet50",
+    archive=Path("/somewhere/models-0123456789ab.pyz"),
+    request={"dtype": "fp32", "global_batch_size": 8.0, "channels_last": False, "seed": 1},
+)
+
+Lines = list[tuple[str, object]]
+
+
+def good() -> Lines:
+    """What rank 0 writes in a run without fault, as (key, value)."""
+    progress = {"phase": "warmup", "epoch": 0, "step": 2, "steps": 9, "samples_per_s": 7.5, "loss": 7, "left_s": 3.5}
+    windows = [("hpcml_window", {**WINDOW, "index": index}) for index in range(3)]
+    lines = [("seed", 1), ("hpcml_start", START), ("hpcml_progress", progress), *windows, ("hpcml_summary", SUMMARY)]
+    return copy.deepcopy(lines)
+
+
+def change(lines: Lines, key: str, nth: int = 0, /, **changes: object) -> Lines:
+    """The same lines, with other values in the `nth` line of this key."""
+    at = [i for i, line in enumerate(lines) if line[0] == key][nth]
+    lines[at] = (key, {**lines[at][1], **changes})  # type: ignore[dict-item]
+    return lines
+
+
+def without(lines: Lines, key: str) -> Lines:
+    return [line for line in lines if line[0] != key]
+
+
+def line(key: str, value: object, seq: int, rank: int = 0, **more: object) -> str:
+    metadata = {"file": "meter.py", "lineno": 0, "rank": rank, "seq": seq}
+    body = {"namespace": "hpcml", "time_ms": 1795217674000, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return f":::MLLOG {json.dumps({**body, 'metadata': metadata, **more})}\n"
+
+
+def log(lines: Lines, *, exit_code: int | None = 0, rank: int = 0) -> str:
+    """Numbered lines of one rank; hpcml_end after them unless `exit_code` is None."""
+    if exit_code is not None:
+        lines = [*lines, ("hpcml_end", {"exit_code": exit_code, "lines": len(lines)})]
+    return "".join(line(key, value, seq, rank) for seq, (key, value) in enumerate(lines))
+
+
+def problems_of(text: str | bytes, spec: JobSpec | None = SPEC) -> str:
+    return "\n".join(parse(text, spec).problems)
+
+
+# --- a good log ---
+
+
+def test_a_good_log_gives_everything() -> None:
+    run = parse(log(good()), SPEC)
+    assert run.problems == ()
+    assert run.warnings == ("a warning",)
+    assert (run.name, run.test, run.platform) == (SPEC.name, SPEC.test, "a100")
+    assert (run.benchmark, run.layout) == ("resnet50", "1x2gpu")
+    assert run.windows == (Window(samples=16, steps=2, wall_s=2.0, stall_s=0.5, compute_s=1.5),) * 3
+    assert run.start == START
+    assert run.summary == SUMMARY
+    assert run.effective_throughput == pytest.approx(8)
+
+
+def test_a_line_as_written_in_the_documentation() -> None:
+    text = (
+        'foreign text :::MLLOG {"namespace": "hpcml", "time_ms": 1795217674000, "event_type": "POINT_IN_TIME", '
+        '"key": "hpcml_progress", "value": {"phase": "window", "epoch": 1, "step": 7, "steps": 30, '
+        '"samples_per_s": 8.5, "loss": null, "left_s": 12}, '
+        '"metadata": {"file": "meter.py", "lineno": 0, "rank": 0, "seq": 0}}\n'
+    )
+    reader = LogReader()
+    reader.feed(text.encode())
+    assert reader.progress == Progress("window", 1, 7, 30, 8.5, None, 12.0)
+    assert reader.speaks_wire
+    assert not reader.ended
+
+
+def test_without_a_spec_the_log_is_checked_against_itself_only() -> None:
+    run = parse(log(good()))
+    assert (run.problems, run.benchmark, run.layout) == ((), "resnet50", "")
+
+
+@pytest.mark.parametrize("form", [str.encode, str, lambda text: text.splitlines(), lambda text: [text.encode()]])
+def test_parse_takes_bytes_text_and_lines(form: object) -> None:
+    assert parse(form(log(good())), SPEC) == parse(log(good()), SPEC)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "prefix", ["[rank0]: ", "3: ", "2026-11-20T23:59:59.123456789Z ", "\x1b[32mINFO\x1b[0m ", " 45%|████  | 3/9\r"]
+)
+def test_what_stands_before_the_marker_is_ignored(prefix: str) -> None:
+    text = "".join(prefix + text for text in log(good()).splitlines(keepends=True))
+    assert parse(text, SPEC) == parse(log(good()), SPEC)
+
+
+def test_crlf() -> None:
+    assert parse(log(good()).replace("\n", "\r\n"), SPEC) == parse(log(good()), SPEC)
+
+
+# --- however it is cut and mixed ---
+
+
+def mixed(seed: int) -> bytes:
+    """A log with four ranks, foreign lines, doubled lines and rubbish, in an order in which each rank's lines stay."""
+    chance = random.Random(seed)
+    ranks = [log(good())] + [
+        log([("hpcml_problem", {"gate": "x", "text": f"é {r}"})] * 3, exit_code=None, rank=r) for r in (1, 2, 3)
+    ]
+    queues = [text.encode().splitlines(keepends=True) for text in ranks]
+    queues.append(
+        [b"foreign \xff\xfe line\r\n", b"\n", b"grep ':::MLLOG ' file\n", "\x1b[1mGrüße\x1b[0m\n".encode()] * 9
+    )
+    lines: list[bytes] = []
+    while any(queues):
+        queue = chance.choice([queue for queue in queues if queue])
+        lines.append(queue.pop(0))
+        if chance.random() < 0.2 and b"hpcml" in lines[-1]:
+            lines.append(lines[-1])
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_cut_gives_the_same_run(seed: int) -> None:
+    data, chance = mixed(seed), random.Random(-seed)
+    whole = LogReader()
+    whole.feed(data)
+    cut = LogReader()
+    at = 0
+    while at < len(data):
+        size = chance.choice([0, 1, 2, 7, 50, 500, 5000])
+        cut.feed(data[at : at + size])
+        at += size
+    assert cut.tail == whole.tail
+    assert cut.finish(SPEC) == whole.finish(SPEC)
+    assert cut.progress == whole.progress
+    (problem,) = whole.finish(SPEC).problems
+    assert problem.startswith("x: é ")
+    assert problem.endswith(" and 2 more)")
+
+
+def test_byte_by_byte() -> None:
+    reader = LogReader()
+    for byte in log(good()).encode():
+        reader.feed(bytes([byte]))
+    assert reader.finish(SPEC) == parse(log(good()), SPEC)
+
+
+def test_a_line_is_not_read_before_its_end_and_the_last_one_needs_none() -> None:
+    text = log(good()).rstrip("\n").encode()
+    reader = LogReader()
+    reader.feed(text)
+    assert not reader.ended
+    assert reader.finish(SPEC).problems == ()
+    assert reader.ended
+
+
+def test_an_endless_line_takes_no_memory_and_hides_nothing() -> None:
+    reader = LogReader()
+    for _ in range(200):  # 10 MB
+        reader.feed(b"x" * 50_000)
+    assert len(reader._wire._pending) < 200_000
+    reader.feed(log(good()).encode())
+    assert reader.finish(SPEC).problems == ()
+
+
+@pytest.mark.parametrize("size", [10_000, 300_000, 5_000_000])
+def test_a_long_line_reads_the_same_in_one_piece_and_in_many(size: int) -> None:
+    first, rest = log(good()).split("\n", 1)
+    data = ("y" * size + first + "z" * size + "END\n" + rest).encode()
+    cut = LogReader()
+    for at in range(0, len(data), 4096):
+        cut.feed(data[at : at + 4096])
+    whole = LogReader()
+    whole.feed(data)
+    assert cut.tail == whole.tail
+    assert whole.tail[0].endswith("zEND")
+    assert cut.finish(SPEC) == whole.finish(SPEC) == parse(log(good()), SPEC)
+
+
+# --- lines that are not what they should be ---
+
+
+def test_doubled_lines_are_dropped() -> None:
+    lines = log(good()).splitlines(keepends=True)
+    assert parse("".join(lines + lines[2:6]), SPEC) == parse(log(good()), SPEC)
+
+
+def test_two_lines_of_the_same_number_that_differ() -> None:
+    text = log(good()) + line("hpcml_progress", {"phase": "data"}, 2)
+    assert (
+        "wire lines that differ from another of the same rank and number, as when two runs share a log: 1"
+        in problems_of(text)
+    )
+
+
+def test_lost_lines_are_noticed() -> None:
+    lines = log(good()).splitlines(keepends=True)
+    assert "rank 0: 2)" in problems_of("".join(lines[:2] + lines[3:]))
+    other = [line("hpcml_problem", {"gate": "a", "text": "b"}, seq, rank=7) for seq in (0, 3, 5)]
+    assert "rank 7: 1-2, 4" in problems_of("".join(lines + other))
+
+
+def test_lost_lines_of_many_ranks_are_one_problem() -> None:
+    text = log(good()) + "".join(line("hpcml_progress", None, 1, rank=rank) for rank in range(1, 100))
+    assert "and 96 more ranks" in problems_of(text)
+
+
+@pytest.mark.parametrize("text", [':::MLLOG {"namespace": "hpcml", "ti\n', ":::MLLOG {\n", ':::MLLOG {"a": 1'])
+def test_torn_lines_are_counted(text: str) -> None:
+    assert "wire lines that are torn or cut off: 1" in problems_of(log(good()) + text)
+    assert "wire lines that are torn or cut off: 1" in problems_of(log(good()).rstrip("\n") + text)
+
+
+def test_a_whole_line_inside_a_torn_one_is_read() -> None:
+    first, second, rest = log(good()).split("\n", 2)
+    problems = problems_of(f"{first[:40]}{second}\n{first[40:]}\n{rest}")
+    assert "wire lines that are torn or cut off: 1" in problems
+    assert "rank 0: 0)" in problems
+    assert "hpcml_start" not in problems
+
+
+def test_two_lines_in_one_and_text_glued_to_them() -> None:
+    reader = LogReader()
+    reader.feed(log(good()).replace("}\n:::", "}:::", 2).replace("}\n", "}Traceback!\n", 1).encode())
+    assert reader.finish(SPEC).problems == ()
+    assert list(reader.tail) == ["Traceback!"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo ':::MLLOG is the prefix'\n",
+        ":::MLLOG \n",
+        ':::MLLOG {"namespace": "", "key": "run_start", "value": NaN, "metadata": {}}\n',
+        ':::MLLOG {"namespace": "worker1", "key": "hpcml_end"}\n',
+    ],
+)
+def test_foreign_lines_with_the_marker(text: str) -> None:
+    assert problems_of(log(good()) + text) == ""
+    reader = LogReader()
+    reader.feed(text.encode())
+    assert not reader.speaks_wire
+    assert list(reader.tail) == [text.strip()]
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"rank": 0}, {"rank": True, "seq": 0}, {"rank": -1, "seq": 0}, {"rank": 0, "seq": "1"}, [1]]
+)
+def test_lines_without_rank_or_number(metadata: object) -> None:
+    assert "wire lines without key, rank or seq: 1" in problems_of(log(good()) + line("seed", 1, 0, metadata=metadata))
+
+
+def test_invalid_utf8_stays_readable() -> None:
+    report = (
+        line("hpcml_problem", {"gate": "data", "text": "caf@ is corrupt"}, 9, rank=0).encode().replace(b"@", b"\xe9")
+    )
+    text = log(good()[:2], exit_code=None).encode() + b"\xff\xfe foreign\n" + report
+    reader = LogReader()
+    reader.feed(text)
+    assert any("data: caf� is corrupt (rank 0)" in problem for problem in reader.finish(SPEC).problems)
+    assert list(reader.tail) == ["�� foreign", "data: caf� is corrupt (rank 0)"]
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_not_finite(token: str) -> None:
+    text = log(good()).replace('"wall_s": 2.0', f'"wall_s": {token}')
+    problems = problems_of(text)
+    assert "wire lines with NaN or Infinity: 3" in problems
+    assert "window 1 cannot be used: wall_s is missing" in problems
+    assert parse(text, SPEC).windows == ()
+
+
+def test_deep_and_long_numbers_do_no_harm() -> None:
+    text = ":::MLLOG " + '{"a":' * 5000 + "\n:::MLLOG {" + '"n": ' + "9" * 5000 + "}\n"
+    assert "wire lines that are torn or cut off: 2" in problems_of(log(good()) + text)
+
+
+# --- what stands in them ---
+
+
+@pytest.mark.parametrize("key", ["hpcml_start", "hpcml_window", "hpcml_summary"])
+def test_what_is_missing_is_named(key: str) -> None:
+    assert f"the log has no {key}" in problems_of(log(without(good(), key)))
+
+
+def test_a_log_that_was_cut_off() -> None:
+    problems = problems_of(log(good()[:3], exit_code=None))
+    assert problems == "the log has no hpcml_window, no hpcml_summary, no hpcml_end"
+
+
+def test_a_job_that_gave_up_says_why_and_nothing_else_is_missed() -> None:
+    missing = ("hpcml_problem", {"gate": "data", "text": "no data in /d: make it with …"})
+    run = parse(log([("seed", 1), missing], exit_code=66), SPEC)
+    assert run.problems == ("data: no data in /d: make it with … (rank 0)", "the job ended with exit code 66")
+
+
+def test_one_problem_a_gate_however_many_ranks() -> None:
+    text = log(good()) + "".join(
+        line("hpcml_problem", {"gate": "loss_finite", "text": f"loss of rank {rank} is nan"}, 0, rank)
+        for rank in range(1, 9)
+    )
+    assert problems_of(text) == "loss_finite: loss of rank 1 is nan (rank 1 and 7 more)"
+
+
+def test_hpcml_end_counts_the_lines() -> None:
+    text = log(good(), exit_code=None) + line("hpcml_end", {"exit_code": 0, "lines": 9}, len(good()))
+    assert "hpcml_end counts 9 wire lines" in problems_of(text)
+
+
+def test_nothing_comes_after_hpcml_end() -> None:
+    text = log(good()) + line("hpcml_progress", {"phase": "window"}, len(good()) + 1)
+    assert "rank 0 wrote on after hpcml_end" in problems_of(text)
+
+
+@pytest.mark.parametrize("schema", [2, None, True, "1"])
+def test_another_schema(schema: object) -> None:
+    assert "reads schema 1" in problems_of(log(change(good(), "hpcml_start", schema=schema)))
+
+
+def test_two_runs_in_one_log() -> None:
+    first = log(good()[:5], exit_code=None)
+    again = log(good()).replace("1795217674000", "1795217675000")
+    run = parse(first + again, SPEC)
+    assert run.problems == ("2 runs wrote to this log: hpcml_start stands there 2 times",)
+    assert len(run.windows) == 3
+
+
+def test_only_rank_0_measures() -> None:
+    text = log(good()) + line("hpcml_window", WINDOW, 0, rank=1) + line("hpcml_summary", SUMMARY, 1, rank=1)
+    assert "wire lines by a rank that should not write them, or without a value: 2" in problems_of(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"wall_s": 0.0}, "wall_s is 0.0"),
+        ({"wall_s": -1}, "wall_s is -1"),
+        ({"stall_s": -0.1}, "stall_s is -0.1"),
+        ({"compute_s": 0}, "compute_s is 0"),
+        ({"samples": 0}, "samples is 0"),
+        ({"samples": 15.5}, "samples is 15.5"),
+        ({"steps": None}, "steps is missing"),
+        ({"steps": True}, "steps is True"),
+        ({"wall_s": "2.0"}, "wall_s is '2.0'"),
+        ({"samples": 10**400}, f"samples is 1{'0' * 58}…"),
+    ],
+)
+def test_a_window_that_cannot_be(changes: dict[str, object], text: str) -> None:
+    run = parse(log(change(good(), "hpcml_window", 1, **changes)), SPEC)
+    assert f"window 1 cannot be used: {text}" in run.problems
+    assert len(run.windows) == 2
+    assert run.effective_throughput == pytest.approx(8)
+
+
+def test_windows_of_different_size() -> None:
+    lines = change(good(), "hpcml_window", 1, samples=24, steps=3)
+    assert "the windows have different numbers of samples: 16, 24, 16" in problems_of(log(lines))
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (5, "windows are missing from the log: 2, 3, 4"),
+        (1, "windows that stand in the log twice: 1"),
+        (None, "windows without an index: 1"),
+    ],
+)
+def test_the_numbers_of_windows(index: object, text: str) -> None:
+    assert text in problems_of(log(change(good(), "hpcml_window", 2, index=index)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("windows", 4), ("samples", 47), ("steps", 5), ("wall_s", 6.0001), ("stall_s", 1.4), ("compute_s", None),
+     ("effective_throughput", 8.001), ("compute_fraction", 0.7), ("compute_throughput", 10.0), ("identity_gap", 0.01)],
+)  # fmt: skip
+def test_a_summary_that_is_not_the_sum(key: str, value: object) -> None:
+    assert f"{key} is " in problems_of(log(change(good(), "hpcml_summary", **{key: value})))
+
+
+def test_a_summary_may_be_rounded_to_seven_digits() -> None:
+    lines = change(good(), "hpcml_summary", compute_throughput=10.66667, wall_s=6.0000001)
+    assert problems_of(log(lines)) == ""
+
+
+# --- against what was asked ---
+
+
+def asked(**request: object) -> JobSpec:
+    return JobSpec(**{**SPEC.__dict__, "request": request})
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"dtype": "bf16"}, "dtype: asked for 'bf16', and the job ran with 'fp32'"),
+        ({"global_batch_size": 16}, "global_batch_size: asked for 16, and the job ran with 8"),
+        ({"compile": 0}, "compile: asked for 0, and the job ran with False"),
+        ({"seed": True}, "seed: asked for True, and the job ran with 1"),
+        ({"nothing": 1}, "nothing: asked for 1, and the job does not say what it did"),
+        ({"workers": None}, "workers: asked for None, and the job ran with 2"),
+    ],
+)
+def test_the_request_is_compared(request_: dict[str, object], text: str) -> None:
+    assert text in problems_of(log(good()), asked(**request_))
+
+
+def test_numbers_and_lists_are_compared_by_value() -> None:
+    lines = change(good(), "hpcml_start", request={**START["request"], "shape": [64, 64.0]})  # type: ignore[dict-item]
+    assert problems_of(log(lines), asked(global_batch_size=8.0, shape=(64.0, 64))) == ""
+    assert problems_of(log(lines), asked(compile="off")) == ""
+    assert "compile: asked for 'on'" in problems_of(log(lines), asked(compile="on"))
+    assert "shape: asked for (64,)" in problems_of(log(lines), asked(shape=(64,)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"code": "ba9876543210"}, "code: sent was 0123456789ab, and the job ran 'ba9876543210'"),
+        ({"code": None}, "the job ran missing"),
+        ({"world": {"size": 1}}, "2 ranks were started, and the job says 1"),
+        ({"world": None}, "2 ranks were started, and the job says missing"),
+        ({"device": {"type": "cpu"}}, "asked for gpu, and the job ran on 'cpu'"),
+        ({"benchmark": "deepcam"}, "asked for 'resnet50', and the job ran 'deepcam'"),
+        ({"request": None}, "dtype: asked for 'fp32', and the job does not say"),
+    ],
+)
+def test_the_start_is_compared(changes: dict[str, object], text: str) -> None:
+    assert text in problems_of(log(change(good(), "hpcml_start", **changes)))
+
+
+def test_rocm_is_a_gpu() -> None:
+    device = {**START["device"], "type": "rocm"}  # type: ignore[dict-item]
+    assert problems_of(log(change(good(), "hpcml_start", device=device))) == ""
+
+
+def test_steps_and_samples_are_those_of_the_request() -> None:
+    request = {**START["request"], "steps_per_window": 4, "windows": 2, "global_batch_size": 32}  # type: ignore[dict-item]
+    problems = problems_of(log(change(good(), "hpcml_start", request=request)), None)
+    assert "windows: asked for 2, and there are 3" in problems
+    assert "window 2 has 2 steps, and asked for were 4" in problems
+    assert "window 0 has 16 samples, which are not 2 steps of the global batch size 32" in problems
+
+
+# --- against physics ---
+
+
+def measured(mode: str = "overlap", **window: float) -> Lines:
+    """A run whose windows are all like this, with a summary that agrees."""
+    lines = change(good(), "hpcml_start", request={**START["request"], "mode": mode})  # type: ignore[dict-item]
+    for index in range(3):
+        lines = change(lines, "hpcml_window", index, **window)
+    run = Run(windows=parse(log(lines)).windows)
+    keys = ("effective_throughput", "compute_fraction", "compute_throughput", "identity_gap")
+    sums = {key: 3 * value for key, value in window.items()}
+    return change(lines, "hpcml_summary", **{**sums, **{key: getattr(run, key) for key in keys}})
+
+
+def test_the_identity_gap_fails_a_blocking_run_and_is_printed_in_overlap() -> None:
+    assert problems_of(log(measured("blocking", compute_s=1.46))) == ""
+    assert "disagree by 7.1% (limit 3%)" in problems_of(log(measured("blocking", compute_s=1.4)))
+    run = parse(log(measured("overlap", compute_s=1.4)), SPEC)
+    assert run.problems == ()
+    assert run.warnings[1:] == ("the three numbers disagree by 7.1% (overlap mode: no gate)",)
+
+
+def test_a_gate_that_the_job_reported_is_not_reported_twice() -> None:
+    lines = [*measured("blocking", compute_s=1.4), ("hpcml_problem", {"gate": "identity", "text": "gap"})]
+    assert parse(log(lines, exit_code=3), SPEC).problems == ("identity: gap (rank 0)", "the job ended with exit code 3")
+
+
+def test_more_stall_than_time() -> None:
+    assert "compute fraction is -0.5" in problems_of(log(measured(stall_s=3.0)))
+
+
+def test_more_came_out_than_was_computed() -> None:
+    assert "more came out (8 samples/s) than was computed (5.33333 samples/s)" in problems_of(
+        log(measured(compute_s=3.0))
+    )
+
+
+def test_the_roofline() -> None:
+    lines = change(good(), "hpcml_summary", flop_per_sample=187.0)
+    assert problems_of(log(lines)) == ""  # 10.67 samples/s of 187 FLOP on two devices of 1,000 FLOP/s
+    lines = change(lines, "hpcml_summary", flop_per_sample=188.0)
+    assert "2005 FLOP/s are more than 2 devices can do (1000 each)" in problems_of(log(lines))
+
+
+def test_an_unknown_peak_is_a_warning_once() -> None:
+    lines = change(good(), "hpcml_start", device={"type": "cuda", "peak_flops": None})
+    assert parse(log(lines), SPEC).warnings[1].startswith("peak unknown")
+    lines = change(lines, "hpcml_summary", warnings=["peak unknown: said by the job"])
+    assert parse(log(lines), SPEC).warnings == ("peak unknown: said by the job",)
+
+
+# --- programs of other people ---
+
+
+def test_a_program_that_does_not_speak_the_wire() -> None:
+    spec = JobSpec(**{**SPEC.__dict__, "benchmark": None, "request": {}})
+    run = parse("epoch 1\nspeed 17.5 img/s\n:::MLLOG {torn\n", spec)
+    assert (run.windows, run.problems, run.start, run.summary) == ((), (), {}, {})
+    assert not LogReader().speaks_wire
+
+
+def test_a_benchmark_that_does_not_speak_the_wire() -> None:
+    assert "no line of the wire" in problems_of("Killed\n")
+
+
+def test_a_loop_of_others_that_speaks_it() -> None:
+    spec = JobSpec(**{**SPEC.__dict__, "benchmark": None, "request": {}})
+    lines = change(good(), "hpcml_start", benchmark=None, code=None, world={"size": 1}, device={"type": "cpu"})
+    run = parse(log(lines), spec)
+    assert run.problems == ()
+    assert "world size: the program has 1 ranks on 2 devices" in run.warnings
+    assert run.benchmark is None
+
+
+def test_numbers_of_a_text_and_of_a_file(tmp_path: Path) -> None:
+    text = "step 1: 10.5 img/s\nstep 2: 1e1 img/s\n"
+    assert numbers(text, r"([\d.e]+) img/s$") == [10.5, 10.0]
+    assert numbers(text, r"\d+\.\d+") == [10.5]
+    assert numbers(text, "nothing") == []
+    path = tmp_path / "log"
+    path.write_bytes(b"\xff loss 3\n")
+    assert numbers(path, r"loss (\S+)") == [3.0]
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "fast", "1,5"])
+def test_numbers_are_finite(word: str) -> None:
+    with pytest.raises(ValueError, match="is no finite number"):
+        numbers(f"loss {word}", r"loss (\S+)")
+
+
+# --- while it runs ---
+
+
+def test_complete_and_why_not() -> None:
+    def reader(text: str) -> LogReader:
+        reader = LogReader()
+        reader.feed(text.encode())
+        return reader
+
+    assert reader(log(good())).complete
+    for text, why in [
+        ("hello\n", "no line of the wire"),
+        (log(good(), exit_code=None), "no hpcml_end"),
+        (log(good(), exit_code=3), "exit code 3"),
+        (log(without(good(), "hpcml_summary")), "no hpcml_summary"),
+        (log(without(good(), "hpcml_window")), "no hpcml_window"),
+        (log(change(good(), "hpcml_window", wall_s=0)), "window 0 cannot be used"),
+        (log(change(good(), "hpcml_summary", effective_throughput=None)), "hpcml_summary has no effective_throughput"),
+    ]:
+        assert not reader(text).complete
+        assert why in reader(text).why_incomplete
+    assert reader(log(good(), exit_code=3)).exit_code == 3
+
+
+def test_the_tail_is_for_people() -> None:
+    reader = LogReader()
+    report = line("hpcml_problem", {"gate": "data", "text": "two\nlines \x1b[31mred"}, len(good()))
+    text = (
+        "old\n" * 50
+        + "\x1b[31mred\x1b[0m \x1b]0;title\x07text\x08\n\n  \n"
+        + " 1%\r 2%\r99%\n"
+        + log(good(), exit_code=None)
+    )
+    reader.feed((text + report + "z" * 1000 + "\n").encode())
+    tail = list(reader.tail)
+    assert tail[-4:-1] == ["red text", "99%", "data: two lines red (rank 0)"]
+    assert tail[-1] == "…" + "z" * 399
+    assert len(tail) == 30
+
+
+def test_the_progress_is_the_last_one() -> None:
+    reader = LogReader()
+    assert reader.progress is None
+    reader.feed(log(good()).encode())
+    assert reader.progress == Progress("warmup", 0, 2, 9, 7.5, 7.0, 3.5)
+    reader.feed(line("hpcml_progress", {"phase": 5, "step": "many", "loss": True}, 99).encode())
+    assert reader.progress == Progress()

@@ -1,0 +1,764 @@
+"""The loop: with real jobs on this machine, and with a scripted scheduler and a clock of our own for the deadlines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from platforms import evidence
+from platforms.config import Platform
+from platforms.job import (
+    BenchError,
+    JobError,
+    JobSpec,
+    Layout,
+    MachineError,
+    Outcome,
+    RefusedError,
+    State,
+    Status,
+    StillPending,
+    WorkloadError,
+    job_name,
+)
+from platforms.runner import AWAY_S, GRACE_S, LOG_S, Job, Runner
+
+LAYOUT = Layout(1, 1, "cpu")
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(tmp_path / "lock"))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def spec(name: str, *command: str, **changes: object) -> JobSpec:
+    test = f"test_x.py::test_x[{name}]"
+    return replace(
+        JobSpec(job_name("x", LAYOUT, "r1", test), test, "local", LAYOUT, command or ("true",), time_limit_s=60),
+        **changes,
+    )
+
+
+def local(**changes: object) -> Platform:
+    return Platform(name="local", source=Path("local.yaml"), poll_s=0.02, **changes)
+
+
+def finish(runner: Runner) -> list[Job]:
+    for job in runner.jobs:
+        runner.wait(job, deadline=runner._clock() + PATIENCE_S)
+    return runner.jobs
+
+
+# --- a log as a job writes it ----------------------------------------------------------------------------------------
+
+WINDOW = {"steps": 5, "samples": 160, "wall_s": 2.0, "stall_s": 0.5, "compute_s": 1.5}
+WINDOW |= {name: [0.1, 0.2, 0.3] for name in ("wait_s", "h2d_s", "busy_s")} | {"loss": 1.0}
+SUMS = {"windows": 2, "steps": 10, "samples": 320, "wall_s": 4.0, "stall_s": 1.0, "compute_s": 3.0}
+SUMS |= {"effective_throughput": 80.0, "compute_fraction": 0.75, "compute_throughput": 320 / 3, "identity_gap": 0.0}
+
+
+def lines(*events: tuple[str, Mapping[str, object]]) -> bytes:
+    log = b""
+    for seq, (key, value) in enumerate(events):
+        metadata = {"file": "meter.py", "lineno": 0, "rank": 0, "seq": seq}
+        event = {"namespace": "hpcml", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+        log += b":::MLLOG " + json.dumps({**event, "metadata": metadata}).encode() + b"\n"
+    return log
+
+
+PROGRESS = (
+    "hpcml_progress",
+    {"phase": "window", "step": 7, "steps": 10, "samples_per_s": 81.0, "loss": 1.5, "left_s": 3},
+)
+GOOD = lines(
+    ("hpcml_start", {"schema": 1, "benchmark": None, "request": {}, "world": {"size": 1}}),
+    PROGRESS,
+    *(("hpcml_window", {"index": index, **WINDOW}) for index in (0, 1)),
+    ("hpcml_summary", SUMS),
+    ("hpcml_end", {"exit_code": 0, "lines": 5}),
+)
+
+
+def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
+    """A command that prints a log and ends."""
+    return sys.executable, "-S", "-c", f"import os, sys; os.write(1, {log!r}); sys.exit({exit_code})"
+
+
+# --- real jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_run(runs: Path) -> None:
+    seen = []
+    runner = Runner(runs, "r1", on_change=lambda job: seen.append(job.status.state))
+    ticks = []
+    job = runner.add(spec("good", *says(GOOD)), local())
+    assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
+    assert (job.folder / "job.sh").read_text() == job.text
+
+    runner.wait(job, tick=lambda: ticks.append(job.time_in_state_s))
+
+    run = job.result()
+    assert (job.done, job.error, run.status.state) == (True, None, State.SUCCEEDED)
+    assert run.effective_throughput == 80
+    assert (run.problems, run.folder) == ((), job.folder)
+    assert job.progress is not None
+    assert (job.progress.step, job.progress.samples_per_s) == (7, 81)
+    assert job.queue_s is not None
+    assert job.run_s is not None
+    assert 0 < job.run_s < PATIENCE_S
+    assert ticks
+    assert (seen[0], seen[-1]) == (State.SUBMITTED, State.SUCCEEDED)
+    assert (runs / "latest").readlink() == Path("r1")
+    assert sorted(path.name for path in (runs / "latest" / "test_x-good").iterdir()) == [
+        *("exit", "job.sh", "log", "pid", "run.json", "submitted.json")
+    ]
+
+
+def test_run_json(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    runner.add(spec("good", *says(GOOD), env={"A": "1", "API_TOKEN": "hush"}), local())
+    runner.add(spec("bad", "sh", "-c", "echo oh no; exit 3"), local())
+    good, bad = finish(runner)
+
+    record = json.loads((good.folder / "run.json").read_text())
+
+    run = good.result()
+    assert record["schema"] == 1
+    assert record["outcome"] == "passed"
+    assert record["state"] == "succeeded"
+    assert (record["name"], record["test"], record["platform"]) == (run.name, run.test, "local")
+    assert (record["exit_code"], record["error"], record["nodes"]) == (0, None, [os.uname().nodename])
+    assert (
+        record["windows"] == [{key: WINDOW[key] for key in ("samples", "steps", "wall_s", "stall_s", "compute_s")}] * 2
+    )
+    assert record["effective_throughput"] == run.effective_throughput == 80
+    assert record["summary"] == SUMS
+    assert record["job_id"] == str(good.folder)
+    assert (record["run_s"], record["queue_s"]) == (good.run_s, good.queue_s)
+    assert record["asked"]["env"] == {"A": "1", "API_TOKEN": "(hidden)"}
+    assert record["asked"]["layout"] == "1x1cpu"
+    assert set(record["suite"]) == {"commit", "host", "python"}
+    record = json.loads((bad.folder / "run.json").read_text())
+    assert (record["outcome"], record["state"], record["exit_code"]) == ("failed", "exited with an error", 3)
+    assert record["error"] == str(bad.error)
+    assert (record["windows"], record["effective_throughput"]) == ([], None)
+
+
+def test_side_by_side(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    for number in range(6):
+        meet = f"touch ../../{number}; while [ $(ls ../.. | grep -c '^[0-5]$') -lt 6 ]; do sleep 0.02; done"
+        runner.add(spec(str(number), "sh", "-c", meet), local(max_running=6))
+
+    assert [job.result().status.state for job in finish(runner)] == [State.SUCCEEDED] * 6
+
+
+def test_one_after_the_other(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    for number in range(3):
+        runner.add(spec(str(number), "sleep", "0.1"), local())
+    runner.pump()
+    assert [job.job_id is None for job in runner.jobs] == [False, True, True]
+
+    jobs = finish(runner)
+
+    spans = [(job.status.started_s or 0, job.status.ended_s or 0) for job in jobs]
+    assert spans == sorted(spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "state"),
+    [
+        (("true",), {}, State.SUCCEEDED),
+        (says(GOOD[: GOOD.rindex(b":::MLLOG")]), {}, State.INCOMPLETE),  # no hpcml_end
+        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 3'), 3), {}, State.GATE),
+        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 66'), 1), {}, State.DATA_MISSING),  # as under torchrun
+        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 3'), 0), {}, State.GATE),
+        (says(GOOD.replace(b'"exit_code": 0', b'"exit_code": 1'), 0), {}, State.INCOMPLETE),
+        (("sh", "-c", "exit 3"), {}, State.EXITED),  # somebody's own program: 3 is no gate of ours
+        (("sh", "-c", "exit 127"), {}, State.NOT_STARTABLE),
+        (("sh", "-c", "kill -9 $$"), {}, State.SIGNALLED),
+        (("sleep", "100"), {"time_limit_s": 0.3}, State.TIME_LIMIT),
+    ],
+)
+def test_outcomes(runs: Path, command: tuple[str, ...], changes: dict[str, object], state: State) -> None:
+    runner = Runner(runs, "r1")
+    job = runner.add(spec("x", *command, **changes), local())
+
+    finish(runner)
+
+    assert job.status.state is state
+    if state.outcome is Outcome.PASSED:
+        assert job.result() is job.run
+    else:
+        error = {Outcome.FAILED: WorkloadError, Outcome.ERROR: MachineError}[state.outcome]
+        with pytest.raises(error) as raised:
+            job.result()
+        assert raised.value.status == job.status
+        assert raised.value.folder == job.folder
+        assert job.run is not None
+
+
+def own(tmp_path: Path, log: bytes, code: int) -> JobSpec:
+    """A job of a benchmark of ours; what stands for the archive says what a real one would."""
+    archive = tmp_path / "models-0123456789ab.pyz"
+    archive.write_text(
+        f"import os, sys\nprint('loading', sys.argv[1:], flush=True)\nos.write(1, {log!r})\nsys.exit({code})\n"
+    )
+    return spec("x", "train", "resnet50", benchmark="resnet50", archive=archive, python="auto")
+
+
+def test_our_own_job_must_say_all(runs: Path, tmp_path: Path) -> None:
+    runner = Runner(runs, "r1")
+    job = runner.add(own(tmp_path, b"all good\n", 0), local())
+
+    finish(runner)
+
+    assert job.status.state is State.INCOMPLETE
+    assert "no line of the wire" in str(job.error)
+    assert "  | all good" in str(job.error)
+
+
+def test_what_an_error_says(runs: Path, tmp_path: Path) -> None:
+    text = "no data in /d: write it with `python -m models data resnet50 --data-dir /d`"
+    log = lines(("hpcml_problem", {"gate": "data", "text": text}), ("hpcml_end", {"exit_code": 66, "lines": 1}))
+    runner = Runner(runs, "r1")
+    job = runner.add(own(tmp_path, log, 66), local())
+
+    finish(runner)
+
+    assert job.status.state is State.DATA_MISSING
+    with pytest.raises(MachineError) as error:
+        job.result()
+    said = str(error.value).splitlines()
+    assert said[0].startswith(
+        f"{job.spec.name} on local ({os.uname().nodename}), 1x1cpu: data missing (exit code 66, after 0."
+    )
+    assert any(text in line for line in said)
+    assert f"last lines of {job.folder / 'log'}:" in said
+    assert "  | loading ['train', 'resnet50']" in said
+    assert f"evidence: {job.folder}" in said
+    assert said[-4:] == ["next:", f"  less {job.folder}/log", f"  cat {job.folder}/job.sh", f"  rm -r {job.folder}"]
+
+
+def test_cancel(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
+    while running.status.state is not State.RUNNING or not (running.folder / "log").read_bytes():
+        runner.wait(running, deadline=runner._clock())
+
+    assert runner.cancel() == []
+
+    assert [job.status.state for job in (running, waiting)] == [State.CANCELLED, State.CANCELLED]
+    assert all(job.done and isinstance(job.error, MachineError) for job in (running, waiting))
+    assert "  | up" in str(running.error)
+    assert not (waiting.folder / "pid").exists()
+    assert all((job.folder / "run.json").exists() for job in (running, waiting))
+    runner.pump()
+    assert not (waiting.folder / "pid").exists()
+
+
+def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
+    folders, names = [], []
+    for _ in range(3):
+        runner = Runner(runs, "r1")
+        job = runner.add(spec("x"), local())
+        assert job is runner.add(spec("x"), local())
+        finish(runner)
+        folders.append(job.folder.name)
+        names.append(job.result().name)
+
+    assert folders == ["test_x-x", "test_x-x.2", "test_x-x.3"]
+    assert len(set(names)) == 3
+    assert all(name.startswith("x-1x1cpu-k") and len(name) <= 36 for name in names)
+    again = runner.add(spec("x"), local())  # by the same session
+    assert again.folder.name == "test_x-x.4"
+
+
+@pytest.mark.parametrize("when", ["live", "ended"])
+def test_found_again(runs: Path, when: str) -> None:
+    command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
+    first = Runner(runs, "r1")
+    before = first.add(spec("x", *command), local())
+    first.pump()
+    while when == "ended" and not (before.folder / "exit").exists():
+        first._sleep(0.01)
+
+    second = Runner(runs, "r1")
+    job = second.add(spec("x", "something", "else"), local())
+    finish(second)
+
+    assert job.job_id == before.job_id
+    assert job.result().status.state is State.SUCCEEDED
+    assert job.text == before.text
+    assert (job.folder / "count").read_text() == "x\n"
+    assert job.folder.name == "test_x-x"
+
+
+def test_folders_have_names_for_people() -> None:
+    assert evidence.slug("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]") == "test_resnet50-local-1x1cpu-gbs32"
+    assert evidence.slug("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
+    odd = ["sub/test_a.py::test_b[x]", "test_a.py::test_b[x y]", "test_a.py::test_b[x/y]", "../../etc", "é" * 300, ""]
+    slugs = {evidence.slug(test) for test in odd}
+    assert len(slugs) == len(odd)
+    assert all("/" not in name and not name.startswith(".") and 0 < len(name) < 120 for name in slugs)
+
+
+# --- a scripted scheduler and our own clock --------------------------------------------------------------------------
+
+
+class Clock:
+    """Stands still but while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Scripted:
+    """A scheduler that says what it is told: for each test's name, its status and log as functions of the job's age."""
+
+    clock: Clock
+    status_of: dict[str, Callable[[float], Status]] = field(default_factory=dict)
+    log_of: dict[str, Callable[[float], bytes]] = field(default_factory=dict)
+    refuse: dict[str, Exception] = field(default_factory=dict)
+    away: Exception | None = None
+    uncancellable: bool = False
+    unclean: bool = False
+    did: list[str] = field(default_factory=list)
+    queries: int = 0
+    since: dict[str, float] = field(default_factory=dict)
+    text_name = "job.txt"
+    log_in_folder = False
+
+    def render(self, spec: JobSpec) -> str:
+        if isinstance(error := self.refuse.get(f"render {key(spec)}"), Exception):
+            raise error
+        return f"run {' '.join(spec.arguments)}\n"
+
+    def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        assert (folder / "job.txt").read_text() == text
+        if isinstance(error := self.refuse.get(key(spec)), Exception):
+            raise error
+        if key(spec) not in self.since:
+            self.did.append(f"submit {key(spec)}")
+            self.since[key(spec)] = self.clock()
+        return key(spec)
+
+    def status(self, job_ids: Sequence[str]) -> dict[str, Status]:
+        self.queries += 1
+        if self.away:
+            raise self.away
+        return {name: self._status(name) for name in job_ids}
+
+    def read(self, job_id: str, offset: int) -> bytes:
+        return self.log_of.get(job_id, lambda age: b"")(self._age(job_id))[offset : offset + 100]
+
+    def cancel(self, job_id: str) -> None:
+        self.did.append(f"cancel {job_id}")
+        if self.uncancellable:
+            raise MachineError("it does not hear", Status(State.UNKNOWN))
+        if self._status(job_id).state.live:
+            self.status_of[job_id] = lambda age: Status(State.CANCELLED)
+
+    def clean(self, job_id: str) -> None:
+        self.did.append(f"clean {job_id}")
+        if self.unclean:
+            raise BenchError("no rights")
+
+    def hints(self, job_id: str) -> tuple[str, ...]:
+        return (f"look at {job_id}",)
+
+    def _age(self, job_id: str) -> float:
+        return self.clock() - self.since[job_id]
+
+    def _status(self, job_id: str) -> Status:
+        return self.status_of.get(job_id, lambda age: Status(State.SUCCEEDED, exit_code=0))(self._age(job_id))
+
+
+def key(spec: JobSpec) -> str:
+    return spec.test.partition("[")[2].rstrip("]")
+
+
+def then(*steps: tuple[float, Status]) -> Callable[[float], Status]:
+    """The status that holds from each age on."""
+    return lambda age: [status for since, status in steps if age >= since][-1]
+
+
+QUEUED, RUNNING = Status(State.QUEUED, "Priority"), Status(State.RUNNING, nodes=("node7",))
+ENDED = Status(State.SUCCEEDED, exit_code=0)
+REMOTE = Platform(name="far", source=Path("far.yaml"), scheduler="scripted", max_running=8, poll_s=10)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def far(clock: Clock) -> Scripted:
+    return Scripted(clock)
+
+
+@pytest.fixture
+def runner(runs: Path, clock: Clock, far: Scripted) -> Runner:
+    return Runner(runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), sleep=clock.sleep, connect=lambda platform: far)
+
+
+def add(runner: Runner, *names: str, **changes: object) -> list[Job]:
+    return [runner.add(spec(name, platform="far", **changes), REMOTE) for name in names]
+
+
+def test_submits_in_order_and_never_too_many(runner: Runner, far: Scripted, clock: Clock) -> None:
+    for number in range(5):
+        far.status_of[str(number)] = then((0, QUEUED), (15 + number, ENDED))
+        runner.add(spec(str(number), platform="far"), REMOTE.model_copy(update={"max_running": 2}))
+
+    live = []
+    while not runner.jobs[-1].done:
+        runner.pump()
+        live.append(sum(job.job_id is not None and not job.done for job in runner.jobs))
+        clock.sleep(1)
+
+    assert [word for word in far.did if word.startswith("submit")] == [f"submit {number}" for number in range(5)]
+    assert max(live) == 2
+    assert all(job.result() for job in runner.jobs)
+
+
+def test_one_query_for_all(runner: Runner, far: Scripted, clock: Clock) -> None:
+    jobs = add(runner, *"abcd")
+    far.status_of = {name: then((0, QUEUED), (95, ENDED)) for name in "abcd"}
+
+    runner.wait(jobs[0])
+
+    assert all(job.done for job in jobs)
+    assert far.queries == 10
+    assert clock() == 1000 + 100
+
+
+def test_follows_state_and_log(runner: Runner, far: Scripted, clock: Clock) -> None:
+    seen: list[str] = []
+    runner._on_change = lambda job: seen.append(str(job.status))
+    far.status_of["a"] = then((0, QUEUED), (20, Status(State.QUEUED, "Resources")), (30, RUNNING), (60, ENDED))
+    far.log_of["a"] = lambda age: GOOD[: GOOD.index(b"hpcml_window")] if age < 60 else GOOD
+    (job,) = add(runner, "a")
+    progress = []
+
+    runner.wait(job, tick=lambda: progress.append(job.progress and job.progress.step))
+
+    assert seen == ["submitted", "queued: Priority", "queued: Resources", "running", "succeeded"]
+    assert {*progress} == {None, 7}
+    assert (job.folder / "log").read_bytes() == GOOD
+    assert job.result().effective_throughput == 80
+    assert (job.queue_s, job.run_s) == (pytest.approx(30), pytest.approx(30))
+    assert far.did == ["submit a", "clean a"]
+
+
+def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.status_of["a"] = then((0, QUEUED))
+    (job,) = add(runner, "a", start_limit_s=100)
+
+    runner.wait(job)
+
+    assert job.status.state is State.START_DEADLINE
+    assert far.did == ["submit a", "cancel a"]
+    assert 1100 < clock() <= 1111
+    assert "start limit of 100 s: Priority" in str(job.error)
+    assert "try: more patience: `start_limit:` in far.yaml" in str(job.error)
+    assert "  look at a" in str(job.error)
+
+
+def test_the_start_limit_counts_from_the_submission(runner: Runner, far: Scripted) -> None:
+    """Not from when a job got into our own line."""
+    far.status_of = {name: then((0, RUNNING), (80, ENDED)) for name in "ab"}
+    for name in "ab":
+        runner.add(spec(name, platform="far", start_limit_s=50), REMOTE.model_copy(update={"max_running": 1}))
+
+    assert [job.result().status.state for job in finish_all(runner)] == [State.SUCCEEDED, State.SUCCEEDED]
+
+
+def finish_all(runner: Runner) -> list[Job]:
+    for job in runner.jobs:
+        runner.wait(job)
+    return runner.jobs
+
+
+def test_run_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.status_of["a"] = then((0, QUEUED), (500, RUNNING))
+    (job,) = add(runner, "a", time_limit_s=100)
+
+    runner.wait(job)
+
+    assert job.status.state is State.TIME_LIMIT
+    assert isinstance(job.error, WorkloadError)
+    assert 1600 + GRACE_S < clock() <= 1620 + GRACE_S
+    assert far.did == ["submit a", "cancel a"]
+    assert "node7" in str(job.error)
+
+
+def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, QUEUED))
+    (job,) = add(runner, "a", start_limit_s=100)
+    cancel = far.cancel
+
+    def too_late(job_id: str) -> None:
+        far.status_of["a"] = then((0, Status(State.EXITED, exit_code=9)))
+        cancel(job_id)
+
+    far.cancel = too_late  # type: ignore[method-assign]
+    runner.wait(job)
+
+    assert (job.status.state, job.status.exit_code) == (State.EXITED, 9)
+
+
+@pytest.mark.parametrize("how", ["says so", "raises", "forgets it"])
+def test_scheduler_away(runner: Runner, far: Scripted, clock: Clock, how: str) -> None:
+    silent = then((0, RUNNING), (50, Status(State.UNKNOWN, "Connection refused")))
+    far.status_of = {"a": silent, "b": then((0, RUNNING), (50, Status(State.UNKNOWN)), (300, ENDED))}
+    a, b = add(runner, "a", "b")
+    runner.pump()
+    while clock() < 1290:
+        if how == "raises":
+            far.away = BenchError("Connection refused") if clock() >= 1050 else None
+        elif how == "forgets it" and clock() >= 1050:
+            far.status = lambda job_ids: {}  # type: ignore[method-assign]
+        clock.sleep(10)
+        runner.pump()
+    assert (a.status.state, b.status.state) == (State.UNKNOWN, State.UNKNOWN)
+    far.__dict__.pop("status", None)
+    far.away = None
+
+    runner.wait(a)
+
+    assert a.status.state is State.CONTROLLER_AWAY
+    assert 1050 + AWAY_S < clock() <= 1080 + AWAY_S
+    assert b.result().status.started_s == 1e9 + 1010
+
+
+def test_what_cannot_be_cancelled_is_said(runner: Runner, far: Scripted) -> None:
+    far.status_of = {name: then((0, QUEUED)) for name in "ab"}
+    far.uncancellable = True
+    a, b = add(runner, "a", start_limit_s=100) + add(runner, "b")
+    runner.wait(a)
+
+    assert a.status.state is State.START_DEADLINE
+    assert "could not be cancelled either: it does not hear" in str(a.error)
+    assert runner.cancel() == [b]
+    assert not b.done
+    assert b.status.reason == "could not be cancelled: it does not hear"
+    far.uncancellable = False
+    assert runner.cancel([b]) == []
+    assert b.done
+
+
+def test_an_interrupted_submission_is_found_and_cancelled(runner: Runner, far: Scripted) -> None:
+    far.status_of = {name: then((0, RUNNING)) for name in "ab"}
+    submit = far.submit
+
+    def interrupted(spec: JobSpec, text: str, folder: Path) -> str:
+        submit(spec, text, folder)
+        raise KeyboardInterrupt
+
+    far.submit = interrupted  # type: ignore[method-assign]
+    a, b = add(runner, "a", "b")
+    with pytest.raises(KeyboardInterrupt):
+        runner.pump()
+    far.submit = submit  # type: ignore[method-assign]
+
+    assert runner.cancel() == []
+
+    assert far.did == ["submit a", "cancel a"]
+    assert [job.status.state for job in (a, b)] == [State.CANCELLED, State.CANCELLED]
+
+
+def test_a_job_that_ended_before_it_was_cancelled_has_ended(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.status_of["a"] = then((0, RUNNING), (15, ENDED))
+    (job,) = add(runner, "a")
+    runner.pump()
+    clock.sleep(20)
+
+    assert runner.cancel() == []
+
+    assert job.result().status.state is State.SUCCEEDED
+
+
+def test_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.status_of["a"] = then((0, QUEUED), (1000, ENDED))
+    (job,) = add(runner, "a")
+
+    runner.wait(job, deadline=clock() + 100)
+
+    with pytest.raises(StillPending, match="still queued: Priority; we stopped waiting, as job a") as error:
+        job.result()
+    assert "--run-id=r1" in str(error.value)
+    assert not job.done
+    assert far.did == ["submit a"]
+    assert not (job.folder / "run.json").exists()
+    runner.wait(job)
+    assert job.result().status.state is State.SUCCEEDED
+
+
+def test_not_done_is_pending(runner: Runner) -> None:
+    (job,) = add(runner, "a")
+
+    with pytest.raises(StillPending, match="not submitted yet"):
+        job.result()
+
+
+def test_one_refusal_stops_nobody_else(runner: Runner, far: Scripted) -> None:
+    far.refuse = {
+        "render b": RefusedError("two nodes"),
+        "c": BenchError("sbatch: error: Invalid account"),
+        "d": MachineError("no such image", Status(State.IMAGE, "ErrImagePull")),
+    }
+    a, b, c, d, e = add(runner, *"abcde")
+
+    finish_all(runner)
+
+    assert [job.status.state for job in (a, e)] == [State.SUCCEEDED, State.SUCCEEDED]
+    assert [job.status.state for job in (b, c, d)] == [State.SUBMIT_REFUSED, State.SUBMIT_REFUSED, State.IMAGE]
+    assert "why: two nodes" in str(b.error)
+    assert "why: sbatch: error: Invalid account" in str(c.error)
+    assert all(isinstance(job.error, MachineError) and (job.folder / "run.json").exists() for job in (b, c, d))
+    assert far.did[:2] == ["submit a", "submit e"]
+
+
+def test_an_unknown_scheduler(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    job = runner.add(spec("a", platform="far"), REMOTE)
+
+    assert job.done
+    assert "there is no 'scripted'" in str(job.error)
+
+
+@pytest.mark.parametrize("where", ["render b", "b", "status", "read"])
+def test_a_mistake_in_a_scheduler_is_loud(runner: Runner, far: Scripted, where: str) -> None:
+    far.refuse = {where: KeyError("oops")}
+    if where == "status":
+        far.away = KeyError("oops")
+    if where == "read":
+        far.log_of["b"] = lambda age: {}["oops"]  # type: ignore[index]
+    a, b = add(runner, "a", "b")
+
+    finish_all(runner)
+
+    assert isinstance(b.error, MachineError)
+    assert "KeyError: 'oops'" in str(b.error)
+    assert "Traceback" in (b.folder / "traceback.txt").read_text()
+    assert str(b.folder / "traceback.txt") in str(b.error)
+    assert ("cancel b" in far.did) == (where in ("status", "read"))
+    assert a.status.state is (State.LOST if where == "status" else State.SUCCEEDED)
+
+
+def test_only_success_is_cleaned_up(runner: Runner, far: Scripted) -> None:
+    far.status_of["b"] = then((0, Status(State.OUT_OF_MEMORY, "OOMKilled", exit_code=0)))
+    far.unclean = True
+    a, b = add(runner, "a", "b")
+
+    finish_all(runner)
+
+    assert [word for word in far.did if word.startswith("clean")] == ["clean a"]
+    assert a.result().warnings == ("not cleaned up: no rights",)
+    assert b.status.state is State.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("back_s", [30.0, float("inf")])
+def test_a_log_that_cannot_be_read(runner: Runner, far: Scripted, clock: Clock, back_s: float) -> None:
+    def log(age: float) -> bytes:
+        if age < back_s:
+            raise BenchError("kubelet: connection refused")
+        return GOOD
+
+    far.log_of["a"] = log
+    (job,) = add(runner, "a")
+
+    runner.wait(job)
+
+    if back_s == 30:
+        assert job.result().effective_throughput == 80
+    else:
+        assert clock() >= 1000 + LOG_S
+        assert any("kubelet: connection refused" in problem for problem in job.run.problems)  # type: ignore[union-attr]
+
+
+def test_a_long_log_is_read_in_pieces(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, RUNNING), (20, ENDED))
+    far.log_of["a"] = lambda age: b"x" * 99_999 + b"\n" + GOOD
+    (job,) = add(runner, "a")
+    runner.pump()
+    runner.wait(job, deadline=runner._clock() + 10)
+    assert (job.folder / "log").stat().st_size == 1600
+
+    runner.wait(job)
+
+    assert (job.folder / "log").stat().st_size == 100_000 + len(GOOD)
+    assert job.result().effective_throughput == 80
+
+
+def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripted, clock: Clock) -> None:
+    far.status_of["a"] = then((0, RUNNING), (50, ENDED))
+    far.log_of["a"] = lambda age: GOOD[: 300 if age < 50 else None]
+    (first,) = add(runner, "a")
+    runner.wait(first, deadline=clock() + 20)
+    assert (first.folder / "log").stat().st_size == 300
+
+    later = Runner(runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), sleep=clock.sleep, connect=lambda _: far)
+    (job,) = add(later, "a", start_limit_s=5)
+    later.wait(job)
+
+    assert far.did == ["submit a", "clean a"]
+    assert job.result().effective_throughput == 80
+    assert (job.folder / "log").read_bytes() == GOOD
+    assert job.status.submitted_s == 1e9 + 1000
+
+
+def test_no_place_for_evidence(runner: Runner, runs: Path) -> None:
+    runs.mkdir()
+    (runs / "r1").write_text("a file")
+
+    (job,) = add(runner, "a")
+
+    assert job.done
+    assert isinstance(job.error, MachineError)
+    assert "cannot be written" in str(job.error)
+
+
+def test_latest_never_spoils_a_run(runner: Runner, runs: Path) -> None:
+    (runs / "latest").mkdir(parents=True)
+    (runs / "latest" / "precious").touch()
+
+    (job,) = add(runner, "a")
+    runner.wait(job)
+
+    assert job.result()
+    assert sorted(path.name for path in runs.iterdir()) == ["latest", "r1"]
+
+
+def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Scripted) -> None:
+    (job,) = add(runner, "a")
+    (job.folder / "run.json").mkdir()
+
+    runner.wait(job)
+
+    with pytest.raises(JobError, match="evidence cannot be written"):
+        job.result()

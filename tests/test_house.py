@@ -1,0 +1,94 @@
+"""The rules of the house that import-linter cannot see: which file imports what, and what the docs promise."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = ("harness", "platforms", "models", "reporting")
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imports(path)}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_conftest_holds_the_three_fixtures_and_nothing_else():
+    tree = ast.parse((ROOT / "conftest.py").read_text())
+    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["platform", "run", "record"]
+    assert not [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert tops(ROOT / "conftest.py") <= {"__future__", "pytest", "harness", "platforms"}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("test_*.py")), ids=lambda path: path.name)
+def test_benchmarks_import_nothing_of_ours_and_stay_short(path):
+    assert tops(path) <= {"__future__", "pytest", "math"}
+    assert len(path.read_text().splitlines()) <= 40
+    assert not re.search(r"\bif .*platform", path.read_text())
+
+
+def test_only_the_harness_imports_pytest():
+    assert [
+        path
+        for path in python_files("platforms", "models", "reporting")
+        if tops(path) & {"pytest", "_pytest", "pytest_benchmark"}
+    ] == []
+
+
+def test_the_two_sides_meet_in_one_test_only():
+    both = [path for path in python_files(*OURS, "tests") if "models" in tops(path) and "platforms" in tops(path)]
+    assert [path.relative_to(ROOT).as_posix() for path in both] == ["tests/test_wire.py"]
+
+
+def test_the_files_that_travel_need_the_standard_library_only():
+    for name in ("models/meter.py", "platforms/schedulers/supervisor.py"):
+        foreign = tops(ROOT / name) - set(sys.stdlib_module_names)
+        assert not foreign, f"{name} imports {foreign}"
+
+
+def test_job_py_imports_nothing_of_ours():
+    assert tops(ROOT / "platforms/job.py") <= set(sys.stdlib_module_names)
+
+
+def test_start_up_loads_neither_torch_nor_the_clients():
+    heavy = ["torch", "numpy", "kubernetes", "paramiko", "jinja2"]
+    code = f"import sys, harness.plugin, platforms.schedulers.local; print(*set({heavy}) & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.split() == []
+
+
+def test_links_in_the_docs_exist():
+    missing = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                missing.append(f"{page.relative_to(ROOT)}: {target}")
+    assert missing == []
+
+
+def test_rooms_named_in_the_house_exist():
+    text = (ROOT / "docs/house.md").read_text().partition("```")[2].partition("```")[0]
+    for line in text.splitlines():
+        name = re.match(r"^([\w./]+)", line)
+        if name and name[1] != "site/":
+            assert (ROOT / name[1]).exists(), line

@@ -1,0 +1,55 @@
+"""`make bench` keeps off login nodes and says what to type instead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(tmp_path: Path, *words: str, command: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run make with a PATH that has a `command` of our own first and none of the machine's schedulers."""
+    tools = tmp_path / "bin"
+    tools.mkdir(exist_ok=True)
+    for tool in ("sh", "echo", "make", "sed", "test"):
+        if (found := shutil.which(tool)) and not (tools / tool).exists():
+            (tools / tool).symlink_to(found)
+    if command:
+        (tools / command).write_text("#!/bin/sh\n")
+        (tools / command).chmod(0o755)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("SLURM_JOB_ID", "PBS_JOBID", "MAKEFLAGS", "MAKELEVEL", "FORCE")
+    }
+    return subprocess.run(
+        ["make", *words], cwd=ROOT, env={**clean, "PATH": str(tools), **environ}, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(("command", "line"), [("sbatch", "srun --nodes=1"), ("qsub", "qsub -I")])
+def test_a_login_node_is_refused_with_the_line_to_type(tmp_path, command, line):
+    refused = make(tmp_path, "check-host", command=command)
+    assert refused.returncode == 2
+    assert "looks like a login node; nothing was run" in refused.stdout
+    assert line in refused.stdout
+    assert "make bench FORCE=1" in refused.stdout
+
+
+def test_an_allocation_and_force_and_other_machines_pass(tmp_path):
+    assert make(tmp_path, "check-host").returncode == 0
+    assert make(tmp_path, "check-host", command="sbatch", SLURM_JOB_ID="7").returncode == 0
+    assert make(tmp_path, "check-host", command="qsub", PBS_JOBID="7.pbs").returncode == 0
+    assert make(tmp_path, "check-host", "FORCE=1", command="sbatch").returncode == 0
+
+
+def test_help_lists_the_two_commands(tmp_path):
+    shown = make(tmp_path, "help").stdout
+    assert "make bench" in shown
+    assert "make test" in shown

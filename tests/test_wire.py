@@ -1,0 +1,272 @@
+"""Both ends of the wire: models.meter writes, platforms.metrics reads. The only file that imports both sides."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from models import errors
+from models.meter import LINE_BYTES, Meter, Wire
+from platforms import gates
+from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
+from platforms.metrics import LogReader, Progress
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEC = JobSpec("n", "t", "p", Layout(1, 1, "cpu"), (), "resnet50", request={"dtype": "fp32", "global_batch_size": 8})
+
+
+def start(size: int = 1, **request: object) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "benchmark": "resnet50",
+        "code": None,
+        "request": {"dtype": "fp32", "mode": "overlap", "global_batch_size": 8, **request},
+        "device": {"type": "cpu", "name": "a CPU", "count": 1, "peak_flops": None},
+        "world": {"size": size},
+    }
+
+
+class Time:
+    """A clock that only the loop moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def batches(self, wait_s: float) -> Iterator[int]:
+        while True:
+            self.now_s += wait_s
+            yield 0
+
+
+class Threads:
+    """Ranks of one job as threads: a group as Meter wants it."""
+
+    def __init__(self, rank: int, size: int, shared: dict[int, object], barrier: threading.Barrier) -> None:
+        self.rank, self.size, self._shared, self._barrier = rank, size, shared, barrier
+
+    def barrier(self) -> None:
+        self._barrier.wait(20)
+
+    def gather(self, thing: object) -> list[object]:
+        self._shared[self.rank] = thing
+        self.barrier()
+        things = [self._shared[rank] for rank in range(self.size)]
+        self.barrier()
+        return things
+
+
+def read_back(write: Callable[[int], None], cut: int = 100) -> LogReader:
+    """What the reader made of everything that `write` wrote to a pipe."""
+    reader, (out, into) = LogReader(), os.pipe()
+
+    def follow() -> None:
+        while chunk := os.read(out, cut):
+            reader.feed(chunk)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        write(into)
+    finally:
+        os.close(into)
+        thread.join(20)
+        os.close(out)
+    return reader
+
+
+def train(meter: Meter, time: Time, *, wait_s: float, busy_s: float, loss: float = 1.0, **end: object) -> int:
+    for step, _ in enumerate(meter.steps(time.batches(wait_s))):
+        time.now_s += busy_s
+        meter.loss(loss / (step + 1))
+    return meter.finish(**end)
+
+
+def one_rank(mode: str = "overlap", loss: float = 1.0, busy_s: float = 0.3, **options: object) -> tuple[LogReader, int]:
+    codes: list[int] = []
+
+    def write(fd: int) -> None:
+        time = Time()
+        counts = {"samples": 8, "warmup_steps": 2, "windows": 3, "steps_per_window": 2}
+        meter = Meter(**counts, mode=mode, now=time, wire=Wire(fd=fd), folder=None, **options)
+        meter.start(start(mode=mode, windows=3, steps_per_window=2), {"seed": 1, "global_batch_size": 8})
+        codes.append(train(meter, time, wait_s=0.1, busy_s=busy_s, loss=loss))
+
+    return read_back(write), codes[0]
+
+
+def test_the_three_numbers_arrive() -> None:
+    reader, exit_code = one_rank()
+    run = reader.finish(SPEC)
+    assert (exit_code, reader.exit_code, reader.complete, run.problems) == (0, 0, True, ())
+    assert [(window.samples, window.steps) for window in run.windows] == [(16, 2)] * 3
+    assert run.effective_throughput == pytest.approx(48 / 2.4)
+    assert run.compute_fraction == pytest.approx(0.75)
+    assert run.compute_throughput == pytest.approx(48 / 1.8)
+    assert run.identity_gap == pytest.approx(0)
+    assert run.summary["optimizer_steps"] == 8
+    assert run.warnings == ("peak unknown: compute throughput was not compared with what the devices can do",)
+    assert reader.progress == Progress(
+        "window", None, 7, 8, pytest.approx(20), pytest.approx(1 / 7), pytest.approx(0.4)
+    )
+
+
+def test_the_summary_is_the_sum_for_awkward_times() -> None:
+    reader, _ = one_rank(busy_s=math.pi / 1e7)
+    assert reader.finish(SPEC).problems == ()
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_fails(loss: float) -> None:
+    reader, exit_code = one_rank(loss=loss)
+    run = reader.finish(SPEC)
+    assert exit_code == reader.exit_code == 3
+    assert state_of_exit(exit_code, speaks_wire=reader.speaks_wire) is State.GATE
+    assert [problem.split(":")[0] for problem in run.problems] == ["loss_finite", "the job ended with exit code 3"]
+    assert not reader.complete
+    assert any("loss_finite" in line for line in reader.tail)
+
+
+def test_both_sides_find_the_same_roofline() -> None:
+    reader, exit_code = one_rank(flop_per_sample=10.0, peak_flops=100.0)
+    assert exit_code == 3
+    assert reader.finish(SPEC).problems[0].startswith("roofline: ")
+
+
+def test_ranks_write_to_one_log() -> None:
+    size = 4
+
+    def write(fd: int) -> None:
+        shared: dict[int, object] = {}
+        barrier = threading.Barrier(size)
+
+        def rank(number: int) -> None:
+            group, time = Threads(number, size, shared, barrier), Time()
+            wire = Wire(number, fd)
+            counts = {"samples": 2, "warmup_steps": 1, "windows": 2, "steps_per_window": 5}
+            meter = Meter(**counts, group=group, now=time, wire=wire, folder=None)
+            meter.start(start(size))
+            for line in range(50):
+                wire.emit("seed", f"{number}-{line}" * 20)
+            slow = number == 2
+            train(meter, time, wait_s=0.3 if slow else 0.1, busy_s=0.2 if slow else 0.4, parameters_identical=True)
+
+        threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    reader = read_back(write, cut=1000)
+    run = reader.finish(JobSpec("n", "t", "p", Layout(1, 4, "cpu"), (), "resnet50"))
+    assert run.problems == ()
+    assert run.samples == 2 * 5 * 2 * size
+    assert run.compute_fraction == pytest.approx(1 - 0.3 / 0.5)  # of the rank that stalled longest
+    assert run.summary["parameters_identical"] is True
+
+
+def test_an_abort_says_why() -> None:
+    def write(fd: int) -> None:
+        meter = Meter(samples=1, wire=Wire(fd=fd), folder=None)
+        meter.abort(errors.DataMissing.exit_code, "data", "there is no data in /d: python -m models data resnet50")
+
+    reader = read_back(write)
+    assert reader.finish(SPEC).problems == (
+        "data: there is no data in /d: python -m models data resnet50 (rank 0)",
+        "the job ended with exit code 66",
+    )
+    assert reader.why_incomplete == "the job ended with exit code 66"
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 100_000, "é☃𝄞\ud800" * 3000, "\n\r\x1b[31m\x00\u2028", ':::MLLOG {"a": 1}', "\\" * 9999]
+)
+def test_texts_of_every_kind_come_through(text: str) -> None:
+    reader = read_back(lambda fd: Wire(fd=fd).problem("gate", text), cut=7)
+    run = reader.finish()
+    assert run.problems[0].startswith("gate: ")
+    assert len(run.problems[0]) <= LINE_BYTES
+    assert "\n" not in run.problems[0]
+    assert not any("wire lines" in problem for problem in run.problems)
+    assert any(line.startswith("gate: ") or line.startswith("…") for line in reader.tail)
+
+
+def test_what_is_not_finite_is_null() -> None:
+    value = {"phase": "window", "samples_per_s": math.inf, "loss": math.nan, "left_s": -math.inf}
+    reader = read_back(lambda fd: Wire(fd=fd).emit("hpcml_progress", value))
+    assert reader.progress == Progress("window")
+    assert not any("NaN" in problem for problem in reader.finish().problems)
+
+
+def test_exit_codes_mean_the_same_on_both_sides() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.JobError)]
+    states = {kind: state_of_exit(kind.exit_code, speaks_wire=True) for kind in kinds}
+    assert states == {
+        errors.JobError: State.EXITED,
+        errors.GateFailed: State.GATE,
+        errors.CompileFailed: State.COMPILE_FAILED,
+        errors.DeviceOutOfMemory: State.DEVICE_OUT_OF_MEMORY,
+        errors.DataCorrupt: State.DATA_CORRUPT,
+        errors.DataMissing: State.DATA_MISSING,
+        errors.Impossible: State.REQUEST_REFUSED,
+    }
+    assert {kind.exit_code for kind in kinds} == {1, *WIRE_EXIT_STATES}
+    assert {state.outcome for state in states.values()} == {Outcome.FAILED, Outcome.ERROR}
+
+
+def test_limits_are_the_same_on_both_sides() -> None:
+    from models import meter
+
+    assert meter.IDENTITY_LIMIT == gates.IDENTITY_LIMIT
+
+
+FOREIGN = """
+import meter, time
+
+class Batch:
+    shape = (4, 3)
+
+for epoch in range({epochs}):
+    print("epoch", epoch, flush=True)
+    for batch in meter.steps([Batch()] * 6{options}):
+        time.sleep(0.002)
+        meter.loss(1.0)
+meter.finish()
+"""
+
+
+def foreign(folder: Path, epochs: int, options: str = "") -> Run:
+    """A program of somebody else with its own copy of meter.py, read as the suite would read it."""
+    shutil.copy(ROOT / "models" / "meter.py", folder)
+    (folder / "mine.py").write_text(FOREIGN.format(epochs=epochs, options=options))
+    plain = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "HOME")}
+    done = subprocess.run([sys.executable, "mine.py"], cwd=folder, env=plain, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    reader = LogReader()
+    reader.feed(done.stdout)
+    assert reader.tail[0] == "epoch 0"
+    assert reader.complete, reader.why_incomplete
+    return reader.finish(JobSpec("n", "t", "p", Layout(1, 1, "cpu"), ("python3", "mine.py")))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "options", "samples"), [(3, "", [24, 24]), (1, "", [4, 4, 4]), (1, ", windows=1, warmup_steps=2", [16])]
+)
+def test_a_loop_of_somebody_else(tmp_path: Path, epochs: int, options: str, samples: list[int]) -> None:
+    run = foreign(tmp_path, epochs, options)
+    assert run.problems == ()
+    assert [window.samples for window in run.windows] == samples
+    assert run.benchmark is None
+    assert run.start["benchmark"] is None
+    assert run.effective_throughput is not None
+    assert run.effective_throughput < 2000
