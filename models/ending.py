@@ -72,6 +72,11 @@ def explain(error: Exception) -> JobError:
         return DeviceOutOfMemory(
             f"the device's memory does not hold this batch ({text}); ask for a smaller --local-batch-size"
         )
+    if isinstance(error, RuntimeError) and any(word in str(error) for word in ("gloo", "Connection reset", "NCCL")):
+        text = str(error).strip().splitlines()[0]
+        return JobError(
+            f"the ranks lost each other: one was killed, or the network between them broke; see dmesg ({text})"
+        )
     traceback.print_exception(type(error), error, error.__traceback__)
     return JobError(f"{type(error).__name__}: {str(error).strip() or 'no text'}")
 

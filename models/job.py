@@ -59,7 +59,7 @@ def check_backend(wish: str, accelerator: Accelerator) -> None:
         raise Impossible(
             f"--backend nccl needs GPUs and the device is {accelerator.family}; use --backend gloo, or auto"
         )
-    if wish == "mpi" and not torch.distributed.is_mpi_available():
+    if wish == "mpi" and not (torch.distributed.is_available() and torch.distributed.is_mpi_available()):
         raise Impossible(f"this torch ({torch.__version__}) is built without MPI; use --backend auto, which needs none")
 
 

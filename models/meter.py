@@ -63,7 +63,7 @@ class Wire:
         self.problems: dict[str, str] = {}
         self._now_ms, self._lock, self._ended = now_ms, threading.RLock(), False
 
-    def emit(self, key: str, value: Any) -> None:
+    def emit(self, key: str, value: Any, **metadata: Any) -> None:
         """Write one line: texts that would not fit shortened, what is not finite null, nothing after the end."""
         event = "INTERVAL_" + MLPERF_INTERVALS[key] if key in MLPERF_INTERVALS else "POINT_IN_TIME"
         with self._lock:
@@ -71,7 +71,7 @@ class Wire:
                 return
             self._ended = key == "hpcml_end"
             line = {"namespace": "hpcml", "time_ms": self._now_ms(), "event_type": event, "key": key, "value": "…"}
-            line["metadata"] = {"file": "meter.py", "lineno": 0, "rank": self.rank, "seq": self.lines}
+            line["metadata"] = {"file": "meter.py", "lineno": 0, "rank": self.rank, "seq": self.lines, **metadata}
             self.lines += 1
             for limit in (3000, 1000, 300, 100, 30, 10, 3, 1):
                 text = f":::MLLOG {json.dumps({**line, 'value': _plain(value, limit)})}\n"
@@ -468,7 +468,7 @@ class Meter:
 
     def _conclude(self, ranks: list[dict[str, Any]], health: Any) -> int:
         """Rank 0's last lines."""
-        self.wire.emit("run_stop", None)
+        self.wire.emit("run_stop", None, status="aborted" if any(rank["exit_code"] for rank in ranks) else "success")
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
         for window in windows:
             self.wire.emit("hpcml_window", window)

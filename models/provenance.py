@@ -32,7 +32,7 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
         "schema": 1,
         "benchmark": job.name,
         "workload_version": job.benchmark.WORKLOAD_VERSION,
-        "code": code_hash(sys.argv[0]),
+        "code": code_hash(__file__),
         "request": job.request.wire(),
         "device": job.accelerator.facts(job.request.dtype),
         "world": {
@@ -61,9 +61,9 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
     }
 
 
-def code_hash(path: str) -> Optional[str]:
-    """The content hash in the name of the archive that runs, `models-<hash>.pyz`; None when it is not one."""
-    match = re.fullmatch(r"models-([0-9a-f]{6,64})\.pyz", os.path.basename(path))
+def code_hash(file: str) -> Optional[str]:
+    """The content hash in the name of the archive `models-<hash>.pyz` that holds this file; None when none does."""
+    match = re.search(r"\bmodels-([0-9a-f]{12})\.pyz\b", file)
     return match[1] if match else None
 
 

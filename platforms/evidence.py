@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from platforms.job import JobSpec, Run
+from platforms.job import JobSpec, RefusedError, Run
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,6 +44,14 @@ def attempt(runs: Path, run_id: str, test: str) -> tuple[Path, int]:
         number += 1
         folder = first.with_name(f"{first.name}.{number}")
     return folder, number
+
+
+def make_folder(folder: Path) -> None:
+    """Raises RefusedError: without a place for its evidence nothing is submitted."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RefusedError(f"no evidence can be kept: {error}; --runs-dir names another place") from None
 
 
 def link_latest(runs: Path, run_id: str) -> None:

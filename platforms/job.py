@@ -151,7 +151,7 @@ class State(StrEnum):
     NODE_LOST = "node lost"
     PREEMPTED = "preempted"
     EVICTED = "evicted by the node"
-    CANCELLED = "cancelled by somebody else"
+    CANCELLED = "cancelled"
     LOST = "lost"
     CONTROLLER_AWAY = "scheduler did not answer"
     REQUEST_REFUSED = "request refused"
@@ -295,12 +295,12 @@ class Run:
     platform: str = ""
     benchmark: str | None = None
     layout: str = ""
-    windows: tuple[Window, ...] = ()
-    start: Mapping[str, object] = field(default_factory=dict)
-    summary: Mapping[str, object] = field(default_factory=dict)
+    windows: tuple[Window, ...] = field(default=(), repr=False)
+    start: Mapping[str, object] = field(default_factory=dict, repr=False)
+    summary: Mapping[str, object] = field(default_factory=dict, repr=False)
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    status: Status = Status(State.UNKNOWN)
+    status: Status = field(default=Status(State.UNKNOWN), repr=False)
     folder: Path | None = None
 
     @property

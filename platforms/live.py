@@ -1,4 +1,4 @@
-"""One job while it lives: what the runner knows of it, its log as far as it is read, and what its end means."""
+"""Jobs while they live: what the runner knows of each, its log as far as it is read, and what its end means."""
 
 from __future__ import annotations
 
@@ -117,6 +117,20 @@ class Job:
     def _feed(self, chunk: bytes) -> None:
         self.reader.feed(chunk)
         self.offset += len(chunk)
+
+
+@dataclass(eq=False)
+class Line:
+    """The jobs of one platform, in the order in which they are submitted."""
+
+    platform: Platform
+    scheduler: Scheduler
+    jobs: list[Job] = field(default_factory=list)
+    due: float = 0.0  # when to ask for their states again
+
+    @property
+    def live(self) -> dict[str, Job]:
+        return {job.job_id: job for job in self.jobs if job.job_id is not None and not job.done}
 
 
 def decide(status: Status, spec: JobSpec, reader: LogReader) -> Status:

@@ -6,25 +6,13 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
 from platforms import evidence, explain, schedulers
-from platforms.job import (
-    ERRORS,
-    BenchError,
-    JobError,
-    JobSpec,
-    MachineError,
-    Outcome,
-    RefusedError,
-    Run,
-    State,
-    Status,
-    StillPending,
-)
-from platforms.live import Job, decide, numbered
+from platforms.job import ERRORS, BenchError, JobError, JobSpec, MachineError, Outcome, Run, State, Status, StillPending
+from platforms.live import Job, Line, decide, numbered
 
 if TYPE_CHECKING:
     from platforms.config import Platform
@@ -38,20 +26,6 @@ TICK_S = 0.2  # how often a waiting person sees something
 CHUNKS = 16  # of a running job's log at one look
 
 P = ParamSpec("P")
-
-
-@dataclass(eq=False)
-class Line:
-    """The jobs of one platform, in the order in which they are submitted."""
-
-    platform: Platform
-    scheduler: schedulers.Scheduler
-    jobs: list[Job] = field(default_factory=list)
-    due: float = 0.0  # when to ask for their states again
-
-    @property
-    def live(self) -> dict[str, Job]:
-        return {job.job_id: job for job in self.jobs if job.job_id is not None and not job.done}
 
 
 class Runner:
@@ -144,10 +118,7 @@ class Runner:
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _add(self, job: Job) -> None:
-        try:
-            job.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RefusedError(f"no evidence can be kept: {error}; --runs-dir names another place") from None
+        evidence.make_folder(job.folder)
         evidence.link_latest(self.runs, self.run_id)
         line = self._lines.get(job.platform.name)
         if line is None:

@@ -18,7 +18,7 @@ from models.errors import DataCorrupt, DataMissing
 MANIFEST = "manifest.json"
 SUFFIXES = (b".jpeg", b".jpg")
 MOST_CLASSES = 1000
-SCAN_THREADS = 8  # they hide the latency of a parallel file system; a local one needs none
+SCAN_THREADS = 4  # they hide the latency of a parallel file system; a local one needs none
 
 
 def show(path: bytes | str) -> str:

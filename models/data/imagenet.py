@@ -50,7 +50,7 @@ class ImageNet(torch.utils.data.Dataset):
         self.kind = manifest.kind if manifest else "real"
         self.bytes = manifest.bytes if manifest else None
         self.classes = len(listing.classes)
-        # A mark per file that all workers share. No counter: it would need a lock, which a killed worker keeps for ever.
+        # A mark per file, shared by all workers. No counter: it would need a lock, which a killed worker keeps.
         self._corrupt = torch.zeros(len(listing) if skip_corrupt else 0, dtype=torch.uint8).share_memory_()
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class ImageNet(torch.utils.data.Dataset):
 
     def _picture(self, epoch: int, index: int, file: int) -> torch.Tensor:
         path = self._listing.path(file)
-        data = _read(path)
+        data = read_file(path)
         try:
             picture = jpeg.DECODERS[self._decoder](data)
         except MemoryError:
@@ -132,7 +132,7 @@ def open_folder(
     )
 
 
-def _read(path: bytes) -> bytes:
+def read_file(path: bytes) -> bytes:
     """The whole file by one read; Python's open() takes half as long again."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

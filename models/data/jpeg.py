@@ -135,7 +135,7 @@ def with_torchvision(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
 def with_torch(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
     array = np.array(picture) if isinstance(picture, Image.Image) else picture
     box = array[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
-    pixels = torch.from_numpy(box).permute(2, 0, 1).unsqueeze(0)
+    pixels = torch.from_numpy(box).unsqueeze(0).permute(0, 3, 1, 2)  # in this order torch sees channels_last and keeps it
     pixels = torch.nn.functional.interpolate(
         pixels, (cut.high, cut.wide), mode="bilinear", align_corners=False, antialias=True
     )
@@ -175,11 +175,14 @@ def simplejpeg_problem() -> str:
     return ""
 
 
+def torch_resizes() -> bool:
+    """Is this torch's uint8 resize right? That of 2.0.1 was up to 170 levels off."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
+
+
 def torch_is_fast() -> bool:
-    """Has this torch the vectorised uint8 resize (2.1, AVX2)? Without it Pillow's is twice as fast."""
-    capability = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", lambda: "")()
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return version >= (2, 1) and capability in ("AVX2", "AVX512")
+    """Is its resize vectorised too? Without AVX2 Pillow's is twice as fast."""
+    return torch_resizes() and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def choose_decoder(wish: str = "") -> str:
@@ -199,6 +202,10 @@ def choose_transforms(decoder: str, wish: str = "") -> str:
         return "torch"
     if wish == "auto":
         return "pillow" if torchvision_problem() else "torchvision"
+    if wish == "torch" and not torch_resizes():
+        raise Impossible(
+            f"torch {torch.__version__} does not resize uint8 pixels rightly (2.1 does): unset HPC_ML_BENCH_TRANSFORMS"
+        )
     if wish == "torchvision" and torchvision_problem():
         raise Impossible(
             f"torchvision cannot be imported ({torchvision_problem()}): unset HPC_ML_BENCH_TRANSFORMS, Pillow gives "

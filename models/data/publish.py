@@ -40,7 +40,7 @@ def check_space(folder: str, files: int, bytes_per_file: int) -> str:
     return line
 
 
-def publish(folder: str, fill: Callable[[str], None]) -> bool:
+def publish(folder: str, fill: Callable[[str], object]) -> bool:
     """Call `fill` with a new folder beside `folder`, then rename it to `folder`.
 
     Returns False, and removes what was written, when somebody else put a set there meanwhile. Whatever goes wrong,

@@ -28,7 +28,7 @@ BYTES_PER_SAMPLE = 130_000  # what the check of the disk counts with; the mean i
 
 Field = Any  # a numpy array of float32
 
-SIDE = 1024
+SIDE = 768
 WIDTH, HEIGHTS = 500, (333, 500)
 POWER = 2.2  # the power of a photograph falls with the frequency to about this
 QUALITIES = (88, 94)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._utils import ExceptionWrapper
 
 from models.data import jpeg
 from models.data.imagenet import open_folder
@@ -307,7 +308,7 @@ def test_the_environment_chooses_and_a_slip_is_said(folder, monkeypatch):
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (1, 1), (1, 500), (2000, 3), (64, 64)])
 def test_random_cuts_stay_within_the_bounds_of_the_reference(width, height):
     draw = random.Random(0).random
-    cuts = [jpeg.random_cut(draw, width, height, 224) for _ in range(3000)]
+    cuts = [jpeg.random_cut(draw, width, height, 224) for _ in range(1000)]
     whole = 0
     for cut in cuts:
         assert cut.left >= 0 <= cut.top
@@ -320,8 +321,8 @@ def test_random_cuts_stay_within_the_bounds_of_the_reference(width, height):
         assert 0.75 * cut.height - 0.5 <= cut.width <= 1.33 * cut.height + 0.5
     assert 0.4 < sum(cut.flip for cut in cuts) / len(cuts) < 0.6
     if min(width, height) > 50:
-        assert whole < 30
-        assert len(set(cuts)) > 2000
+        assert whole < 10
+        assert len(set(cuts)) > 900
 
 
 def test_the_draws_are_pinned():
@@ -357,25 +358,30 @@ def batches(data, workers: int, start: str | None, count: int):
     return list(itertools.islice(loader, count))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than cores
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12 dislikes fork beside any thread
-@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
-def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start):
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("forkserver", 1), ("spawn", 1)])
+def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start, workers):
     put(folder, "n00000001/n_1.JPEG", b"text")
     put(folder, "n00000001/n_10.JPEG", b"")
     alone, shared = (opened(folder, skip_corrupt=True, decoder="pillow") for _ in range(2))
     expected = batches(alone, 0, None, 6)
-    for (pixels, labels), (same, too) in zip(expected, batches(shared, 2, start, 6), strict=True):
+    for (pixels, labels), (same, too) in zip(expected, batches(shared, workers, start, 6), strict=True):
         assert torch.equal(pixels, same)
         assert torch.equal(labels, too)
     assert shared.skipped == alone.skipped == 2
     assert shared.skipped_files() == [str(folder / f"train/n00000001/n_{name}.JPEG") for name in (1, 10)]
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_workers_error_keeps_its_type_and_its_path(folder):
     path = put(folder, "n00000001/n_1.JPEG", b"text")
+    try:
+        opened(folder)[(0, 4)]
+    except DataCorrupt:
+        # what a worker sends to the loader; a loader itself takes five seconds to shut down after an error
+        sent = ExceptionWrapper(where="in DataLoader worker process 0")
     with pytest.raises(DataCorrupt, match=f"{path} is no readable JPEG"):
-        batches(opened(folder), 1, "fork", 3)
+        sent.reraise()
 
 
 def test_a_corrupt_file_gives_way_to_the_next_good_one(folder):

@@ -423,7 +423,14 @@ def test_an_archive_with_loader_processes_that_start_from_nothing(data: Path, tm
             "import sys\nfrom models.__main__ import main\nif __name__ == '__main__':\n    sys.exit(main())\n",
         )
     environ = {name: value for name, value in ENVIRON.items() if name != "PYTHONPATH"}
-    words = [str(word) for word in (sys.executable, archive, *tiny(data, "--workers", 1, "--worker-start", "spawn"))]
+    words = [
+        str(word)
+        for word in (
+            sys.executable,
+            archive,
+            *tiny(data, "--workers", 1, "--worker-start", "spawn", "--steps-per-window", 1),
+        )
+    ]
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
     ended = Ended(done.returncode, done.stdout, done.stderr, tmp_path)
     assert ended.code == 0, ended.errors

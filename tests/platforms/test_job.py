@@ -49,7 +49,7 @@ OUTCOMES = {
     "node lost": "error",
     "preempted": "error",
     "evicted by the node": "error",
-    "cancelled by somebody else": "error",
+    "cancelled": "error",
     "lost": "error",
     "scheduler did not answer": "error",
     "request refused": "error",
