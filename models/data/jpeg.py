@@ -135,7 +135,9 @@ def with_torchvision(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
 def with_torch(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
     array = np.array(picture) if isinstance(picture, Image.Image) else picture
     box = array[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
-    pixels = torch.from_numpy(box).unsqueeze(0).permute(0, 3, 1, 2)  # in this order torch sees channels_last and keeps it
+    pixels = (
+        torch.from_numpy(box).unsqueeze(0).permute(0, 3, 1, 2)
+    )  # in this order torch sees channels_last and keeps it
     pixels = torch.nn.functional.interpolate(
         pixels, (cut.high, cut.wide), mode="bilinear", align_corners=False, antialias=True
     )
