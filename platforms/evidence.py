@@ -17,11 +17,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from platforms.job import JobSpec, RefusedError, Run
+from platforms.job import JobSpec, RefusedError, Run, names_a_secret
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[1]
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
 
 
 def slug(test: str) -> str:
@@ -127,7 +126,7 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
 
 def _asked(spec: JobSpec) -> dict[str, object]:
     asked = {name: value for name, value in vars(spec).items() if name not in ("name", "test", "platform", "benchmark")}
-    asked["env"] = {name: "(hidden)" if SECRET.search(name) else value for name, value in spec.env.items()}
+    asked["env"] = {name: "(hidden)" if names_a_secret(name) else value for name, value in spec.env.items()}
     return {**asked, "layout": str(spec.layout), "ranks": spec.ranks}
 
 

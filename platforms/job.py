@@ -108,6 +108,17 @@ def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 
     return f"{head[:27].rstrip('-')}-{key}"
 
 
+_SECRET = re.compile(
+    r"passw|passphrase|secret|(?<![a-z])(token|credentials?|(api|access|private)[_-]?key)(?![a-z])", re.IGNORECASE
+)
+_SECRET_PLACE = re.compile(r"(name|file|path|dir)s?$", re.IGNORECASE)  # where a secret lies is no secret
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a key or variable is called like one whose value must never be written down: HF_TOKEN, db_password."""
+    return bool(_SECRET.search(name)) and not _SECRET_PLACE.search(name)
+
+
 # --- how it goes -----------------------------------------------------------------------------------------------------
 
 

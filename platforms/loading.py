@@ -9,16 +9,13 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from platforms.job import names_a_secret
 from platforms.yaml_lines import Document, Float, Int, Loc
 
 Model = TypeVar("Model", bound=BaseModel)
 
 _SITE_REFERENCE = re.compile(r"\$\{site\.([^}]*)\}")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
-_SECRET = re.compile(
-    r"passw|passphrase|secret|(?<![a-z])(token|credentials?|(api|access|private)[_-]?key)(?![a-z])", re.IGNORECASE
-)
-_SECRET_PLACE = re.compile(r"(name|file|path|dir)s?$", re.IGNORECASE)  # where a secret lies is no secret
 _SITES_VALUE = "the value of ${site.…}"
 _NEEDED: Mapping[str, str] = {
     "int_type": "a whole number",
@@ -188,7 +185,7 @@ def _is_secret(document: Document, loc: Loc, value: object) -> bool:
     key = next((part for part in reversed(loc) if isinstance(part, str)), "")
     if loc in document.substituted or isinstance(value, bool) or not str(value):
         return False
-    return bool(_SECRET.search(key)) and not _SECRET_PLACE.search(key)
+    return names_a_secret(key)
 
 
 def _without_nothing(value: object) -> object:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.job import JobSpec, MachineError, RefusedError, State, Status, state_of_exit
+from platforms.job import JobSpec, MachineError, RefusedError, State, Status, names_a_secret, state_of_exit
 from platforms.schedulers import script, supervisor
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class LocalScheduler:
             draft = folder / f"job.sh.{os.getpid()}"
             draft.write_text(text, encoding="utf-8", errors="surrogateescape")
             draft.replace(folder / "job.sh")
-            self._launch(job_id)
+            secrets = {name: value for name, value in spec.env.items() if names_a_secret(name)}
+            self._launch(job_id, {**os.environ, **secrets})
         return job_id
 
     def status(self, job_ids: Sequence[str]) -> dict[str, Status]:
@@ -92,7 +93,7 @@ class LocalScheduler:
             return (f"tail -n 50 -f {folder}/log", f"kill {record['pid']}  # ends the whole job")
         return (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
 
-    def _launch(self, job_id: str) -> None:
+    def _launch(self, job_id: str, environ: Mapping[str, str]) -> None:
         if sys.platform != "linux":
             raise RefusedError("the scheduler local needs Linux (its /proc and signals): run the suite in a container")
         share = [f"share={Path(job_id).parent}"] if self._platform.max_running > 1 else []
@@ -101,6 +102,7 @@ class LocalScheduler:
         try:
             done = subprocess.run(  # in a session of its own, so that Ctrl-C does not reach it half-way
                 command,
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=SUBMIT_LIMIT_S,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platforms.job import ConfigError, JobSpec, RefusedError
+from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 
 if TYPE_CHECKING:
     from platforms.config import Platform
@@ -28,7 +28,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
     lines = ["#!/bin/sh", f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
     lines += [f"#JOB name={_one_line(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
     lines += [f"#JOB start_limit_s={spec.start_limit_s:.15g}", "", "unset " + _wrap(FOREIGN_RANKS)]
-    lines += [f"export {name}={_quote(value, name)}" for name, value in _environment(spec, platform).items()]
+    lines += [_export(name, value) for name, value in _environment(spec, platform).items()]
     lines += ["", "exec " + _wrap([_quote(word, "the command line") for word in _command(spec, platform)])]
     return "\n".join(lines) + "\n"
 
@@ -67,6 +67,11 @@ def _environment(spec: JobSpec, platform: Platform) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ConfigError([f"{platform.source}: env: {name!r} is no name that a shell can export"])
     return {**values, "HPC_ML_BENCH_JOB": spec.name}
+
+
+def _export(name: str, value: str) -> str:
+    """A secret is never written down: whoever submits hands it on in the environment."""
+    return f"# {name} comes from the environment" if names_a_secret(name) else f"export {name}={_quote(value, name)}"
 
 
 def _quote(word: str, where: str) -> str:

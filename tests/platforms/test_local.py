@@ -738,3 +738,13 @@ def test_supervisor_is_python_38() -> None:
     imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imports <= sys.stdlib_module_names
+
+
+def test_a_secret_reaches_the_job_and_no_file(scheduler: LocalScheduler, folder: Path) -> None:
+    spec = shell('echo "it has ${#HF_TOKEN} letters"', env={"HF_TOKEN": "hf_verysecret", "PLAIN": "shown"})
+    assert ran(scheduler, spec, folder).state is State.SUCCEEDED
+    assert (folder / "log").read_text() == "it has 13 letters\n"
+    assert "export PLAIN=shown" in (folder / "job.sh").read_text()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 4
+    assert not [path for path in files if b"hf_verysecret" in path.read_bytes()]
