@@ -103,9 +103,12 @@ def one_by_one(take: Take, samples: int) -> Callable[[], int]:
 
 
 def through_a_loader(data: object, samples: int) -> Callable[[], int]:
-    """One worker, the default collation. The worker has ended when this returns, so its CPU time is known."""
+    """One worker, the default collation, four epochs, so that its start weighs little.
+
+    The worker has ended when this returns, so its CPU time is known.
+    """
     sampler = StepSampler(samples, local_batch=min(BATCH, samples), rank=0, world=1, accumulation=1, seed=0)
-    batches = list(itertools.islice(sampler, sampler.steps_per_epoch))
+    batches = list(itertools.islice(sampler, 4 * sampler.steps_per_epoch))
 
     def round_() -> int:
         loader = torch.utils.data.DataLoader(data, batch_sampler=batches, num_workers=1, multiprocessing_context="fork")

@@ -14,6 +14,7 @@ import torch
 from models import request as requests
 from models.accelerators import Accelerator, choose
 from models.errors import Impossible
+from models.meter import Meter, Wire
 from models.request import Request
 from models.world import World
 
@@ -86,6 +87,25 @@ def doubts(request: Request, accelerator: Accelerator) -> List[str]:
     if not request.augment:
         found.append("no augmentation: less decoding work than the benchmark's")
     return found
+
+
+def make_meter(job: Job, ranks: Any, wire: Wire) -> Meter:
+    request, peak = job.request, job.accelerator.peak_flops(job.request.dtype)
+    return Meter(
+        samples=lambda batch: int(batch[1].shape[0]),
+        warmup_steps=request.warmup_steps,
+        windows=request.windows,
+        steps_per_window=request.steps_per_window,
+        micro_batches=request.accumulation_steps,
+        mode=request.mode,
+        clock=job.accelerator.clock(),
+        group=ranks,
+        wire=wire,
+        flop_per_sample=job.benchmark.flop_per_sample(request.variant, request.image_size)[1],
+        peak_flops=peak and peak * job.accelerator.devices(job.world),
+        learnable=True,
+        data_samples=len(job.data),
+    )
 
 
 def make_schedule(job: Job) -> Any:

@@ -19,7 +19,7 @@ import json
 import os
 import platform
 import time
-from typing import Any, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import torch
 
@@ -28,7 +28,7 @@ from models.accelerators import Accelerator
 from models.data.sampling import StepSampler
 from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
 from models.errors import CompileFailed, Impossible, JobError
-from models.job import Job, backend, injection, make_schedule, mlperf, prepare
+from models.job import Job, backend, injection, make_meter, make_schedule, mlperf, prepare
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
 from models.ranks import Failure, Ranks
@@ -65,25 +65,6 @@ def announce(meter: Meter) -> None:
         meter.wire.emit("hpcml_progress", {"phase": "setup"})
 
 
-def make_meter(job: Job, ranks: Ranks, wire: Wire) -> Meter:
-    request, peak = job.request, job.accelerator.peak_flops(job.request.dtype)
-    return Meter(
-        samples=lambda batch: int(batch[1].shape[0]),
-        warmup_steps=request.warmup_steps,
-        windows=request.windows,
-        steps_per_window=request.steps_per_window,
-        micro_batches=request.accumulation_steps,
-        mode=request.mode,
-        clock=job.accelerator.clock(),
-        group=ranks,
-        wire=wire,
-        flop_per_sample=job.benchmark.flop_per_sample(request.variant, request.image_size)[1],
-        peak_flops=peak and peak * job.accelerator.devices(job.world),
-        learnable=True,
-        data_samples=len(job.data),
-    )
-
-
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +93,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     return meter.finish(
         parameters_identical=identical(model, ranks),
         peak_memory_bytes=accelerator.peak_memory_bytes(),
-        health={"before": before, "after": after},
+        health={"before": before, "after": after, "throttled": throttled(ranks, after)},
         compile_s=compile_s,
         warnings=job.warnings,
     )
@@ -278,6 +259,14 @@ def identical(model: Any, ranks: Ranks) -> Optional[bool]:
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return len(set(ranks.gather(digest.hexdigest()))) == 1
+
+
+def throttled(ranks: Ranks, health: Optional[Mapping[str, object]]) -> Optional[Dict[str, object]]:
+    """Which ranks' devices are slowed down at the end, and why: one of them is enough to slow all. None: not known."""
+    reasons = ranks.gather((health or {}).get("throttled"))
+    if all(reason is None for reason in reasons):
+        return None
+    return {f"rank {rank}": reason for rank, reason in enumerate(reasons) if reason}
 
 
 def write_losses(losses: List[torch.Tensor], job: Job, ranks: Ranks) -> None:

@@ -32,7 +32,7 @@ class Accelerator(Protocol):
         ...
 
     def devices(self, world: World) -> int:
-        """Devices that the whole job computes on."""
+        """How many times `peak_flops` the whole job can do."""
         ...
 
     def select(self, world: World) -> None:

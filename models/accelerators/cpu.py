@@ -35,7 +35,7 @@ class Cpu:
         return host.sockets(self._root)
 
     def devices(self, world: World) -> int:
-        return self.count() * world.nodes
+        return world.nodes
 
     def select(self, world: World) -> None:
         cores = os.cpu_count() or 1
@@ -77,9 +77,8 @@ class Cpu:
         return 1.0
 
     def peak_flops(self, dtype: str) -> Optional[float]:
-        """A bound, for one socket: an even share of the node's."""
-        bound = cpu_bound(dtype, self._root)
-        return bound and bound / self.count()
+        """A bound for all cores of the node: a layout counts a node's processor as one device, whatever its sockets."""
+        return cpu_bound(dtype, self._root)
 
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
@@ -89,7 +88,7 @@ class Cpu:
             "memory_bytes": self.memory_bytes(),
             "driver": None,
             "peak_flops": self.peak_flops(dtype),
-            "peak_is": "bound: cores x highest clock x FLOP per cycle",
+            "peak_is": "bound of the node: cores x highest clock x FLOP per cycle",
         }
 
     def identity(self) -> Optional[str]:

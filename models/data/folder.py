@@ -26,9 +26,9 @@ def show(path: bytes | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def how_to_make(folder: str, size: str = "quick") -> str:
+def how_to_make(folder: str, what: str = "--size quick") -> str:
     """The command that writes a synthetic set into `folder`."""
-    return f"python -m models data resnet50 --data-dir {shlex.quote(show(folder))} --size {size}"
+    return f"python -m models data resnet50 --data-dir {shlex.quote(show(folder))} {what}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def check_against(manifest: Manifest, listing: Listing, folder: str) -> None:
 
     Raises DataMissing for a partial set and DataCorrupt for a changed one.
     """
-    again = f"write it again: rm -r {shlex.quote(show(folder))} && {how_to_make(folder)}"
+    same = how_to_make(folder, f"--samples {manifest.samples} --seed {manifest.seed}")
+    again = f"write it again: rm -r {shlex.quote(show(folder))} && {same}"
     if (len(listing), len(listing.classes)) != (manifest.samples, manifest.classes):
         raise DataMissing(
             f"{show(folder)} holds {len(listing):,} files in {len(listing.classes)} classes; its {MANIFEST} says "

@@ -116,6 +116,7 @@ def open_folder(
     the evaluation transform. skip_corrupt: a file that cannot be decoded is replaced by the next good one and counted.
     decoder, transforms: see models/data/jpeg.py. Raises DataMissing, DataCorrupt or Impossible; each says what to type.
     """
+    folder = os.fspath(folder)
     manifest = read_manifest(folder)
     listing = find_files(folder)
     if manifest:

@@ -7,7 +7,7 @@ progressive, grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another 
 
 Pixel operations (HPC_ML_BENCH_TRANSFORMS): `torchvision`, its functions on PIL images, where torchvision imports
 unaided; `pillow`, the same bits without it; `torch`, torch's vectorised uint8 resize, taken after simplejpeg where the
-CPU has AVX2 and torch is 2.1 or newer: half the time, and at most one grey level from the other two.
+CPU has AVX2 and torch is 2.1 or newer: a third of the time, and at most one grey level from the other two.
 """
 
 from __future__ import annotations

@@ -11,14 +11,13 @@ import hashlib
 import io
 import math
 import os
-import shlex
 from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 from PIL import Image
 
 from models.data import publish
-from models.data.folder import MOST_CLASSES, Manifest, check_against, find_files, read_manifest, show
+from models.data.folder import MOST_CLASSES, Manifest, check_against, find_files, how_to_make, read_manifest, show
 from models.errors import DataCorrupt, DataMissing, Impossible
 
 VERSION = 1  # of the generator: raised by whoever changes a pixel
@@ -187,10 +186,8 @@ def _existing(folder: str, samples: int, classes: int, seed: int) -> Optional[Ma
     """The set that is there already, None when there is nothing. Raises Impossible for anything else."""
     if not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder)):
         return None
-    elsewhere = (
-        f"nothing is overwritten; write it elsewhere: python -m models data resnet50 "
-        f"--data-dir {shlex.quote(show(f'{folder}-{samples}'))} --samples {samples} --seed {seed}"
-    )
+    command = how_to_make(f"{folder}-{samples}", f"--samples {samples} --seed {seed}")
+    elsewhere = f"nothing is overwritten; write it elsewhere: {command}"
     try:
         manifest = read_manifest(folder)
     except (DataMissing, DataCorrupt):

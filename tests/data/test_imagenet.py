@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.util
 import io
 import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +42,11 @@ def encoded(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
     return buffer.getvalue()
 
 
+@functools.lru_cache
+def picture(seed: int) -> bytes:
+    return encoded(photo(seed))
+
+
 def put(folder: Path, name: str, data: bytes) -> Path:
     path = folder / "train" / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +58,7 @@ def put(folder: Path, name: str, data: bytes) -> Path:
 def folder(tmp_path: Path) -> Path:
     """Three classes of four pictures."""
     for number in range(12):
-        put(tmp_path / "set", f"n0000000{number % 3}/n_{number}.JPEG", encoded(photo(number)))
+        put(tmp_path / "set", f"n0000000{number % 3}/n_{number}.JPEG", picture(number))
     return tmp_path / "set"
 
 
@@ -151,6 +159,7 @@ def test_odd_pictures_come_out_as_rgb(tmp_path, odd, decoder, augment):
     assert np.abs(pixels.numpy().mean((0, 1)) - truth).max() < 60, "roughly the colours of the whole picture"
 
 
+@functools.lru_cache
 def corruptions() -> dict[str, tuple[bytes, str]]:
     whole = encoded(photo(4, size=(500, 375)))
     return {
@@ -212,16 +221,6 @@ def test_torch_resizes_to_within_one_level_of_pillow(tmp_path, decoder, augment)
         assert difference.max() <= 1
 
 
-def child(code: str, *arguments: object, path: str = "") -> str:
-    """What a fresh Python prints that runs `code`, with `path` before everything on its path."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, str(ROOT), os.environ.get("PYTHONPATH")]))}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 WITH_TORCHVISION = """
 import sys, torch
 from models.data.imagenet import open_folder
@@ -251,44 +250,49 @@ print("identical")
 """
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
 def test_torchvision_and_pillow_give_the_same_bits(folder):
     for number in range(4):
         put(folder, f"n00000000/n_{100 + number}.JPEG", encoded(photo(number, size=(500 - number, 333 + 55 * number))))
     decoders = [] if jpeg.simplejpeg_problem() else ["simplejpeg"]
-    said = child(WITH_TORCHVISION, folder, *decoders).strip()
-    if said != "identical":
-        pytest.skip(f"torchvision does not import here: {said}")
+    command = [sys.executable, "-c", WITH_TORCHVISION, str(folder), *decoders]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if done.stdout != "identical\n":
+        pytest.skip(f"torchvision does not import here: {done.stdout}")
 
 
-WITHOUT = """
-import sys
-from models.data.imagenet import open_folder
-from models.errors import Impossible
-data = open_folder(sys.argv[1], image_size=64, augment=True, seed=1)
-print(data.decoder, data.transforms, sep="|")
-print([name for name in sys.modules if name.startswith("torchvision")])
-for wish in ({"decoder": "simplejpeg"}, {"transforms": "torchvision"}):
-    try:
-        open_folder(sys.argv[1], image_size=64, augment=True, seed=1, **wish)
-    except Impossible as error:
-        print(error)
-"""
-
-
-def test_without_torchvision_and_simplejpeg_pillow_does_it(folder, tmp_path):
+@pytest.fixture
+def broken_packages(tmp_path, monkeypatch):
+    """A torchvision and a simplejpeg that are installed and cannot be imported."""
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "half.py").write_text("")
     (tmp_path / "torchvision" / "__init__.py").write_text("import torchvision.half\nraise RuntimeError('no nms')")
     (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so.0: cannot open')")
-    used, modules, *refused = child(WITHOUT, folder, path=str(tmp_path)).splitlines()
-    assert used.startswith("pillow ")
-    assert "jpeg" in used.split("|")[0]
-    assert used.split("|")[1] == used.split(" libjpeg")[0]
-    assert modules == "[]", "half an import leaves nothing behind"
-    assert "libturbojpeg.so.0" in refused[0]
-    assert "pip install simplejpeg" in refused[0]
-    assert "RuntimeError: no nms" in refused[1]
-    assert "unset HPC_ML_BENCH_TRANSFORMS" in refused[1]
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("simplejpeg", "torchvision")]:
+        monkeypatch.delitem(sys.modules, name)
+    problems = jpeg.simplejpeg_problem, jpeg.torchvision_problem
+    for problem in problems:
+        problem.cache_clear()
+    yield
+    for problem in problems:
+        problem.cache_clear()
+
+
+def test_without_torchvision_and_simplejpeg_pillow_does_it(folder, broken_packages):
+    data = opened(folder)
+    assert re.fullmatch(r"pillow [\d.]+ libjpeg(-turbo)? \S+", data.decoder)
+    assert data.transforms == data.decoder.split(" libjpeg")[0]
+    assert not [name for name in sys.modules if name.startswith("torchvision")], "half an import leaves nothing behind"
+    with pytest.raises(
+        Impossible, match=r"simplejpeg cannot be used \(ImportError: libturbojpeg.*pip install simplejpeg"
+    ):
+        opened(folder, decoder="simplejpeg")
+    with pytest.raises(
+        Impossible, match=r"torchvision cannot be imported \(RuntimeError: no nms\): unset HPC_ML_BENCH_T"
+    ):
+        opened(folder, transforms="torchvision")
 
 
 def test_the_environment_chooses_and_a_slip_is_said(folder, monkeypatch):
@@ -474,7 +478,7 @@ def test_a_folder_that_holds_no_set(tmp_path, kind):
     assert what in str(missing.value)
     assert str(folder) in str(missing.value)
     assert f"python -m models data resnet50 --data-dir '{folder}" in str(missing.value)
-    assert "--size " in str(missing.value)
+    assert str(missing.value).endswith("--samples 6 --seed 0" if kind == "a partial set" else "--size quick")
     assert missing.value.exit_code == 66
 
 

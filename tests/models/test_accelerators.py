@@ -91,7 +91,7 @@ def test_facts_of_a_processor(tmp_path: Path) -> None:
     facts = Cpu(machine(tmp_path)).facts("fp32")
     assert (facts["type"], facts["name"], facts["count"]) == ("cpu", "Xeon 9999", 2)
     assert facts["memory_bytes"] == 16_000_000 * 1024
-    assert facts["peak_flops"] == 4 * 3.5e9 * 64  # of a socket
+    assert facts["peak_flops"] == 8 * 3.5e9 * 64  # of the node
     assert "bound" in str(facts["peak_is"])
 
 

@@ -240,7 +240,7 @@ needs_two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two rank
 
 
 @needs_two_cores
-@pytest.mark.parametrize("launcher", ["slurm", "openmpi", "pmi"])
+@pytest.mark.parametrize("launcher", ["slurm", "pmi"])
 def test_two_ranks_learn_what_one_learns(launcher: str, alone: Ended, nursery: Nursery, data: Path) -> None:
     ranks = nursery.together(*((tiny(data, *EXACT), environ) for environ in ranks_of(launcher)))
     assert_as_alone(ranks, alone, launcher)
@@ -288,10 +288,11 @@ def test_a_request_that_one_rank_cannot_fulfil_ends_both(nursery: Nursery, data:
 
 
 @needs_two_cores
-def test_a_stall_injected_on_one_rank_is_the_stall_of_both(nursery: Nursery, data: Path) -> None:
+def test_a_stall_injected_on_one_rank_is_the_stall_of_both(alone: Ended, nursery: Nursery, data: Path) -> None:
+    """And changes nothing of what is learned."""
     more = ("--inject-stall-s", 0.5, "--inject-rank", 1)
-    ranks = nursery.together(*((tiny(data, *EXACT, *more), environ) for environ in ranks_of("slurm")))
-    assert [rank.code for rank in ranks] == [0, 0], ranks[0].errors + ranks[1].errors
+    ranks = nursery.together(*((tiny(data, *EXACT, *more), environ) for environ in ranks_of("openmpi")))
+    assert_as_alone(ranks, alone, "openmpi")
     summary, window = ranks[0].value("hpcml_summary"), ranks[0].value("hpcml_window")
     assert summary["stall_s"] >= 3 * 0.5
     assert window["wait_s"][2] >= 3 * 0.5 > window["wait_s"][0]
@@ -300,11 +301,11 @@ def test_a_stall_injected_on_one_rank_is_the_stall_of_both(nursery: Nursery, dat
 
 
 def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Path) -> None:
-    more = ("--inject-slow", 8, "--accumulation-steps", 2, "--steps-per-window", 1, "--warmup-steps", 0)
+    more = ("--inject-slow", 5, "--accumulation-steps", 2, "--steps-per-window", 1, "--warmup-steps", 0)
     ended = nursery.run(*tiny(data, *EXACT, *more))
     assert ended.code == 0, ended.errors
     summary, usual = ended.value("hpcml_summary"), alone.value("hpcml_summary")
-    assert summary["compute_s"] > 2 * usual["compute_s"] / usual["steps"]
+    assert summary["compute_s"] > 1.5 * usual["compute_s"] / usual["steps"]
     assert summary["compute_fraction"] > 0.8
 
 
