@@ -26,7 +26,7 @@ data: $(VENV)/bench.stamp
 	@$(RUN) -m models data resnet50 --size $(SIZE) --data-dir $(DATA)/resnet50-$(SIZE)
 
 test: $(VENV)/test.stamp
-	$(RUN) -m pytest tests $(ARGS)
+	$(RUN) -m pytest tests -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .

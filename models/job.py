@@ -51,7 +51,7 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     )
     request = requests.fit(request, len(data), options.data_dir)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *doubts(request, accelerator)]
+    warnings = [*share_cores(world), *busy(accelerator), *doubts(request, accelerator)]
     return Job(options.benchmark, benchmark, options, world, accelerator, data, request, started_s, warnings)
 
 
@@ -75,6 +75,15 @@ def share_cores(world: World) -> List[str]:
         torch.set_num_threads(cores)
     threads = torch.get_num_threads()
     return [f"{threads} threads in each rank, which has {cores} core(s) to itself"] if threads > cores else []
+
+
+def busy(accelerator: Accelerator) -> List[str]:
+    """A warning where others compute on this node before we do: their load is in our numbers."""
+    load = (accelerator.health() or {}).get("load")
+    cores = requests.own_cores()
+    if accelerator.family != "cpu" or not isinstance(load, float) or load < 0.5 * cores:
+        return []
+    return [f"not alone: the load was {load:.1f} on {cores} core(s) before this run began"]
 
 
 def doubts(request: Request, accelerator: Accelerator) -> List[str]:

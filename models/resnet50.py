@@ -55,7 +55,7 @@ CONFIGURATIONS = {
 }
 SIZES: Dict[str, Dict[str, Size]] = {
     "smoke": {"cpu": Size(64, 2, 3, 4, local_batch=4), "cuda": Size(64, 2, 3, 4, local_batch=4)},
-    "quick": {"cpu": Size(224, 2, 3, 3), "cuda": Size(224, 10, 3, 50)},
+    "quick": {"cpu": Size(224, 2, 3, 2), "cuda": Size(224, 10, 3, 50)},
     "subset": {"cpu": Size(224, 10, 3, 50), "cuda": Size(224, 10, 3, 50)},  # 2,048 samples, as the HPDC'24 paper
     "full": {"cpu": Size(224, 10, 3, None), "cuda": Size(224, 10, 3, None)},
 }

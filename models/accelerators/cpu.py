@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import sys
@@ -19,6 +20,20 @@ from models.world import World
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
+def keep_memory() -> bool:
+    """Let malloc keep what a step frees for the next step; else each step takes its activations from the kernel anew,
+    page by page. Returns whether the C library does so (glibc, and unless MALLOC_* in the environment says otherwise).
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of glibc's malloc.h
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(trim_threshold, 2**31 - 1) and mallopt(top_pad, 256 << 20) and mallopt(mmap_max, 0))
+
+
 class Cpu:
     """The node's processor. One rank may use all its cores, or many ranks share them."""
 
@@ -26,6 +41,7 @@ class Cpu:
     family = "cpu"
     backend = "gloo"
     pinned = False
+    kept_memory = False
 
     def __init__(self, root: str = "/") -> None:
         self.device = torch.device("cpu")
@@ -53,7 +69,8 @@ class Cpu:
         return bool(BF16_FLAGS & host.cpu_flags(self._root))
 
     def settle(self, dtype: str) -> None:
-        """A processor has no TF32 to switch off."""
+        """A processor has no TF32 to switch off; its memory is kept."""
+        self.kept_memory = keep_memory()
 
     def clock(self) -> meter.HostClock:
         return meter.HostClock()
@@ -89,6 +106,7 @@ class Cpu:
             "driver": None,
             "peak_flops": self.peak_flops(dtype),
             "peak_is": "bound of the node: cores x highest clock x FLOP per cycle",
+            "kept_memory": self.kept_memory,
         }
 
     def identity(self) -> Optional[str]:

@@ -68,6 +68,7 @@ class Project:
         monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(self.path / "lock"))
         monkeypatch.delenv("HPC_ML_BENCH_SITE", raising=False)
         monkeypatch.delenv("CI", raising=False)
+        monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # or pytest-benchmark is off in here too
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
         ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from models.errors import Impossible
 from models.meter import HostClock
 from models.world import World
 
+ROOT = Path(__file__).resolve().parents[2]
 XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
 
 
@@ -256,3 +259,26 @@ def test_health_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert health["power_limit_w"] is health["ecc_uncorrected"] is None
     assert health["throttled"] == ["power cap", "hardware thermal"]
     assert cuda.nvml_health(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "faults"), [({}, range(0, 2000)), ({"MALLOC_ARENA_TEST": "8"}, range(10_000, 10**6))]
+)
+def test_a_step_takes_no_memory_anew(environ: dict[str, str], faults: range) -> None:
+    """Ten times 64 MB, freed each time: kept, the kernel hands out its pages once; by default, every time."""
+    code = """
+import resource, torch
+from models.accelerators.cpu import keep_memory
+kept = keep_memory()
+for step in range(11):
+    if step == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(1 << 24)
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env={**clean, **environ}, capture_output=True, text=True, check=True)
+    kept, count = done.stdout.split()
+    assert kept == str(not environ)
+    assert int(count) in faults
