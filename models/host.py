@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-from typing import Dict, FrozenSet, List, Optional
+import time
+from typing import Callable, Dict, FrozenSet, List, Optional
 
 
 def _read(root: str, path: str) -> str:
@@ -66,6 +67,22 @@ def memory_bytes(root: str = "/") -> Optional[int]:
     if total:
         sizes.append(int(total[1]) * 1024)
     return min(sizes) if sizes else None
+
+
+def busy_cores(root: str = "/", wait: Callable[[], None] = lambda: time.sleep(0.3)) -> Optional[float]:
+    """How many cores computed while this process waited a moment: others' work. None where the kernel does not tell."""
+    before = _ticks(root)
+    wait()
+    spent = [b - a for a, b in zip(before, _ticks(root))]
+    if not spent or sum(spent) <= 0:
+        return None
+    return (1 - (spent[3] + spent[4]) / sum(spent)) * (os.cpu_count() or 1)  # 3: idle, 4: waiting for a disk
+
+
+def _ticks(root: str) -> List[int]:
+    """Time of all cores together, by what it was spent on: user, nice, system, idle, iowait, irq, softirq, steal."""
+    words = _read(root, "proc/stat").partition("\n")[0].split()
+    return [int(word) for word in words[1:9]] if words[:1] == ["cpu"] else []
 
 
 def highest_clock_hz(root: str = "/") -> Optional[float]:

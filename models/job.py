@@ -11,6 +11,7 @@ from typing import Any, Dict, List, NamedTuple
 
 import torch
 
+from models import host
 from models import request as requests
 from models.accelerators import Accelerator, choose
 from models.errors import Impossible
@@ -51,7 +52,7 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     )
     request = requests.fit(request, len(data), options.data_dir)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *busy(accelerator), *doubts(request, accelerator)]
+    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator)]
     return Job(options.benchmark, benchmark, options, world, accelerator, data, request, started_s, warnings)
 
 
@@ -77,13 +78,12 @@ def share_cores(world: World) -> List[str]:
     return [f"{threads} threads in each rank, which has {cores} core(s) to itself"] if threads > cores else []
 
 
-def busy(accelerator: Accelerator) -> List[str]:
-    """A warning where others compute on this node before we do: their load is in our numbers."""
-    load = (accelerator.health() or {}).get("load")
-    cores = requests.own_cores()
-    if accelerator.family != "cpu" or not isinstance(load, float) or load < 0.5 * cores:
+def neighbours(accelerator: Accelerator, world: World) -> List[str]:
+    """A warning where others compute on this node before we do. Beside other ranks of ours nobody can tell."""
+    busy = host.busy_cores() if accelerator.family == "cpu" and world.local_size == 1 else None
+    if busy is None or busy < 0.25 * host.own_cores():
         return []
-    return [f"not alone: the load was {load:.1f} on {cores} core(s) before this run began"]
+    return [f"not alone: others kept {busy:.1f} of {host.own_cores()} core(s) busy just before this run"]
 
 
 def doubts(request: Request, accelerator: Accelerator) -> List[str]:
