@@ -61,7 +61,9 @@ def add(parser: pytest.Parser) -> None:
     group.addoption("--run-id", metavar="ID", help="name of this run; the same name finds its unfinished jobs again")
     group.addoption("--runs-dir", metavar="DIR", help="where jobs leave their evidence (default: runs/)")
     group.addoption(
-        "--site", metavar="DIR", help="a centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
+        "--site",
+        metavar="DIR",
+        help="a centre's own configuration, as --site=DIR (default: $HPC_ML_BENCH_SITE, else site/)",
     )
 
 

@@ -101,8 +101,12 @@ def start(config: pytest.Config) -> Suite:
 def parametrize(suite: Suite, metafunc: pytest.Metafunc) -> None:
     """Give a job test one parameter `platform` a case; its value, which pytest-benchmark saves, is the case's id."""
     mark = select.workload(metafunc.definition)
-    if mark is None or "platform" not in metafunc.fixturenames:
+    if mark is None:
         return
+    if "platform" not in metafunc.fixturenames:
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: a workload without the fixture `run` would never be read"
+        )
     params = []
     for case in select.cases(suite.platforms.values(), suite.options, mark, select.own_parameters(metafunc.definition)):
         suite.cases[(metafunc.definition.nodeid, case.id)] = case

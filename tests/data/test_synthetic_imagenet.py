@@ -131,7 +131,7 @@ def test_make_takes_eight_samples_a_class(tmp_path, samples, classes):
 
 
 def test_sizes(tmp_path):
-    assert SAMPLES == {"smoke": 64, "quick": 512, "subset": 2048}
+    assert SAMPLES == {"smoke": 64, "quick": 2048, "subset": 2048}
     assert make(str(tmp_path / "set"), "smoke").samples == 64
     with pytest.raises(Impossible, match="no synthetic set of size full: full is the real ImageNet"):
         make(str(tmp_path / "other"), "full")

@@ -75,7 +75,7 @@ def test_bare_pytest_runs_local_and_says_what_was_left_out(project):
     result = project.pytest()
     result.assert_outcomes(passed=1, deselected=1)
     result.stdout.fnmatch_lines(["*left out: a100 *"])
-    assert project.jobs() == ["mine-it-local-1x1cpu"] or len(project.jobs()) == 1
+    assert project.jobs() == ["test_mine-test_it-local-1x1cpu"]
 
 
 @pytest.mark.parametrize(
@@ -210,3 +210,34 @@ def test_site_options_and_mistakes_in_them(project):
     result = project.pytest("--collect-only")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*site.yaml: options: size: 'tiny' is none of smoke, quick, subset, full*"])
+
+
+def test_a_workload_that_nobody_reads_is_an_error(project):
+    project.write("test_wrong.py", "import pytest\n@pytest.mark.workload(command=['true'])\ndef test_it(): pass\n")
+    result = project.pytest()
+    assert result.ret != 0
+    (result.stdout if "ERROR" in result.stdout.str() else result.stderr).fnmatch_lines(["*without the fixture `run`*"])
+    assert not project.jobs()
+
+
+def test_layouts_by_the_name_of_their_set(project):
+    project.job_test()
+    project.platform("a100", "marks: [nvidia]")
+    project.write(
+        "site/platforms/wide.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [1x1], paper: [1x4, 1x8]}\n"
+    )
+    project.write("site/site.yaml", "enabled: [a100, wide]\n")
+    shown = ids(project.pytest("--collect-only", "-q", "-m", "wide", "--layouts", "paper"))
+    assert shown == ["test_mine.py::test_it[wide-1x4gpu]", "test_mine.py::test_it[wide-1x8gpu]"]
+    result = project.pytest("--collect-only", "--layouts", "papers")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no platform has a set 'papers'; there are: default, paper*"])
+
+
+def test_a_machine_that_has_ended_is_skipped(project):
+    project.job_test()
+    project.platform("v100", "until: 2024-12-31")
+    result = project.pytest("-m", "v100", "-rs")
+    result.assert_outcomes(skipped=1, deselected=1)
+    result.stdout.fnmatch_lines(["*this machine ended on 2024-12-31*"])
+    assert not project.jobs()
