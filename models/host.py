@@ -92,13 +92,17 @@ def highest_clock_hz(root: str = "/") -> Optional[float]:
 
 
 def health(root: str = "/") -> Dict[str, object]:
-    """Clock now, its cap and governor, and the node's load, which on an exclusive node is the job's own."""
+    """Clock now, its cap and governor; the node's load, which on an exclusive node is the job's own; and, since it was
+    booted, the time of all its cores and how much of it a hypervisor gave to others, in the kernel's ticks.
+    """
     clocks = [float(block["cpu MHz"]) for block in _processors(root) if "cpu MHz" in block]
     cap = _read(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq").strip()
-    load = _read(root, "proc/loadavg").split()
+    load, ticks = _read(root, "proc/loadavg").split(), _ticks(root)
     return {
         "clock_mhz": sum(clocks) / len(clocks) if clocks else None,
         "clock_cap_mhz": int(cap) / 1000 if cap.isdigit() else None,
         "governor": _read(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
         "load": float(load[0]) if load else None,
+        "cpu_ticks": sum(ticks) if ticks else None,
+        "stolen_ticks": ticks[7] if len(ticks) > 7 else None,
     }

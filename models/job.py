@@ -86,6 +86,18 @@ def neighbours(accelerator: Accelerator, world: World) -> List[str]:
     return [f"not alone: others kept {busy:.1f} of {host.own_cores()} core(s) busy just before this run"]
 
 
+def stolen(before: Any, after: Any) -> List[str]:
+    """A warning where a hypervisor gave the node's cores to others between these two looks at its health."""
+    names = ("stolen_ticks", "cpu_ticks")
+    looks = [[(look or {}).get(name) for name in names] for look in (before, after)]
+    if any(value is None for look in looks for value in look):
+        return []
+    gone, spent = (late - early for early, late in zip(*looks))
+    if spent <= 0 or gone / spent < 0.02:
+        return []
+    return [f"a virtual machine: {gone / spent:.0%} of its processor time went to others while it ran"]
+
+
 def doubts(request: Request, accelerator: Accelerator) -> List[str]:
     """What a reader of the result should know."""
     found = []

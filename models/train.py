@@ -28,7 +28,7 @@ from models.accelerators import Accelerator
 from models.data.sampling import StepSampler
 from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
 from models.errors import CompileFailed, Impossible, JobError
-from models.job import Job, backend, injection, make_meter, make_schedule, mlperf, prepare
+from models.job import Job, backend, injection, make_meter, make_schedule, mlperf, prepare, stolen
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
 from models.ranks import Failure, Ranks
@@ -87,6 +87,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     before = accelerator.health()
     losses = loop(job, ranks, meter, batches, forward, parallel, optimizer)
     after = accelerator.health()
+    job.warnings.extend(stolen(before, after))
     write_losses(losses, job, ranks)
     if job.data.skipped:
         job.warnings.append(f"{job.data.skipped} corrupt files were passed over")

@@ -20,6 +20,7 @@ from models.accelerators import FAMILIES, Accelerator, choose, cuda
 from models.accelerators.cpu import Cpu
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
 from models.errors import Impossible
+from models.job import stolen
 from models.meter import HostClock
 from models.world import World
 
@@ -293,3 +294,10 @@ def test_cores_that_others_keep_busy(tmp_path: Path) -> None:
     assert busy == pytest.approx(0.2 * (os.cpu_count() or 1))
     assert host.busy_cores(str(tmp_path), wait=lambda: None) is None  # no time went by
     assert host.busy_cores(str(tmp_path / "elsewhere"), wait=lambda: None) is None
+
+
+def test_time_that_a_hypervisor_gave_to_others() -> None:
+    before = {"cpu_ticks": 1000, "stolen_ticks": 10}
+    assert "12% of its processor time" in stolen(before, {"cpu_ticks": 2000, "stolen_ticks": 130})[0]
+    assert stolen(before, {"cpu_ticks": 2000, "stolen_ticks": 20}) == []
+    assert stolen(before, before) == stolen(None, before) == stolen({"clock_mhz": 1}, {"clock_mhz": 2}) == []
