@@ -10,13 +10,13 @@ from types import FrameType
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
-from platforms.runner import Runner
 
 from harness.show import Show
 from harness.spec import spec_of
 from harness.suite import ROOT, Suite, case_key, new_run_id
 from platforms import archive
 from platforms.job import JobSpec
+from platforms.runner import Runner
 
 
 def will_run(item: pytest.Item) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from platforms.runner import Job
 
 from platforms.job import MachineError, Run, StillPending, WorkloadError
+from platforms.runner import Job
 
 EXIT_PENDING = 75  # EX_TEMPFAIL: nothing is wrong, and not everything is known yet
 

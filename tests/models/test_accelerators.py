@@ -134,7 +134,10 @@ def test_no_bound_for_an_unknown_processor(tmp_path: Path) -> None:
 
 def test_health_of_a_processor(tmp_path: Path) -> None:
     expected = {"clock_mhz": 2000.0, "clock_cap_mhz": 2600.0, "governor": "performance", "load": 3.5}
-    assert Cpu(machine(tmp_path)).health() == expected
+    root = machine(tmp_path)
+    assert Cpu(root).health() == {**expected, "cpu_ticks": None, "stolen_ticks": None}
+    (tmp_path / "proc" / "stat").write_text("cpu  100 0 50 1000 20 0 0 30 0 0\n")
+    assert Cpu(root).health() == {**expected, "cpu_ticks": 1200, "stolen_ticks": 30}
 
 
 def test_more_ranks_than_cores_are_refused() -> None:
