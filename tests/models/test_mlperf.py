@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command += ["--steps-per-window", "2", "--workers", "0"]
     path = folder / "log"
     with path.open("wb") as out:
-        subprocess.run(command, cwd=ROOT, stdout=out, check=True, timeout=120)
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=folder, env=environ, stdout=out, check=True, timeout=120)
     return path
 
 
