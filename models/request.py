@@ -141,10 +141,10 @@ def _global_batch(
     if total % parts:
         ranks = parts // options.accumulation_steps
         fitting = [str(n) for n in range(1, total + 1) if total % (n * options.accumulation_steps) == 0]
+        other = f"{', '.join(fitting)} ranks, or " if fitting else ""
         raise Impossible(
             f"a global batch size of {total} does not divide by {ranks} rank(s) x {options.accumulation_steps} "
-            f"accumulation step(s); use {', '.join(fitting) or 'no'} ranks, or a --global-batch-size that is "
-            f"a multiple of {parts}"
+            f"accumulation step(s); use {other}a --global-batch-size that is a multiple of {parts}"
         )
     return total
 

@@ -26,8 +26,11 @@ def show(path: bytes | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def how_to_make(folder: str, what: str = "--size quick") -> str:
-    """The command that writes a synthetic set into `folder`."""
+def how_to_make(folder: str, what: str = "") -> str:
+    """The command that writes a synthetic set into `folder`; of the size in the folder's name, as the suite has it."""
+    if not what:
+        size = os.path.basename(os.path.normpath(folder)).rpartition("-")[2]
+        what = f"--size {size if size in ('smoke', 'subset') else 'quick'}"
     return f"python -m models data resnet50 --data-dir {shlex.quote(show(folder))} {what}"
 
 

@@ -515,3 +515,12 @@ def test_a_file_that_vanishes_is_missing_and_not_skipped(folder):
     Path(data.path(4)).unlink()
     with pytest.raises(DataMissing, match=r"n_1\.JPEG was there when the set was opened .*No such file"):
         data[(0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("resnet50-smoke", "smoke"), ("resnet50-subset", "subset"), ("mine", "quick")]
+)
+def test_the_command_makes_the_size_that_the_folder_is_named_for(tmp_path, name, size):
+    with pytest.raises(DataMissing) as missing:
+        open_folder(str(tmp_path / name), image_size=32, augment=True, seed=1)
+    assert str(missing.value).endswith(f"--data-dir {tmp_path / name} --size {size}")
