@@ -48,6 +48,17 @@ def check_cost(suite: Suite, jobs: dict[str, JobSpec]) -> str | None:
     return f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)" if hours else None
 
 
+def check_complete(suite: Suite, jobs: dict[str, JobSpec]) -> None:
+    """Raise UsageError for a platform whose `${site.…}` nobody has set: its jobs would carry a text in their place."""
+    for name in dict.fromkeys(spec.platform for spec in jobs.values()):
+        if missing := suite.platforms[name].missing:
+            values = ", ".join(f"{key}: …" for key in missing)
+            raise pytest.UsageError(
+                f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
+                f"{suite.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
+            )
+
+
 def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
     """Show each job as it would be submitted, and stop there."""
     from platforms import schedulers
@@ -72,6 +83,7 @@ def submitted(suite: Suite, items: list[pytest.Item], show: Show) -> Iterator[No
     if not jobs:
         yield
         return
+    check_complete(suite, jobs)
     runner = suite.runner = Runner(suite.options.runs, run_id, on_change=show.change)
     for test, spec in jobs.items():
         suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform])

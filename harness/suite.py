@@ -18,6 +18,7 @@ from platforms import config as platform_config
 from platforms.config import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
 from platforms.runner import Job, Runner
+from platforms.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).resolve().parents[1]  # of the suite: where platforms/ and models/ are
 JOB_TEST = re.compile(
@@ -84,7 +85,8 @@ def start(config: pytest.Config) -> Suite:
     site_folder = options.site_folder(config)
     try:
         site = platform_config.load_site(site_folder)
-        loaded = platform_config.load_platforms([ROOT / "platforms", site_folder / "platforms"], site)
+        folders = [ROOT / "platforms", site_folder / "platforms"]
+        loaded = platform_config.load_platforms(folders, site, schedulers=SCHEDULERS)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     resolved = options.resolve(config, site.options, site_folder)

@@ -241,3 +241,24 @@ def test_a_machine_that_has_ended_is_skipped(project):
     result.assert_outcomes(skipped=1, deselected=1)
     result.stdout.fnmatch_lines(["*this machine ended on 2024-12-31*"])
     assert not project.jobs()
+
+
+def test_values_that_nobody_has_set(project, monkeypatch):
+    project.job_test()
+    project.platform("a100", "env: {ACCOUNT: '${site.account}'}")
+    shown = project.pytest("-m", "a100", "--dry-run")
+    shown.stdout.fnmatch_lines(["*export ACCOUNT='<account: set in site.yaml>'*", "missing: account"])
+    result = project.pytest("-m", "a100")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*a100: account not set, so nothing was submitted. Write `values: {account: *"])
+    assert not project.jobs()
+    monkeypatch.setenv("HPC_ML_BENCH_ACCOUNT", "z043")
+    project.pytest("-m", "a100").assert_outcomes(passed=1, deselected=1)
+
+
+def test_a_scheduler_that_does_not_exist(project):
+    project.job_test()
+    project.write("site/platforms/a100.yaml", "scheduler: slurmm\ndevice: gpu\nlayouts: {default: [1x1]}\n")
+    result = project.pytest()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*a100.yaml:1: scheduler: *slurmm*"])
