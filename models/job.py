@@ -52,7 +52,7 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     )
     request = requests.fit(request, len(data), options.data_dir)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator)]
+    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator, options.dtype)]
     return Job(options.benchmark, benchmark, options, world, accelerator, data, request, started_s, warnings)
 
 
@@ -98,13 +98,15 @@ def stolen(before: Any, after: Any) -> List[str]:
     return [f"a virtual machine: {gone / spent:.0%} of its processor time went to others while it ran"]
 
 
-def doubts(request: Request, accelerator: Accelerator) -> List[str]:
+def doubts(request: Request, accelerator: Accelerator, wish: str) -> List[str]:
     """What a reader of the result should know."""
     found = []
     if request.inject:
         found.append(f"injected on purpose, so no measurement: {request.inject}")
     if request.dtype == "bf16" and accelerator.dtypes()[0] != "bf16":
         found.append("this device has no bf16 instructions: they are emulated")
+    if request.configuration == "tuned" and wish == "auto" and request.dtype == "fp32":
+        found.append("tuned in fp32: this device has no bf16 instructions")
     if not request.augment:
         found.append("no augmentation: less decoding work than the benchmark's")
     return found

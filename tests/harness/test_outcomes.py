@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -152,6 +153,35 @@ def test_quiet_says_nothing_about_jobs_that_go_well(project):
     out = project.pytest("-q").stdout.str()
     assert "running" not in out
     assert "evidence in" not in out
+
+
+def on_a_terminal(project) -> str:
+    """What a session writes to a pseudo-terminal."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "pytest"], cwd=project.path, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:  # Linux says so when the other side is closed
+        pass
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    return seen.decode()
+
+
+def test_a_terminal_has_one_line_that_changes_and_a_log_a_line_a_change(project):
+    project.job_test("sleep=1.5")
+    seen = on_a_terminal(project)
+    assert seen.count("\r") - seen.count("\r\n") >= 3  # drawn over and over, in one place
+    assert re.search(r"\rit-1x1cpu-k\w{7} on local: running  0:01", seen)
+    logged = project.pytest().stdout.str()
+    assert (
+        len(re.findall(r"^\d\d:\d\d:\d\d it-1x1cpu-k\w{7} on local: \w+", logged, re.MULTILINE)) == 2
+    )  # running, succeeded
+    assert "\r" not in logged
+    assert "\x1b" not in logged
 
 
 def cancel(pid_file: Path) -> None:
