@@ -10,6 +10,7 @@ from platforms.job import JobSpec, Run, Window
 
 SCHEMA = 1
 IDENTITY_LIMIT = 0.03
+UNSTEADY = 0.1  # spread of the windows of one job from which on its mean says little
 SUM_TOLERANCE = 1e-6
 
 _COUNTS = ("steps", "samples")
@@ -88,6 +89,8 @@ def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
     gap = run.identity_gap
     if gap is not None and gap > IDENTITY_LIMIT and _mode(run) != "blocking":
         yield f"the three numbers disagree by {gap:.1%} (overlap mode: no gate)"
+    if run.spread is not None and run.spread > UNSTEADY:
+        yield f"unsteady: its windows spread by {run.spread:.0%}, as beside other work or with changing clocks"
     if number(run.summary.get("flop_per_sample")) and not number(part(run.start, "device").get("peak_flops")):
         yield "peak unknown: compute throughput was not compared with what the devices can do"
     size = number(part(run.start, "world").get("size"))

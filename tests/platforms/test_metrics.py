@@ -623,3 +623,10 @@ def test_the_progress_is_the_last_one() -> None:
     assert reader.progress == Progress("warmup", 0, 2, 9, 7.5, 7.0, 3.5)
     reader.feed(line("hpcml_progress", {"phase": 5, "step": "many", "loss": True}, 99).encode())
     assert reader.progress == Progress()
+
+
+def test_windows_that_differ_are_a_warning() -> None:
+    assert not [text for text in parse(log(good()), SPEC).warnings if text.startswith("unsteady")]
+    lines = change(good(), "hpcml_window", 2, wall_s=1.5 * WINDOW["wall_s"])
+    (text,) = [text for text in parse(log(lines), SPEC).warnings if text.startswith("unsteady")]
+    assert text.startswith("unsteady: its windows spread by 25%")  # 1, 1, 1.5: deviation 0.289 of mean 1.167
