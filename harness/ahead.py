@@ -15,7 +15,7 @@ from harness.show import Show
 from harness.spec import spec_of
 from harness.suite import ROOT, Suite, case_key, new_run_id
 from platforms import archive
-from platforms.job import JobSpec
+from platforms.job import BenchError, JobSpec
 from platforms.runner import Runner
 
 
@@ -67,7 +67,10 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
     for spec in jobs.values():
         platform = suite.platforms[spec.platform]
         show.section(f"{spec.test} ({platform.scheduler})")
-        show.line(schedulers.connect(platform).render(spec).rstrip("\n"))
+        try:
+            show.line(schedulers.connect(platform).render(spec).rstrip("\n"))
+        except BenchError as error:
+            raise pytest.UsageError(f"{spec.test}: {error}") from None
         if platform.missing:
             show.line("missing: " + ", ".join(platform.missing))
     show.section(f"dry run: {len(jobs)} jobs rendered, none submitted")

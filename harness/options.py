@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+
+from platforms.values import seconds_of
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -77,17 +78,6 @@ def site_folder(config: pytest.Config) -> Path:
     return Path(named or config.rootpath / "site")
 
 
-def seconds(text: str) -> float:
-    """Read `90s`, `30m`, `2h`, `1:30:00` or 0. Raises ValueError with what to write."""
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text):
-        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-    if match := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text):
-        return int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
-    if text == "0":
-        return 0.0
-    raise ValueError(f"{text!r} is no time: write 90s, 30m, 2h, 1:30:00 or 0")
-
-
 def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Options:
     """Merge the command line with site.yaml. Raises UsageError naming the option that cannot be used."""
     if unknown := sorted(set(site_options) - set(SITE_OPTIONS)):
@@ -107,7 +97,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
 
     wait = value("wait")
     try:
-        wait_s = None if wait is None else seconds(wait)
+        wait_s = None if wait is None else 0.0 if wait == "0" else seconds_of(wait)
     except ValueError as error:
         raise pytest.UsageError(f"--wait: {error}") from None
     preset = value("preset")

@@ -14,6 +14,7 @@ import pytest
 from harness.options import Options
 from platforms.config import Platform
 from platforms.job import Layout
+from platforms.values import seconds_of
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype")
 HOME = "local"  # the one platform that runs without being enabled and named
@@ -57,6 +58,10 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
         raise pytest.UsageError(f"{where}: {what}; known: {', '.join(sorted(known))}")
     if ("benchmark" in mark.kwargs) == ("command" in mark.kwargs):
         raise pytest.UsageError(f"{where}: needs either benchmark='resnet50' or command=['my_program', …]")
+    try:
+        seconds_of(str(mark.kwargs.get("time_limit", "1h")))
+    except ValueError as error:
+        raise pytest.UsageError(f"{where}: time_limit: {error}") from None
     command = mark.kwargs.get("command", [])
     if isinstance(command, str) or not all(isinstance(word, str) for word in command):
         raise pytest.UsageError(f"{where}: command is a list of words, as in ['python3', '{{root}}/my.py']")

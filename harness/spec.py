@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from harness import select
-from harness.options import seconds
 from harness.select import Case
 from platforms.config import Platform
 from platforms.job import JobSpec, job_name
+from platforms.values import seconds_of
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
@@ -23,9 +23,8 @@ JOB_OPTIONS = (
     "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
 INJECTIONS = ("inject_stall_s", "inject_rank", "inject_slow")
-DEVICE_NAMES: Mapping[str, str] = {
-    "gpu": "cuda"
-}  # a layout's unit, where the job calls it otherwise (ROCm's torch says cuda too)
+# A layout's unit, where the job calls it otherwise; ROCm's torch says cuda too.
+DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Asked:
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
     """The job of one test. `root` is where relative data folders and `{root}` in a command start."""
     mark, platform = select.workload(item) or {}, case.platform
-    time_limit_s = seconds(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
+    time_limit_s = seconds_of(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
     asked = Asked(mark, case, getattr(item, "callspec").params, root, time_limit_s)  # noqa: B009
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     if benchmark is None:
@@ -90,6 +89,8 @@ def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, ob
     platform, given = asked.case.platform, asked.parameters
     settings = {**asked.case.settings, **{name: str(given[name]) for name in select.SETTINGS if name in given}}
     request: dict[str, object] = {**settings, **{name: given[name] for name in JOB_OPTIONS if name in given}}
+    if settings.get("configuration") == "tuned" and "dtype" not in request and platform.dtype != "auto":
+        request["dtype"] = platform.dtype
     request["device"] = DEVICE_NAMES.get(asked.case.layout.unit, asked.case.layout.unit)
     if platform.workers is not None:
         request.setdefault("workers", platform.workers)

@@ -47,7 +47,7 @@ def _seconds(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     elif isinstance(value, str):
-        seconds = _seconds_of_text(value)
+        seconds = seconds_of(value)
     else:
         raise ValueError("needs a time (as in 1:30:00, 90m or 45s)")
     if not 0 < seconds < math.inf:
@@ -55,7 +55,8 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-def _seconds_of_text(text: str) -> float:
+def seconds_of(text: str) -> float:
+    """Read `1:30:00`, `1-12:00:00`, `90m`, `1h30m`, `45s`. Raises ValueError with what to write."""
     if clock := _DURATION.fullmatch(text):
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -189,6 +189,7 @@ def test_max_device_hours(project):
         ("workload('resnet50')", "*takes keywords only*"),
         ("workload(benchmrk='resnet50')", "*'benchmrk' is no option*"),
         ("workload(command='ls -l')", "*command is a list of words*"),
+        ("workload(command=['ls'], time_limit='soon')", "*time_limit: 'soon' is no time*"),
     ],
 )
 def test_a_wrong_workload_mark_is_one_sentence(project, mark, message):
@@ -262,3 +263,24 @@ def test_a_scheduler_that_does_not_exist(project):
     result = project.pytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*a100.yaml:1: scheduler: *slurmm*"])
+
+
+@pytest.mark.parametrize(
+    ("options", "tuned", "gbs32"), [([], "--dtype fp16", ""), (["--dtype", "bf16"], "--dtype bf16", "--dtype bf16")]
+)
+def test_a_platforms_dtype_is_that_of_its_tuned_jobs(project, options, tuned, gbs32):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.platform("v100", "dtype: fp16")
+    for configuration, expected in (("tuned", tuned), ("gbs32", gbs32)):
+        shown = project.pytest("-m", "v100", "--dry-run", "--configuration", configuration, *options).stdout.str()
+        words = shown.replace("\\\n", " ").split()
+        found = " ".join(words[words.index("--dtype") : words.index("--dtype") + 2]) if "--dtype" in words else ""
+        assert found == expected
+
+
+def test_a_dry_run_of_what_cannot_be_rendered_is_one_sentence(project):
+    project.job_test()
+    project.write("site/platforms/two.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [2x1]}\n")
+    result = project.pytest("-m", "two", "--dry-run")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*two is one machine, and layout 2x1gpu asks for 2 nodes*"])
