@@ -31,16 +31,6 @@ def count_accelerators(environ: Mapping[str, str], root: Path = Path("/")) -> Fo
     return Found("rocm", count) if count else Found("cpu", 1)
 
 
-def cpu_dtype(root: Path = Path("/")) -> Literal["bf16", "fp32"]:
-    """`bf16` where this CPU computes in it (AVX512-BF16, AMX, Arm's BF16), else `fp32`: emulated bf16 is slower."""
-    try:
-        with (root / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
-    except OSError:
-        return "fp32"
-    return "bf16" if {"avx512_bf16", "amx_bf16", "bf16"} & set(flags.split()) else "fp32"
-
-
 def _nvidia(root: Path) -> int:
     """NVIDIA devices of the machine; `/dev/nvidiactl` and its like are none."""
     return sum(1 for path in _listed(root / "dev") if re.fullmatch(r"nvidia\d+", path.name))

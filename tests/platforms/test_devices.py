@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.devices import Found, count_accelerators, cpu_dtype
+from platforms.devices import Found, count_accelerators
 
 
 def nvidia(root: Path, count: int) -> None:
@@ -116,29 +116,6 @@ def test_hidden_nvidia_and_visible_amd(tmp_path: Path) -> None:
     nvidia(tmp_path, 1)
     environ = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0,1"}
     assert count_accelerators(environ, tmp_path) == Found("rocm", 2)
-
-
-@pytest.mark.parametrize(
-    ("flags", "dtype"),
-    [
-        ("flags\t\t: fpu sse avx512f avx512_bf16 amx_tile", "bf16"),
-        ("flags\t\t: fpu amx_bf16", "bf16"),
-        ("Features\t: fp asimd sve bf16 i8mm", "bf16"),
-        ("flags\t\t: fpu sse avx2 avx512f avx512_vnni", "fp32"),
-        ("Features\t: fp asimd svebf16x", "fp32"),
-        ("", "fp32"),
-    ],
-)
-def test_what_a_cpu_computes_in(tmp_path: Path, flags: str, dtype: str) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc" / "cpuinfo").write_text(
-        f"processor\t: 0\nmodel name\t: bf16 in a name\n{flags}\n\nprocessor\t: 1\n"
-    )
-    assert cpu_dtype(tmp_path) == dtype
-
-
-def test_a_machine_without_cpuinfo(tmp_path: Path) -> None:
-    assert cpu_dtype(tmp_path) == "fp32"
 
 
 def test_this_machine_is_counted_without_torch() -> None:
