@@ -1,4 +1,5 @@
 # make bench   train the benchmarks on this machine and show how fast it is
+#              (make bench BENCHMARKS=cosmoflow SIZE=smoke: only that one, in seconds)
 # make test    the suite's own tests (no cluster needed)
 # Both set up everything they need in .venv on first use and reuse it afterwards.
 
@@ -6,6 +7,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 SIZE   ?= quick
 DATA   ?= data
+BENCHMARKS ?= resnet50 cosmoflow deepcam
 # more arguments for pytest, as in: make bench ARGS='--mode blocking -k tuned'
 ARGS   ?=
 # SYSTEM_TORCH=1 uses the torch that $(PYTHON) already has (a site's module, a ROCm or vendor build)
@@ -20,10 +22,11 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 bench: check-host $(VENV)/bench.stamp data
-	$(RUN) -m pytest -m local --size $(SIZE) --benchmark-autosave --junitxml=runs/junit.xml $(ARGS)
+	$(RUN) -m pytest $(BENCHMARKS:%=test_%.py) -m local --size $(SIZE) --benchmark-autosave --junitxml=runs/junit.xml $(ARGS)
 
 data: $(VENV)/bench.stamp
-	@$(RUN) -m models data resnet50 --size $(SIZE) --data-dir $(DATA)/resnet50-$(SIZE)
+	@for benchmark in $(BENCHMARKS); do \
+	  $(RUN) -m models data $$benchmark --size $(SIZE) --data-dir $(DATA)/$$benchmark-$(SIZE) || exit; done
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest tests -n 2 --dist loadfile $(ARGS)

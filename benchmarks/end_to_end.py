@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
 
 
 def loader(options: argparse.Namespace) -> Iterator[Any]:
-    data = resnet50.open_data(options.data_dir, image_size=224, augment=True, seed=1, skip_corrupt=False)
+    data = resnet50.open_data(options.data_dir, shape=(224, 224), augment=True, seed=1)
     sampler = StepSampler(len(data), local_batch=options.batch, rank=0, world=1, accumulation=1, seed=1)
     more = {"num_workers": options.workers, "persistent_workers": True, "prefetch_factor": PREFETCH}
     return iter(torch.utils.data.DataLoader(data, batch_sampler=sampler, **more))
@@ -75,9 +75,9 @@ def loader(options: argparse.Namespace) -> Iterator[Any]:
 
 def training_step(accelerator: Any, dtype: str) -> Callable[[Any], torch.Tensor]:
     """Forward, backward and optimiser, written out once more without anything of train.py around it."""
-    model = resnet50.build("v1.5").to(accelerator.device).to(memory_format=torch.channels_last)
+    model = resnet50.build("v1.5", (224, 224)).to(accelerator.device).to(memory_format=torch.channels_last)
     optimizer = resnet50.make_optimizer(model)
-    prepare = resnet50.Prepare(accelerator.device, TORCH[dtype], True)
+    prepare = resnet50.Prepare(None, accelerator.device, TORCH[dtype], True)
 
     def step(batch: Any) -> torch.Tensor:
         pixels, labels = batch

@@ -26,9 +26,11 @@ import torch
 from PIL import Image
 
 from models.data import jpeg
-from models.data.imagenet import ImageNet, open_folder, read_file
+from models.data.files import read_file
+from models.data.imagenet import ImageNet, open_folder
 from models.data.sampling import StepSampler
-from models.data.synthetic_imagenet import make
+from models.data.synthetic import write_set
+from models.data.synthetic_imagenet import recipe
 
 SIZE = 224
 BATCH = 32
@@ -181,7 +183,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or f"{temporary}/set"
         if not options.folder:
-            make(folder, samples=options.samples)
+            write_set(folder, recipe("quick", options.samples, 0))
         samples = min(options.samples, len(open_folder(folder, image_size=SIZE, augment=False, seed=0)))
         kinds = kinds_of(folder, samples)
         best = measure({name: kind for name, (kind, _) in kinds.items()}, options.seconds)

@@ -18,13 +18,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mode": ("overlap", "blocking"),
         "dtype": ("fp32", "tf32", "bf16", "fp16"),
         "configuration": ("gbs32", "tuned"),
+        "cache": ("as-is", "cold", "warm"),
     }
 )
 # All settings of a publication at once. What only one benchmark needs stands in its test (`presets=` of its mark).
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
-SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "layouts", "preset", "wait")
+SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")
 
 
 @dataclass(frozen=True)

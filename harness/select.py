@@ -16,7 +16,7 @@ from platforms.config import Platform
 from platforms.job import Layout
 from platforms.values import seconds_of
 
-SETTINGS = ("configuration", "size", "mode", "variant", "dtype")
+SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
 HOME = "local"  # the one platform that runs without being enabled and named
 
 
@@ -36,12 +36,12 @@ class Case:
 
 def case_id(platform: Platform, layout: Layout, settings: Mapping[str, str]) -> str:
     """`eidf_a100-1x4gpu-tuned`, then, only where they differ from the platform's default and in this order, size, mode,
-    variant and dtype. The test's own parameters follow. Frozen: changing it loses the history of every machine.
+    variant, dtype and cache. The test's own parameters follow. Frozen: changing it loses the history of every machine.
     """
     parts = [platform.name, str(layout)]
     if "configuration" in settings:
         parts.append(settings["configuration"])
-    defaults = {"size": platform.size, "mode": platform.mode, "dtype": platform.dtype}
+    defaults = {"size": platform.size, "mode": platform.mode, "dtype": platform.dtype, "cache": "as-is"}
     parts += [settings[name] for name in SETTINGS[1:] if name in settings and settings[name] != defaults.get(name)]
     return "-".join(parts)
 

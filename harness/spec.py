@@ -19,7 +19,7 @@ from platforms.values import seconds_of
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
-    "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "image_size", "channels_last",
+    "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "shape", "channels_last",
     "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
 INJECTIONS = ("inject_stall_s", "inject_rank", "inject_slow")

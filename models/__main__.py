@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
 import os
 import sys
-from typing import Any, Callable, NoReturn, Optional, Sequence
+from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 
 from models.errors import Impossible, JobError
 from models.meter import Meter, Solo, Wire
 from models.world import detect
 
-BENCHMARKS = ("resnet50",)
+BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+GENERATORS = {  # of synthetic data; importing one takes numpy and no torch
+    "resnet50": "models.data.synthetic_imagenet",
+    "cosmoflow": "models.data.synthetic_cosmoflow",
+    "deepcam": "models.data.synthetic_deepcam",
+}
 CHOICES = {
     "mode": ("overlap", "blocking"),
     "dtype": ("auto", "fp32", "tf32", "bf16", "fp16"),
     "channels-last": ("auto", "on", "off"),
     "backend": ("auto", "gloo", "nccl", "mpi"),
-    "worker-start": ("auto", "fork", "forkserver", "spawn"),
+    "worker-start": ("auto", "thread", "fork", "forkserver", "spawn"),
+    "cache": ("as-is", "cold", "warm"),
 }
 
 
@@ -66,19 +74,26 @@ def train(options: argparse.Namespace) -> int:
 
 def data(options: argparse.Namespace) -> int:
     """Write synthetic data; what does not fit on the disk is refused before the first file."""
-    from models.data.synthetic_imagenet import make
+    from models.data.synthetic import write_set
 
-    manifest = make(
+    generator = importlib.import_module(GENERATORS[options.benchmark])
+    if options.size not in generator.SAMPLES:
+        raise Impossible(
+            f"there is no synthetic set of size {options.size}: full is the real one, give its folder to train "
+            f"--data-dir; --size {'|'.join(generator.SAMPLES)} can be written"
+        )
+    file_format = options.format or generator.FORMATS[0]
+    if file_format not in generator.FORMATS:
+        raise Impossible(f"{options.benchmark} has no format {file_format!r}; --format {'|'.join(generator.FORMATS)}")
+    recipe = generator.recipe(options.size, options.samples, options.seed, file_format)
+    manifest = write_set(
         options.data_dir,
-        size=options.size,
-        samples=options.samples,
+        dataclasses.replace(recipe, size=options.size),
         processes=options.processes,
-        seed=options.seed,
         progress=_progress if sys.stderr.isatty() else None,
         say=print,
     )
-    size = f"{manifest.samples:,} samples in {manifest.classes} classes, {manifest.bytes / 1e6:,.1f} MB"
-    print(f"{options.data_dir}: {size}")
+    print(f"{options.data_dir}: {manifest}, {manifest.bytes / 1e6:,.1f} MB")
     return 0
 
 
@@ -103,13 +118,13 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("--size", default="quick", metavar="S", help="smoke, quick (default), subset or full")
     for name, choices in CHOICES.items():
         add(f"--{name}", default=choices[0], choices=choices)
-    add("--variant", default="v1.5", metavar="V", help="which form of the model; resnet50: v1.5 (default) or epcc")
+    add("--variant", metavar="V", help="which form of the model; resnet50: v1.5 (default) or epcc")
     add("--device", default="auto", metavar="D", help="auto, cpu, or cuda, which is ROCm as well")
     add("--compile", action="store_true", help="torch.compile, outside the measured windows")
-    add("--workers", default="auto", metavar="N", help="loader processes of each rank")
+    add("--workers", default="auto", metavar="N", help="loader processes or threads of each rank")
     add("--seed", type=_count, default=1, metavar="N")
     add("--no-augment", action="store_true", help="the evaluation transform instead of random cuts")
-    add("--skip-corrupt", action="store_true", help="pass over files that cannot be decoded, and count them")
+    add("--skip-corrupt", action="store_true", help="pass over samples that cannot be read, and count them")
     _add_amounts(command)
     inject = command.add_argument_group("to check the checker")
     inject.add_argument("--inject-stall-s", type=_seconds, metavar="X", help="the loader sleeps so long in each step")
@@ -122,11 +137,13 @@ def _add_amounts(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("how much (the configuration and the size decide what is not given)")
     group.add_argument("--global-batch-size", type=_natural, metavar="N", help="samples of one optimiser step")
     group.add_argument("--local-batch-size", type=_natural, metavar="N", help="samples of a micro-batch on one rank")
-    group.add_argument("--accumulation-steps", type=_natural, default=1, metavar="N", help="micro-batches of a step")
+    group.add_argument(
+        "--accumulation-steps", type=_natural, metavar="N", help="micro-batches of a step (default: as few as fit)"
+    )
     group.add_argument("--warmup-steps", type=_count, metavar="N")
     group.add_argument("--windows", type=_natural, metavar="N")
     group.add_argument("--steps-per-window", type=_natural, metavar="N")
-    group.add_argument("--image-size", type=_natural, metavar="N", help="side of the images in pixels")
+    group.add_argument("--shape", type=_shape, metavar="HxW", help="of a sample, as in 96x144 or 64x64x64")
     group.add_argument(
         "--time-limit-s", type=_seconds, metavar="X", help="refuse, after the warm-up, what takes longer"
     )
@@ -139,9 +156,21 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     add("benchmark", help=", ".join(BENCHMARKS))
     add("--data-dir", required=True, metavar="D", help="the folder to make; what is complete there stays")
     add("--size", default="quick", metavar="S", help="smoke, quick (default) or subset: how many samples")
+    add(
+        "--format",
+        metavar="F",
+        help="of the files, where the benchmark has several; cosmoflow: tfrecord (default) or hdf5",
+    )
     add("--samples", type=_natural, metavar="N", help="so many samples instead")
     add("--processes", type=_natural, metavar="N", help="default: one a core")
     add("--seed", type=_count, default=0, metavar="N")
+
+
+def _shape(text: str) -> Tuple[int, ...]:
+    sides = text.split("x")
+    if not all(side.isdigit() and int(side) for side in sides):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape, as in 224x224")
+    return tuple(map(int, sides))
 
 
 def _checked(read: Callable[[str], Any], least: float, what: str) -> Callable[[str], Any]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
 import platform
 from types import ModuleType
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 
 from models import host
 from models import request as requests
 from models.accelerators import Accelerator, choose
+from models.data import pagecache
+from models.data.sampling import StepSampler
+from models.data.skipping import Skipping
 from models.errors import Impossible
 from models.meter import Meter, Wire
 from models.request import Request
 from models.world import World
 
-BENCHMARKS = {"resnet50": "models.resnet50"}
+MOST_LOOKED_AT = 10_000  # samples: as many as say how much of a data set is in memory
+BENCHMARKS = {"resnet50": "models.resnet50", "cosmoflow": "models.cosmoflow", "deepcam": "models.deepcam"}
 
 
 class Job(NamedTuple):
@@ -31,6 +36,7 @@ class Job(NamedTuple):
     world: World
     accelerator: Accelerator
     data: Any
+    resident: Optional[float]  # share of the bytes of this rank's files that was in memory; None: not known
     request: Request
     started_s: float
     warnings: List[str]
@@ -43,17 +49,24 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     accelerator.select(world)
     request = requests.resolve(options, benchmark, accelerator, world)
     check_backend(options.backend, accelerator)
-    data = benchmark.open_data(
-        options.data_dir,
-        image_size=request.image_size,
-        augment=request.augment,
-        seed=request.seed,
-        skip_corrupt=request.skip_corrupt,
-    )
-    request = requests.fit(request, len(data), options.data_dir)
+    data = benchmark.open_data(options.data_dir, shape=request.shape, augment=request.augment, seed=request.seed)
+    request = requests.fit(request, data, options.benchmark, options.data_dir)
+    resident = pagecache.prepare(own_files(request, data, world), request.cache)
+    if request.skip_corrupt:
+        data = Skipping(data)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator, options.dtype)]
-    return Job(options.benchmark, benchmark, options, world, accelerator, data, request, started_s, warnings)
+    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator, options)]
+    warnings.extend(data.warnings)
+    return Job(options.benchmark, benchmark, options, world, accelerator, data, resident, request, started_s, warnings)
+
+
+def own_files(request: Request, data: Any, world: World) -> List[bytes]:
+    """The files that this rank is going to read; of a long run whose cache is left as it is, the first ones."""
+    batches = request.steps * request.accumulation_steps
+    if request.cache == "as-is":
+        batches = min(batches, -(-MOST_LOOKED_AT // request.local_batch_size))
+    own = itertools.islice(make_sampler(request, len(data), world.rank), batches)
+    return [os.fsencode(data.path(index)) for index in sorted({index for batch in own for _, index in batch})]
 
 
 def check_backend(wish: str, accelerator: Accelerator) -> None:
@@ -98,16 +111,19 @@ def stolen(before: Any, after: Any) -> List[str]:
     return [f"a virtual machine: {gone / spent:.0%} of its processor time went to others while it ran"]
 
 
-def doubts(request: Request, accelerator: Accelerator, wish: str) -> List[str]:
+def doubts(request: Request, accelerator: Accelerator, options: argparse.Namespace) -> List[str]:
     """What a reader of the result should know."""
     found = []
     if request.inject:
         found.append(f"injected on purpose, so no measurement: {request.inject}")
     if request.dtype == "bf16" and accelerator.dtypes()[0] != "bf16":
         found.append("this device has no bf16 instructions: they are emulated")
-    if request.configuration == "tuned" and wish == "auto" and request.dtype == "fp32":
+    if request.configuration == "tuned" and options.dtype == "auto" and request.dtype == "fp32":
         found.append("tuned in fp32: this device has no bf16 instructions")
-    if not request.augment:
+    if request.accumulation_steps > 1 and not options.accumulation_steps:
+        parts = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
+        found.append(f"a rank's share of each step in {parts}: more does not fit into the memory")
+    if options.no_augment:
         found.append("no augmentation: less decoding work than the benchmark's")
     return found
 
@@ -124,16 +140,29 @@ def make_meter(job: Job, ranks: Any, wire: Wire) -> Meter:
         clock=job.accelerator.clock(),
         group=ranks,
         wire=wire,
-        flop_per_sample=job.benchmark.flop_per_sample(request.variant, request.image_size)[1],
+        flop_per_sample=job.benchmark.flop_per_sample(request.variant, request.shape)[1],
         peak_flops=peak and peak * job.accelerator.devices(job.world),
         learnable=True,
         data_samples=len(job.data),
+        data_resident=job.resident,
+    )
+
+
+def make_sampler(request: Request, samples: int, rank: int) -> StepSampler:
+    return StepSampler(
+        samples,
+        local_batch=request.local_batch_size,
+        rank=rank,
+        world=request.world_size,
+        accumulation=request.accumulation_steps,
+        seed=request.seed,
     )
 
 
 def make_schedule(job: Job) -> Any:
     request = job.request
-    return job.benchmark.Schedule(request.steps, len(job.data) // request.global_batch_size, request.global_batch_size)
+    steps_per_epoch = max(1, len(job.data) // request.global_batch_size)
+    return job.benchmark.Schedule(request.steps, steps_per_epoch, request.global_batch_size)
 
 
 def injection(job: Job, key: str) -> float:
@@ -142,7 +171,7 @@ def injection(job: Job, key: str) -> float:
 
 
 def mlperf(job: Job) -> Dict[str, object]:
-    """MLPerf's keys (training ruleset 4.0). init_start is written before, run_start and run_stop by the meter."""
+    """MLPerf's keys (its rulesets: MLPERF_RULES). init_start is written before, run_start and run_stop by the meter."""
     request, world = job.request, job.world
     return {
         "submission_benchmark": job.benchmark.MLPERF_NAME,
@@ -150,10 +179,11 @@ def mlperf(job: Job) -> Dict[str, object]:
         "submission_division": "open",
         "submission_status": "research",
         "submission_platform": platform.node(),
-        "cache_clear": False,
+        "cache_clear": request.cache == "cold",
         "seed": request.seed,
         "global_batch_size": request.global_batch_size,
         "gradient_accumulation_steps": request.accumulation_steps,
+        "gradient_accumulation_frequency": request.accumulation_steps,
         "train_samples": len(job.data),
         "number_of_nodes": world.nodes,
         "accelerators_per_node": world.local_size,

@@ -186,6 +186,7 @@ class Meter:
     learnable         the loss must fall over 100 optimiser steps
     folder            where `steps-rank<N>.csv.gz` goes; None: nowhere
     data_samples      size of the data set: when more are read, one was read twice
+    data_resident     share of this rank's files that was in memory before the loop; None: not known
     """
 
     def __init__(
@@ -206,6 +207,7 @@ class Meter:
         learnable: bool = False,
         folder: str | None = ".",
         data_samples: int | None = None,
+        data_resident: float | None = None,
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
@@ -215,6 +217,7 @@ class Meter:
         self.wire = wire or Wire(self.group.rank)
         self.flop_per_sample, self.peak_flops, self.learnable = flop_per_sample, peak_flops, learnable
         self.folder, self.data_samples = folder and os.path.abspath(folder), data_samples
+        self.data_resident = data_resident
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # Since the last edge, an entry a batch: marks and losses of a device are read only at the next edge.
         self._waits, self._copies = array("d"), array("d")
@@ -425,6 +428,7 @@ class Meter:
             "windows": self._closed,
             "losses": self._losses,
             "read": self._counted,
+            "resident": self.data_resident,
             "startup_s": self._closed[0]["opened_s"] - self._made_s if self._closed else None,
             "first_batch_s": self._first_batch_s,
             "meter_s": self._meter_s / self._metered * self.micro_batches if self._metered else None,
@@ -502,7 +506,7 @@ class Meter:
             "loss_first": _mean([rank["losses"][0][1] for rank in ranks if rank["losses"]]),
             "loss_last": _mean([rank["losses"][-1][1] for rank in ranks if rank["losses"]]),
             "parameters_identical": all(identical) if identical else None,
-            "data_from": "memory" if self.data_samples and sum(known("read")) > self.data_samples else "unknown",
+            "data_from": _origin(bool(self.data_samples) and sum(known("read")) > self.data_samples, known("resident")),
             "flop_per_sample": self.flop_per_sample,
             "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
             "warnings": warnings,
@@ -547,6 +551,14 @@ class _Copy:
 
     def __exit__(self, *error: object) -> None:
         self._meter._copied(self._begin_s)
+
+
+def _origin(twice: bool, resident: Sequence[float]) -> str:
+    """Where the bytes came from: was a sample read twice, and what share of each rank's files was in memory before?"""
+    share = _mean(resident)
+    if twice or (share is not None and share >= 0.9):
+        return "memory"
+    return "unknown" if share is None else "storage" if share <= 0.1 else "mixed"
 
 
 def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -53,10 +53,12 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
         "data": {
             "folder": os.path.abspath(job.options.data_dir),
             "kind": data.kind,
+            "format": data.format,
             "samples": len(data),
             "bytes": data.bytes,
             "decoder": data.decoder,
             "transforms": data.transforms,
+            "resident": job.resident,
         },
     }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from models.accelerators import Accelerator
 from models.errors import Impossible
 from models.host import own_cores
+from models.settings import Configuration, Shape, Size
 from models.world import World
 
 
@@ -34,9 +35,10 @@ class Request:
     warmup_steps: int
     windows: int
     steps_per_window: int  # 0 until the data set is open, when windows are epochs
-    image_size: int
+    shape: Shape
     augment: bool
     skip_corrupt: bool
+    cache: str
     worker_start: str
     inject: Optional[Dict[str, float]] = None
 
@@ -45,58 +47,89 @@ class Request:
         return self.warmup_steps + self.windows * self.steps_per_window
 
     def wire(self) -> Dict[str, object]:
-        return {key: value for key, value in asdict(self).items() if key != "inject" or value}
+        values = {key: value for key, value in asdict(self).items() if key != "inject" or value}
+        return {**values, "shape": "x".join(map(str, self.shape))}
 
 
 def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerator, world: World) -> Request:
     """Fill in what the options leave open. Raises Impossible, in one sentence, for what cannot be done."""
     configuration = _known("configuration", options.configuration, benchmark.CONFIGURATIONS)
     size = _known("size", options.size, benchmark.SIZES)[accelerator.family]
-    _known("variant", options.variant, benchmark.VARIANTS)
+    variant = options.variant or next(iter(benchmark.VARIANTS))
+    _known("variant", variant, benchmark.VARIANTS)
     if options.expect_world_size not in (None, world.size):
         raise Impossible(
             f"--expect-world-size {options.expect_world_size}, and {world.size} rank(s) were started (launcher: "
             f"{world.launcher}); check the launcher's number of tasks, or that the job is started through it at all"
         )
+    if options.no_augment and not benchmark.AUGMENTS:
+        raise Impossible(f"{options.benchmark} augments nothing; leave out --no-augment")
     dtype = _dtype(configuration.dtype if options.dtype == "auto" else options.dtype, accelerator)
-    tuned = benchmark.tuned_local_batch(accelerator.family, accelerator.memory_bytes(), dtype, options.variant)
-    parts = world.size * options.accumulation_steps
-    total = _global_batch(options, size.local_batch, configuration.global_batch, tuned, parts)
+    shape = options.shape or size.shape
+    most = fitting(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
+    tuned = benchmark.TUNED_BATCH[accelerator.family]
+    total, accumulation = _batches(options, size, configuration, world.size, most, tuned)
     return Request(
         configuration=options.configuration,
         size=options.size,
         mode=options.mode,
-        variant=options.variant,
+        variant=variant,
         dtype=dtype,
         channels_last={"auto": configuration.channels_last, "on": True, "off": False}[options.channels_last],
         compile=options.compile,
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
         global_batch_size=total,
-        local_batch_size=total // parts,
-        accumulation_steps=options.accumulation_steps,
+        local_batch_size=total // (world.size * accumulation),
+        accumulation_steps=accumulation,
         world_size=world.size,
         device=accelerator.family,
         warmup_steps=size.warmup_steps if options.warmup_steps is None else options.warmup_steps,
         windows=options.windows or size.windows,
         steps_per_window=options.steps_per_window or size.steps_per_window or 0,
-        image_size=options.image_size or size.image_size,
-        augment=not options.no_augment,
+        shape=shape,
+        augment=benchmark.AUGMENTS and not options.no_augment,
         skip_corrupt=options.skip_corrupt,
-        worker_start=_worker_start(options),
+        cache=options.cache,
+        worker_start=_worker_start(options, benchmark),
         inject=_inject(options, world),
     )
 
 
-def fit(request: Request, samples: int, data_dir: str) -> Request:
-    """The request for a data set of so many samples: an epoch must hold a step; a window may be an epoch."""
-    if request.global_batch_size > samples:
+def fitting(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
+    """The largest local batch, a power of two, whose samples take at most four fifths of what this rank has of memory.
+
+    Where the memory is not known, as many as any benchmark asks for.
+    """
+    memory = accelerator.memory_bytes()
+    if memory is None:
+        return 2**30
+    sharing = world.local_size if accelerator.family == "cpu" else 1
+    fits = int(0.8 * memory / sharing / sample_bytes)
+    return 2 ** max(0, fits.bit_length() - 1)
+
+
+def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:
+    """The request for this data set: an epoch of real data must hold a step; a window may be an epoch.
+
+    A synthetic set may be smaller than a step, whose samples then repeat: nobody learns from it, and the result says
+    that its data came from memory.
+    """
+    batch, samples = request.global_batch_size, len(data)
+    if batch > samples and data.kind != "synthetic":
         raise Impossible(
-            f"a step takes {request.global_batch_size} samples (global batch size) and the data set at {data_dir} has "
-            f"{samples}; ask for fewer ranks or a smaller batch, or write more: "
-            f"python -m models data resnet50 --data-dir NEW_FOLDER --samples {4 * request.global_batch_size}"
+            f"a step takes {batch} samples (global batch size) and the data set at {data_dir} has {samples}; ask for "
+            f"fewer ranks or a smaller batch, or write a synthetic set: "
+            f"python -m models data {benchmark} --data-dir NEW_FOLDER --samples {4 * batch}"
         )
-    return replace(request, steps_per_window=request.steps_per_window or samples // request.global_batch_size)
+    request = replace(request, steps_per_window=request.steps_per_window or max(1, samples // batch))
+    if request.cache == "cold" and request.steps * batch > samples:
+        raise Impossible(
+            f"a cold run must not read a sample twice; this one reads {request.steps * batch} and the data set at "
+            f"{data_dir} has {samples}: ask for fewer --windows or --steps-per-window, or write more: "
+            f"python -m models data {benchmark} --data-dir NEW_FOLDER --samples {request.steps * batch}"
+        )
+    return request
 
 
 def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
@@ -127,26 +160,32 @@ def _dtype(wish: str, accelerator: Accelerator) -> str:
     return wish
 
 
-def _global_batch(
-    options: argparse.Namespace, by_size: Optional[int], by_configuration: Optional[int], tuned: int, parts: int
-) -> int:
-    """What is typed stands above the size's batch, that above the configuration's. `parts`: micro-batches of a step."""
+def _batches(
+    options: argparse.Namespace, size: Size, configuration: Configuration, ranks: int, most: int, tuned: int
+) -> Tuple[int, int]:
+    """Global batch size and micro-batches of a step.
+
+    What is typed stands above the size's batch, that above the configuration's. A given global batch is cut into as
+    many micro-batches as let the local batch be at most `most`, unless their number is given as well.
+    """
     if options.global_batch_size and options.local_batch_size:
         raise Impossible("--global-batch-size and --local-batch-size say the same thing twice; give one of them")
-    if options.local_batch_size:
-        return int(options.local_batch_size) * parts
-    if by_size and not options.global_batch_size:
-        return by_size * parts
-    total = int(options.global_batch_size or by_configuration or tuned * parts)
-    if total % parts:
-        ranks = parts // options.accumulation_steps
-        fitting = [str(n) for n in range(1, total + 1) if total % (n * options.accumulation_steps) == 0]
-        other = f"{', '.join(fitting)} ranks, or " if fitting else ""
+    parts = options.accumulation_steps or 1
+    local = options.local_batch_size or (None if options.global_batch_size else size.local_batch)
+    total = options.global_batch_size or configuration.global_batch
+    if local or not total:
+        return int(local or min(most, tuned)) * ranks * parts, parts
+    if total % (ranks * parts):
+        good = [str(n) for n in range(1, total + 1) if total % (n * parts) == 0]
+        other = f"{', '.join(good)} ranks, or " if good else ""
         raise Impossible(
-            f"a global batch size of {total} does not divide by {ranks} rank(s) x {options.accumulation_steps} "
-            f"accumulation step(s); use {other}a --global-batch-size that is a multiple of {parts}"
+            f"a global batch size of {total} does not divide by {ranks} rank(s) x {parts} accumulation step(s); "
+            f"use {other}a --global-batch-size that is a multiple of {ranks * parts}"
         )
-    return total
+    if not options.accumulation_steps:
+        share = total // ranks
+        parts = next(n for n in range(1, share + 1) if share % n == 0 and share // n <= most)
+    return int(total), parts
 
 
 def cores_of_rank(world: World) -> int:
@@ -157,7 +196,7 @@ def cores_of_rank(world: World) -> int:
 
 
 def _workers(wish: str, accelerator: Accelerator, world: World) -> int:
-    """Loader processes of a rank. A core decodes some 400 images/s; a processor that also trains needs few of them."""
+    """Loader processes or threads of a rank. A core reads far more than it trains on; a GPU is given what is there."""
     if wish != "auto":
         if not wish.isdigit():
             raise Impossible(f"--workers is a number or auto, not {wish!r}")
@@ -166,11 +205,16 @@ def _workers(wish: str, accelerator: Accelerator, world: World) -> int:
     return max(1, min(16, cores // 16 if accelerator.family == "cpu" else cores - 1))
 
 
-def _worker_start(options: argparse.Namespace) -> str:
-    """fork, except beside an MPI, whose library a forked child must not touch."""
-    if options.worker_start != "auto":
-        return str(options.worker_start)
-    return "forkserver" if options.backend == "mpi" else "fork"
+def _worker_start(options: argparse.Namespace, benchmark: Any) -> str:
+    """Threads where the benchmark reads arrays; else fork, except beside an MPI, whose library no child may touch."""
+    wish, threads = str(options.worker_start), benchmark.LOADER == "thread"
+    if wish == "thread" and not threads:
+        raise Impossible(
+            f"{options.benchmark} is decoded by processes; --worker-start is one of fork, forkserver, spawn"
+        )
+    if wish != "auto":
+        return wish
+    return "thread" if threads else "forkserver" if options.backend == "mpi" else "fork"
 
 
 def _inject(options: argparse.Namespace, world: World) -> Optional[Dict[str, float]]:

@@ -13,9 +13,12 @@ import torch
 from torch import nn
 
 from models.data.imagenet import ImageNet, open_folder
+from models.errors import Impossible
+from models.settings import Configuration, Shape, Size
 
 WORKLOAD_VERSION = 1  # raised by whoever changes what is computed, read or timed
 MLPERF_NAME = "resnet"
+MLPERF_RULES = ("training", "4.0.0")  # the last with ResNet
 
 VARIANTS = {
     "v1.5": "the stem of the paper by He et al.: 7x7, stride 2",
@@ -29,53 +32,33 @@ EXPANSION = 4
 # --- what is asked of it ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """global_batch None: so many samples on each rank as `tuned_local_batch` says. dtype auto: the device's best."""
-
-    global_batch: Optional[int]
-    dtype: str
-    channels_last: bool
-
-
-@dataclass(frozen=True)
-class Size:
-    """How long: optimiser steps to warm up, then windows of so many steps; None: an epoch each."""
-
-    image_size: int
-    warmup_steps: int
-    windows: int
-    steps_per_window: Optional[int]
-    local_batch: Optional[int] = None  # stands above the configuration's
-
-
 CONFIGURATIONS = {
     "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False),
     "tuned": Configuration(global_batch=None, dtype="auto", channels_last=True),
 }
 SIZES: Dict[str, Dict[str, Size]] = {
-    "smoke": {"cpu": Size(64, 2, 3, 4, local_batch=4), "cuda": Size(64, 2, 3, 4, local_batch=4)},
-    "quick": {"cpu": Size(224, 2, 3, 2), "cuda": Size(224, 10, 3, 50)},
-    "subset": {"cpu": Size(224, 10, 3, 50), "cuda": Size(224, 10, 3, 50)},  # 2,048 samples, as the HPDC'24 paper
-    "full": {"cpu": Size(224, 10, 3, None), "cuda": Size(224, 10, 3, None)},
+    "smoke": {"cpu": Size((64, 64), 2, 3, 4, local_batch=4), "cuda": Size((64, 64), 2, 3, 4, local_batch=4)},
+    "quick": {"cpu": Size((224, 224), 2, 3, 1), "cuda": Size((224, 224), 10, 3, 50)},
+    "subset": {"cpu": Size((224, 224), 10, 3, 50), "cuda": Size((224, 224), 10, 3, 50)},  # 2,048 samples, as HPDC'24
+    "full": {"cpu": Size((224, 224), 10, 3, None), "cuda": Size((224, 224), 10, 3, None)},
 }
+# A processor's rate is the same from 8 samples on, so 32, as in gbs32; a GPU's hardly grows above 256.
+TUNED_BATCH = {"cpu": 32, "cuda": 256}
+AUGMENTS = True
+LOADER = "process"
+CHANNELS_LAST = torch.channels_last
 
 
-def tuned_local_batch(family: str, memory_bytes: Optional[int], dtype: str, variant: str) -> int:
-    """The local batch size that fills a device family: a power of two, at most 256, above which rates hardly grow.
-
-    A GPU needs about 95 MiB a sample in a 16-bit dtype, twice that in fp32, and four times as much for the epcc stem;
-    a fifth of its memory is left free. A processor's rate is the same from 8 samples on, so 32, as in gbs32.
-    """
-    if family == "cpu":
-        return 32
-    sample_bytes = 95 * 2**20 * (1 if dtype in ("bf16", "fp16") else 2) * (4 if variant == "epcc" else 1)
-    fits = int(0.8 * (memory_bytes or 0) / sample_bytes)
-    return min(256, max(16, 2 ** (fits.bit_length() - 1)))
+def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
+    """Device memory of one more sample: about 95 MiB of 224x224 in a 16-bit dtype, four times with the epcc stem."""
+    factor = (1 if dtype in ("bf16", "fp16") else 2) * (4 if variant == "epcc" else 1)
+    return 95 * 2**20 * factor * shape[0] * shape[1] // 224**2
 
 
-def open_data(folder: str, *, image_size: int, augment: bool, seed: int, skip_corrupt: bool) -> ImageNet:
-    return open_folder(folder, image_size=image_size, augment=augment, seed=seed, skip_corrupt=skip_corrupt)
+def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> ImageNet:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise Impossible(f"ResNet-50 trains on squares, not on {'x'.join(map(str, shape))}; give --shape 224x224")
+    return open_folder(folder, image_size=shape[0], augment=augment, seed=seed)
 
 
 # --- the net ---------------------------------------------------------------------------------------------------------
@@ -142,7 +125,8 @@ class ResNet50(nn.Module):
         return logits
 
 
-def build(variant: str) -> ResNet50:
+def build(variant: str, shape: Shape) -> ResNet50:
+    """The net with new weights; it takes pictures of any shape."""
     return ResNet50(variant)
 
 
@@ -172,14 +156,14 @@ def _products(variant: str, image_size: int) -> Iterator[Tuple[int, int, int, in
     yield inputs, CLASSES, 1, 1
 
 
-def flop_per_sample(variant: str = "v1.5", image_size: int = 224) -> Tuple[float, float]:
+def flop_per_sample(variant: str = "v1.5", shape: Shape = (224, 224)) -> Tuple[float, float]:
     """FLOP of one sample: forward, and forward + backward. Two per multiply-add of the convolutions and the classifier.
 
     Backward is twice forward, less the gradient of the image, which nobody asks for. Everything else (normalisation,
     activations, pooling) is 2 % and counted by nobody.
     """
     each = [
-        2.0 * inputs * outputs * kernel**2 * side**2 for inputs, outputs, kernel, side in _products(variant, image_size)
+        2.0 * inputs * outputs * kernel**2 * side**2 for inputs, outputs, kernel, side in _products(variant, shape[0])
     ]
     return sum(each), 3 * sum(each) - each[0]
 
@@ -197,10 +181,10 @@ class Prepare:
     format is written out. The reference subtracts the mean only; dividing by the deviation is what PyTorch users do.
     """
 
-    def __init__(self, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
+    def __init__(self, data: Any, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
         self.mean = torch.tensor(MEAN, device=device).to(dtype).view(1, 3, 1, 1)
         self.scale = (1 / torch.tensor(STD, device=device)).to(dtype).view(1, 3, 1, 1)
-        self.format = torch.channels_last if channels_last else torch.contiguous_format
+        self.format = CHANNELS_LAST if channels_last else torch.contiguous_format
         self.dtype = dtype
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:

@@ -25,10 +25,10 @@ import torch
 
 from models import request as requests
 from models.accelerators import Accelerator
-from models.data.sampling import StepSampler
+from models.data.threads import ThreadLoader
 from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
 from models.errors import CompileFailed, Impossible, JobError
-from models.job import Job, backend, injection, make_meter, make_schedule, mlperf, prepare, stolen
+from models.job import Job, backend, injection, make_meter, make_sampler, make_schedule, mlperf, prepare, stolen
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
 from models.ranks import Failure, Ranks
@@ -73,9 +73,9 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
     check_devices_differ(ranks, accelerator)
     torch.manual_seed(request.seed)
-    model = benchmark.build(request.variant).to(accelerator.device)
+    model = benchmark.build(request.variant, request.shape).to(accelerator.device)
     if request.channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=benchmark.CHANNELS_LAST)
     optimizer = benchmark.make_optimizer(model)
     parallel = distribute(model, job)
     forward, compile_s = compiled(parallel, job) if request.compile else (parallel, None)
@@ -89,8 +89,8 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     after = accelerator.health()
     job.warnings.extend(stolen(before, after))
     write_losses(losses, job, ranks)
-    if job.data.skipped:
-        job.warnings.append(f"{job.data.skipped} corrupt files were passed over")
+    if request.skip_corrupt and job.data.skipped:
+        job.warnings.append(f"{job.data.skipped} corrupt samples were passed over")
     return meter.finish(
         parameters_identical=identical(model, ranks),
         peak_memory_bytes=accelerator.peak_memory_bytes(),
@@ -105,7 +105,7 @@ def loop(
 ) -> List[torch.Tensor]:
     """The loop. Returns the loss of every micro-batch, for --trace-losses; on the device, so that nothing waits."""
     request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
-    prepare_pixels = benchmark.Prepare(accelerator.device, TORCH_DTYPES[request.dtype], request.channels_last)
+    to_inputs = prepare_inputs(job)
     schedule = make_schedule(job)
     parts, scale = request.accumulation_steps, accelerator.loss_scale(request.dtype)
     time_limit = TimeLimit(job, ranks)
@@ -115,12 +115,13 @@ def loop(
         step, part = divmod(batch_number, parts)
         last = part == parts - 1
         with meter.h2d():
-            pixels, labels = accelerator.to_device(batch)
+            read, targets = accelerator.to_device(batch)
         begin_s = time.perf_counter()
+        accelerator.seed(noise(job, step, part))
 
         with contextlib.nullcontext() if last or ranks.size == 1 else parallel.no_sync():
             with accelerator.autocast(request.dtype):
-                loss = benchmark.criterion(forward(prepare_pixels(pixels)), labels)
+                loss = benchmark.criterion(forward(to_inputs(read)), targets)
             (loss * (scale / parts)).backward()
         meter.loss(loss)
         if job.options.trace_losses:
@@ -175,17 +176,16 @@ def distribute(model: Any, job: Job) -> Any:
 
 
 def compiled(model: Any, job: Job) -> Any:
-    """The compiled model and the seconds it took, tried on pixels of no picture; the model itself is left as it was."""
+    """The compiled model and the seconds it took, tried on the first sample; the model itself is left as it was."""
     request, accelerator = job.request, job.accelerator
     kept = [buffer.clone() for buffer in model.buffers()]
     begin_s = time.perf_counter()
     try:
         forward = torch.compile(model)
-        side = request.image_size
-        pixels = torch.zeros(request.local_batch_size, side, side, 3, dtype=torch.uint8, device=accelerator.device)
-        prepared = job.benchmark.Prepare(accelerator.device, TORCH_DTYPES[request.dtype], request.channels_last)(pixels)
+        batch = torch.utils.data.default_collate([job.data[(0, 0)]] * request.local_batch_size)
+        read, targets = accelerator.to_device(batch)
         with accelerator.autocast(request.dtype):
-            loss = forward(prepared).float().mean()
+            loss = job.benchmark.criterion(forward(prepare_inputs(job)(read)), targets)
         loss.backward()
         accelerator.synchronize()
     except Exception as error:
@@ -203,16 +203,10 @@ def compiled(model: Any, job: Job) -> Any:
 
 
 def make_loader(job: Job) -> Iterable[Any]:
-    """Batches of (pixels, labels) without end, so that no worker starts again inside a window."""
-    request = job.request
-    sampler = StepSampler(
-        len(job.data),
-        local_batch=request.local_batch_size,
-        rank=job.world.rank,
-        world=job.world.size,
-        accumulation=request.accumulation_steps,
-        seed=request.seed,
-    )
+    """Batches of (inputs, targets) as they were read, without end, so that no worker starts again inside a window."""
+    request, sampler = job.request, make_sampler(job.request, len(job.data), job.world.rank)
+    if request.worker_start == "thread":
+        return ThreadLoader(job.data, sampler, workers=request.workers, pinned=job.accelerator.pinned)
     more = {"persistent_workers": True, "prefetch_factor": 4, "multiprocessing_context": request.worker_start}
     return torch.utils.data.DataLoader(
         job.data,
@@ -221,6 +215,19 @@ def make_loader(job: Job) -> Iterable[Any]:
         pin_memory=job.accelerator.pinned,
         **(more if request.workers else {}),
     )
+
+
+def prepare_inputs(job: Job) -> Any:
+    """What makes the model's inputs of a batch, on the device."""
+    request, device = job.request, job.accelerator.device
+    return job.benchmark.Prepare(job.data, device, TORCH_DTYPES[request.dtype], request.channels_last)
+
+
+def noise(job: Job, step: int, part: int) -> int:
+    """The seed of a micro-batch's dropout: the same on however many ranks it is computed, and another one for each."""
+    request = job.request
+    micro_batch = (step * request.world_size + job.world.rank) * request.accumulation_steps + part
+    return (request.seed * 1_000_003 + micro_batch) % 2**63
 
 
 def injected(batches: Iterable[Any], job: Job) -> Iterator[Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from platforms.job import Run
 
-HEADINGS = ("hardware", "devices", "setting", "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
-LEFT = 3  # so many columns are words
+WORDS = ("hardware", "devices", "setting", "data from")
+HEADINGS = (*WORDS, "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
 
 
 def tables(runs: Sequence[Run]) -> list[str]:
-    """Lines to print: a titled table for each benchmark, size and mode, with warnings as numbered notes below."""
+    """Lines to print: a table for each benchmark, size and mode; below it what bounds it, and its numbered warnings."""
     grouped: dict[str, list[Run]] = {}
     for run in runs:
         grouped.setdefault(_title(run), []).append(run)
@@ -49,7 +49,7 @@ def _table(runs: Sequence[Run]) -> list[str]:
 
     def line(row: Sequence[str]) -> str:
         cells = [
-            cell.ljust(w) if i < LEFT or i == last else cell.rjust(w)
+            cell.ljust(w) if i < len(WORDS) or i == last else cell.rjust(w)
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
         return "  ".join(cells).rstrip()
@@ -58,8 +58,21 @@ def _table(runs: Sequence[Run]) -> list[str]:
         line(rows[0]),
         "-" * len(line(rows[0])),
         *map(line, rows[1:]),
+        *bounds(runs),
         *(f"[{i}] {note}" for i, note in enumerate(notes, 1)),
     ]
+
+
+def bounds(runs: Sequence[Run]) -> list[str]:
+    """What takes most of the time: the device that computes, or the data it waits for. One line, where it is known."""
+    waiting = [1 - run.compute_fraction for run in runs if run.compute_fraction is not None]
+    if not waiting:
+        return []
+    low, high = f"{min(waiting):.0%}", f"{max(waiting):.0%}"
+    share = low if low == high else f"{low} to {high}"
+    by_data = sum(part > 0.5 for part in waiting)
+    what = {0: "compute", len(waiting): "data"}.get(by_data, f"compute, {by_data} of {len(waiting)} rows by data")
+    return [f"bound by {what}: {share} of the time was spent waiting for data"]
 
 
 def _cells(run: Run) -> list[str]:
@@ -68,6 +81,7 @@ def _cells(run: Run) -> list[str]:
         str(device.get("name") or run.platform),
         _devices(run),
         _setting(run),
+        str(run.summary.get("data_from") or "unknown"),
         _number(run.compute_throughput),
         "-" if run.compute_fraction is None else f"{run.compute_fraction:.1%}",
         _number(run.effective_throughput),

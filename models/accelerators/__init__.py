@@ -67,6 +67,10 @@ class Accelerator(Protocol):
         """Forward and loss run in it; parameters stay fp32."""
         ...
 
+    def seed(self, number: int) -> None:
+        """Seed what dropout draws from on this device; cheaper than torch.manual_seed, which seeds every device."""
+        ...
+
     def loss_scale(self, dtype: str) -> float:
         """What the loss is multiplied by, and the gradients divided by, so that fp16 gradients do not vanish."""
         ...

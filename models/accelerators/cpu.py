@@ -90,6 +90,9 @@ class Cpu:
         autocast: ContextManager[Any] = torch.autocast("cpu", dtype=torch.bfloat16)
         return autocast
 
+    def seed(self, number: int) -> None:
+        torch.default_generator.manual_seed(number)
+
     def loss_scale(self, dtype: str) -> float:
         return 1.0
 

@@ -117,6 +117,9 @@ class Cuda:
         autocast: ContextManager[Any] = torch.autocast("cuda", dtype=DTYPES[dtype])
         return autocast
 
+    def seed(self, number: int) -> None:
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(number)
+
     def loss_scale(self, dtype: str) -> float:
         return FP16_LOSS_SCALE if dtype == "fp16" else 1.0
 

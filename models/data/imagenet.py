@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import List, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from PIL import UnidentifiedImageError
 from PIL.Image import Image
 
 from models.data import jpeg
-from models.data.folder import Listing, Manifest, check_against, find_files, how_to_make, read_manifest, show
-from models.errors import DataCorrupt, DataMissing
-
-MOST_SKIPPED = 100  # files in a row: by then it is the data set that is corrupt, not a file
+from models.data.files import read_file, show
+from models.data.folder import Listing, find_files
+from models.data.manifest import Manifest, check_against, read_manifest
+from models.errors import DataCorrupt
 
 
 class ImageNet(torch.utils.data.Dataset):
@@ -23,12 +23,16 @@ class ImageNet(torch.utils.data.Dataset):
     augmentation of a sample depends on (seed, epoch, index) only.
 
     kind         "synthetic" when a manifest says so, else "real"
+    format       "jpeg"
+    warnings     what a reader of the result must know: nothing
     classes      how many there are; labels are the positions of the sorted class folders, as torchvision counts
     bytes        sum of the JPEGs by the manifest; None for a real set, where a stat per file would be needed
     decoder      e.g. "pillow 13.0.0 libjpeg-turbo 3.2.0" (docs: models/data/jpeg.py)
     transforms   e.g. "torchvision 0.28.0"
-    skipped      how many corrupt files were passed over so far, in all workers together (skip_corrupt only)
     """
+
+    format = "jpeg"
+    warnings: Tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -38,7 +42,6 @@ class ImageNet(torch.utils.data.Dataset):
         image_size: int,
         augment: bool,
         seed: int,
-        skip_corrupt: bool = False,
         decoder: str = "",
         transforms: str = "",
     ) -> None:
@@ -46,12 +49,10 @@ class ImageNet(torch.utils.data.Dataset):
         self._decoder = jpeg.choose_decoder(decoder)
         self._transforms = jpeg.choose_transforms(self._decoder, transforms)
         self.decoder, self.transforms = jpeg.versions(self._decoder, self._transforms)
-        self.image_size, self.augment, self.seed, self.skip_corrupt = image_size, augment, seed, skip_corrupt
+        self.image_size, self.augment, self.seed = image_size, augment, seed
         self.kind = manifest.kind if manifest else "real"
         self.bytes = manifest.bytes if manifest else None
         self.classes = len(listing.classes)
-        # A mark per file, shared by all workers. No counter: it would need a lock, which a killed worker keeps.
-        self._corrupt = torch.zeros(len(listing) if skip_corrupt else 0, dtype=torch.uint8).share_memory_()
 
     def __len__(self) -> int:
         return len(self._listing)
@@ -59,31 +60,14 @@ class ImageNet(torch.utils.data.Dataset):
     def __getitem__(self, key: Tuple[int, int]) -> Tuple[torch.Tensor, int]:
         """Raises DataMissing for a file that is gone, DataCorrupt for one that is no image."""
         epoch, index = key
-        if not self.skip_corrupt:
-            return self._picture(epoch, index, index), self._listing.label(index)
-        for turn in range(MOST_SKIPPED):
-            instead = (index + turn) % len(self)
-            try:
-                return self._picture(epoch, index, instead), self._listing.label(instead)
-            except DataCorrupt as error:
-                last = error
-                self._corrupt[instead] = 1
-        raise DataCorrupt(f"{MOST_SKIPPED} corrupt files in a row, the last: {last}")
-
-    @property
-    def skipped(self) -> int:
-        return int(self._corrupt.sum())
-
-    def skipped_files(self) -> List[str]:
-        """Which files they were."""
-        return [self.path(index) for index in self._corrupt.nonzero().flatten().tolist()]
+        return self._picture(epoch, index), self._listing.label(index)
 
     def path(self, index: int) -> str:
         """Where sample `index` lies."""
         return os.fsdecode(self._listing.path(index))
 
-    def _picture(self, epoch: int, index: int, file: int) -> torch.Tensor:
-        path = self._listing.path(file)
+    def _picture(self, epoch: int, index: int) -> torch.Tensor:
+        path = self._listing.path(index)
         data = read_file(path)
         try:
             picture = jpeg.DECODERS[self._decoder](data)
@@ -106,53 +90,29 @@ def open_folder(
     image_size: int,
     augment: bool,
     seed: int,
-    skip_corrupt: bool = False,
     decoder: str = "",
     transforms: str = "",
 ) -> ImageNet:
     """Open `folder`/train/<wnid>/*.JPEG.
 
     image_size: side of the square in pixels. augment: the reference's random cut and mirror, drawn from `seed`, else
-    the evaluation transform. skip_corrupt: a file that cannot be decoded is replaced by the next good one and counted.
-    decoder, transforms: see models/data/jpeg.py. Raises DataMissing, DataCorrupt or Impossible; each says what to type.
+    the evaluation transform. decoder, transforms: see models/data/jpeg.py. Raises DataMissing, DataCorrupt or
+    Impossible; each says what to type.
     """
     folder = os.fspath(folder)
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, "resnet50")
     listing = find_files(folder)
     if manifest:
-        check_against(manifest, listing, folder)
+        check_against(manifest, len(listing), folder, len(listing.classes))
     return ImageNet(
         listing,
         manifest,
         image_size=image_size,
         augment=augment,
         seed=seed,
-        skip_corrupt=skip_corrupt,
         decoder=decoder,
         transforms=transforms,
     )
-
-
-def read_file(path: bytes) -> bytes:
-    """The whole file by one read; Python's open() takes half as long again."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size = os.fstat(descriptor).st_size
-            data = os.read(descriptor, size)
-            while len(data) < size:  # a network file system may give less at a time
-                more = os.read(descriptor, size - len(data))
-                if not more:
-                    break
-                data += more
-            return data
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise DataMissing(
-            f"{show(path)} was there when the set was opened and now cannot be read ({error.strerror}): look at its "
-            f"file system, or make a synthetic set: {how_to_make('data/imagenet-synthetic')}"
-        ) from None
 
 
 def _corrupt(path: bytes, data: bytes, error: Exception) -> str:

@@ -14,18 +14,17 @@ import time
 from multiprocessing.connection import wait
 from typing import Any, Callable, Dict
 
-from models.data.folder import show
+from models.data.files import show
 from models.errors import Impossible, JobError
 
 DEAD_AFTER_S, SILENT_AFTER_S = 60.0, 3600.0  # since a writer last touched its folder
 TOUCH_EVERY = 16  # files
-FILES_PER_PROCESS = 64  # fewer are not worth the half second in which a process starts
 
 
 def check_space(folder: str, files: int, bytes_per_file: int) -> str:
     """What the set needs and what the file system has, as one line. Raises Impossible when it cannot go there."""
     if os.path.ismount(folder):
-        inside = os.path.join(folder, "imagenet")
+        inside = os.path.join(folder, "set")
         raise Impossible(
             f"{show(folder)} is a mount point, and a set appears by renaming a whole folder: give a folder below it, "
             f"--data-dir {shlex.quote(show(inside))}"
@@ -77,10 +76,17 @@ def remove_leftovers(folder: str, now: Callable[[], float] = time.time) -> None:
 
 
 def write_files(
-    part: str, write: Callable[[str, int], int], files: int, processes: int, progress: Callable[[int, int], None]
+    part: str,
+    write: Callable[[str, int], int],
+    files: int,
+    processes: int,
+    progress: Callable[[int, int], None],
+    *,
+    files_per_process: int = 64,
 ) -> int:
     """Call write(part, index) for every index below `files`, in at most `processes` processes; returns the sum of what
-    it returned, the bytes. `write` must survive pickling; progress(done, files) is called here."""
+    it returned, the bytes. `write` must survive pickling; progress(done, files) is called here. files_per_process: how
+    many are worth the half second in which a process starts."""
     done = total = 0
 
     def wrote(size: int) -> None:
@@ -90,7 +96,7 @@ def write_files(
             os.utime(part)  # so that nobody takes it for a leftover
         progress(done, files)
 
-    processes = min(processes, -(-files // FILES_PER_PROCESS))
+    processes = min(processes, -(-files // files_per_process))
     if processes > 1:
         _in_parallel(part, write, files, processes, wrote)
     else:

@@ -16,29 +16,25 @@ class StepSampler:
     of a step is the next `world * accumulation * local_batch` samples of it, cut into `world * accumulation`
     micro-batches; rank r takes the micro-batches r * accumulation … r * accumulation + accumulation - 1, one item after
     the other. So two ranks see together, step by step, what one rank sees with twice the accumulation. The last
-    incomplete global batch of an epoch is dropped. It never ends and therefore has no len(): no worker restarts inside
-    a measured window.
+    incomplete global batch of an epoch is dropped. Where the data set is smaller than a global batch, an epoch is as
+    many permutations as fill one. It never ends and therefore has no len(): no worker restarts inside a window.
 
     length: samples in the data set; local_batch: samples per micro-batch; accumulation: micro-batches per optimiser
-    step. Raises Impossible for a global batch larger than the data set, and for numbers below 1.
+    step. Raises Impossible for numbers below 1.
     """
 
     def __init__(self, length: int, *, local_batch: int, rank: int, world: int, accumulation: int, seed: int) -> None:
-        if min(local_batch, world, accumulation) < 1 or not 0 <= rank < world or seed < 0:
+        if min(length, local_batch, world, accumulation) < 1 or not 0 <= rank < world or seed < 0:
             raise Impossible(
-                f"local batch size {local_batch}, rank {rank} of {world}, {accumulation} accumulation steps and seed "
-                f"{seed} make no batches: give positive numbers, and a rank below the world size"
+                f"{length} samples, local batch size {local_batch}, rank {rank} of {world}, {accumulation} "
+                f"accumulation steps and seed {seed} make no batches: give positive numbers, and a rank below the "
+                f"world size"
             )
         self.global_batch = world * accumulation * local_batch
-        if self.global_batch > length:
-            raise Impossible(
-                f"the global batch size {self.global_batch:,} (world size {world} x {accumulation} accumulation steps "
-                f"x local batch size {local_batch}) is larger than the data set of {length:,} samples: ask for less "
-                f"with --global-batch-size, or use a larger data set (--size)"
-            )
         self.length, self.local_batch, self.seed = length, local_batch, seed
         self.rank, self.accumulation = rank, accumulation
-        self.steps_per_epoch = length // self.global_batch
+        self.passes = -(-self.global_batch // length)  # of the data set in an epoch
+        self.steps_per_epoch = self.passes * length // self.global_batch
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -48,7 +44,8 @@ class StepSampler:
     def __iter__(self) -> Iterator[List[Tuple[int, int]]]:
         epoch = self.epoch
         while True:
-            order = np.random.default_rng((self.seed, epoch)).permutation(self.length)
+            draw = np.random.default_rng((self.seed, epoch))
+            order = np.concatenate([draw.permutation(self.length) for _ in range(self.passes)])
             for step in range(self.steps_per_epoch):
                 first = step * self.global_batch + self.rank * self.accumulation * self.local_batch
                 for start in range(first, first + self.accumulation * self.local_batch, self.local_batch):

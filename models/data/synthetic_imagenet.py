@@ -7,20 +7,20 @@ saved with quality 88 to 94: 121 kB on average, as ImageNet's. Its class shows i
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import math
 import os
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 from PIL import Image
 
-from models.data import publish
-from models.data.folder import MOST_CLASSES, Manifest, check_against, find_files, how_to_make, read_manifest, show
-from models.errors import DataCorrupt, DataMissing, Impossible
+from models.data.folder import MOST_CLASSES
+from models.data.synthetic import Recipe
+from models.errors import Impossible
 
 VERSION = 1  # of the generator: raised by whoever changes a pixel
+FORMATS = ("jpeg",)
 SAMPLES = {"smoke": 64, "quick": 2048, "subset": 2048}
 SAMPLES_PER_CLASS = 8
 BYTES_PER_SAMPLE = 130_000  # what the check of the disk counts with; the mean is less
@@ -90,72 +90,31 @@ def _grating(label: int, phase: float, height: int) -> Field:
 # --- a whole set -----------------------------------------------------------------------------------------------------
 
 
-def make(
-    folder: str,
-    size: str = "quick",
-    samples: Optional[int] = None,
-    processes: Optional[int] = None,
-    seed: int = 0,
-    progress: Optional[Callable[[int, int], None]] = None,
-    say: Optional[Callable[[str], None]] = None,
-) -> Manifest:
-    """What `models data resnet50` does: the set of a size (SAMPLES), or of `samples` pictures, eight to a class.
-
-    processes: None, one per core that this process may use. progress(done, total) is called after each picture,
-    say(line) once with the space it takes. Returns the manifest, also of a set that was there already. Raises as
-    write_synthetic.
-    """
-    if samples is None and size not in SAMPLES:
-        raise Impossible(
-            f"there is no synthetic set of size {size}: full is the real ImageNet, the folder that holds train/; "
-            f"--size {'|'.join(SAMPLES)} or --samples N can be written"
-        )
+def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORMATS[0]) -> Recipe:
+    """The set of a size (SAMPLES), or of `samples` pictures; eight to a class."""
     samples = SAMPLES[size] if samples is None else samples
-    return write_synthetic(
-        folder,
-        samples=samples,
-        classes=max(1, min(MOST_CLASSES, samples // SAMPLES_PER_CLASS)),
-        seed=seed,
-        processes=_cores() if processes is None else processes,
-        progress=progress,
-        say=say,
-    )
+    return recipe_of(samples, max(1, min(MOST_CLASSES, samples // SAMPLES_PER_CLASS)), seed, file_format)
 
 
-def write_synthetic(
-    folder: str,
-    *,
-    samples: int,
-    classes: int,
-    seed: int,
-    processes: int,
-    progress: Optional[Callable[[int, int], None]] = None,
-    say: Optional[Callable[[str], None]] = None,
-) -> Manifest:
-    """Write `samples` JPEGs of `classes` classes to `folder`, which appears complete or not at all.
-
-    The bytes depend on (seed, index) only, not on `processes`. A set that answers the same request is left alone; two
-    writers at once end with one good set. Raises Impossible when the folder holds anything else or the disk is too
-    small, DataMissing or DataCorrupt when the set that is there was changed, JobError when a process died.
-    """
-    if not 1 <= classes <= min(samples, MOST_CLASSES) or seed < 0 or processes < 1:
+def recipe_of(samples: int, classes: int, seed: int, file_format: str = FORMATS[0]) -> Recipe:
+    """Raises Impossible for more classes than samples, or than ImageNet has."""
+    if not 1 <= classes <= min(max(1, samples), MOST_CLASSES):
         raise Impossible(
-            f"{samples} samples in {classes} classes with seed {seed} by {processes} processes make no set: give at "
-            f"least a sample a class, {MOST_CLASSES} classes at most, a seed of 0 or more and a process or more"
+            f"{samples} samples in {classes} classes make no set: give a sample a class, {MOST_CLASSES} classes at most"
         )
-    folder = os.path.realpath(folder)
-    publish.remove_leftovers(folder)
-    there = _existing(folder, samples, classes, seed)
-    if there:
-        return there
-    line = publish.check_space(folder, samples, BYTES_PER_SAMPLE)
-    if say:
-        say(line)
-    publish.publish(folder, lambda part: _fill(part, samples, classes, seed, processes, progress or _silent))
-    made = _existing(folder, samples, classes, seed)  # ours, or that of another writer who was faster
-    if made is None:
-        raise DataMissing(f"{show(folder)} was written and then removed by somebody else: look who uses that folder")
-    return made
+    return Recipe(
+        benchmark="resnet50",
+        version=VERSION,
+        format=file_format,
+        shape=None,
+        classes=classes,
+        samples=samples,
+        seed=seed,
+        bytes_per_sample=BYTES_PER_SAMPLE,
+        files_per_process=64,
+        name=functools.partial(file_name, classes=classes),
+        write=functools.partial(_write, classes, seed),
+    )
 
 
 def file_name(index: int, classes: int) -> str:
@@ -163,50 +122,7 @@ def file_name(index: int, classes: int) -> str:
     return f"train/n{index % classes:08d}/n{index % classes:08d}_{index}.JPEG"
 
 
-def _fill(
-    part: str, samples: int, classes: int, seed: int, processes: int, progress: Callable[[int, int], None]
-) -> None:
-    for label in range(classes):
-        os.makedirs(os.path.join(part, os.path.dirname(file_name(label, classes))))
-    write = functools.partial(_write, classes, seed)
-    total = publish.write_files(part, write, samples, processes, progress)
-    first = file_name(0, classes)
-    with open(os.path.join(part, first), "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-    Manifest("resnet50", "synthetic", VERSION, samples, classes, seed, total, first, digest).write(part)
-
-
 def _write(classes: int, seed: int, part: str, index: int) -> int:
     data = picture(seed, index, index % classes)
     with open(os.path.join(part, file_name(index, classes)), "wb") as file:
         return file.write(data)
-
-
-def _existing(folder: str, samples: int, classes: int, seed: int) -> Optional[Manifest]:
-    """The set that is there already, None when there is nothing. Raises Impossible for anything else."""
-    if not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder)):
-        return None
-    command = how_to_make(f"{folder}-{samples}", f"--samples {samples} --seed {seed}")
-    elsewhere = f"nothing is overwritten; write it elsewhere: {command}"
-    try:
-        manifest = read_manifest(folder)
-    except (DataMissing, DataCorrupt):
-        manifest = None
-    if manifest is None:
-        raise Impossible(f"{show(folder)} holds something that is no synthetic set of resnet50: {elsewhere}")
-    if manifest.request != (VERSION, samples, classes, seed):
-        raise Impossible(
-            f"{show(folder)} holds another set ({manifest.samples:,} samples in {manifest.classes} classes, seed "
-            f"{manifest.seed}, generator {manifest.version}) than is asked for ({samples:,} in {classes}, seed {seed}, "
-            f"generator {VERSION}): {elsewhere}"
-        )
-    check_against(manifest, find_files(folder), folder)
-    return manifest
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _silent(done: int, total: int) -> None:
-    pass

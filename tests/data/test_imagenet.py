@@ -24,7 +24,9 @@ from torch._utils import ExceptionWrapper
 from models.data import jpeg
 from models.data.imagenet import open_folder
 from models.data.sampling import StepSampler
-from models.data.synthetic_imagenet import write_synthetic
+from models.data.skipping import Skipping
+from models.data.synthetic import write_set
+from models.data.synthetic_imagenet import recipe_of
 from models.errors import DataCorrupt, DataMissing, Impossible
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,12 +68,16 @@ def opened(folder: Path, **options: object):
     return open_folder(str(folder), **{"image_size": 64, "augment": True, "seed": 1, **options})
 
 
+def skipping(folder: Path, **options: object) -> Skipping:
+    return Skipping(opened(folder, **options))
+
+
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
 def test_a_real_folder(folder):
     data = opened(folder)
-    assert (len(data), data.classes, data.kind, data.bytes, data.skipped) == (12, 3, "real", None, 0)
+    assert (len(data), data.classes, data.kind, data.bytes, data.format) == (12, 3, "real", None, "jpeg")
     pixels, label = data[(0, 5)]
     assert (pixels.dtype, tuple(pixels.shape), pixels.is_contiguous(), label) == (torch.uint8, (64, 64, 3), True, 1)
     assert [data[(0, index)][1] for index in range(12)] == [0] * 4 + [1] * 4 + [2] * 4
@@ -191,7 +197,7 @@ def open_files() -> int:
 
 def test_no_file_stays_open(folder):
     put(folder, "n00000001/n_1.JPEG", b"text")
-    data = opened(folder, skip_corrupt=True)
+    data = skipping(folder)
     before = open_files()
     for index in range(12):
         data[(0, index)]
@@ -368,7 +374,7 @@ def batches(data, workers: int, start: str | None, count: int):
 def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start, workers):
     put(folder, "n00000001/n_1.JPEG", b"text")
     put(folder, "n00000001/n_10.JPEG", b"")
-    alone, shared = (opened(folder, skip_corrupt=True, decoder="pillow") for _ in range(2))
+    alone, shared = (skipping(folder, decoder="pillow") for _ in range(2))
     expected = batches(alone, 0, None, 6)
     for (pixels, labels), (same, too) in zip(expected, batches(shared, workers, start, 6), strict=True):
         assert torch.equal(pixels, same)
@@ -391,7 +397,7 @@ def test_a_workers_error_keeps_its_type_and_its_path(folder):
 def test_a_corrupt_file_gives_way_to_the_next_good_one(folder):
     put(folder, "n00000001/n_1.JPEG", b"text")
     put(folder, "n00000001/n_10.JPEG", b"")
-    data = opened(folder, skip_corrupt=True, augment=False)
+    data = skipping(folder, augment=False)
     pixels, label = data[(0, 4)]
     assert torch.equal(pixels, data[(0, 6)][0])
     assert (label, data.skipped) == (1, 2)
@@ -403,14 +409,14 @@ def test_a_set_of_corrupt_files_is_not_skipped_for_ever(tmp_path):
     for number in range(3):
         put(tmp_path, f"n00000000/{number}.JPEG", b"text")
     with pytest.raises(DataCorrupt, match=r"100 corrupt files in a row, the last: .*1\.JPEG"):
-        opened(tmp_path, skip_corrupt=True)[(0, 1)]
+        skipping(tmp_path)[(0, 1)]
 
 
 # --- folders that are none -------------------------------------------------------------------------------------------
 
 
 def written(folder: Path) -> Path:
-    write_synthetic(str(folder), samples=6, classes=3, seed=0, processes=1)
+    write_set(str(folder), recipe_of(6, 3, 0), processes=1)
     return folder
 
 
@@ -465,7 +471,7 @@ NO_SETS = {
     "an empty class": (class_emptied, "1 of 2 class folders hold no JPEG, the first is"),
     "no classes": (flat, "train holds no class folders"),
     "another ImageNet": (too_many_classes, "train holds 1,001 classes, ImageNet-1k has 1,000"),
-    "a partial set": (partial, "holds 5 files in 3 classes; its manifest.json says 6 in 3"),
+    "a partial set": (partial, "holds 5 samples in 3 classes and its manifest.json says 6 samples in 3"),
 }
 
 
@@ -511,7 +517,7 @@ def test_a_synthetic_set_that_was_changed_is_refused(tmp_path):
 
 
 def test_a_file_that_vanishes_is_missing_and_not_skipped(folder):
-    data = opened(folder, skip_corrupt=True)
+    data = skipping(folder)
     Path(data.path(4)).unlink()
     with pytest.raises(DataMissing, match=r"n_1\.JPEG was there when the set was opened .*No such file"):
         data[(0, 4)]

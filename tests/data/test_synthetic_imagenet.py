@@ -20,7 +20,8 @@ from PIL import Image
 
 from models.data import publish
 from models.data.imagenet import open_folder
-from models.data.synthetic_imagenet import SAMPLES, make, write_synthetic
+from models.data.synthetic import write_set
+from models.data.synthetic_imagenet import SAMPLES, recipe, recipe_of
 from models.errors import DataCorrupt, DataMissing, Impossible, JobError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ SAMPLES_HERE, CLASSES = 70, 10
 
 
 def write(folder: Path, samples: int = 6, classes: int = 3, seed: int = 0, processes: int = 1, **options):
-    return write_synthetic(str(folder), samples=samples, classes=classes, seed=seed, processes=processes, **options)
+    return write_set(str(folder), recipe_of(samples, classes, seed), processes=processes, **options)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -85,6 +86,9 @@ def test_the_manifest_tells_what_it_is(folder):
     assert manifest == {
         "benchmark": "resnet50",
         "kind": "synthetic",
+        "format": "jpeg",
+        "shape": None,
+        "size": "quick",
         "version": 1,
         "samples": SAMPLES_HERE,
         "classes": CLASSES,
@@ -119,35 +123,36 @@ def test_the_class_shows(folder):
 
 
 @pytest.mark.parametrize(("samples", "classes"), [(5, 1), (17, 2)])
-def test_make_takes_eight_samples_a_class(tmp_path, samples, classes):
+def test_a_class_has_eight_samples(tmp_path, samples, classes):
     said = []
-    manifest = make(str(tmp_path / "set"), samples=samples, processes=1, say=said.append)
+    manifest = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, say=said.append)
     assert (manifest.samples, manifest.classes) == (samples, classes)
     assert len(said) == 1
     assert f"{samples} files need 0.0" in said[0]
     assert "GB free" in said[0]
-    assert make(str(tmp_path / "set"), samples=samples, processes=1, say=said.append) == manifest
+    again = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, say=said.append)
+    assert again == manifest
     assert len(said) == 1, "what is there needs no space"
 
 
-def test_sizes(tmp_path):
+def test_sizes():
     assert SAMPLES == {"smoke": 64, "quick": 2048, "subset": 2048}
-    assert make(str(tmp_path / "set"), "smoke").samples == 64
-    with pytest.raises(Impossible, match="no synthetic set of size full: full is the real ImageNet"):
-        make(str(tmp_path / "other"), "full")
+    assert [recipe(size, None, 0).samples for size in SAMPLES] == [64, 2048, 2048]
 
 
 def test_it_runs_from_an_archive_anywhere(folder, tmp_path):
     """As in a job: no checkout, another current folder, processes that are spawned."""
     archive = tmp_path / "models.pyz"
     main = (
-        "import sys\nfrom models.data.synthetic_imagenet import write_synthetic\n"
-        "write_synthetic(sys.argv[1], samples=65, classes=10, seed=0, processes=2)\nassert 'torch' not in sys.modules\n"
+        "import sys\nfrom models.data.synthetic import write_set\n"
+        "from models.data.synthetic_imagenet import recipe_of\n"
+        "write_set(sys.argv[1], recipe_of(65, 10, 0), processes=2)\nassert 'torch' not in sys.modules\n"
     )
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("__main__.py", main)
-        for name in ("__init__", "errors", "data/__init__", "data/folder", "data/publish", "data/synthetic_imagenet"):
-            file.write(ROOT / "models" / f"{name}.py", f"models/{name}.py")
+        for path in sorted((ROOT / "models").rglob("*.py")):
+            if path.name != "__main__.py":
+                file.write(path, str(path.relative_to(ROOT)))
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, archive, tmp_path / "set"], cwd=tmp_path, env=env, check=True, timeout=60)
     ours, theirs = digests(tmp_path / "set"), digests(folder)
@@ -171,10 +176,11 @@ def test_another_set_is_not_overwritten(tmp_path, other):
     before = digests(tmp_path / "set")
     with pytest.raises(Impossible) as refused:
         write(tmp_path / "set", **other)
-    assert f"{tmp_path}/set holds another set (6 samples in 3 classes, seed 0, generator 1)" in str(refused.value)
+    held = "6 samples in 3 classes, jpeg, seed 0, generator 1"
+    assert f"{tmp_path}/set holds another set ({held}) than is asked for (" in str(refused.value)
     samples, seed = other.get("samples", 6), other.get("seed", 0)
-    command = f"python -m models data resnet50 --data-dir {tmp_path}/set-{samples} --samples {samples} --seed {seed}"
-    assert str(refused.value).endswith(command)
+    words = f"--size quick --samples {samples} --seed {seed} --format jpeg"
+    assert str(refused.value).endswith(f"python -m models data resnet50 --data-dir {tmp_path}/set-{samples} {words}")
     assert refused.value.exit_code == 78
     assert digests(tmp_path / "set") == before
 
@@ -197,7 +203,7 @@ def test_a_set_that_was_damaged_is_not_taken_for_whole(tmp_path):
     write(tmp_path / "set")
     (tmp_path / "set/train/n00000001/n00000001_4.JPEG").unlink()
     again = rf"rm -r {tmp_path}/set && python -m models data resnet50 --data-dir {tmp_path}/set"
-    with pytest.raises(DataMissing, match=f"holds 5 files .* says 6 in 3.*{again}"):
+    with pytest.raises(DataMissing, match=f"holds 5 samples in 3 classes .* says 6 samples in 3.*{again}"):
         write(tmp_path / "set")
     (tmp_path / "set/train/n00000001/n00000001_4.JPEG").write_bytes(b"text")
     (tmp_path / "set/train/n00000000/n00000000_0.JPEG").write_bytes(b"text")
@@ -245,7 +251,7 @@ def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(Impossible, match=r"file cannot be written to \(.*\): give another --data-dir"):
         write(tmp_path / "file" / "set")
-    with pytest.raises(Impossible, match=r"/ is a mount point, .* give a folder below it, --data-dir /imagenet"):
+    with pytest.raises(Impossible, match=r"/ is a mount point, .* give a folder below it, --data-dir /set"):
         publish.check_space("/", 1, 1)
 
 
@@ -271,9 +277,10 @@ def test_a_process_that_is_killed_is_told(tmp_path, monkeypatch):
 
 WRITER = """
 import sys
-from models.data.synthetic_imagenet import write_synthetic
+from models.data.synthetic import write_set
+from models.data.synthetic_imagenet import recipe_of
 folder, samples, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-write_synthetic(folder, samples=samples, classes=3, seed=0, processes=processes)
+write_set(folder, recipe_of(samples, 3, 0), processes=processes)
 """
 
 

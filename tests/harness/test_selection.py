@@ -28,6 +28,8 @@ def ids(result) -> list[str]:
             ["local-1x1cpu-tuned-subset-blocking"],
         ),
         (["--dtype", "bf16", "--variant", "epcc", "--configuration", "gbs32"], ["local-1x1cpu-gbs32-epcc-bf16"]),
+        (["--cache", "as-is", "--configuration", "tuned"], ["local-1x1cpu-tuned"]),
+        (["--cache", "cold", "--dtype", "bf16", "--configuration", "gbs32"], ["local-1x1cpu-gbs32-bf16-cold"]),
         (["--preset", "hpdc24"], ["local-1x1cpu-gbs32-subset-blocking-fp32"]),
         (["--preset", "hpdc24", "--size", "smoke"], ["local-1x1cpu-gbs32-smoke-blocking-fp32"]),
     ],

@@ -36,12 +36,12 @@ def published(stem: int) -> dict[str, tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def net() -> resnet50.ResNet50:
     torch.manual_seed(0)
-    return resnet50.build("v1.5")
+    return resnet50.build("v1.5", (224, 224))
 
 
 @pytest.mark.parametrize(("variant", "stem", "parameters"), [("v1.5", 7, 25_557_032), ("epcc", 3, 25_549_352)])
 def test_names_shapes_and_number_of_parameters(variant: str, stem: int, parameters: int) -> None:
-    net = resnet50.build(variant)
+    net = resnet50.build(variant, (224, 224))
     assert {name: tuple(value.shape) for name, value in net.state_dict().items()} == published(stem)
     assert len(published(stem)) == 320
     assert sum(p.numel() for p in net.parameters()) == parameters
@@ -66,26 +66,26 @@ def test_initialisation(net: resnet50.ResNet50) -> None:
 
 @pytest.mark.parametrize(("variant", "forward", "training"), [("v1.5", 8.18e9, 24.30e9), ("epcc", 31.93e9, 95.6e9)])
 def test_flop_of_a_sample_at_224(variant: str, forward: float, training: float) -> None:
-    assert resnet50.flop_per_sample(variant, 224) == pytest.approx((forward, training), rel=1e-3)
+    assert resnet50.flop_per_sample(variant, (224, 224)) == pytest.approx((forward, training), rel=1e-3)
 
 
 @pytest.mark.parametrize(("variant", "side"), [("v1.5", 64), ("v1.5", 43), ("epcc", 32)])
 def test_flop_as_torch_counts_them(variant: str, side: int) -> None:
     """torch's counter is right for convolutions that are not grouped."""
-    net, pixels = resnet50.build(variant), torch.zeros(2, 3, side, side)
+    net, pixels = resnet50.build(variant, (side, side)), torch.zeros(2, 3, side, side)
     with FlopCounterMode(display=False) as counter:
         logits = net(pixels)
         forward = counter.get_total_flops()
         logits.sum().backward()
     counted = (forward / 2, counter.get_total_flops() / 2)
-    assert resnet50.flop_per_sample(variant, side) == pytest.approx(counted, rel=1e-12)
+    assert resnet50.flop_per_sample(variant, (side, side)) == pytest.approx(counted, rel=1e-12)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_pixels_are_normalised_in_the_format_and_dtype_asked_for(channels_last: bool, dtype: torch.dtype) -> None:
     pixels = torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8)
-    x = resnet50.Prepare(torch.device("cpu"), dtype, channels_last)(pixels)
+    x = resnet50.Prepare(None, torch.device("cpu"), dtype, channels_last)(pixels)
     expected = (pixels.permute(0, 3, 1, 2).double() - torch.tensor(resnet50.MEAN).view(1, 3, 1, 1)) / torch.tensor(
         resnet50.STD
     ).view(1, 3, 1, 1)
@@ -117,19 +117,3 @@ def test_learning_rate_of_a_short_run_is_never_zero() -> None:
     rates = [resnet50.Schedule(steps=5, steps_per_epoch=100, global_batch=32).rate(step) for step in range(5)]
     assert rates == sorted(rates, reverse=True)
     assert min(rates) > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("family", "gib", "dtype", "variant", "batch"),
-    [
-        ("cpu", 24, "fp32", "v1.5", 32),
-        ("cuda", 16, "fp16", "v1.5", 128),
-        ("cuda", 40, "bf16", "v1.5", 256),
-        ("cuda", 40, "fp32", "v1.5", 128),
-        ("cuda", 141, "bf16", "v1.5", 256),
-        ("cuda", 80, "bf16", "epcc", 128),
-        ("cuda", 4, "fp32", "v1.5", 16),
-    ],
-)
-def test_tuned_local_batch(family: str, gib: int, dtype: str, variant: str, batch: int) -> None:
-    assert resnet50.tuned_local_batch(family, gib * 2**30, dtype, variant) == batch

@@ -1,137 +1,36 @@
 """Training for real: tiny pictures, the true net, one process and two, and every way in which a job can end.
 
-Jobs are processes of their own, forked from one that has imported torch already, which saves each of them seconds. Two
-of them start from nothing instead: under torchrun, and from an archive.
+Jobs are forked from one process that has imported torch already. Two start from nothing instead: under torchrun,
+and from an archive.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from models.data.synthetic_imagenet import write_synthetic
-
-ROOT = Path(__file__).parents[2]
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_")
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-ENVIRON = {**CLEAN, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-PATIENCE_S = 120
-
-# Reads one line of JSON a call: a list of jobs, which it forks, waits for, and answers with their exit codes.
-NURSERY = """
-import json, os, resource, signal, sys
-import torch, torch._dynamo, models.train, models.resnet50, models.__main__ as main
-for line in sys.stdin:
-    children = []
-    for job in json.loads(line):
-        child = os.fork()
-        if child == 0:
-            os.chdir(job["folder"])
-            os.environ.update(job["environ"])
-            for descriptor, name in ((1, "log"), (2, "errors")):
-                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-            if job["memory"]:
-                resource.setrlimit(resource.RLIMIT_AS, (job["memory"], job["memory"]))
-            signal.alarm(job["patience"])
-            code = 99
-            try:
-                code = main.main(job["arguments"])
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        children.append(child)
-    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
-"""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One rank's job after its end."""
-
-    code: int
-    log: str
-    errors: str
-    folder: Path
-
-    def values(self, key: str) -> list[Any]:
-        lines = (json.loads(line.split(":::MLLOG ", 1)[1]) for line in self.log.splitlines() if ":::MLLOG " in line)
-        return [line["value"] for line in lines if line["key"] == key]
-
-    def value(self, key: str) -> Any:
-        (value,) = self.values(key)
-        return value
-
-    @property
-    def losses(self) -> list[float]:
-        return [json.loads(line)["loss"] for line in (self.folder / "losses").read_text().splitlines()]
-
-
-class Nursery:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRON, text=True
-        )
-
-    def together(self, *jobs: tuple[Sequence[object], Mapping[str, str]], memory: int | None = None) -> list[Ended]:
-        """Run jobs, each of (arguments, environment), at the same time."""
-        folders = []
-        for _ in jobs:
-            self.count += 1
-            folders.append(self.folder / f"job{self.count}")
-            folders[-1].mkdir()
-        request = [
-            {
-                "arguments": [str(word) for word in arguments],
-                "environ": dict(environ),
-                "folder": str(folder),
-                "memory": memory,
-                "patience": PATIENCE_S,
-            }
-            for (arguments, environ), folder in zip(jobs, folders, strict=True)
-        ]
-        assert self.process.stdin
-        assert self.process.stdout
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        codes = json.loads(self.process.stdout.readline())
-        return [
-            Ended(code, (folder / "log").read_text(), (folder / "errors").read_text(), folder)
-            for code, folder in zip(codes, folders, strict=True)
-        ]
-
-    def run(self, *arguments: object, memory: int | None = None, **environ: str) -> Ended:
-        (ended,) = self.together((arguments, environ), memory=memory)
-        return ended
-
-
-@pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    nursery = Nursery(tmp_path_factory.mktemp("jobs"))
-    yield nursery
-    nursery.process.communicate(timeout=PATIENCE_S)
+from models.data.synthetic import write_set
+from models.data.synthetic_imagenet import recipe_of
+from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "resnet50"
-    write_synthetic(str(folder), samples=24, classes=3, seed=0, processes=1)
+    write_set(str(folder), recipe_of(24, 3, 0), processes=1)
     return folder
 
 
 def tiny(data: Path, *more: object) -> list[object]:
     """The least that still trains: four optimiser steps of four samples, 32 pixels wide."""
-    options = {"--size": "smoke", "--image-size": 32, "--warmup-steps": 1, "--windows": 1, "--steps-per-window": 3}
+    options = {"--size": "smoke", "--shape": "32x32", "--warmup-steps": 1, "--windows": 1, "--steps-per-window": 3}
     words: list[object] = ["train", "resnet50", "--data-dir", data, "--device", "cpu", "--trace-losses", "losses"]
     return [*words, *(word for option in options.items() for word in option), *more]
 
@@ -143,26 +42,6 @@ EXACT = ("--configuration", "gbs32", "--no-augment", "--workers", 0, "--global-b
 def alone(nursery: Nursery, data: Path) -> Ended:
     """One process that accumulates two micro-batches a step."""
     return nursery.run(*tiny(data, *EXACT, "--accumulation-steps", 2))
-
-
-def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
-
-
-def ranks_of(launcher: str) -> list[dict[str, str]]:
-    """What the launcher leaves in the environment of each of two ranks on this machine."""
-    port = {"MASTER_PORT": free_port()}
-    if launcher == "slurm":
-        step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
-        return [{**port, **step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
-    if launcher == "openmpi":
-        world = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
-    else:
-        world, names = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}, ("PMI_RANK", "MPI_LOCALRANKID")
-    return [{**port, **world, **dict.fromkeys(names, str(rank))} for rank in (0, 1)]
 
 
 # --- a run that ends well
@@ -178,7 +57,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
         **{"channels_last": False, "compile": False, "seed": 1, "workers": 0, "worker_start": "fork"},
         **{"global_batch_size": 4, "local_batch_size": 2, "accumulation_steps": 2, "world_size": 1, "device": "cpu"},
         **{"warmup_steps": 1, "windows": 1, "steps_per_window": 3},
-        **{"image_size": 32, "augment": False, "skip_corrupt": False},
+        **{"shape": "32x32", "augment": False, "skip_corrupt": False, "cache": "as-is"},
     }
     assert set(start["device"]) >= {"type", "name", "count", "memory_bytes", "driver", "peak_flops"}
     assert start["world"] == {"size": 1, "local_size": 1, "nodes": 1, "backend": None, "launcher": "none"}
@@ -320,7 +199,9 @@ def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Pa
             "9 does not divide by 1 rank(s) x 2 accumulation step(s)",
         ),
         (["--global-batch-size", 4, "--local-batch-size", 4], "say the same thing twice"),
-        (["--local-batch-size", 25], "a step takes 25 samples (global batch size) and the data set at"),
+        (["--shape", "32x"], "'32x' is no shape, as in 224x224"),
+        (["--shape", "32x64"], "ResNet-50 trains on squares, not on 32x64"),
+        (["--worker-start", "thread"], "resnet50 is decoded by processes; --worker-start is one of fork, "),
         (["--expect-world-size", 4], "--expect-world-size 4, and 1 rank(s) were started (launcher: none)"),
         (["--dtype", "fp16"], "does not train in fp16; --dtype is one of auto, "),
         (["--device", "tpu"], "unknown device 'tpu'; --device is one of auto, cpu, cuda"),
@@ -374,7 +255,7 @@ def test_ranks_that_cannot_be_found(nursery: Nursery, data: Path) -> None:
 
 def test_unknown_benchmark(nursery: Nursery) -> None:
     ended = nursery.run("train", "resnet51", "--data-dir", "data")
-    assert_refused(ended, 78, "unknown benchmark 'resnet51'; there is resnet50")
+    assert_refused(ended, 78, "unknown benchmark 'resnet51'; there is resnet50, cosmoflow, deepcam")
 
 
 def test_missing_data(nursery: Nursery, tmp_path: Path) -> None:
@@ -391,7 +272,7 @@ def test_a_run_that_outlasts_its_time_limit(nursery: Nursery, data: Path) -> Non
 def test_out_of_memory(nursery: Nursery, data: Path) -> None:
     """A processor's memory is the host's; the limit leaves room for the net and none for such pictures."""
     taken = int(Path(f"/proc/{nursery.process.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    ended = nursery.run(*tiny(data, *EXACT, "--image-size", 1024), memory=taken + 900 * 2**20)
+    ended = nursery.run(*tiny(data, *EXACT, "--shape", "1024x1024"), memory=taken + 900 * 2**20)
     assert_ended_for_memory(ended)
 
 
@@ -408,7 +289,7 @@ def test_corrupt_data_can_be_passed_over(nursery: Nursery, data: Path, tmp_path:
     steps = ("--global-batch-size", 24, "--steps-per-window", 1, "--warmup-steps", 0)
     ended = nursery.run(*tiny(broken, *EXACT, *steps, "--skip-corrupt"))
     assert ended.code == 0, ended.errors
-    assert "1 corrupt files were passed over" in ended.value("hpcml_summary")["warnings"]
+    assert "1 corrupt samples were passed over" in ended.value("hpcml_summary")["warnings"]
 
 
 # --- how it is started

@@ -1,0 +1,136 @@
+"""Which bytes of a file lie in this machine's memory, as the kernel tells by mincore(2). Linux only.
+
+What is not known and therefore never claimed: the kernel tells nobody about a file that is not his and that he may not
+write (since Linux 5.2); ZFS and IBM Storage Scale keep what is read in memory of their own; gVisor calls every page
+resident. NFS, Lustre, Ceph and FUSE read through the page cache like a disk. What their servers, or the process behind
+FUSE, hold in memory cannot be seen and counts as storage; so do a disk's own cache and DAX, which needs no page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+from typing import Any, Iterator, Tuple
+
+from models.data.files import show
+
+IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # f_type of statfs(2)
+OWN_CACHE = {0x2FC12FC1: "ZFS", 0x47504653: "IBM Storage Scale"}
+PROT_READ, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS = 1, 1, 2, 0x20
+MAP_FAILED = ctypes.c_void_p(-1).value
+CAP_FOWNER = 3
+LOWEST_BIT = bytes(value & 1 for value in range(256))  # mincore leaves the other bits of a page's byte undefined
+
+
+class NotKnown(Exception):
+    """The kernel does not tell; the text says why."""
+
+
+def of_file(path: bytes) -> Tuple[int, int]:
+    """(bytes in the page cache, all bytes) of one file, of which nothing is read.
+
+    Raises NotKnown, OSError for a file that cannot be opened.
+    """
+    with opened(path) as descriptor:
+        try:
+            status, kind = os.fstat(descriptor), file_system(descriptor)
+            if kind in OWN_CACHE:
+                raise NotKnown(f"{OWN_CACHE[kind]} keeps what is read in memory of its own")
+            if not _is_told(path, status.st_uid):
+                raise NotKnown(
+                    f"{show(path)} belongs to user {status.st_uid}, and the kernel tells only a file's owner, and who "
+                    f"may write it, whether it is in memory"
+                )
+            return (_in_core(descriptor, status.st_size), status.st_size) if status.st_size else (0, 0)
+        except OSError as error:  # e.g. a file system whose files cannot be mapped
+            raise NotKnown(f"{show(path)} cannot be looked at ({error.strerror})") from None
+
+
+@functools.lru_cache(maxsize=None)
+def check_kernel() -> None:
+    """Does it know of a page that nobody ever touched? Raises NotKnown."""
+    if not sys.platform.startswith("linux"):
+        raise NotKnown(f"this is {sys.platform}, and only Linux tells which files are in memory")
+    try:
+        untouched = _pages_in_core(os.sysconf("SC_PAGE_SIZE"), MAP_PRIVATE | MAP_ANONYMOUS, -1)
+    except OSError as error:
+        raise NotKnown(f"mincore does not work here ({error.strerror})") from None
+    if untouched != b"\0":
+        raise NotKnown("this kernel calls every page resident, as gVisor's does")
+
+
+def file_system(descriptor: int) -> int:
+    """The magic number of an open file's file system. Raises OSError."""
+    answer = (ctypes.c_ulong * 64)()  # more than a struct statfs, whose first member it is
+    if _libc().fstatfs(descriptor, ctypes.byref(answer)):
+        raise _error()
+    return answer[0] & 0xFFFFFFFF
+
+
+@contextlib.contextmanager
+def opened(path: bytes) -> Iterator[int]:
+    """A descriptor to read from. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def text_of(path: str) -> str:
+    """A small file of /proc; empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _in_core(descriptor: int, size: int) -> int:
+    pages = _pages_in_core(size, MAP_SHARED, descriptor)
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return pages.count(1) * page_bytes - pages[-1] * (len(pages) * page_bytes - size)  # the last page is seldom full
+
+
+def _pages_in_core(size: int, flags: int, descriptor: int) -> bytes:
+    """A byte a page: 1 for one that is in memory. Raises OSError."""
+    address = _libc().mmap(None, size, PROT_READ, flags, descriptor, 0)
+    if address == MAP_FAILED:
+        raise _error()
+    try:
+        vector = ctypes.create_string_buffer(-(-size // os.sysconf("SC_PAGE_SIZE")))
+        if _libc().mincore(address, size, vector):
+            raise _error()
+        return vector.raw.translate(LOWEST_BIT)
+    finally:
+        _libc().munmap(address, size)
+
+
+def _is_told(path: bytes, owner: int) -> bool:
+    """Whether mincore tells this process about the file. To others it calls all of it resident (can_do_mincore of
+    Linux's mm/mincore.c: who owns it, has CAP_FOWNER over its owner, or may write it)."""
+    if owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        return True
+    stranger = int(text_of("/proc/sys/fs/overflowuid") or 65534)  # an owner whom this user namespace does not know
+    powers = [line.split()[1] for line in text_of("/proc/self/status").splitlines() if line.startswith("CapEff:")]
+    return owner != stranger and any(int(power, 16) >> CAP_FOWNER & 1 for power in powers)
+
+
+@functools.lru_cache(maxsize=None)
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    address, size, integer = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.restype = address
+    libc.mmap.argtypes = [address, size, integer, integer, integer, ctypes.c_long]
+    libc.munmap.argtypes = [address, size]
+    libc.mincore.argtypes = [address, size, ctypes.c_char_p]
+    libc.fstatfs.argtypes = [integer, address]
+    return libc
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

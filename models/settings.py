@@ -1,0 +1,32 @@
+"""What a benchmark's configurations and sizes are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+Shape = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """global_batch None: so many samples on each rank as the device holds. dtype auto: the device's best."""
+
+    global_batch: Optional[int]
+    dtype: str
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained on, and how long: optimiser steps to warm up, then windows of so many steps.
+
+    shape: a sample's, without its channels. steps_per_window None: each is an epoch. local_batch: stands above the
+    configuration's batch.
+    """
+
+    shape: Shape
+    warmup_steps: int
+    windows: int
+    steps_per_window: Optional[int]
+    local_batch: Optional[int] = None

@@ -1,0 +1,137 @@
+"""What a request comes to: defaults, batches that fit into the device's memory, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+from models.__main__ import BENCHMARKS, parser
+from models.errors import Impossible
+from models.job import BENCHMARKS as MODULES
+from models.request import Request, fit, resolve
+from models.world import detect
+
+
+def resolved(benchmark: str, *words: str, family: str = "cuda", gib: float | None = 80, ranks: int = 1) -> Request:
+    """The request of a command line, on a node with `ranks` devices of so much memory."""
+    environ = {
+        "RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_PORT": "1",
+    }
+    accelerator = SimpleNamespace(
+        family=family,
+        memory_bytes=lambda: None if gib is None else int(gib * 2**30),
+        dtypes=lambda: ("bf16", "fp32"),
+        facts=lambda dtype: {"name": "a device"},
+    )
+    options = parser().parse_args(["train", benchmark, "--data-dir", "d", *words])
+    return resolve(options, importlib.import_module(MODULES[benchmark]), accelerator, detect(environ))
+
+
+def test_the_two_lists_of_benchmarks_are_one() -> None:
+    """The one that argparse needs before torch is imported, and the one with the modules."""
+    assert tuple(MODULES) == BENCHMARKS
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "gib", "local"),
+    [
+        ("resnet50", ["--dtype", "bf16"], 16, 128),
+        ("resnet50", ["--dtype", "bf16"], 40, 256),
+        ("resnet50", ["--dtype", "fp32"], 40, 128),
+        ("resnet50", ["--dtype", "bf16"], 141, 256),
+        ("resnet50", ["--dtype", "bf16", "--variant", "epcc"], 80, 128),
+        ("resnet50", ["--dtype", "fp32"], 4, 16),
+        ("resnet50", [], None, 256),
+    ],
+)
+def test_a_tuned_batch_fills_the_device(name: str, words: list[str], gib: float | None, local: int) -> None:
+    request = resolved(name, *words, gib=gib)
+    assert (request.local_batch_size, request.accumulation_steps) == (local, 1)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_gbs32_is_32_samples_however_small_the_memory(name: str) -> None:
+    """What does not fit at once is accumulated; the local batch and the number of micro-batches are powers of two."""
+    words = ("--configuration", "gbs32", "--size", "subset")
+    seen = set()
+    for gib in (1, 8, 24, 80, 1000):
+        request = resolved(name, *words, gib=gib)
+        assert request.global_batch_size == 32 == request.local_batch_size * request.accumulation_steps
+        seen.add(request.local_batch_size)
+    assert seen >= {32}
+    spread = resolved(name, *words, gib=1000, ranks=4)
+    assert (spread.local_batch_size, spread.accumulation_steps, spread.global_batch_size) == (8, 1, 32)
+
+
+def test_ranks_share_the_memory_of_a_processor_and_not_that_of_gpus() -> None:
+    words = ("--configuration", "gbs32", "--size", "subset", "--dtype", "fp32")
+    alone, shared = (resolved("resnet50", *words, family="cpu", gib=3, ranks=ranks) for ranks in (1, 4))
+    assert (alone.local_batch_size, alone.accumulation_steps) == (8, 4)
+    assert (shared.local_batch_size, shared.accumulation_steps) == (2, 4)
+    assert resolved("resnet50", *words, gib=3, ranks=4).local_batch_size == 8
+
+
+def test_what_is_typed_stands_above_the_size_and_that_above_the_configuration() -> None:
+    def of(*words: str) -> tuple[int, int, int]:
+        request = resolved("resnet50", "--configuration", "gbs32", *words)
+        return request.global_batch_size, request.local_batch_size, request.accumulation_steps
+
+    assert of("--size", "smoke") == (4, 4, 1)
+    assert of("--size", "smoke", "--global-batch-size", "6") == (6, 6, 1)
+    assert of("--size", "smoke", "--local-batch-size", "3", "--accumulation-steps", "2") == (6, 3, 2)
+    assert of("--size", "quick", "--accumulation-steps", "8") == (32, 4, 8)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("size", ["smoke", "quick", "subset", "full"])
+@pytest.mark.parametrize("family", ["cpu", "cuda"])
+def test_every_size_of_every_benchmark(name: str, size: str, family: str) -> None:
+    shapes = {
+        "resnet50": ((64, 64), (224, 224)),
+        "cosmoflow": ((32,) * 3, (128,) * 3),
+        "deepcam": ((96, 144), (768, 1152)),
+    }
+    request = resolved(name, "--size", size, family=family)
+    assert request.shape == shapes[name][size != "smoke"]
+    assert request.windows == 3
+    if size == "smoke":
+        assert request.local_batch_size == {"resnet50": 4, "cosmoflow": 2, "deepcam": 2}[name]
+    if size == "subset":
+        assert (request.warmup_steps, request.steps_per_window) == (10, 50)
+    assert request.wire()["shape"] == "x".join(map(str, request.shape))
+
+
+@pytest.mark.parametrize("name", ["cosmoflow", "deepcam"])
+def test_where_nothing_is_augmented_there_is_nothing_to_leave_out(name: str) -> None:
+    assert resolved(name).augment is False
+    assert resolved(name).worker_start == "thread"
+    assert resolved(name, "--worker-start", "spawn").worker_start == "spawn"
+    with pytest.raises(Impossible, match=f"{name} augments nothing; leave out --no-augment"):
+        resolved(name, "--no-augment")
+
+
+def test_a_cold_run_reads_nothing_twice() -> None:
+    words = ("--configuration", "gbs32", "--cache", "cold", "--steps-per-window", "2", "--warmup-steps", "1")
+    request = resolved("cosmoflow", *words)  # seven steps of 32 samples
+    assert fit(request, Set(range(224)), "cosmoflow", "here").cache == "cold"
+    with pytest.raises(Impossible, match=r"reads 224 and the data set at here has 223: .* --samples 224"):
+        fit(request, Set(range(223)), "cosmoflow", "here")
+
+
+class Set(list):  # type: ignore[type-arg]
+    kind = "real"
+
+
+def test_a_real_set_that_is_smaller_than_a_step_is_refused_and_a_synthetic_one_repeats() -> None:
+    request, small = resolved("deepcam", "--configuration", "gbs32", "--size", "full", gib=1000), Set(range(12))
+    with pytest.raises(Impossible, match=r"a step takes 32 samples .* at here has 12; .*data deepcam --data-dir NEW"):
+        fit(request, small, "deepcam", "here")
+    small.kind = "synthetic"
+    assert fit(request, small, "deepcam", "here").steps_per_window == 1
+    assert fit(request, Set(range(100)), "deepcam", "here").steps_per_window == 3

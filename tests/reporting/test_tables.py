@@ -1,0 +1,65 @@
+"""The tables at a session's end: one a benchmark, with what bounds it and what is to be doubted below."""
+
+from __future__ import annotations
+
+import pytest
+
+from platforms.job import Run, Window
+from reporting.tables import bounds, tables
+
+
+def run(benchmark: str, stalls: float, *warnings: str, configuration: str = "tuned", data_from: str = "storage") -> Run:
+    """A run of two windows of 8 samples in 4 s each, of which this share was stall."""
+    window = Window(samples=8, steps=2, wall_s=4.0, stall_s=4.0 * stalls, compute_s=4.0 * (1 - stalls))
+    request = {"configuration": configuration, "size": "quick", "mode": "overlap", "variant": "mlperf", "dtype": "fp32"}
+    return Run(
+        benchmark=benchmark,
+        platform="local",
+        layout="1x1cpu",
+        windows=(window, window),
+        start={
+            "request": {**request, "global_batch_size": 4},
+            "device": {"name": "A CPU", "type": "cpu"},
+            "host": {"cores": 2},
+            "world": {"size": 1},
+        },
+        summary={"data_from": data_from},
+        warnings=warnings,
+    )
+
+
+def test_a_table_a_benchmark() -> None:
+    lines = tables(
+        [run("cosmoflow", 0.25, "slow path", "a busy node"), run("deepcam", 0), run("cosmoflow", 0.75, "slow path")]
+    )
+    assert [line for line in lines if "samples/s" in line] == [
+        f"{name}, mlperf, quick, overlap: throughputs in samples/s over all devices, spread within the job"
+        for name in ("cosmoflow", "deepcam")
+    ]
+    rows = [line.split() for line in lines if line.startswith("A CPU")]
+    assert " ".join(rows[0]) == "A CPU 1x1cpu, 2 cores tuned fp32 batch 4 storage 2.67 75.0% 2.00 0.0% [1] [2]"
+    assert " ".join(rows[1]) == "A CPU 1x1cpu, 2 cores tuned fp32 batch 4 storage 8.00 25.0% 2.00 0.0% [1]"
+    assert rows[2][-1] == "none"
+    assert [line for line in lines if line.startswith("[")] == ["[1] slow path", "[2] a busy node"]
+    assert len({line.index("storage") for line in lines if "storage" in line}) == 1
+
+
+@pytest.mark.parametrize(
+    ("stalls", "said"),
+    [
+        ([0.01], "bound by compute: 1% of the time was spent waiting for data"),
+        ([0.0, 0.2], "bound by compute: 0% to 20% of the time was spent waiting for data"),
+        ([0.6, 0.9], "bound by data: 60% to 90% of the time was spent waiting for data"),
+        ([0.1, 0.9], "bound by compute, 1 of 2 rows by data: 10% to 90% of the time was spent waiting for data"),
+    ],
+)
+def test_what_bounds_it(stalls: list[float], said: str) -> None:
+    assert bounds([run("cosmoflow", stall) for stall in stalls]) == [said]
+
+
+def test_a_run_that_measured_nothing() -> None:
+    empty = Run(platform="a100", layout="1x4gpu", test="test_mine.py::test_mine[a100-1x4gpu]")
+    title, _, rule, row = tables([empty])
+    assert title.startswith("test_mine: ")
+    assert set(rule) == {"-"}
+    assert row.split() == ["a100", "1x4gpu", "-", "unknown", "-", "-", "-", "-", "none"]
