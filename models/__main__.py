@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 
+from models import host  # noqa: F401 (before torch: it looks which cores are ours)
 from models.errors import Impossible, JobError
 from models.meter import Meter, Solo, Wire
 from models.world import detect

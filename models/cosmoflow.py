@@ -30,6 +30,7 @@ KERNEL = 3
 SLOPE = 0.3  # of Keras' LeakyReLU where it is below zero; PyTorch's is 0.01
 DROPOUT = 0.5
 RANGE = 1.2  # of the tanh at the end: the targets lie between -1 and 1, and are reached
+POOLS_BF16 = torch.__version__ >= "2.1"  # on a processor; older ones cannot
 
 # --- what is asked of it ---------------------------------------------------------------------------------------------
 
@@ -106,9 +107,9 @@ class CosmoFlow(nn.Module):
 
 def _halved(x: torch.Tensor) -> torch.Tensor:
     """Max-pooled 2x2x2. On a processor autocast would go to fp32 and back for it, but not for the form with indices."""
-    if torch.__version__ < "2.1":  # which has no such bf16
-        return functional.max_pool3d(x, 2)
-    return functional.max_pool3d(x, 2, return_indices=True)[0]
+    if POOLS_BF16:
+        return functional.max_pool3d(x, 2, return_indices=True)[0]
+    return functional.max_pool3d(x, 2)
 
 
 def check(shape: Shape) -> None:

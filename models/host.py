@@ -8,6 +8,10 @@ import re
 import time
 from typing import Callable, Dict, FrozenSet, List, Optional
 
+# The cores that this process may run on, seen before torch is imported: its OpenMP binds the first thread to a single
+# one of them where OMP_PROC_BIND asks for it, and every thread and process started from there inherits that.
+AFFINITY: FrozenSet[int] = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
 
 def _read(root: str, path: str) -> str:
     try:
@@ -55,8 +59,13 @@ def node_cores(root: str = "/") -> int:
 
 def own_cores() -> int:
     """Logical cores that this process may run on: a cpuset or srun's binding makes them fewer."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(AFFINITY) or os.cpu_count() or 1
+
+
+def run_on(cores: FrozenSet[int], worker: int = 0) -> None:
+    """Let this thread, or loader process number `worker`, run on these cores, wherever OpenMP bound its parent."""
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 def memory_bytes(root: str = "/") -> Optional[int]:

@@ -496,6 +496,7 @@ class Meter:
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
         identical = known("parameters_identical")
+        twice = bool(self.data_samples) and sum(known("read")) > self.data_samples
         return {
             "windows": len(windows),
             **total,
@@ -506,7 +507,7 @@ class Meter:
             "loss_first": _mean([rank["losses"][0][1] for rank in ranks if rank["losses"]]),
             "loss_last": _mean([rank["losses"][-1][1] for rank in ranks if rank["losses"]]),
             "parameters_identical": all(identical) if identical else None,
-            "data_from": _origin(bool(self.data_samples) and sum(known("read")) > self.data_samples, known("resident")),
+            "data_from": _origin(twice, [rank["resident"] for rank in ranks]),
             "flop_per_sample": self.flop_per_sample,
             "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
             "warnings": warnings,
@@ -553,12 +554,13 @@ class _Copy:
         self._meter._copied(self._begin_s)
 
 
-def _origin(twice: bool, resident: Sequence[float]) -> str:
+def _origin(twice: bool, resident: Sequence[float | None]) -> str:
     """Where the bytes came from: was a sample read twice, and what share of each rank's files was in memory before?"""
-    share = _mean(resident)
-    if twice or (share is not None and share >= 0.9):
-        return "memory"
-    return "unknown" if share is None else "storage" if share <= 0.1 else "mixed"
+    known = [share for share in resident if share is not None]
+    if not twice and len(known) < len(resident):
+        return "unknown"
+    share = 1.0 if twice else sum(known) / len(known)
+    return "memory" if share >= 0.9 else "storage" if share <= 0.1 else "mixed"
 
 
 def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import torch
 
+from models import host
 from models import request as requests
 from models.accelerators import Accelerator
 from models.data.threads import ThreadLoader
@@ -213,6 +214,7 @@ def make_loader(job: Job) -> Iterable[Any]:
         batch_sampler=sampler,
         num_workers=request.workers,
         pin_memory=job.accelerator.pinned,
+        worker_init_fn=functools.partial(host.run_on, host.AFFINITY),
         **(more if request.workers else {}),
     )
 

@@ -10,6 +10,7 @@ from models.data import publish
 from models.data.files import show
 from models.data.manifest import Manifest, check_against, how_to_make, read_manifest, sha256_of
 from models.errors import DataCorrupt, DataMissing, Impossible
+from models.host import own_cores
 from models.settings import Shape
 
 Progress = Callable[[int, int], None]
@@ -76,7 +77,7 @@ def write_set(
     with one good set. Raises Impossible when the folder holds anything else or the disk is too small, DataMissing or
     DataCorrupt when the set that is there was changed, JobError when a process died.
     """
-    processes = _cores() if processes is None else processes
+    processes = own_cores() if processes is None else processes
     if recipe.samples < 1 or recipe.seed < 0 or processes < 1:
         raise Impossible(
             f"{recipe.samples} samples with seed {recipe.seed} by {processes} processes make no set: give a sample, a "
@@ -129,10 +130,6 @@ def _existing(folder: str, recipe: Recipe) -> Optional[Manifest]:
     names = (os.path.join(folder, recipe.name(index)) for index in range(recipe.samples))
     check_against(manifest, sum(map(os.path.isfile, names)), folder, recipe.classes)
     return manifest
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _silent(done: int, total: int) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Pro
 import numpy as np
 import torch
 
+from models import host
 from models.errors import Impossible
 
 EXIT_PATIENCE_S = 2.0  # at the interpreter's exit: a thread that hangs in a file system is left to the kernel
@@ -189,6 +190,7 @@ class _Task:
 
 
 def _work(fill: Fill, waiting: queue.SimpleQueue[Optional[_Task]]) -> None:
+    host.run_on(host.AFFINITY)
     while True:
         task = waiting.get()
         if task is None:

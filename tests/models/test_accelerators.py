@@ -288,6 +288,26 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert int(count) in faults
 
 
+@pytest.mark.skipif(host.own_cores() < 2, reason="one core is all cores")
+def test_threads_may_leave_the_core_that_openmp_binds_the_first_to() -> None:
+    """OMP_PROC_BIND is set on many clusters; a loader's threads would inherit its core from whom they start from."""
+    code = """
+import models.__main__, torch, os, threading
+from models import host
+print(host.own_cores(), len(os.sched_getaffinity(0)))
+def show():
+    host.run_on(host.AFFINITY)
+    print(len(os.sched_getaffinity(0)))
+thread = threading.Thread(target=show)
+thread.start()
+thread.join()
+"""
+    command, environ = [sys.executable, "-c", code], {**os.environ, "OMP_PROC_BIND": "true"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    own, bound, freed = map(int, done.stdout.split())
+    assert own == freed == host.own_cores() > bound
+
+
 def test_cores_that_others_keep_busy(tmp_path: Path) -> None:
     stat = tmp_path / "proc" / "stat"
     stat.parent.mkdir()

@@ -257,9 +257,23 @@ def test_what_the_meter_itself_takes_is_told_per_step(log, micro_batches):
     assert log.one("hpcml_summary")["meter_s"] == pytest.approx(4 / 1024 * micro_batches, rel=0.05)
 
 
-@pytest.mark.parametrize(("size", "data_from"), [(40, "unknown"), (39, "memory"), (None, "unknown")])
-def test_data_come_from_memory_when_a_sample_was_read_twice(time, log, size, data_from):
-    meter = meter_on(time, log, data_samples=size)  # reads (2 + 2 x 4) x 4 samples
+@pytest.mark.parametrize(
+    ("size", "resident", "data_from"),
+    [
+        (40, None, "unknown"),
+        (39, None, "memory"),
+        (None, None, "unknown"),
+        (40, 0.1, "storage"),
+        (40, 0.11, "mixed"),
+        (40, 0.89, "mixed"),
+        (40, 0.9, "memory"),
+        (39, 0.0, "memory"),
+        (None, 0.0, "storage"),
+    ],
+)
+def test_where_the_data_came_from(time, log, size, resident, data_from):
+    """From memory when a sample was read twice, else by what share of it was there before."""
+    meter = meter_on(time, log, data_samples=size, data_resident=resident)  # reads (2 + 2 x 4) x 4 samples
     for _ in meter.steps(loader(time, 1)):
         time.sleep(1)
     meter.finish()
