@@ -3,9 +3,10 @@
     python benchmarks/cosmoflow_loader.py [--samples 4] [--seconds 3] [--folder a/cosmoflow] [--size quick]
 
 One process, one thread, files in the page cache. All kinds take turns, a sample each, so that a busy machine slows all
-of them; each figure is that of its best turn, page faults the median of all. CPU time is the process's own. All is
-measured twice: with malloc as it is, and with malloc keeping what is freed (models/accelerators/cpu.py), as in a job on
-processors. The HDF5 files hold the same samples. The row of the package tfrecord needs it: pip install tfrecord==1.14.6
+of them; each figure is that of its best turn, page faults the median of all. CPU time is the process's own; a virtual
+machine may not count all of it when a file is read, so the rate is that of the wall time. All is measured twice: with
+malloc as it is, and with malloc keeping what is freed (models/accelerators/cpu.py), as in a job on processors. The HDF5
+files hold the same samples. The row of the package tfrecord needs it: pip install tfrecord==1.14.6
 """
 
 from __future__ import annotations
@@ -162,12 +163,14 @@ def measure(kinds: dict[str, Take], samples: int, seconds: float) -> dict[str, C
 
 
 def show(costs: dict[str, Cost]) -> None:
-    usual = costs[PLAIN].wall_s
-    print(f"{'':44} {'CPU ms':>8} {'wall ms':>8} {'/s/core':>8} {'of bare':>8} {'of plain':>9} {'faults':>7}")
+    heads = ("CPU ms", "wall ms", "/s/core", "of bare", "(wall)", "of plain", "faults")
+    print(" " * 44 + "".join(f"{head:>9}" for head in heads))
+    names = list(costs)
     for name, cost in costs.items():
-        bare = costs[READ_HDF5 if name in list(costs)[list(costs).index(READ_HDF5) :] else BARE].wall_s
-        ratios = f"{bare / cost.wall_s:8.2f} {usual / cost.wall_s:9.2f} {statistics.median(cost.faults):7.0f}"
-        print(f"{name:44} {cost.cpu_s * 1e3:8.3f} {cost.wall_s * 1e3:8.3f} {1 / cost.wall_s:8.1f} {ratios}")
+        bare = costs[READ_HDF5 if names.index(name) >= names.index(READ_HDF5) else BARE]
+        ratios = (bare.cpu_s / cost.cpu_s, bare.wall_s / cost.wall_s, costs[PLAIN].cpu_s / cost.cpu_s)
+        times = f"{cost.cpu_s * 1e3:9.3f}{cost.wall_s * 1e3:9.3f}{1 / cost.wall_s:9.1f}"
+        print(f"{name:44}{times}{''.join(f'{ratio:9.2f}' for ratio in ratios)}{statistics.median(cost.faults):9.0f}")
 
 
 def main() -> None:
@@ -197,7 +200,7 @@ def main() -> None:
             print(f"\nmalloc keeps {'what is freed' if kept else 'little'}, load {os.getloadavg()[0]:.1f}")
             show(costs)
     print(
-        "\nof bare: of the rate of reading and decompressing alone, with HDF5 of reading; of plain: of a plain reader's"
+        "\nof bare: of the rate of reading and decompressing alone, with HDF5 of reading; of plain: of the plain reader"
     )
     if not tfrecord_loader:
         print("The package tfrecord is not installed: pip install tfrecord==1.14.6")

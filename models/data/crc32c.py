@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import warnings
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple, Union
 
 import numpy as np
 
 Words = Any  # a numpy array of uint32
-Extend = Callable[[int, bytes], int]
+Data = Union[bytes, memoryview]  # of bytes
+Extend = Callable[[int, Data], int]
 
 
 class Checksum(NamedTuple):
@@ -37,7 +38,7 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def by_numpy(crc: int, data: bytes) -> int:
+def by_numpy(crc: int, data: Data) -> int:
     """Checksum.extend, without any package."""
     state = crc ^ 0xFFFFFFFF
     single = len(data) if len(data) < FEW else len(data) % 4
@@ -67,9 +68,14 @@ def google() -> Checksum:
     try:
         function = ctypes.CDLL(google_crc32c._crc32c.__file__).crc32c_extend  # google/crc32c, include/crc32c/crc32c.h
     except (OSError, AttributeError):
-        return Checksum(google_crc32c.extend, 1 << 20)
-    function.argtypes, function.restype = (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t), ctypes.c_uint32
-    return Checksum(lambda crc, data: int(function(crc, data, len(data))), 1 << 19)
+        return Checksum(lambda crc, data: int(google_crc32c.extend(crc, bytes(data))), 1 << 20)
+    function.argtypes, function.restype = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_uint32
+
+    def extend(crc: int, data: Data) -> int:
+        memory = np.frombuffer(data, np.uint8)
+        return int(function(crc, memory.ctypes.data, len(memory)))
+
+    return Checksum(extend, 1 << 19)
 
 
 IMPLEMENTATIONS: Dict[str, Callable[[], Checksum]] = {

@@ -1,7 +1,7 @@
 """TFRecord files of one tf.train.Example each, plain or in gzip, read and written without TensorFlow.
 
-A record is the length of an Example, a checksum of it, the Example, a checksum of it. It is read in pieces: each goes
-from decompression through the checksum to its place while it is in the cache, and nothing as large as a sample is made.
+A record is the length of an Example, a checksum of it, the Example, a checksum of it. Its array is decompressed
+straight to its place in a batch, piece by piece, and each piece is checked while it is in the cache.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -23,12 +24,12 @@ from models.data.tf_example import Example, Malformed, Span, serialise
 from models.errors import DataCorrupt
 
 Path = Union[str, bytes]
-Take = Callable[[int], bytes]  # the next bytes of a file's records, at most so many; none at the end
+ReadInto = Callable[[memoryview], int]  # the next bytes of a file's records, as io.RawIOBase.readinto
 
 GZIP = b"\x1f\x8b\x08"
 LEVEL = 6  # with which the real set was compressed
-READ = 1 << 20  # bytes of a compressed file at a time
 MOST_BESIDE = 1 << 16  # bytes of an Example that are not those of x
+AT_A_TIME = 1 << 18  # bytes of a compressed file
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -52,51 +53,46 @@ class Reader:
 
     def array_bytes(self, path: Path) -> int:
         """How many bytes feature x has. Nothing behind its beginning is looked at. Raises as read."""
-        with self._opened(path) as take:
-            start, stop = self._begin(take)[2]
+        with self._opened(path) as source:
+            start, stop = self._begin(source)[2]
             return stop - start
 
     def read(self, path: Path, x: Any, y: Any) -> None:
         """Read the one sample of a file: the bytes of feature x into x, the floats of feature y into y.
 
-        x: a numpy array of uint8, y: of float32, each of one dimension. Other threads run meanwhile. Raises DataMissing
-        for a file that cannot be read; DataCorrupt, perhaps with x filled, for one that is cut off or damaged, holds
-        more or less than this, or floats that are not finite.
+        x: a numpy array of uint8, y: of float32, each contiguous and of one dimension. Other threads run meanwhile.
+        Raises DataMissing for a file that cannot be read; DataCorrupt, perhaps with x filled, for one that is cut off
+        or damaged, holds more or less than this, or floats that are not finite.
         """
-        with self._opened(path) as take:
-            length, first, (start, stop) = self._begin(take)
+        with self._opened(path) as source:
+            length, head, (start, stop) = self._begin(source)
             if stop - start != len(x):
                 raise Malformed(f"its feature x has {stop - start:,} bytes, and {len(x):,} are expected")
             if length - len(x) > MOST_BESIDE:
                 raise Malformed(f"it has {length - len(x):,} bytes beside its feature x")
-            beside = self._scatter(take, length, first, start, x)
-            if take(1):
+            crc = self._fill(source, self._crc32c.extend(0, head), head[start:stop], memoryview(x))
+            tail = _take(source, length - max(stop, len(head)))
+            self._check(self._crc32c.extend(crc, tail), _take(source, 4), "data")
+            if _some(source, memoryview(bytearray(1))):
                 raise Malformed("another follows it, and one in each file is read")
-            Example(beside, length, (start, stop)).read_numbers(y)
+            Example(head[:start] + head[stop:] + tail, length, (start, stop)).read_numbers(y)
 
-    def _begin(self, take: Take) -> Tuple[int, bytes, Span]:
-        """Length of the Example, its first piece, and where in it the bytes of feature x lie."""
-        stored, crc = _exactly(take, 8), _exactly(take, 4)
+    def _begin(self, source: ReadInto) -> Tuple[int, bytes, Span]:
+        """Length of the Example, its first bytes, and where in it those of feature x lie."""
+        stored = _take(source, 8)
+        self._check(self._crc32c.extend(0, stored), _take(source, 4), "length")
         (length,) = struct.unpack("<Q", stored)
-        self._check(self._crc32c.extend(0, stored), crc, "length")
-        first = _exactly(take, min(length, self._crc32c.piece))
-        return length, first, Example(first, length, (len(first), length)).find_array()
+        head = _take(source, min(length, MOST_BESIDE))
+        return length, head, Example(head, length, (len(head), length)).find_array()
 
-    def _scatter(self, take: Take, length: int, piece: bytes, start: int, x: Any) -> bytes:
-        """Read on from an Example's first piece. What lies from `start` on goes into x; the rest is returned."""
-        at = crc = 0
-        (extend, most), beside = self._crc32c, []
-        while True:
-            crc = extend(crc, piece)
-            begin, end = (min(max(edge - at, 0), len(piece)) for edge in (start, start + len(x)))
-            x[at + begin - start : at + end - start] = np.frombuffer(piece, np.uint8)[begin:end]
-            beside += [piece[:begin], piece[end:]]
-            at += len(piece)
-            if at == length:
-                break
-            piece = _exactly(take, min(length - at, most))
-        self._check(crc, _exactly(take, 4), "data")
-        return b"".join(beside)
+    def _fill(self, source: ReadInto, crc: int, first: bytes, x: memoryview) -> int:
+        """Read x, of which `first` has been read. Returns the checksum, which was `crc` so far."""
+        x[: len(first)] = first
+        for at in range(len(first), len(x), self._crc32c.piece):
+            piece = x[at : at + self._crc32c.piece]
+            _read_all(source, piece)
+            crc = self._crc32c.extend(crc, piece)
+        return crc
 
     @property
     def _crc32c(self) -> crc32c.Checksum:
@@ -107,18 +103,13 @@ class Reader:
             raise Malformed(f"the checksum of its {what} does not match")
 
     @contextlib.contextmanager
-    def _opened(self, path: Path) -> Iterator[Take]:
+    def _opened(self, path: Path) -> Iterator[ReadInto]:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                take: Take = functools.partial(os.read, descriptor)
-                if not os.fstat(descriptor).st_size:
+            with open(path, "rb", buffering=0) as file:
+                if not os.fstat(file.fileno()).st_size:
                     raise Malformed("the file is empty")
-                if os.pread(descriptor, len(GZIP), 0) == GZIP:
-                    take = _Gunzip(GUNZIP[self.gunzip](), take)
-                yield take
-            finally:
-                os.close(descriptor)
+                compressed = os.pread(file.fileno(), len(GZIP), 0) == GZIP
+                yield GUNZIP[self.gunzip](file) if compressed else file.readinto
         except OSError as error:
             raise gone(os.fsencode(path), error) from None
         except Malformed as error:
@@ -127,47 +118,107 @@ class Reader:
             ) from None
 
 
-def _exactly(take: Take, size: int) -> bytes:
-    pieces: List[bytes] = []
-    missing = size
-    while missing:
-        piece = take(missing)
-        if not piece:
+def _take(source: ReadInto, size: int) -> bytes:
+    buffer = bytearray(size)
+    _read_all(source, memoryview(buffer))
+    return bytes(buffer)
+
+
+def _read_all(source: ReadInto, view: memoryview) -> None:
+    while view:
+        read = _some(source, view)
+        if not read:
             raise Malformed("the file ends before it does")
-        pieces.append(piece)
-        missing -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        view = view[read:]
 
 
-class _Gunzip:
-    """Takes from the gzip stream that `read` gives, with zlib's or isal's decompressor."""
+def _some(source: ReadInto, view: memoryview) -> int:
+    try:
+        return source(view)
+    except (OSError, MemoryError) as error:
+        if not isinstance(error, BadGzipFile):
+            raise
+        why: Exception = error
+    except Exception as error:  # EOFError, zlib.error, isal's IsalError
+        why = error
+    raise Malformed(f"it cannot be decompressed ({why})")
 
-    def __init__(self, stream: Any, read: Take) -> None:
-        self._stream, self._read = stream, read
+
+# --- which libraries there are ---------------------------------------------------------------------------------------
+
+
+def _isal(file: Any) -> ReadInto:
+    """isal's own file, which its IGzipFile reads through, decompresses into memory that is there already."""
+    from isal import igzip_lib, isal_zlib
+
+    if hasattr(isal_zlib, "_GzipReader"):  # no public name: whoever takes it away costs us a copy
+        return isal_zlib._GzipReader(file, AT_A_TIME).readinto
+    return _Decompressed(lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), file).readinto
+
+
+def _zlib(file: Any) -> ReadInto:
+    return _Decompressed(lambda: zlib.decompressobj(31), file).readinto
+
+
+class _Decompressed:
+    """What decompressors make of a file of gzip streams, one after the other, which zeros may fill up."""
+
+    def __init__(self, new: Callable[[], Any], file: Any) -> None:
+        self._new, self._file = new, file
+        self._stream = new()
         self._rest = b""  # that zlib has not taken; isal keeps it
 
-    def __call__(self, most: int) -> bytes:
-        while not self._stream.eof:
-            piece = self._decompress(most)
+    def readinto(self, view: memoryview) -> int:
+        while not self._stream.eof or self._next():
+            piece = self._stream.decompress(self._rest, len(view))
+            self._rest = getattr(self._stream, "unconsumed_tail", b"")
             if piece:
-                return piece
+                np.frombuffer(view, np.uint8)[: len(piece)] = np.frombuffer(piece, np.uint8)  # without Python's lock
+                return len(piece)
             if not self._stream.eof:
-                self._rest = self._read(READ)
+                self._rest = self._file.read(AT_A_TIME)
                 if not self._rest:
-                    raise Malformed("the gzip stream ends before it does")
-        if self._stream.unused_data or self._read(1):
-            raise Malformed("something follows its gzip stream")
-        return b""
+                    raise EOFError("the gzip stream is cut off")
+        return 0
 
-    def _decompress(self, most: int) -> bytes:
-        try:
-            piece: bytes = self._stream.decompress(self._rest, most)
-        except MemoryError:
-            raise
-        except Exception as error:  # zlib.error, isal's IsalError
-            raise Malformed(f"it cannot be decompressed ({error})") from None
-        self._rest = getattr(self._stream, "unconsumed_tail", b"")
-        return piece
+    def _next(self) -> bool:
+        rest = self._stream.unused_data.lstrip(b"\0")
+        while not rest:
+            data = self._file.read(AT_A_TIME)
+            if not data:
+                return False
+            rest = data.lstrip(b"\0")
+        self._stream, self._rest = self._new(), rest
+        return True
+
+
+GUNZIP: Dict[str, Callable[[Any], ReadInto]] = {"isal": _isal, "zlib": _zlib}
+
+
+@functools.lru_cache(maxsize=None)
+def fastest() -> Reader:
+    """The reader with the best of what is installed."""
+    warnings = []
+    gunzip, checksum = "isal", "google-crc32c"
+    try:
+        import isal.igzip_lib  # noqa: F401
+    except ImportError as error:
+        gunzip = "zlib"
+        warnings.append(f"slow path: zlib decompresses, 2.6 times as slowly as isal ({error}): pip install isal")
+    try:
+        crc32c.google()
+    except ImportError as error:
+        checksum = "numpy"
+        warnings.append(f"slow path: numpy takes the checksums ({error}): pip install google-crc32c")
+    return Reader(gunzip, checksum, tuple(warnings))
+
+
+def _version(library: str) -> str:
+    versions = {"zlib": zlib.ZLIB_RUNTIME_VERSION, "numpy": np.__version__}
+    try:
+        return f"{library} {versions.get(library) or metadata.version(library)}"
+    except metadata.PackageNotFoundError:
+        return library
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -189,49 +240,3 @@ def framed(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
     checks = [struct.pack("<I", crc32c.masked(extend(0, part))) for part in (length, data)]
     return b"".join((length, checks[0], data, checks[1]))
-
-
-# --- which libraries there are ---------------------------------------------------------------------------------------
-
-
-def _isal() -> Any:
-    from isal import igzip_lib
-
-    return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
-
-
-GUNZIP: Dict[str, Callable[[], Any]] = {"isal": _isal, "zlib": lambda: zlib.decompressobj(31)}
-
-
-@functools.lru_cache(maxsize=None)
-def fastest() -> Reader:
-    """The reader with the best of what is installed."""
-    gunzip, no_isal = _first(GUNZIP)
-    checksum, no_google = _first(crc32c.IMPLEMENTATIONS)
-    warnings = []
-    if no_isal:
-        warnings.append(f"slow path: zlib decompresses, 2.6 times as slowly as isal ({no_isal}): pip install isal")
-    if no_google:
-        warnings.append(f"slow path: numpy takes the checksums ({no_google}): pip install google-crc32c")
-    return Reader(gunzip, checksum, tuple(warnings))
-
-
-def _first(choices: Mapping[str, Callable[[], Any]]) -> Tuple[str, str]:
-    """The first that can be imported, and why it is not the very first."""
-    *better, last = choices
-    why = ""
-    for name in better:
-        try:
-            choices[name]()
-            return name, why
-        except ImportError as error:
-            why = str(error)
-    return last, why
-
-
-def _version(library: str) -> str:
-    versions = {"zlib": zlib.ZLIB_RUNTIME_VERSION, "numpy": np.__version__}
-    try:
-        return f"{library} {versions.get(library) or metadata.version(library)}"
-    except metadata.PackageNotFoundError:
-        return library

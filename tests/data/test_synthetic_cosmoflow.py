@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import pickle
 import resource
 import subprocess
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 import tfrecord
 import torch
+from torch import nn
+from torch.nn import functional
 
 from models.data.cosmoflow import open_folder
 from models.data.synthetic import write_set
@@ -170,8 +173,8 @@ def test_contrast_grows_with_time_on_large_scales(smoke):
     assert len(spread) == len(GROWTH)
     centred = x[..., 0] - x[..., 0].mean((1, 2, 3), keepdims=True)
     near, far = ((centred * np.roll(centred, by, 1)).mean() / (centred**2).mean() for by in (1, 4))
-    assert near > 0.4
-    assert 0.1 < far < near
+    assert near > 0.15
+    assert 0.02 < far < near
 
 
 def summaries(x: np.ndarray) -> np.ndarray:
@@ -193,32 +196,40 @@ def test_each_target_shows(smoke):
     assert (explained > 0.3).all(), explained
 
 
-class Net(torch.nn.Module):
-    """CosmoFlow's layers, few and narrow."""
+class Net(nn.Module):
+    """CosmoFlow's layers with its initial values and its dropout, a quarter as wide."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.convolutions = torch.nn.ModuleList(
-            torch.nn.Conv3d(inputs, outputs, 3, padding=1) for inputs, outputs in ((4, 8), (8, 16), (16, 32))
+        widths = (4, 8, 16, 32, 64, 128)
+        self.convolutions = nn.ModuleList(
+            nn.Conv3d(inputs, outputs, 3, padding=1) for inputs, outputs in itertools.pairwise(widths)
         )
-        self.hidden, self.head = torch.nn.Linear(32 * 64, 64), torch.nn.Linear(64, 4)
+        self.hidden = nn.ModuleList([nn.Linear(128, 128), nn.Linear(128, 64)])
+        self.head = nn.Linear(64, 4)
+        for layer in (*self.convolutions, *self.hidden, self.head):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in self.convolutions:
-            x = torch.nn.functional.max_pool3d(torch.nn.functional.leaky_relu(convolution(x), 0.3), 2)
-        x = torch.nn.functional.leaky_relu(self.hidden(x.flatten(1)), 0.3)
-        return 1.2 * torch.tanh(self.head(torch.nn.functional.dropout(x, 0.5)))
+            x = functional.max_pool3d(functional.leaky_relu(convolution(x), 0.3), 2)
+        x = x.flatten(1)
+        for layer in self.hidden:
+            x = functional.dropout(functional.leaky_relu(layer(x), 0.3), 0.5)
+        return 1.2 * torch.tanh(self.head(x))
 
 
-def test_the_loss_falls_within_a_hundred_steps_at_the_references_rate(smoke):
-    torch.manual_seed(0)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_loss_falls_within_a_hundred_steps_at_the_references_rate(smoke, seed):
+    torch.manual_seed(seed)
     net, batch, losses = Net(), 2, []
     optimizer = torch.optim.SGD(net.parameters(), 0.001 * batch / 64, momentum=0.9)
-    order = np.random.default_rng(0).permutation(np.arange(200) % 64)
+    order = np.random.default_rng(seed).permutation(np.arange(200) % 64)
     for step in range(100):
         which = order[step * batch : (step + 1) * batch]
         x = torch.from_numpy(smoke[0][which]).float().log1p().permute(0, 4, 1, 2, 3)
-        loss = torch.nn.functional.mse_loss(net(x), torch.from_numpy(smoke[1][which]))
+        loss = functional.mse_loss(net(x), torch.from_numpy(smoke[1][which]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

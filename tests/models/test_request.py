@@ -99,7 +99,7 @@ def test_every_size_of_every_benchmark(name: str, size: str, family: str) -> Non
     }
     request = resolved(name, "--size", size, family=family)
     assert request.shape == shapes[name][size != "smoke"]
-    assert request.windows == 3
+    assert request.windows == (2 if (name, size, family) == ("deepcam", "quick", "cpu") else 3)
     if size == "smoke":
         assert request.local_batch_size == {"resnet50": 4, "cosmoflow": 2, "deepcam": 2}[name]
     if size == "subset":
