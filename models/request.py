@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional, Tuple
 from models.accelerators import Accelerator
 from models.errors import Impossible
 from models.host import own_cores
-from models.settings import Configuration, Shape, Size
+from models.settings import Configuration, Shape, Size, by
 from models.world import World
 
 
@@ -48,7 +48,7 @@ class Request:
 
     def wire(self) -> Dict[str, object]:
         values = {key: value for key, value in asdict(self).items() if key != "inject" or value}
-        return {**values, "shape": "x".join(map(str, self.shape))}
+        return {**values, "shape": by(self.shape)}
 
 
 def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerator, world: World) -> Request:

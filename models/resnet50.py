@@ -14,7 +14,7 @@ from torch import nn
 
 from models.data.imagenet import ImageNet, open_folder
 from models.errors import Impossible
-from models.settings import Configuration, Shape, Size
+from models.settings import Configuration, Shape, Size, by
 
 WORKLOAD_VERSION = 1  # raised by whoever changes what is computed, read or timed
 MLPERF_NAME = "resnet"
@@ -57,7 +57,7 @@ def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
 
 def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> ImageNet:
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise Impossible(f"ResNet-50 trains on squares, not on {'x'.join(map(str, shape))}; give --shape 224x224")
+        raise Impossible(f"ResNet-50 trains on squares, not on {by(shape)}; give --shape 224x224")
     return open_folder(folder, image_size=shape[0], augment=augment, seed=seed)
 
 

@@ -8,6 +8,11 @@ from typing import Optional, Tuple
 Shape = Tuple[int, ...]
 
 
+def by(shape: Shape) -> str:
+    """As people write it, and --shape takes it: 768x1152."""
+    return "x".join(map(str, shape))
+
+
 @dataclass(frozen=True)
 class Configuration:
     """global_batch None: so many samples on each rank as the device holds. dtype auto: the device's best."""

@@ -109,12 +109,4 @@ def _number(value: float | None) -> str:
     """Three to four significant figures: more would claim a precision that no run has."""
     if value is None:
         return "-"
-    return (
-        f"{value:.0f}"
-        if value >= 1000
-        else f"{value:.1f}"
-        if value >= 10
-        else f"{value:.2f}"
-        if value >= 0.1
-        else f"{value:.4f}"
-    )
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:#.3g}"

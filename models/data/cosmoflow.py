@@ -11,15 +11,17 @@ import numpy as np
 import torch
 
 from models.data import hdf5, tfrecord
+from models.data.advice import Advice
 from models.data.files import Files, names_in, show
-from models.data.manifest import Manifest, check_against, how_to_make, read_manifest
+from models.data.manifest import Manifest, check_against, read_manifest
 from models.data.synthetic_cosmoflow import REDSHIFTS, SHAPES, TARGETS
 from models.data.threads import sample
 from models.errors import DataCorrupt, DataMissing
-from models.settings import Shape
+from models.settings import Shape, by
 
 TFRECORD, HDF5 = (b".tfrecord",), (b".hdf5", b".h5")
 COUNT_BYTES = 2
+ADVICE = Advice("cosmoflow", "a CosmoFlow set", "train/*.tfrecord or train/*.hdf5")
 
 Blank = Tuple[Tuple[Shape, torch.dtype], Tuple[Shape, torch.dtype]]
 
@@ -97,9 +99,9 @@ def _find_files(folder: str) -> Files:
     try:
         names = names_in(train, (*TFRECORD, *HDF5))
     except OSError as error:
-        raise DataMissing(_unreadable(folder, error)) from None
+        raise ADVICE.unreadable(folder, error) from None
     if not names:
-        raise DataMissing(f"{show(train)} holds no *.tfrecord, *.hdf5 or *.h5: {_use(folder)}")
+        raise DataMissing(f"{show(train)} holds no *.tfrecord, *.hdf5 or *.h5: {ADVICE.use(folder)}")
     records = sum(name.lower().endswith(TFRECORD) for name in names)
     if 0 < records < len(names):
         raise DataMissing(_both(folder, records, len(names) - records))
@@ -116,7 +118,7 @@ def _check_tfrecord(folder: str, path: bytes, shape: Shape, reader: tfrecord.Rea
         side = round((size / REDSHIFTS / COUNT_BYTES) ** (1 / 3))
         cube = (side, side, side)
         known = math.prod(cube) * REDSHIFTS * COUNT_BYTES == size
-        raise DataMissing(_other_shape(folder, path, _by(cube) if known else f"{size:,} bytes", shape))
+        raise ADVICE.other_shape(folder, path, by(cube) if known else f"{size:,} bytes", shape, SHAPES)
 
 
 def _check_hdf5(folder: str, path: bytes, shape: Shape) -> Tuple[str, ...]:
@@ -125,11 +127,11 @@ def _check_hdf5(folder: str, path: bytes, shape: Shape) -> Tuple[str, ...]:
     if not np.can_cast(x.dtype, np.int16):
         raise DataMissing(
             f"{show(path)}: x is {x}, and what is read is {hdf5.described((*shape, REDSHIFTS), np.int16)}, counts that "
-            f"nobody normalised, as the reference's prepare.py writes them: {_use(folder)}"
+            f"nobody normalised, as the reference's prepare.py writes them: {ADVICE.use(folder)}"
         )
     if x.shape != (*shape, REDSHIFTS):
         cube = x.shape[:-1] if x.shape[-1:] == (REDSHIFTS,) else x.shape
-        raise DataMissing(_other_shape(folder, path, _by(cube), shape))
+        raise ADVICE.other_shape(folder, path, by(cube), shape, SHAPES)
     return (f"{hdf5.SLOW}: x of {show(path)}",) if x.offset is None or x.dtype != np.int16 else ()
 
 
@@ -153,25 +155,6 @@ def _read_hdf5(path: bytes, counts: Any, parameters: Any) -> None:
 # --- what to say -----------------------------------------------------------------------------------------------------
 
 
-def _by(shape: Shape) -> str:
-    return "x".join(map(str, shape))
-
-
-def _another(folder: str, what: str = "") -> str:
-    return f"or make a synthetic set elsewhere: {how_to_make('cosmoflow', folder.rstrip('/') + '-synthetic', what)}"
-
-
-def _use(folder: str) -> str:
-    return f"give --data-dir the folder that holds CosmoFlow's train/, {_another(folder)}"
-
-
-def _other_shape(folder: str, path: bytes, found: str, shape: Shape) -> str:
-    sizes = {_by(cube): size for size, cube in reversed(list(SHAPES.items()))}
-    fits = f"train on them with --size {sizes[found]}, " if found in sizes else ""
-    what = f"--size {sizes[_by(shape)]}" if _by(shape) in sizes else ""
-    return f"{show(path)} holds a sample of {found} and {_by(shape)} is asked for: {fits}{_another(folder, what)}"
-
-
 def _both(folder: str, records: int, others: int) -> str:
     place = os.path.realpath(folder).rstrip("/")
     new, train = shlex.quote(show(f"{place}-tfrecord")), shlex.quote(show(f"{place}/train"))
@@ -180,14 +163,3 @@ def _both(folder: str, records: int, others: int) -> str:
         f"give --data-dir a folder of links to those of one, mkdir -p {new}/train && find {train} -name '*.tfrecord' "
         f"-exec ln -s -t {new}/train {{}} +"
     )
-
-
-def _unreadable(folder: str, error: OSError) -> str:
-    if not os.path.lexists(folder):
-        return f"there is no data set at {show(folder)}. Make a synthetic one: {how_to_make('cosmoflow', folder)}"
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return f"{show(error.filename or folder)} cannot be read: {error.strerror}"
-    above = os.path.dirname(os.path.abspath(folder))
-    if os.path.basename(os.path.abspath(folder)) == "train":
-        return f"{show(folder)} holds no folder train/: give the folder above, --data-dir {shlex.quote(show(above))}"
-    return f"{show(folder)} is no CosmoFlow set, it holds no train/*.tfrecord or train/*.hdf5: {_use(folder)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 from typing import Any, Optional, Tuple
 
@@ -11,18 +10,20 @@ import numpy as np
 import torch
 
 from models.data import hdf5, weather
+from models.data.advice import Advice
 from models.data.files import Files, names_in, show
-from models.data.manifest import Manifest, check_against, how_to_make, read_manifest
+from models.data.manifest import Manifest, check_against, read_manifest
 from models.data.synthetic_deepcam import SHAPES
 from models.data.threads import sample
 from models.errors import DataCorrupt, DataMissing
-from models.settings import Shape
+from models.settings import Shape, by
 
 DATA, LABELS = "climate/data", "climate/labels_0"
 STATS, MINIMUM, MAXIMUM = "stats.h5", "climate/minval", "climate/maxval"
 CHANNELS = tuple(channel.name for channel in weather.CHANNELS)
 CLASSES = ("background", "tropical cyclone", "atmospheric river")
 SUFFIXES = (b".h5", b".hdf5")
+ADVICE = Advice("deepcam", "a DeepCAM set", f"train/*.h5 with {STATS}")
 
 Blank = Tuple[Tuple[Shape, torch.dtype], Tuple[Shape, torch.dtype]]
 
@@ -92,9 +93,9 @@ def open_folder(folder: str, *, shape: Shape) -> DeepCam:
         # copies are about that hold stats.h5 among the samples
         files = Files.of(train, [name for name in names_in(train, SUFFIXES) if name != os.fsencode(STATS)])
     except OSError as error:
-        raise DataMissing(_unreadable(folder, error)) from None
+        raise ADVICE.unreadable(folder, error) from None
     if not len(files):
-        raise DataMissing(f"{show(train)} holds no *.h5: {_use(folder)}")
+        raise DataMissing(f"{show(train)} holds no *.h5: {ADVICE.use(folder)}")
     if manifest:
         check_against(manifest, len(files), folder)
     return DeepCam(folder, files, manifest, tuple(shape))
@@ -110,7 +111,7 @@ def read_stats(folder: str) -> Tuple[torch.Tensor, torch.Tensor]:
     if not path:
         raise DataMissing(
             f"{show(places[0])} is missing; it lies beside train/ and holds each channel's {MINIMUM} and {MAXIMUM}: "
-            f"copy it from where the set came from, {_another(folder)}"
+            f"copy it from where the set came from, {ADVICE.another(folder)}"
         )
     minimum, maximum = np.empty(len(CHANNELS), np.float32), np.empty(len(CHANNELS), np.float32)
     hdf5.read(path, {MINIMUM: minimum, MAXIMUM: maximum})
@@ -118,7 +119,7 @@ def read_stats(folder: str) -> Tuple[torch.Tensor, torch.Tensor]:
         if not -np.inf < low < high < np.inf:
             raise DataCorrupt(
                 f"{show(path)}: channel {name} goes from {low:g} to {high:g}, which is no range: copy it again from "
-                f"where the set came from, {_another(folder)}"
+                f"where the set came from, {ADVICE.another(folder)}"
             )
     return torch.from_numpy(minimum), torch.from_numpy(maximum)
 
@@ -126,15 +127,10 @@ def read_stats(folder: str) -> Tuple[torch.Tensor, torch.Tensor]:
 def _check_first(folder: str, path: bytes, shape: Shape) -> Tuple[str, ...]:
     """What is slow about the first file. Raises DataMissing when its images are of another shape."""
     data, labels = hdf5.describe(path, (DATA, LABELS))
-    wanted = (*shape, len(CHANNELS))
-    if data.shape != wanted:
-        sizes = {(*size_shape, len(CHANNELS)): size for size, size_shape in reversed(list(SHAPES.items()))}
-        fits = f"train on them with --size {sizes[data.shape]}, " if data.shape in sizes else ""
-        what = f"--size {sizes[wanted]}" if wanted in sizes else ""
-        raise DataMissing(
-            f"{show(path)} holds an image of {_by(data.shape)} (height x width x channels) and {_by(wanted)} is asked "
-            f"for: {fits}{_another(folder, what)}"
-        )
+    if data.shape[2:] != (len(CHANNELS),):
+        raise DataMissing(f"{show(path)}: {DATA} is {data}, not height x width x 16: {ADVICE.use(folder)}")
+    if data.shape[:2] != shape:
+        raise ADVICE.other_shape(folder, path, by(data.shape[:2]), shape, SHAPES)
     slow = [] if data.lies_as(np.float32) else [DATA]
     slow += [LABELS] if labels.offset is None else []
     return tuple(f"{hdf5.SLOW}: {name} of {show(path)}" for name in slow)
@@ -166,29 +162,3 @@ def _to_classes(path: bytes, labels: Any, classes: Any) -> None:
             f"replace the file"
         )
     np.copyto(classes, labels, casting="unsafe")
-
-
-# --- what to say -----------------------------------------------------------------------------------------------------
-
-
-def _by(shape: Shape) -> str:
-    return "x".join(map(str, shape))
-
-
-def _another(folder: str, what: str = "") -> str:
-    return f"or make a synthetic set elsewhere: {how_to_make('deepcam', folder.rstrip('/') + '-synthetic', what)}"
-
-
-def _use(folder: str) -> str:
-    return f"give --data-dir the folder that holds DeepCAM's train/ and {STATS}, {_another(folder)}"
-
-
-def _unreadable(folder: str, error: OSError) -> str:
-    if not os.path.lexists(folder):
-        return f"there is no data set at {show(folder)}. Make a synthetic one: {how_to_make('deepcam', folder)}"
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return f"{show(error.filename or folder)} cannot be read: {error.strerror}"
-    above = os.path.dirname(os.path.abspath(folder))
-    if os.path.basename(os.path.abspath(folder)) == "train":
-        return f"{show(folder)} holds no folder train/: give the folder above, --data-dir {shlex.quote(show(above))}"
-    return f"{show(folder)} is no DeepCAM set, it holds no train/*.h5: {_use(folder)}"

@@ -6,15 +6,15 @@ import bisect
 import functools
 import itertools
 import os
-import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Dict, List, Sequence, Tuple
 
+from models.data.advice import Advice
 from models.data.files import Files, names_in, show
-from models.data.manifest import how_to_make
 from models.errors import DataMissing
 
+ADVICE = Advice("resnet50", "an ImageNet", "train/<wnid>/*.JPEG")
 SUFFIXES = (b".jpeg", b".jpg")
 MOST_CLASSES = 1000
 SCAN_THREADS = 4  # they hide the latency of a parallel file system; a local one needs none
@@ -60,36 +60,17 @@ def find_files(folder: str) -> Listing:
             list_class = functools.partial(names_in, suffixes=SUFFIXES)
             files = dict(zip(classes, pool.map(list_class, (os.path.join(train, name) for name in classes))))
     except OSError as error:
-        raise DataMissing(_unreadable(folder, error)) from None
+        raise ADVICE.unreadable(folder, error) from None
     empty = [name for name in classes if not files[name]]
     if empty:
         raise DataMissing(
             f"{len(empty)} of {len(classes)} class folders hold no JPEG, the first is "
-            f"{show(os.path.join(train, empty[0]))}: complete the copy, {_another(folder)}"
+            f"{show(os.path.join(train, empty[0]))}: complete the copy, {ADVICE.another(folder)}"
         )
     return Listing.of(train, files)
 
 
-def _another(folder: str) -> str:
-    return f"or make a synthetic set elsewhere: {how_to_make('resnet50', folder.rstrip('/') + '-synthetic')}"
-
-
-def _use(folder: str) -> str:
-    return f"give --data-dir the folder of an ImageNet, {_another(folder)}"
-
-
 def _no_classes(folder: str, count: int) -> str:
     if count:
-        return f"{show(folder)}/train holds {count:,} classes, ImageNet-1k has {MOST_CLASSES:,}: {_use(folder)}"
-    return f"{show(folder)}/train holds no class folders, ImageNet lies in train/<wnid>/*.JPEG: {_use(folder)}"
-
-
-def _unreadable(folder: str, error: OSError) -> str:
-    if not os.path.lexists(folder):
-        return f"there is no data set at {show(folder)}. Make a synthetic one: {how_to_make('resnet50', folder)}"
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return f"{show(error.filename or folder)} cannot be read: {error.strerror}"
-    above = os.path.dirname(os.path.abspath(folder))
-    if os.path.basename(os.path.abspath(folder)) == "train":
-        return f"{show(folder)} holds no folder train/: give the folder above, --data-dir {shlex.quote(show(above))}"
-    return f"{show(folder)} is no ImageNet, it holds no train/<wnid>/*.JPEG: {_use(folder)}"
+        return f"{show(folder)}/train holds {count:,} classes, ImageNet-1k has {MOST_CLASSES:,}: {ADVICE.use(folder)}"
+    return f"{show(folder)}/train holds no class folders, ImageNet lies in {ADVICE.holds}: {ADVICE.use(folder)}"

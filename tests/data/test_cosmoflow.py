@@ -187,8 +187,8 @@ def test_there_is_no_set(tmp_path):
     )
     command = f"python -m models data cosmoflow --data-dir {tmp_path}-synthetic --size quick"
     assert refused(tmp_path) == (
-        f"{tmp_path} is no CosmoFlow set, it holds no train/*.tfrecord or train/*.hdf5: give --data-dir the folder "
-        f"that holds CosmoFlow's train/, or make a synthetic set elsewhere: {command}"
+        f"{tmp_path} is not a CosmoFlow set, it holds no train/*.tfrecord or train/*.hdf5: give --data-dir the folder "
+        f"of a CosmoFlow set, or make a synthetic set elsewhere: {command}"
     )
     save(tmp_path / "train/a.txt")
     assert refused(tmp_path).startswith(f"{tmp_path}/train holds no *.tfrecord, *.hdf5 or *.h5: give --data-dir")

@@ -197,7 +197,7 @@ def test_there_is_no_folder(tmp_path):
     ):
         opened(tmp_path / "deepcam-smoke")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataMissing, match=r"is no DeepCAM set.*stats\.h5, or make .* --data-dir .*/empty-synthetic"):
+    with pytest.raises(DataMissing, match=r"is not a DeepCAM set.*stats\.h5: give .*, or make .* --data-dir .*/empty-synthetic"):
         opened(tmp_path / "empty")
     (tmp_path / "empty" / "train").mkdir()
     with pytest.raises(DataMissing, match=r"holds no \*\.h5"):
@@ -226,8 +226,8 @@ def test_images_of_another_size(folder, wanted, command):
     with pytest.raises(DataMissing) as error:
         opened(folder, wanted)
     text = str(error.value)
-    assert f"{first(folder)} holds an image of 24x36x16" in text
-    assert f"{wanted[0]}x{wanted[1]}x16 is asked for" in text
+    assert f"{first(folder)} holds a sample of 24x36 " in text
+    assert f"{wanted[0]}x{wanted[1]} is asked for" in text
     assert text.endswith(f"python -m models data deepcam --data-dir {folder}-synthetic {command}")
 
 
@@ -240,7 +240,7 @@ def test_images_of_a_size_that_the_suite_knows(folder):
 @pytest.mark.parametrize("shape", [(24, 36, 15), (16, 24, 36), (24, 36)])
 def test_other_channels(folder, shape):
     save(first(folder), np.zeros(shape, "f4"), labels(0))
-    with pytest.raises(DataMissing, match=f"{'x'.join(map(str, shape))} .*24x36x16 is asked for"):
+    with pytest.raises(DataMissing, match=f"climate/data is float32 of {'x'.join(map(str, shape))}, not height x width x 16"):
         opened(folder)
 
 

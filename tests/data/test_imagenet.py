@@ -408,7 +408,7 @@ def test_a_corrupt_file_gives_way_to_the_next_good_one(folder):
 def test_a_set_of_corrupt_files_is_not_skipped_for_ever(tmp_path):
     for number in range(3):
         put(tmp_path, f"n00000000/{number}.JPEG", b"text")
-    with pytest.raises(DataCorrupt, match=r"100 corrupt files in a row, the last: .*1\.JPEG"):
+    with pytest.raises(DataCorrupt, match=r"100 corrupt samples in a row, the last: .*1\.JPEG"):
         skipping(tmp_path)[(0, 1)]
 
 
@@ -465,8 +465,8 @@ def a_file(folder: Path) -> Path:
 
 NO_SETS = {
     "nothing": (lambda folder: folder, "there is no data set at"),
-    "another folder": (other_folder, "is no ImageNet, it holds no train/<wnid>/*.JPEG"),
-    "a file": (a_file, "is no ImageNet"),
+    "another folder": (other_folder, "is not an ImageNet, it holds no train/<wnid>/*.JPEG"),
+    "a file": (a_file, "is not an ImageNet"),
     "another benchmark's set": (foreign, "is a data set of benchmark 'cosmoflow'"),
     "an empty class": (class_emptied, "1 of 2 class folders hold no JPEG, the first is"),
     "no classes": (flat, "train holds no class folders"),
@@ -484,7 +484,7 @@ def test_a_folder_that_holds_no_set(tmp_path, kind):
     assert what in str(missing.value)
     assert str(folder) in str(missing.value)
     assert f"python -m models data resnet50 --data-dir '{folder}" in str(missing.value)
-    assert str(missing.value).endswith("--samples 6 --seed 0" if kind == "a partial set" else "--size quick")
+    assert str(missing.value).endswith("--samples 6 --seed 0 --format jpeg" if kind == "a partial set" else "--size quick")
     assert missing.value.exit_code == 66
 
 
