@@ -197,7 +197,8 @@ def test_there_is_no_folder(tmp_path):
     ):
         opened(tmp_path / "deepcam-smoke")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataMissing, match=r"is not a DeepCAM set.*stats\.h5: give .*, or make .* --data-dir .*/empty-synthetic"):
+    said = r"is not a DeepCAM set.*stats\.h5: give .*, or make .* --data-dir .*/empty-synthetic"
+    with pytest.raises(DataMissing, match=said):
         opened(tmp_path / "empty")
     (tmp_path / "empty" / "train").mkdir()
     with pytest.raises(DataMissing, match=r"holds no \*\.h5"):
@@ -240,7 +241,8 @@ def test_images_of_a_size_that_the_suite_knows(folder):
 @pytest.mark.parametrize("shape", [(24, 36, 15), (16, 24, 36), (24, 36)])
 def test_other_channels(folder, shape):
     save(first(folder), np.zeros(shape, "f4"), labels(0))
-    with pytest.raises(DataMissing, match=f"climate/data is float32 of {'x'.join(map(str, shape))}, not height x width x 16"):
+    found = "x".join(map(str, shape))
+    with pytest.raises(DataMissing, match=f"climate/data is float32 of {found}, not height x width x 16"):
         opened(folder)
 
 
