@@ -119,17 +119,21 @@ def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:
     if batch > samples and data.kind != "synthetic":
         raise Impossible(
             f"a step takes {batch} samples (global batch size) and the data set at {data_dir} has {samples}; ask for "
-            f"fewer ranks or a smaller batch, or write a synthetic set: "
-            f"python -m models data {benchmark} --data-dir NEW_FOLDER --samples {4 * batch}"
+            f"fewer ranks or a smaller batch, or write a synthetic set: {_write_set(request, benchmark, 4 * batch)}"
         )
     request = replace(request, steps_per_window=request.steps_per_window or max(1, samples // batch))
     if request.cache == "cold" and request.steps * batch > samples:
         raise Impossible(
             f"a cold run must not read a sample twice; this one reads {request.steps * batch} and the data set at "
             f"{data_dir} has {samples}: ask for fewer --windows or --steps-per-window, or write more: "
-            f"python -m models data {benchmark} --data-dir NEW_FOLDER --samples {request.steps * batch}"
+            f"{_write_set(request, benchmark, request.steps * batch)}"
         )
     return request
+
+
+def _write_set(request: Request, benchmark: str, samples: int) -> str:
+    size = "quick" if request.size == "full" else request.size
+    return f"python -m models data {benchmark} --size {size} --data-dir NEW_FOLDER --samples {samples}"
 
 
 def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
