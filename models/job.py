@@ -55,7 +55,7 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     if request.skip_corrupt:
         data = Skipping(data)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, accelerator, options)]
+    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, benchmark, accelerator, options)]
     warnings.extend(data.warnings)
     return Job(options.benchmark, benchmark, options, world, accelerator, data, resident, request, started_s, warnings)
 
@@ -111,7 +111,7 @@ def stolen(before: Any, after: Any) -> List[str]:
     return [f"a virtual machine: {gone / spent:.0%} of its processor time went to others while it ran"]
 
 
-def doubts(request: Request, accelerator: Accelerator, options: argparse.Namespace) -> List[str]:
+def doubts(request: Request, benchmark: ModuleType, accelerator: Accelerator, options: argparse.Namespace) -> List[str]:
     """What a reader of the result should know."""
     found = []
     if request.inject:
@@ -120,6 +120,9 @@ def doubts(request: Request, accelerator: Accelerator, options: argparse.Namespa
         found.append("this device has no bf16 instructions: they are emulated")
     if request.configuration == "tuned" and options.dtype == "auto" and request.dtype == "fp32":
         found.append("tuned in fp32: this device has no bf16 instructions")
+    batch = benchmark.CONFIGURATIONS[request.configuration].global_batch
+    if batch not in (None, request.global_batch_size):
+        found.append(f"a global batch of {request.global_batch_size}, not the {batch} of {request.configuration}")
     if request.accumulation_steps > 1 and not options.accumulation_steps:
         parts = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
         found.append(f"a rank's share of each step in {parts}: more does not fit into the memory")

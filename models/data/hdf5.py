@@ -9,10 +9,10 @@ from typing import Any, Callable, Iterator, Mapping, Tuple, Union
 import numpy as np
 
 from models.data.files import gone, show
-from models.data.layout import Array as Array
-from models.data.layout import Path, fill, find, opened_by_hdf5
-from models.data.layout import described as described
-from models.data.layout import versions as versions
+from models.data.hdf5_layout import Array as Array
+from models.data.hdf5_layout import Path, fill, find, opened_by_hdf5
+from models.data.hdf5_layout import described as described
+from models.data.hdf5_layout import versions as versions
 from models.errors import DataCorrupt
 
 SLOW = "read through HDF5, one thread at a time, as it is chunked, compressed or of another number format"

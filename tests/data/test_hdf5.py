@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.data import hdf5, layout
+from models.data import hdf5, hdf5_layout
 from models.data.hdf5 import describe, read
 from models.errors import DataCorrupt, DataMissing
 
@@ -57,7 +57,7 @@ def where(offset: int) -> bytes:
 @pytest.fixture(autouse=True)
 def no_layouts():
     """What one test's files taught is not known to the next."""
-    layout._layouts.clear()
+    hdf5_layout._layouts.clear()
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_files_of_one_layout_are_looked_at_once_and_each_gives_its_own_values(tm
     for number, path in enumerate(paths):
         read(str(path), {NAME: (buffer := np.zeros(SHAPE, "f4"))})
         assert buffer.tobytes() == values(number).tobytes()
-    assert len(layout._layouts) == 1
+    assert len(hdf5_layout._layouts) == 1
 
 
 def test_a_file_that_changes_is_seen_to_have_changed(tmp_path):
@@ -168,10 +168,10 @@ def test_a_file_that_changes_is_seen_to_have_changed(tmp_path):
 
 
 def test_only_the_newest_layouts_are_kept(tmp_path):
-    for number in range(layout.MOST_LAYOUTS + 3):
+    for number in range(hdf5_layout.MOST_LAYOUTS + 3):
         path = save(tmp_path / f"{number}.h5", values(shape=(number + 1, 8)))
         assert load(str(path), (NAME,))[NAME].shape == (number + 1, 8)
-    assert [known.arrays[0].shape[0] for known in layout._layouts] == [7, 6, 5, 4]
+    assert [known.arrays[0].shape[0] for known in hdf5_layout._layouts] == [7, 6, 5, 4]
 
 
 # --- threads and other processes -------------------------------------------------------------------------------------
