@@ -1,0 +1,40 @@
+"""Commands on this machine, where it is the login node itself: no connection, and the same answers as over one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from platforms.transports import Done, files, process
+from platforms.transports.framing import Framed
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+
+class LocalTransport:
+    """The Protocol `Transport` by child processes."""
+
+    where = "this machine"
+
+    def __init__(self, platform: Platform, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._login_shell = platform.login_shell
+        self._clock = clock
+
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+        framed = Framed(argv, timeout_s, self._clock, login_shell=self._login_shell)
+        process.carry(framed, framed.argv, input)
+        return framed.done(self.where)
+
+    def put(self, content: bytes, path: str) -> None:
+        files.put(self, content, path)
+
+    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
+        return files.get(self, path, offset, limit)
+
+    def typed(self, command: str) -> str:
+        return command
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,88 @@
+"""Commands by paramiko, in this process: where a key is enough, behind jump hosts too, and without any ssh here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from platforms.job import AwayError, LoginNeeded
+from platforms.transports import Done, files, ssh
+from platforms.transports.framing import Framed
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+    from platforms.transports.paramiko_connection import Connection
+
+RETRIES_S = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # waits for a free session; the first is for a connection just lost
+
+
+class ParamikoTransport:
+    """The Protocol `Transport` by paramiko, which is loaded with the first command."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._login = ssh.Login.of(platform)
+        self.where = self._login.host
+        self._login_shell = platform.login_shell
+        self._clock = clock
+        self._sleep = sleep
+        self._slots = threading.BoundedSemaphore(ssh.SESSIONS)
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._refusal: tuple[float, LoginNeeded] | None = None
+
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+        from platforms.transports.paramiko_connection import NotSentError
+
+        words = ""
+        with self._slots:
+            for wait_s in RETRIES_S:
+                connection = self._connected()
+                framed = Framed(argv, timeout_s, self._clock, login_shell=self._login_shell)
+                try:
+                    return framed.done(self.where, connection.carry(framed, input))
+                except NotSentError as error:
+                    words = str(error)
+                    self._sleep(wait_s)
+        raise AwayError(f"{self.where}: gives no session, the command was not sent: {words}")
+
+    def put(self, content: bytes, path: str) -> None:
+        files.put(self, content, path)
+
+    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
+        return files.get(self, path, offset, limit)
+
+    def typed(self, command: str) -> str:
+        return self._login.typed(command=command)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection:
+                self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        """The connection, opened again where it was lost. Raises as paramiko_login.connect."""
+        from platforms.transports import paramiko_login
+
+        with self._lock:
+            if self._connection and self._connection.alive:
+                return self._connection
+            if self._connection:
+                self._connection.close()
+                self._connection = None
+            if self._refusal and self._clock() - self._refusal[0] < ssh.PERSON_S:
+                raise self._refusal[1]
+            try:
+                self._connection = paramiko_login.connect(self._login)
+            except LoginNeeded as error:
+                self._refusal = (self._clock(), error)
+                raise
+            return self._connection

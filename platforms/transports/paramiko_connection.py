@@ -1,0 +1,169 @@
+"""One SSH connection of paramiko's: sessions over it, a pulse that notices a peer that has gone silent, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import shlex
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import paramiko
+
+from platforms.transports import ssh
+from platforms.transports.framing import Framed
+
+CHUNK = 1 << 18
+TICK_S = 1.0  # between two looks at the clock
+WINDOW_S = 0.005  # between two looks whether the other side takes more input: paramiko tells nobody
+END_S = 0.5  # for the other side to close the session, which counts there until then
+ERRORS = (paramiko.SSHException, EOFError, OSError)
+
+
+class NotSentError(Exception):
+    """No session was opened, so the command was not sent and can be."""
+
+
+class Connection:
+    """An authenticated connection, and below it those that carry it: jump hosts, a ProxyCommand."""
+
+    def __init__(
+        self,
+        transport: paramiko.Transport,
+        below: Connection | None = None,
+        proxy: subprocess.Popen[bytes] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport = transport
+        self._below = below
+        self._proxy = proxy
+        self._clock = clock
+        self._heard_s = clock()
+        self._closed = threading.Event()
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.transport.is_active())
+
+    def watch(self) -> None:
+        """Notice from now on within half a minute when the other side has gone silent, and close then."""
+        threading.Thread(target=self._pulse, name="ssh-pulse", daemon=True).start()
+
+    def carry(self, framed: Framed, content: bytes) -> str:
+        """Run a command, until it is finished, late or the connection lost. Returns the connection's words about that.
+
+        Raises NotSentError when there was no session to be had.
+        """
+        channel = self._session()
+        try:
+            channel.exec_command(shlex.join(framed.argv))
+            self._exchange(channel, framed, memoryview(content))
+            if framed.finished:
+                channel.status_event.wait(END_S)
+            return ""
+        except ERRORS as error:
+            return str(error) or type(error).__name__
+        finally:
+            with contextlib.suppress(*ERRORS):  # what a lost connection cannot hear any more
+                channel.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        self.transport.close()
+        if self._proxy:
+            self._proxy.kill()
+            self._proxy.wait()
+        if self._below:
+            self._below.close()
+
+    def _session(self) -> paramiko.Channel:
+        try:
+            return self.transport.open_session(timeout=ssh.CONNECT_S)
+        except ERRORS as error:
+            if not isinstance(error, paramiko.ChannelException) and "timeout" in str(error).lower():
+                self.transport.close()
+            raise NotSentError(str(error) or type(error).__name__) from error
+
+    def _exchange(self, channel: paramiko.Channel, framed: Framed, content: memoryview) -> None:
+        channel.setblocking(0)
+        feeding = True
+        with selectors.DefaultSelector() as selector:
+            selector.register(channel.fileno(), selectors.EVENT_READ)
+            while not framed.finished and not framed.late:
+                over = channel.closed or channel.eof_received
+                if self._drain(channel, framed):
+                    continue
+                if over:
+                    return
+                sent = self._sent(channel, content)
+                content = content[sent:]
+                if feeding and not content:
+                    channel.shutdown_write()
+                    feeding = False
+                selector.select(0 if sent else WINDOW_S if feeding else TICK_S)
+
+    def _drain(self, channel: paramiko.Channel, framed: Framed) -> bool:
+        """Both streams: who reads one only, blocks the other side with what it has for the other."""
+        some = False
+        while channel.recv_ready():
+            framed.stdout.feed(channel.recv(CHUNK))
+            some = True
+        while channel.recv_stderr_ready():
+            framed.stderr.feed(channel.recv_stderr(CHUNK))
+            some = True
+        if some:
+            self._heard_s = self._clock()
+        return some
+
+    def _sent(self, channel: paramiko.Channel, content: memoryview) -> int:
+        if not content:
+            return 0
+        try:
+            sent = int(channel.send(content[:CHUNK]))
+        except TimeoutError:
+            return 0
+        self._heard_s = self._clock()
+        return sent
+
+    def _pulse(self) -> None:
+        """Ask for any answer, again and again: paramiko's own keepalive does not look whether one comes."""
+        while not self._closed.wait(ssh.PULSE_S) and self.alive:
+            alarm = self._alarm(self._clock())
+            try:
+                self.transport.global_request("keepalive@openssh.com", wait=True)
+            except ERRORS:
+                self.transport.close()
+            finally:
+                alarm.set()
+
+    def _alarm(self, asked_s: float) -> threading.Event:
+        """Close the connection unless the event is set, or data goes on coming, for twice the time of a pulse."""
+        answered = threading.Event()
+
+        def watch() -> None:
+            limit_s = asked_s
+            while not answered.wait(2 * ssh.PULSE_S):
+                if self._heard_s <= limit_s:
+                    self.transport.close()
+                    return
+                limit_s = self._clock()
+
+        threading.Thread(target=watch, name="ssh-alarm", daemon=True).start()
+        return answered
+
+
+def pair_with(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """A socket to the standard streams of a ProxyCommand, which is a line for a shell."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec {command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return ours, process

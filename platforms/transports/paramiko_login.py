@@ -1,0 +1,226 @@
+"""From a host's name to an authenticated connection by paramiko: configuration, jumps, host keys, keys."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import paramiko
+
+from platforms.job import AwayError, BenchError, RefusedError
+from platforms.transports import known_hosts, ssh
+from platforms.transports.paramiko_connection import ERRORS, Connection, pair_with
+from platforms.transports.ssh import Login, Settings
+
+MOST_JUMPS = 8
+PASSES = {"keyboard-interactive", "password"}  # what only a person can answer
+LOG = "hpc_ml_bench.ssh"  # paramiko's default would write every lost connection to the terminal
+
+logging.getLogger(LOG).addHandler(logging.NullHandler())
+
+
+def connect(login: Login) -> Connection:
+    """Log in. Raises AwayError, LoginNeeded or RefusedError with what to type."""
+    return _connect(login, login.host, (), 0)
+
+
+def _connect(login: Login, host: str, jumps: Sequence[str], depth: int) -> Connection:
+    """`jumps` in place of those that the configuration has for this host, where there are any."""
+    if depth > MOST_JUMPS:
+        raise RefusedError(f"{login.host}: more than {MOST_JUMPS} jump hosts: does ProxyJump lead back to itself?")
+    settings = read_settings(host, login.config)
+    hops = jumps or settings.proxy_jump
+    below = _connect(login, _as_uri(hops[-1]), hops[:-1], depth + 1) if hops else None
+    name = host.removeprefix("ssh://")
+    connection = None
+    try:
+        sock, proxy = _socket(login, name, settings, below)
+        connection = Connection(paramiko.Transport(sock), below, proxy)
+        _greet(login, name, settings, connection.transport)
+        _authenticate(login, name, settings, connection.transport)
+        connection.watch()
+        return connection
+    except BaseException as error:
+        if part := connection or below:
+            part.close()
+        if isinstance(error, ERRORS):
+            raise _away(login, name, error) from error
+        raise
+
+
+def _as_uri(hop: str) -> str:
+    return hop if hop.startswith("ssh://") else f"ssh://{hop}"
+
+
+def _away(login: Login, host: str, error: BaseException) -> AwayError:
+    words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip()
+    return AwayError(f"{host}: no connection: {words}. Try `{login.typed()}`")
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+def read_settings(host: str, config: str | None) -> Settings:
+    """By ssh, the one truth, or by paramiko's reader where there is no ssh, as in small containers."""
+    try:
+        return ssh.settings(host, config)
+    except FileNotFoundError:
+        return _settings_without_ssh(host, config)
+
+
+def _settings_without_ssh(host: str, config: str | None) -> Settings:
+    file = Path(config or "~/.ssh/config").expanduser()
+    match = re.fullmatch(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:]+)(?::(\d+))?", host)
+    if not match:
+        raise RefusedError(f"{host}: is no host as ssh writes one: [user@]name[:port]")
+    name = match[2].strip("[]")
+    keys: dict[str, Any] = {}
+    try:
+        text = file.read_text() if config or file.exists() else ""
+        if re.search(r"^\s*Include\b", text, re.MULTILINE | re.IGNORECASE):
+            raise RefusedError(f"{file}: has Include, which is read by ssh only: install it (openssh-client)")
+        keys = dict(paramiko.SSHConfig.from_text(text).lookup(name))
+    except (OSError, UnicodeDecodeError, paramiko.SSHException, ImportError) as error:
+        raise RefusedError(f"{host}: {file} cannot be used without ssh (openssh-client): {error}") from error
+    lists = {key: value if isinstance(value, list) else [value] for key, value in keys.items()}
+    named = {"user": match[1], "port": match[3]}
+    return ssh.from_keys(name, {**lists, **{key: [value] for key, value in named.items() if value}})
+
+
+# --- reaching it -----------------------------------------------------------------------------------------------------
+
+
+def _socket(
+    login: Login, host: str, settings: Settings, below: Connection | None
+) -> tuple[Any, subprocess.Popen[bytes] | None]:
+    address = (settings.hostname, settings.port)
+    if below:
+        return below.transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=ssh.CONNECT_S), None
+    if settings.proxy_command:
+        return pair_with(settings.proxy_command)
+    try:
+        return socket.create_connection(address, timeout=ssh.CONNECT_S), None
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_NONAME:
+            raise ssh.no_such_host(login, host, f"there is no host called {settings.hostname!r}") from error
+        raise
+    except UnicodeError as error:  # a name that cannot be one
+        raise ssh.no_such_host(login, host, f"{settings.hostname!r} is no host name") from error
+
+
+def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Transport) -> None:
+    """Agree on keys, then look whether it is the host that it says it is. Nothing is ever learned here."""
+    transport.set_log_channel(LOG)
+    transport.banner_timeout = transport.auth_timeout = ssh.CONNECT_S
+    known = known_hosts.of(settings.known_as, settings.known_hosts)
+    options = transport.get_security_options()
+    options.key_types = known_hosts.algorithms(known, options.key_types)
+    transport.start_client(timeout=ssh.CONNECT_S)
+    if not transport.initial_kex_done:
+        raise paramiko.SSHException(f"no answer within {ssh.CONNECT_S:.0f} s")
+    shown = transport.get_remote_server_key()
+    words = f"it sent {shown.get_name()} {shown.fingerprint}"
+    same = [one for one in known if one.key == shown]
+    if any(one.revoked for one in same):
+        raise ssh.revoked_host_key(host, f"in {same[0].file}; {words}")
+    if same:
+        return
+    if known:
+        raise ssh.changed_host_key(login, host, settings.known_as, str(known[0].file), words)
+    files = ", ".join(map(str, settings.known_hosts))
+    raise ssh.unknown_host_key(login, host, f"{words}, and no line for {settings.known_as} in {files}")
+
+
+# --- logging in ------------------------------------------------------------------------------------------------------
+
+
+def _authenticate(login: Login, host: str, settings: Settings, transport: paramiko.Transport) -> None:
+    try:
+        transport.auth_none(settings.user)
+        return  # who may come in is decided elsewhere
+    except paramiko.BadAuthenticationType as error:
+        allowed = set(error.allowed_types)
+    agent = paramiko.Agent() if settings.agent else None
+    try:
+        for key in _keys(settings, agent.get_keys() if agent else ()) if "publickey" in allowed else ():
+            left = _offered(transport, settings.user, key)
+            if left is not None:
+                if left:
+                    raise _person(login, host, set(left))
+                return
+        _refused(login, host, settings, allowed)
+    finally:
+        if agent:
+            agent.close()
+
+
+def _offered(transport: paramiko.Transport, user: str, key: paramiko.PKey) -> list[str] | None:
+    """What the server wants beside this key, None when it does not take the key."""
+    try:
+        return list(transport.auth_publickey(user, key))
+    except paramiko.AuthenticationException as error:
+        if "timeout" in str(error):
+            raise paramiko.SSHException("no answer while logging in") from None
+        if not transport.is_active():
+            raise paramiko.SSHException("it hung up while keys were offered (too many? set IdentitiesOnly)") from None
+        return None
+
+
+def _refused(login: Login, host: str, settings: Settings, allowed: set[str]) -> NoReturn:
+    locked = [path for path in settings.identity_files if ssh.is_locked(path)]
+    if locked:
+        command = f"ssh-add {locked[0]}"
+        why = f"the key {locked[0]} wants its passphrase, and no agent has it"
+        raise ssh.person_needed(
+            host, why, command, " in a shell with an agent (`eval $(ssh-agent)`), and start again there"
+        )
+    if allowed & PASSES:
+        raise _person(login, host, allowed)
+    files = ", ".join(str(path) for path in settings.identity_files if path.exists()) or "no key file is there"
+    raise ssh.key_refused(login, host, settings.user, files)
+
+
+def _person(login: Login, host: str, methods: set[str]) -> BenchError:
+    why = f"only a person can log in, it asks for {' or '.join(sorted(methods & PASSES or methods))}"
+    then = f" with `transport: openssh` in {login.source}, which uses the connection that you open so"
+    return ssh.person_needed(host, why, login.typed("-MNf"), then)
+
+
+def _keys(settings: Settings, agent_keys: Sequence[paramiko.PKey]) -> Iterator[paramiko.PKey]:
+    """In ssh's order: the agent's that the configuration names, the files, the agent's others."""
+    named = {blob for path in settings.identity_files if (blob := _public(path))}
+    yield from (key for key in agent_keys if key.asbytes() in named)
+    for path in settings.identity_files:
+        if os.access(path, os.R_OK) and not ssh.is_locked(path):
+            # a library that cannot read a kind of key has many ways to say so
+            with contextlib.suppress(*ERRORS, ValueError, TypeError, paramiko.pkey.UnknownKeyType):
+                yield from _from_file(path, settings.certificate_files)
+    if not settings.identities_only:
+        yield from (key for key in agent_keys if key.asbytes() not in named)
+
+
+def _from_file(path: Path, certificates: Sequence[Path]) -> Iterator[paramiko.PKey]:
+    """The key with each certificate that is its own, then the key alone."""
+    key = paramiko.PKey.from_path(path)  # with PATH-cert.pub where there is one
+    if key.public_blob:
+        yield key
+    for certificate in certificates:
+        with_certificate = type(key).from_private_key_file(str(path))
+        with contextlib.suppress(OSError, ValueError):
+            with_certificate.load_certificate(str(certificate))
+            yield with_certificate
+    yield type(key).from_private_key_file(str(path))
+
+
+def _public(path: Path) -> bytes | None:
+    try:
+        return paramiko.pkey.PublicBlob.from_file(f"{path}.pub").key_blob  # type: ignore[no-any-return]
+    except (OSError, ValueError, paramiko.SSHException):
+        return None

@@ -1,0 +1,195 @@
+"""What both ways through SSH share: what ssh's configuration says of a host, and what to say when it says no."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import getpass
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+SESSIONS = 8  # at once over one connection; sshd allows ten (MaxSessions) and counts one until it is closed entirely
+CONNECT_S = 15.0
+PULSE_S = 10.0  # between two questions whether the other side is alive
+ASK_S = 20.0  # for ssh itself, about things on this machine
+PERSON_S = 60.0  # between two attempts without the person who is needed: sites lock out who fails too often
+KEY_NAMES = ("id_rsa", "id_ecdsa", "id_ed25519")
+_ENCRYPTED_PEM = re.compile(rb"^(Proc-Type: 4,ENCRYPTED|-----BEGIN ENCRYPTED PRIVATE KEY-----)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Login:
+    """The login node of a platform as its file names it, and the ssh command lines that reach it."""
+
+    host: str
+    config: str | None
+    source: Path
+
+    @classmethod
+    def of(cls, platform: Platform) -> Login:
+        """Raises ConfigError where `host:` is missing or would be taken for an option of ssh."""
+        if not platform.host or platform.host.startswith("-"):
+            raise ConfigError([f"{platform.source}: host: is {platform.host!r}; write the login node as ssh knows it"])
+        config = str(Path(platform.ssh_config).expanduser()) if platform.ssh_config else None
+        return cls(platform.host, config, platform.source)
+
+    def argv(self, *options: str) -> list[str]:
+        """`ssh [-F FILE] OPTIONS HOST`, for a program."""
+        return ["ssh", *(["-F", self.config] if self.config else []), *options, self.host]
+
+    def typed(self, *options: str, command: str = "") -> str:
+        """The same for a person."""
+        return shlex.join([*self.argv(*options), *([command] if command else [])])
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ssh's configuration says of one host, all of it filled in."""
+
+    hostname: str
+    user: str
+    port: int
+    identity_files: tuple[Path, ...]
+    certificate_files: tuple[Path, ...]
+    identities_only: bool
+    agent: bool
+    proxy_jump: tuple[str, ...]
+    proxy_command: str | None
+    known_hosts: tuple[Path, ...]
+    host_key_alias: str | None
+    control_path: str | None
+
+    @property
+    def known_as(self) -> str:
+        """Its name in known_hosts."""
+        name = self.host_key_alias or self.hostname.lower()
+        return name if self.port == 22 or self.host_key_alias else f"[{name}]:{self.port}"
+
+
+def settings(host: str, config: str | None) -> Settings:
+    """Ask ssh itself (`ssh -G`), which knows Include, Match and every default. Nothing is connected to.
+
+    Raises RefusedError in ssh's words when the configuration cannot be read, FileNotFoundError when there is no ssh.
+    """
+    argv = ["ssh", *(["-F", config] if config else []), "-G", host]
+    try:
+        asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
+    except subprocess.TimeoutExpired:
+        raise AwayError(f"{host}: `{shlex.join(argv)}` does not end (is a file of ssh's configuration away?)") from None
+    if asked.returncode != 0:
+        raise RefusedError(f"{host}: ssh's configuration cannot be used: {one_line(asked.stderr)}")
+    keys: dict[str, list[str]] = {}
+    for line in asked.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        keys.setdefault(key, []).append(value)
+    return from_keys(host, keys)
+
+
+def from_keys(host: str, keys: Mapping[str, Sequence[str]]) -> Settings:
+    """Settings from ssh_config's keywords in lower case; what is missing has ssh's default."""
+
+    def one(key: str) -> str | None:
+        value = keys.get(key, [""])[0]
+        return None if value.lower() in ("", "none") else value
+
+    name = one("hostname") or host.rpartition("@")[2]
+    user, port = one("user") or host.rpartition("@")[0] or getpass.getuser(), int(one("port") or 22)
+    tokens = {"%%": "%", "%h": name, "%n": host, "%p": str(port), "%r": user, "%d": str(Path.home())}
+    tokens["%u"] = getpass.getuser()
+
+    def path(text: str) -> Path:
+        return Path(expand(text, tokens)).expanduser()
+
+    command = one("proxycommand")
+    lists = [*keys.get("userknownhostsfile", ["~/.ssh/known_hosts"]), *keys.get("globalknownhostsfile", [])]
+    default_keys = [f"~/.ssh/{name}" for name in KEY_NAMES]
+    return Settings(
+        hostname=name,
+        user=user,
+        port=port,
+        identity_files=tuple(path(text.strip('"')) for text in keys.get("identityfile", default_keys)),
+        certificate_files=tuple(path(text.strip('"')) for text in keys.get("certificatefile", [])),
+        identities_only=one("identitiesonly") == "yes",
+        agent=keys.get("identityagent", [""])[0].lower() != "none",
+        proxy_jump=tuple(jump.strip() for jump in (one("proxyjump") or "").split(",") if jump.strip()),
+        proxy_command=expand(command, tokens) if command else None,
+        known_hosts=tuple(path(file) for text in lists for file in shlex.split(text)),
+        host_key_alias=one("hostkeyalias"),
+        control_path=one("controlpath"),
+    )
+
+
+def expand(text: str, tokens: Mapping[str, str]) -> str:
+    """ssh_config's `%h` and the like; one that we do not know stays."""
+    return re.sub(r"%.", lambda match: tokens.get(match[0], match[0]), text)
+
+
+def one_line(text: str) -> str:
+    """Words of ssh for a message, without the frames that it draws."""
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip("@ "))
+
+
+def is_locked(key_file: Path) -> bool:
+    """Whether a private key wants a passphrase; of a file that is no key or cannot be read, False."""
+    try:
+        content = key_file.read_bytes()
+    except OSError:
+        return False
+    if _ENCRYPTED_PEM.search(content):
+        return True
+    body = re.search(rb"-----BEGIN OPENSSH PRIVATE KEY-----(.*?)-----END", content, re.DOTALL)
+    if not body:
+        return False
+    try:
+        raw = base64.b64decode(body[1])
+    except binascii.Error:
+        return False
+    # openssh's PROTOCOL.key: magic, then the cipher's name behind its length
+    return raw.startswith(b"openssh-key-v1\0") and not raw[15:].startswith(b"\0\0\0\x04none")
+
+
+def unknown_host_key(login: Login, host: str, words: str) -> RefusedError:
+    return RefusedError(
+        f"{host}: its host key is not known here, so it may be anybody ({words}). Type `{login.typed()}` once, compare "
+        "the fingerprint that it shows with the one that the site publishes, and only then answer yes"
+    )
+
+
+def changed_host_key(login: Login, host: str, known_as: str, file: str, words: str) -> RefusedError:
+    remove = shlex.join(["ssh-keygen", "-R", known_as, "-f", file])
+    return RefusedError(
+        f"{host}: its host key is another than the one in {file}: the machine was installed anew, or somebody is "
+        f"listening in ({words}). Ask its administrators; only if they confirm the new fingerprint, type `{remove}` "
+        f"and then `{login.typed()}`"
+    )
+
+
+def revoked_host_key(host: str, words: str) -> RefusedError:
+    return RefusedError(f"{host}: its host key is revoked ({words}): do not log in there, and tell its administrators")
+
+
+def key_refused(login: Login, host: str, user: str, words: str) -> RefusedError:
+    return RefusedError(
+        f"{host}: refuses user {user} with every key that was offered ({words}). Try `{login.typed('-v')}`; which user "
+        "and key it is for stands in ssh's configuration (User, IdentityFile)"
+    )
+
+
+def no_such_host(login: Login, host: str, words: str) -> RefusedError:
+    return RefusedError(
+        f"{host}: {words}; is `host: {login.host}` in {login.source} spelled as in ssh's configuration?"
+    )
+
+
+def person_needed(host: str, why: str, command: str, then: str) -> LoginNeeded:
+    return LoginNeeded(f"{host}: {why}. Type `{command}`{then}", command)
