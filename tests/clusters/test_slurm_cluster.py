@@ -1,0 +1,280 @@
+"""The test cluster itself: that it is a Slurm, that it heals, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.slurm import Cluster
+from tests.clusters.slurm_conf import NODE_NAMES
+from tests.clusters.slurm_daemons import ClusterError, listening, stat_of, wait_for
+from tests.clusters.slurm_jobs import job_processes
+from tests.clusters.slurm_slots import slot
+
+pytestmark = pytest.mark.real_slurm
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+DAEMONS = ["munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd@cn1"]
+
+
+@pytest.fixture
+def second(slurm_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster beside the session's, not started yet and without accounting, which starts in a second."""
+    with slot() as (folder, port):
+        cluster = Cluster(folder, port, accounting=False)
+        yield cluster
+        cluster.down()
+
+
+def submit(cluster: Cluster, text: str, *options: str) -> str:
+    done = cluster.run("sbatch", "--parsable", "--output=/dev/null", *options, text=f"#!/bin/sh\n{text}\n")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def queue(cluster: Cluster, job_id: str) -> tuple[str, str]:
+    """State and reason."""
+    state, _, reason = cluster.ask("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T|%r").partition("|")
+    return state, reason
+
+
+def wait_state(cluster: Cluster, job_id: str, *states: str) -> None:
+    wait_for(f"job {job_id} is {states}", lambda: queue(cluster, job_id)[0] in states, PATIENCE_S, step_s=0.1)
+
+
+def lives(cluster: Cluster, job_id: str) -> list[tuple[str, str]]:
+    """State and exit code of every life of a job, as the accounting has them."""
+    return [(row.state, row.exit_code) for row in cluster.jobs() if row.job_id == job_id]
+
+
+def wait_recorded(cluster: Cluster, job_id: str, *expected: tuple[str, str]) -> None:
+    wait_for(
+        f"job {job_id} is recorded as {expected}, and not {lives(cluster, job_id)}",
+        lambda: lives(cluster, job_id) == list(expected),
+        PATIENCE_S,
+        step_s=0.2,
+    )
+
+
+def pids(cluster: Cluster) -> dict[str, int]:
+    found = {name: daemon.process() for name, daemon in cluster.daemons.items()}
+    return {name: process[0] for name, process in found.items() if process}
+
+
+def traces(cluster: Cluster) -> list[str]:
+    """Command lines of the processes that name or sit in the cluster's folder."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and stat_of(int(path.name)):
+            try:
+                words = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+                if str(cluster.folder).encode() in words or (path / "cwd").readlink().is_relative_to(cluster.folder):
+                    found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+    return found
+
+
+def test_up_twice_is_once(slurm: Cluster) -> None:
+    before = pids(slurm)
+    slurm.up()
+    assert pids(slurm) == before
+    assert set(before) == {*DAEMONS, *(f"slurmd@{node}" for node in NODE_NAMES)}
+    assert slurm.ask("squeue", "-h") == ""
+
+
+def test_job_on_two_nodes(slurm: Cluster, tmp_path: Path) -> None:
+    output = tmp_path / "log"
+    text = "srun --kill-on-bad-exit=1 sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME'"
+    job_id = submit(slurm, text, f"--output={output}", "--nodes=2", "--ntasks=2")
+    wait_state(slurm, job_id, "COMPLETED")
+    assert sorted(output.read_text().splitlines()) == ["0 cn1", "1 cn2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "devices"),
+    [
+        (["-pgpu", "--gres=gpu:v100:2"], "CUDA_VISIBLE_DEVICES", "0,1"),
+        (["-pgpu", "--gpus-per-node=4"], "CUDA_VISIBLE_DEVICES", "0,1,2,3"),
+        (["-pgpu-mi210", "--gres=gpu:3"], "ROCR_VISIBLE_DEVICES", "0,1,2"),
+        (["-pcerebras", "--gres=cs:1"], "SLURM_JOB_PARTITION", "cerebras"),
+    ],
+)
+def test_devices(slurm: Cluster, tmp_path: Path, options: list[str], variable: str, devices: str) -> None:
+    output = tmp_path / "log"
+    job_id = submit(slurm, f'echo "${variable}"', f"--output={output}", *options)
+    wait_state(slurm, job_id, "COMPLETED")
+    assert output.read_text().strip() == devices
+
+
+def test_what_is_not_there_is_refused(slurm: Cluster) -> None:
+    done = slurm.run("sbatch", "--gres=gpu:v100:9", "-pgpu", text="#!/bin/sh\n")
+    assert done.returncode == 1
+    assert "Requested node configuration is not available" in done.stderr
+    done = slurm.run("sbatch", "--account=nosuch", text="#!/bin/sh\n")
+    assert "Invalid account" in done.stderr
+    done = slurm.run("sbatch", "--partition=brief", "--time=3", text="#!/bin/sh\n")
+    assert "Requested time limit is invalid" in done.stderr
+
+
+def test_accounting(slurm: Cluster) -> None:
+    job_id = submit(slurm, "exit 3", "--job-name=three")
+    wait_recorded(slurm, job_id, ("FAILED", "3:0"))
+    assert [row.name for row in slurm.jobs() if row.job_id == job_id] == ["three"]
+    assert slurm.ask("sacct", "-X", "-n", "-P", "-j", job_id, "-o", "Account,QOS,Partition") == "z19|normal|standard"
+
+
+def test_qos_limit(slurm: Cluster) -> None:
+    job_id = submit(slurm, "true", "--qos=short", "--time=60")
+    wait_for(
+        "held by its QOS", lambda: queue(slurm, job_id) == ("PENDING", "QOSMaxWallDurationPerJobLimit"), step_s=0.1
+    )
+    job_id = submit(slurm, "true", "--qos=short", "--time=20")
+    wait_state(slurm, job_id, "COMPLETED")
+
+
+def test_preemption(slurm: Cluster) -> None:
+    whole = ["--partition=gpu", "--nodes=2", "--exclusive"]
+    low = submit(slurm, "sleep 100", "--qos=low", *whole)
+    wait_state(slurm, low, "RUNNING")
+    high = submit(slurm, "true", "--qos=high", *whole)
+    wait_state(slurm, high, "COMPLETED")
+    assert queue(slurm, low)[0] == "PREEMPTED"
+
+
+def test_deadline(slurm: Cluster) -> None:
+    job_id = submit(slurm, "true", "--time=1", "--deadline=now+30seconds")
+    wait_state(slurm, job_id, "DEADLINE")
+    assert queue(slurm, job_id) == ("DEADLINE", "DeadLine")
+
+
+def test_reservation(slurm: Cluster) -> None:
+    inside = submit(slurm, "true", "--partition=teaching", "--reservation=course")
+    wait_state(slurm, inside, "COMPLETED")
+    outside = submit(slurm, "true", "--partition=teaching")
+    wait_for("kept out", lambda: queue(slurm, outside)[1].startswith("ReqNodeNotAvail"), step_s=0.1)
+
+
+@pytest.mark.parametrize("option", ["--no-requeue", "--requeue"])
+def test_node_lost(slurm: Cluster, option: str) -> None:
+    job_id = submit(slurm, "sleep 100", option, "--nodelist=cn2")
+    wait_state(slurm, job_id, "RUNNING")
+    slurm.lose("cn2")
+    wait_state(slurm, job_id, "NODE_FAIL" if option == "--no-requeue" else "PENDING")
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+@pytest.mark.parametrize("break_it", [Cluster.stop, Cluster.kill, Cluster.pause], ids=["stop", "kill", "pause"])
+def test_broken_daemon_heals(slurm: Cluster, name: str, break_it: Callable[[Cluster, str], None]) -> None:
+    before = pids(slurm)
+    break_it(slurm, name)
+    assert not slurm.healthy()
+    slurm.heal()
+    assert slurm.healthy()
+    anew = {each for each, pid in pids(slurm).items() if pid != before[each]}
+    assert anew == (set() if break_it is Cluster.pause else {name})
+    wait_state(slurm, submit(slurm, "srun true", "--nodelist=cn1"), "COMPLETED")
+
+
+def test_accounting_catches_up(slurm: Cluster) -> None:
+    slurm.kill("mariadbd")
+    slurm.kill("slurmdbd")
+    job_id = submit(slurm, "exit 4")
+    wait_state(slurm, job_id, "FAILED")
+    assert slurm.run("sacct", "-j", job_id).returncode == 1
+    slurm.heal()
+    wait_recorded(slurm, job_id, ("FAILED", "4:0"))
+
+
+def test_what_a_test_changed_heals(slurm: Cluster) -> None:
+    slurm.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    slurm.ask("scontrol", "update", "NodeName=cn3", "State=DRAIN", "Reason=test")
+    held = submit(slurm, "true", "--hold")
+    running = submit(slurm, "trap '' TERM; setsid sleep 100 & sleep 100")
+    wait_state(slurm, running, "RUNNING")
+    slurm.heal()
+    assert [queue(slurm, each)[0] for each in (held, running)] == ["CANCELLED", "CANCELLED"]
+    assert slurm.healthy()
+    assert not job_processes(slurm.folder)
+
+
+def test_two_clusters(slurm: Cluster, second: Cluster) -> None:
+    second.up()
+    job_id = submit(second, "sleep 100", "--job-name=there")
+    wait_state(second, job_id, "RUNNING")
+    assert slurm.ask("squeue", "-h") == ""
+    assert "accounting storage is disabled" in second.run("sacct").stderr
+    second.down()
+    assert slurm.healthy()
+
+
+def test_nothing_is_left_of_it(second: Cluster) -> None:
+    second.up()
+    text = "cd /; env -i setsid sleep 1000 & trap '' TERM; sleep 1000; sleep 1000"
+    jobs = [submit(second, text, f"--nodelist={node}") for node in ("cn1", "cn2")]
+    wait_state(second, jobs[1], "RUNNING")
+    wait_for("both are there", lambda: len(job_processes(second.folder)) >= 8, step_s=0.1)
+    inside = job_processes(second.folder)
+    second.pause("slurmctld")
+    second.pause("slurmd@cn2")
+    second.down()
+    assert traces(second) == []
+    assert not [pid for pid in inside if stat_of(pid)]
+    assert not any(listening(second.port + number) for number in range(20))
+
+
+def test_left_by_a_killed_session(second: Cluster) -> None:
+    """Another process started it and is gone; it is taken over as it is, or ended where it is configured otherwise."""
+    command = [sys.executable, "-m", "tests.clusters.slurm", "up", str(second.folder), "--port", str(second.port)]
+    done = subprocess.run([*command, "--no-accounting"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"export SLURM_CONF={second.folder}/slurm.conf" in done.stdout
+    before = pids(second)
+    second.up()
+    assert pids(second) == before
+    other = Cluster(second.folder, second.port, accounting=False, settings={"EnforcePartLimits": "NO"})
+    other.up()
+    assert not set(pids(other).values()) & set(before.values())
+    waiting = submit(other, "true", "--partition=brief", "--time=3")
+    wait_for("refused by no one", lambda: queue(other, waiting) == ("PENDING", "PartitionTimeLimit"), step_s=0.1)
+
+
+def test_only_what_it_started(second: Cluster) -> None:
+    """A record whose process is gone and whose number somebody else has."""
+    second.up()
+    second.kill("slurmd@cn3")
+    with subprocess.Popen(["sleep", "100"]) as innocent:
+        start = stat_of(innocent.pid)
+        assert start is not None
+        earlier = ["S", *["0"] * 18, str(int(start[1]) - 1)]
+        second.daemons["slurmd@cn3"].record.write_text(f"{innocent.pid} (slurmd) {' '.join(earlier)}\n")
+        second.down()
+        assert stat_of(innocent.pid)
+        innocent.send_signal(signal.SIGKILL)
+
+
+def test_port_of_somebody_else(second: Cluster, slurm: Cluster) -> None:
+    with pytest.raises(ClusterError, match=f"port {slurm.port} is taken"):
+        Cluster(second.folder, slurm.port, accounting=False).up()
+    assert slurm.healthy()
+
+
+def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="too long for a Unix socket"):
+        Cluster(tmp_path / ("x" * 100)).up()
+
+
+def test_words_of_what_would_not_start(second: Cluster) -> None:
+    broken = Cluster(second.folder, second.port, accounting=False, settings={"SelectType": "select/nosuch"})
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=r"died:\n(.*\n)*.*nosuch"):
+        broken.up()
+    assert time.monotonic() - began < 20
+    assert os.path.lexists(second.folder / "slurm.conf")
