@@ -13,6 +13,7 @@ import inspect
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
@@ -62,6 +63,8 @@ class Ranks:
             )
         world, by_agent = self.world, os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         keeps = self.rank == 0 and wait and not by_agent
+        if not keeps:
+            _resolve(world)
         try:
             store = dist.TCPStore(
                 world.master_addr, world.master_port, world.size, keeps, TIMEOUT, wait_for_workers=wait and not by_agent
@@ -180,6 +183,21 @@ class Ranks:
         things: List[Any] = [None] * self.size
         dist.all_gather_object(things, thing)
         return things
+
+
+def _resolve(world: World, attempts: int = 3) -> None:
+    """Raise JobError when rank 0's host has no address here: torch would ask for it until its timeout."""
+    for attempt in range(attempts):
+        try:
+            socket.getaddrinfo(world.master_addr, world.master_port)
+            return
+        except OSError as error:
+            if attempt + 1 == attempts:
+                raise JobError(
+                    f"rank {world.rank} cannot find the host of rank 0, {world.master_addr} ({error}); set MASTER_ADDR "
+                    "to an address that every node can reach"
+                ) from None
+            time.sleep(1.0)  # a name server that is asked by a thousand ranks at once
 
 
 def leave(exit_code: int) -> NoReturn:

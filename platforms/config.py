@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from platforms import loading, yaml_lines
 from platforms.devices import Found, count_accelerators
 from platforms.job import ConfigError, Layout
+from platforms.keys import STRICT, ContainerKeys, PolicyKeys, SlurmKeys
 from platforms.values import (
+    Absolute,
     Count,
     CountOrAuto,
     Day,
@@ -41,15 +43,15 @@ Configurations = Annotated[
     tuple[Literal["gbs32", "tuned"], ...], Field(json_schema_extra={"minItems": 1}), Some, Unique
 ]
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 _LOCAL: Mapping[str, object] = {"max_running": 1, "poll_s": 0.5}
+_ALONE: Mapping[str, object] = {"max_running": 1, "poll_s": 5.0}
 _REMOTE: Mapping[str, object] = {"max_running": 8, "poll_s": 10.0}
 
 
 class CommonKeys(BaseModel):
     """What a platform says for all benchmarks, and may say otherwise for one of them."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     configurations: Configurations = Field(("gbs32", "tuned"), description="which configurations run")
     size: Literal["smoke", "quick", "subset", "full"] = Field("quick", description="how much is trained")
@@ -96,11 +98,31 @@ class PlatformFile(CommonKeys):
         description="how long it may wait to start",
         json_schema_extra={"default": "12:00:00"},
     )
-    max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local, else 8")
+    max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
     poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
-        0.5, description="seconds between two looks at the jobs; default: 0.5 for local, else 10"
+        0.5, description="seconds between two looks at the jobs; default: local 0.5, ssh 5, else 10"
     )
-    python: Filled = Field("auto", description="the job's Python; auto: the one that runs pytest")
+    python: Filled = Field(
+        "auto",
+        description="the job's Python; auto: the one that runs pytest; elsewhere the one that `prepare --env` made, "
+        "else python3",
+    )
+    transport: Literal["local", "openssh", "paramiko"] = Field(
+        "local", description="how commands reach the login node: from here, by ssh's own connections, by paramiko"
+    )
+    host: Filled | None = Field(None, description="the login node, as ssh knows it: a name of ~/.ssh/config, user@host")
+    ssh_config: Filled | None = Field(None, description="ssh's configuration in place of ~/.ssh/config")
+    login_shell: Annotated[bool, Field(strict=True)] = Field(
+        False, description="run commands by `bash -lc`, where only a login shell finds sbatch"
+    )
+    work_dir: Absolute | None = Field(
+        None, description="folder for code, scripts, logs and data, seen by login and compute nodes; not for local"
+    )
+    modules: tuple[Filled, ...] = Field((), description="environment modules that a job loads")
+    setup: tuple[Text, ...] = Field((), description="shell lines of a job before the ranks start")
+    container: ContainerKeys | None = Field(None, description="the container in which the ranks run")
+    slurm: SlurmKeys = Field(default=SlurmKeys(), description="what Slurm is told, with scheduler slurm")
+    policy: PolicyKeys = Field(default=PolicyKeys(), description="the site's rules, checked before submitting")
     env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
     unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
@@ -112,7 +134,8 @@ class PlatformFile(CommonKeys):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_scheduler(cls, data: Mapping[str, object]) -> Mapping[str, object]:
-        return {**(_LOCAL if data.get("scheduler", "local") == "local" else _REMOTE), **data}
+        own = {"local": _LOCAL, "ssh": _ALONE}
+        return {**own.get(str(data.get("scheduler", "local")), _REMOTE), **data}
 
 
 class Platform(PlatformFile):
@@ -142,6 +165,15 @@ class Platform(PlatformFile):
             update["layouts"] = {**self.layouts, "default": update["layouts"]}
         return self.model_copy(update=update)
 
+    def data_folder(self, benchmark: str, size: str, root: Path) -> str:
+        """Where a benchmark's data set lies on the machine: its own `data_dir:`, else `<data_dir>/<benchmark>-<size>`;
+        relative ones start in work_dir, on this machine in `root`."""
+        base = root if self.work_dir is None else PurePosixPath(self.work_dir)
+        own = self.benchmarks.get(benchmark)
+        if own is not None and "data_dir" in own.model_fields_set:
+            return str(base / own.data_dir)
+        return str(base / self.data_dir / f"{benchmark}-{size}")
+
     def layout_list(self, benchmark: str | None = None, set_name: str = "default") -> tuple[Layout, ...]:
         """The layouts of one named set. Raises ConfigError when there is no such set."""
         layouts = self.for_benchmark(benchmark).layouts
@@ -154,7 +186,7 @@ class Platform(PlatformFile):
 class Site(BaseModel):
     """A centre's own settings, `site.yaml`: what may be used, and what `${site.…}` stands for."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     enabled: Annotated[tuple[Name, ...], Unique] = ()
     max_device_hours: Annotated[float, Field(ge=0, strict=True)] | None = None

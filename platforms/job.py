@@ -7,6 +7,8 @@ The errors that a user can see::
     BenchError
     ├── ConfigError         a YAML file or an option is wrong; `problems` lists everything at once
     ├── RefusedError        the request is understood and not allowed (not enabled, too many device-hours, …)
+    ├── AwayError           no answer for now: who asks again later may get one
+    │   └── LoginNeeded     only a person can open the connection again; `command` is what to type
     └── JobError            one job; carries its `status` and where its evidence lies
         ├── MachineError    the machine could not run it                     -> ERROR
         ├── WorkloadError   it ran and is wrong                              -> FAILED
@@ -57,8 +59,9 @@ class Layout:
 class JobSpec:
     """One submission, complete: a scheduler renders it to text without asking anybody anything.
 
-    `arguments` follow the code archive for our own benchmarks (`train resnet50 …`) and are the whole command line for
-    somebody's own program. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
+    `arguments` follow the code archive where there is one (`train resnet50 …`) and are the whole command line of
+    somebody's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
+    `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine.
     """
 
     name: str
@@ -72,6 +75,7 @@ class JobSpec:
     threads_per_rank: int | None = None
     python: str = "python3"
     archive: Path | None = None
+    data_dir: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     time_limit_s: float = 3600.0
     start_limit_s: float = 3600.0
@@ -92,7 +96,7 @@ class JobSpec:
 
     def rank_command(self, archive: str | None = None) -> list[str]:
         """The command line of one rank, launcher excluded, with the archive where it lies on the machine."""
-        if self.benchmark is None:
+        if self.archive is None:
             return list(self.arguments)
         return [archive or str(self.archive), *self.arguments]
 
@@ -253,6 +257,16 @@ def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
 
 
 @dataclass(frozen=True)
+class Submitted:
+    """One submission, as anybody finds it again: the scheduler's id, which it may give to another job one day, our name
+    for it, which is unique, and when (Unix seconds, by this machine's clock)."""
+
+    job_id: str
+    name: str
+    submitted_s: float
+
+
+@dataclass(frozen=True)
 class Status:
     """What a scheduler knows of one job. Times are Unix seconds."""
 
@@ -380,6 +394,18 @@ class ConfigError(BenchError):
 
 class RefusedError(BenchError):
     """A request that is understood and not allowed."""
+
+
+class AwayError(BenchError):
+    """A machine or its scheduler does not answer for now; what was asked may or may not have been done."""
+
+
+class LoginNeeded(AwayError):
+    """Only a person can open the connection again, by typing `command`."""
+
+    def __init__(self, message: str, command: str) -> None:
+        self.command = command
+        super().__init__(message)
 
 
 class JobError(BenchError):

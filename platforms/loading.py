@@ -101,6 +101,8 @@ def check_file(document: Document, earlier: Document | None, schedulers: Collect
         document.complain(("scheduler",), f"there is no scheduler {scheduler!r} {nearest(scheduler, schedulers)}")
     if scheduler != "local":
         _check_remote(document, keys)
+    elif here := [key for key in ("transport", "host", "work_dir", "modules", "slurm", "container") if key in keys]:
+        document.complain((here[0],), "is not for this machine (remove it, or name another scheduler)")
 
 
 def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
@@ -108,6 +110,12 @@ def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
         document.complain(("device",), "auto looks at this machine only (write cpu, gpu, ipu or csx)")
     if "layouts" not in keys:
         document.complain(("layouts",), "is missing (write layouts: {default: [1x4]})")
+    if keys.get("scheduler") in ("slurm", "ssh") and "work_dir" not in keys:
+        document.complain(("work_dir",), "is missing (write an absolute path that login and compute nodes see)")
+    if keys.get("transport", "local") != "local" and "host" not in keys:
+        document.complain(("host",), "is missing (write the login node as ssh knows it)")
+    if keys.get("scheduler") != "slurm" and "slurm" in keys:
+        document.complain(("slurm",), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
     for loc, value in _leaves(keys, ()):
         if value == "auto" and "layouts" in loc:
             document.complain(loc, "auto looks at this machine only (write nodes x devices per node, as in 1x4)")
@@ -142,6 +150,8 @@ def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
         return str(context["error"])
     if kind == "greater_than_equal":
         return f"{_shown(value)} is too small (at least {context['ge']:g})"
+    if kind == "missing":
+        return "is missing"
     if kind == "greater_than":
         return f"{_shown(value)} is too small (more than {context['gt']:g})"
     if kind in _NEEDED:
@@ -150,10 +160,13 @@ def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
 
 
 def _known_keys(model: type[BaseModel], loc: Loc, own: Collection[str]) -> list[str]:
-    """The keys that a file may write beside the one at `loc`: of the model, or of a model in one of its mappings."""
-    if len(loc) == 3:
-        inner = get_args(model.model_fields[str(loc[0])].annotation)[-1:]
-        model = inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], BaseModel) else model
+    """The keys that a file may write beside the one at `loc`: of the model, or of a model that one of its keys holds,
+    by itself or in a mapping."""
+    if len(loc) > 1:
+        field = next((f for name, f in model.model_fields.items() if loc[0] in (name, f.alias)), None)
+        annotation = field.annotation if field else None
+        held = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
+        model = next((part for part in held if issubclass(part, BaseModel)), model)
     return [field.alias or name for name, field in model.model_fields.items() if name not in own]
 
 

@@ -96,6 +96,20 @@ def _variable(value: str) -> str:
     return value
 
 
+def _flag(value: str) -> str:
+    if not re.fullmatch(r"--[a-z][a-z-]*", value):
+        raise ValueError(f"{value!r} is no option (write it in its long form, as in --account)")
+    return value
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith(("/", "<")):  # <…: set in site.yaml> is complained of when it is used
+        raise ValueError(f"{value!r} is no absolute path (write one that login and compute nodes see)")
+    if any(not letter.isprintable() for letter in value):
+        raise ValueError(f"{value!r} is no path that a batch script can name")
+    return value.rstrip("/") or "/"
+
+
 def _layout(value: str) -> str:
     if value != "auto":
         Layout.parse(value, "")
@@ -168,6 +182,8 @@ Variable = Annotated[str, AfterValidator(_variable)]
 LayoutText = Annotated[str, BeforeValidator(_text), AfterValidator(_layout), WithJsonSchema({"type": "string"})]
 Day = Annotated[datetime.date | None, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Option = Annotated[Any, BeforeValidator(_option), _SCALAR]
+Flag = Annotated[str, AfterValidator(_flag)]
+Absolute = Annotated[str, BeforeValidator(_text), AfterValidator(_filled), AfterValidator(_absolute), _SCALAR]
 Unique = AfterValidator(_unique)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)

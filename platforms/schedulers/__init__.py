@@ -7,12 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from platforms.job import ConfigError, JobSpec, Status
+from platforms.job import ConfigError, JobSpec, Status, Submitted
 
 if TYPE_CHECKING:
     from platforms.config import Platform
 
 SCHEDULERS: dict[str, str] = {
+    "slurm": "platforms.schedulers.slurm:SlurmScheduler",
+    "ssh": "platforms.schedulers.ssh:SshScheduler",
     "local": "platforms.schedulers.local:LocalScheduler",
 }
 
@@ -21,11 +23,13 @@ class Scheduler(Protocol):
     """One way to start jobs. Add a module with such a class, and one line to SCHEDULERS.
 
     It is made as `Class(platform)`, once per platform and session, and connects to nothing until it must. One thread
-    uses it. It keeps nothing that cannot be found again: another process with the same job id gets the same answers.
+    uses it at a time. It keeps nothing that cannot be found again: another process that knows a job's `Submitted` gets
+    the same answers.
 
-    Errors: every method may raise a BenchError of platforms/job.py that says what, where, why and what to type next. No
-    exception of another library leaves the module; one that does is taken for a mistake in it and ends the job loudly.
-    Nothing here waits for ever.
+    Errors: every method may raise a BenchError of platforms/job.py that says what, where, why and what to type next;
+    AwayError when nobody answers for now, LoginNeeded when only a person can change that. No exception of another
+    library leaves the module; one that does is taken for a mistake in it and ends the job loudly. Nothing here waits
+    for ever.
     """
 
     text_name: str
@@ -45,6 +49,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """What the platform's `policy:` has against the rendered text, a sentence each; nothing is asked of anybody."""
+        ...
+
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Hand over the rendered text and return the job's id, a word that people can type.
 
@@ -59,12 +67,13 @@ class Scheduler(Protocol):
             folder: where the evidence of this job lies; it exists and holds the text under `text_name`.
 
         Raises:
+            AwayError: nobody knows whether there is a job; submitting again finds out.
             BenchError: it was refused, in the scheduler's own words; there is no job. A JobError's status says how.
         """
         ...
 
-    def status(self, job_ids: Sequence[str]) -> Mapping[str, Status]:
-        """The state of many jobs with ONE query.
+    def status(self, jobs: Sequence[Submitted]) -> Mapping[str, Status]:
+        """The state of many jobs, by their ids, with ONE query.
 
         An end is reported once it is final and the log is complete, with exit code or signal and the times (Unix
         seconds). An exit code is translated by `state_of_exit(code, speaks_wire=False)`: what a code like 66 means, the
@@ -73,26 +82,25 @@ class Scheduler(Protocol):
         """
         ...
 
-    def read(self, job_id: str, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int) -> bytes:
         """The next bytes of the job's log from byte `offset` on, at most about a MiB; b"" when nothing is new (yet).
 
         Standard output and error of all ranks, unchanged. A log that does not exist yet is empty.
         """
         ...
 
-    def cancel(self, job_id: str) -> None:
-        """End the job, waiting or running, and return once it is verified to be gone; fine when it had ended before.
+    def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
+        """End jobs, waiting or running, and return once they are verified to be gone; fine when one had ended before.
 
-        Raises:
-            BenchError: it cannot be seen to be gone; the message says what may still run and how to end it by hand.
+        Returns, by id, those that cannot be seen to be gone: what may still run and how to end it by hand.
         """
         ...
 
-    def clean(self, job_id: str) -> None:
+    def clean(self, job: Submitted) -> None:
         """After a success: delete what the job holds at the scheduler. The folder with the evidence stays."""
         ...
 
-    def hints(self, job_id: str) -> tuple[str, ...]:
+    def hints(self, job: Submitted) -> tuple[str, ...]:
         """Shell commands to inspect the job and to delete what is left of it, to be copied by a person."""
         ...
 

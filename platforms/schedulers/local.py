@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.job import JobSpec, MachineError, RefusedError, State, Status, names_a_secret, state_of_exit
-from platforms.schedulers import script, supervisor
+from platforms.job import JobSpec, MachineError, RefusedError, State, Status, Submitted, state_of_exit
+from platforms.schedulers import folders, script, supervisor
 
 if TYPE_CHECKING:
     from platforms.config import Platform
 
 CHUNK = 1 << 20
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
-CANCEL_LIMIT_S = 60.0  # longer than a supervisor takes from SIGTERM to its last word
 
 EXIT_STATES: Mapping[str, State] = {
     "cancelled": State.CANCELLED,
@@ -47,51 +44,49 @@ class LocalScheduler:
         """A POSIX shell script; its head holds what the supervisor must know."""
         return script.render(spec, self._platform)
 
+    def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """Of a site's rules those that mean something without a scheduler: max_time and max_running."""
+        return script.lint(spec, text, self._platform)
+
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the folder's one supervisor; whether there is one yet is decided by its claim, not here."""
         job_id = str(folder.absolute())
-        if not (folder / "pid").exists():
+        if (folder / "pid").exists():
+            return job_id
+        try:
             draft = folder / f"job.sh.{os.getpid()}"
             draft.write_text(text, encoding="utf-8", errors="surrogateescape")
             draft.replace(folder / "job.sh")
-            secrets = {name: value for name, value in spec.env.items() if names_a_secret(name)}
-            self._launch(job_id, {**os.environ, **secrets})
+            self._launch(job_id, {**os.environ, **script.handed_on(spec)})
+        except OSError as error:
+            raise refused(job_id, str(error), folder) from None
         return job_id
 
-    def status(self, job_ids: Sequence[str]) -> dict[str, Status]:
+    def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Reads two small files per job and /proc."""
-        return {job_id: _status(job_id) for job_id in job_ids}
+        return {job.job_id: status_of(job.job_id, folders.look(job.job_id)) for job in jobs}
 
-    def read(self, job_id: str, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int) -> bytes:
         try:
-            with Path(job_id, "log").open("rb") as file:
+            with Path(job.job_id, "log").open("rb") as file:
                 file.seek(offset)
                 return file.read(CHUNK)
         except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise RefusedError(f"the log cannot be read: {error}") from None
 
-    def cancel(self, job_id: str) -> None:
-        """SIGTERM to the supervisor, which ends everything; should it fail to, we do."""
-        if supervisor.read_json(f"{job_id}/exit") is None:
-            if Path(job_id).is_dir():
-                Path(job_id, "cancel").touch()  # a supervisor that is about to start finds this
-            self._wait_for_end(job_id)
-        if left := _end_all(_folder(job_id)):
-            pids = ",".join(map(str, left))
-            message = f"{job_id}: not even SIGKILL ends its processes; look at them: ps -o pid,stat,wchan,cmd -p {pids}"
-            raise MachineError(message, _status(job_id), Path(job_id))
+    def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        """SIGTERM to the supervisors, which end everything; should one fail to, we do."""
+        return folders.cancel([job.job_id for job in jobs])
 
-    def clean(self, job_id: str) -> None:
+    def clean(self, job: Submitted) -> None:
         """Nothing of a job outlives its supervisor; only an empty work folder is of no use to anybody."""
         with contextlib.suppress(OSError):  # it holds the per-step times, which are evidence
-            Path(job_id, "work").rmdir()
+            Path(job.job_id, "work").rmdir()
 
-    def hints(self, job_id: str) -> tuple[str, ...]:
-        folder = shlex.quote(job_id)
-        record = supervisor.read_json(f"{job_id}/pid")
-        if record is not None and supervisor.alive(record) and not Path(job_id, "exit").exists():
-            return (f"tail -n 50 -f {folder}/log", f"kill {record['pid']}  # ends the whole job")
-        return (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
+    def hints(self, job: Submitted) -> tuple[str, ...]:
+        return commands(job.job_id, folders.look(job.job_id))
 
     def _launch(self, job_id: str, environ: Mapping[str, str]) -> None:
         if sys.platform != "linux":
@@ -114,111 +109,52 @@ class LocalScheduler:
             if done.returncode == 0:
                 return
             why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        reason = f"its supervisor did not start: {why}"
-        raise MachineError(f"{job_id}: {reason}", Status(State.SUBMIT_REFUSED, reason), Path(job_id))
-
-    def _wait_for_end(self, job_id: str) -> None:
-        """Until the supervisor is gone, by SIGKILL if it does not hear. Raises MachineError when it stays."""
-        record = supervisor.read_json(f"{job_id}/pid")
-        if record is None:
-            return
-        pid = int(record["pid"])
-        if supervisor.alive(record) is None:
-            raise MachineError(_out_of_sight(record), _status(job_id), Path(job_id))
-        for number, patience_s in ((signal.SIGTERM, CANCEL_LIMIT_S), (signal.SIGKILL, supervisor.KILL_S)):
-            deadline = time.monotonic() + patience_s
-            if supervisor.alive(record):
-                supervisor.send([pid], number)
-            while supervisor.alive(record) and time.monotonic() < deadline:
-                time.sleep(0.01)
-        if supervisor.alive(record):
-            raise MachineError(
-                f"{job_id}: its supervisor does not go away: kill -9 {pid}", _status(job_id), Path(job_id)
-            )
-        _status(job_id)  # writes the exit file that a killed supervisor did not
+        raise refused(job_id, why, Path(job_id))
 
 
-# --- what the files say ----------------------------------------------------------------------------------------------
+# --- also for machines far away (ssh.py), whose supervisor is the same ------------------------------------------------
 
 
-def _status(job_id: str) -> Status:
-    ended = supervisor.read_json(f"{job_id}/exit")
-    record = supervisor.read_json(f"{job_id}/pid")
-    if ended is None and record is None:
+def refused(job_id: str, why: str, folder: Path) -> MachineError:
+    reason = f"its supervisor did not start: {why}"
+    return MachineError(f"{job_id}: {reason}", Status(State.SUBMIT_REFUSED, reason), folder)
+
+
+def status_of(job_id: str, found: Mapping[str, Any]) -> Status:
+    """What `folders.look` found, in the words of job.py."""
+    if found["seen"] == "nothing":
         return Status(State.LOST, f"{job_id}/pid is missing: nothing was submitted there, or it was deleted")
-    if ended is None and record is not None:
-        seen = supervisor.alive(record)
-        if seen is None:
-            return Status(State.UNKNOWN, _out_of_sight(record), submitted_s=record["submitted"])
-        if seen:
-            return _live(record)
-        ended = supervisor.read_json(f"{job_id}/exit") or _lost(job_id, record)  # it may have ended meanwhile
-    assert ended is not None
-    return _ended(ended)
-
-
-def _live(record: Mapping[str, Any]) -> Status:
-    state = State.RUNNING if record["state"] == "running" else State.QUEUED
-    return Status(
-        state,
-        record["reason"],
-        nodes=(record["host"],),
-        submitted_s=record["submitted"],
-        started_s=record["started"],
-    )
-
-
-def _ended(record: Mapping[str, Any]) -> Status:
-    code, hint = record["exit_code"], record["state"]
-    if hint is not None:
-        state = EXIT_STATES[hint]
-    else:
-        state = state_of_exit(code, speaks_wire=False) if record["signal"] is None else State.SIGNALLED
-    number = record["signal"]
+    if found["seen"] == "elsewhere":
+        return Status(State.UNKNOWN, found["reason"], submitted_s=found["submitted"])
+    state = _ended(found) if found["seen"] == "ended" else _live(found)
+    number = found.get("signal")
     if number is None and state is State.SIGNALLED:
-        number = code - 128  # a shell in between reports it so
+        number = found["exit_code"] - 128  # a shell in between reports it so
     return Status(
         state,
-        record["reason"],
-        exit_code=code,
+        found["reason"],
+        exit_code=found.get("exit_code"),
         signal=number,
-        nodes=(record["host"],),
-        submitted_s=record["submitted"],
-        started_s=record["started"],
-        ended_s=record["ended"],
+        nodes=(found["host"],),
+        submitted_s=found["submitted"],
+        started_s=found["started"],
+        ended_s=found.get("ended"),
     )
 
 
-def _lost(job_id: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The supervisor was killed or the machine booted: end what is left and write the exit file in its place."""
-    found = supervisor.members(_folder(job_id))
-    left = _end_all(_folder(job_id))
-    reason = f"its supervisor (pid {record['pid']}) is gone without a word, by kill -9 or a reboot"
-    if found:
-        reason += f"; {len(found)} processes of the job still ran and " + (f"{left} still do" if left else "were ended")
-    ended = {"exit_code": None, "signal": None, "state": "lost", "reason": reason, "ended": time.time()}
-    ended.update({key: record[key] for key in ("name", "host", "submitted", "started")})
-    supervisor.write_json(f"{job_id}/exit", ended, sync=True)
-    return ended
+def commands(job_id: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a person types to look at a job and to end it or delete what is left."""
+    folder = shlex.quote(job_id)
+    if found["seen"] == "live":
+        return (f"tail -n 50 -f {folder}/log", f"kill {found['pid']}  # ends the whole job")
+    return (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
 
 
-def _end_all(folder: str) -> list[int]:
-    """SIGKILL to whatever carries the folder's mark. Returns what is still there."""
-    deadline = time.monotonic() + supervisor.KILL_S
-    while left := supervisor.members(folder):
-        supervisor.send(left, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    return left
+def _live(found: Mapping[str, Any]) -> State:
+    return State.RUNNING if found["state"] == "running" else State.QUEUED
 
 
-def _folder(job_id: str) -> str:
-    """The folder's path as its processes carry it: ours may go through another link."""
-    record = supervisor.read_json(f"{job_id}/pid")
-    return str(record["folder"]) if record else job_id
-
-
-def _out_of_sight(record: Mapping[str, Any]) -> str:
-    where = f"pid {record['pid']} of {record['host']}, which is another machine or container"
-    return f"it belongs to {where}: look from there; it ends by itself at its time limit"
+def _ended(found: Mapping[str, Any]) -> State:
+    if found["state"] is not None:
+        return EXIT_STATES[found["state"]]
+    return state_of_exit(found["exit_code"], speaks_wire=False) if found["signal"] is None else State.SIGNALLED

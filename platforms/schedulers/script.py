@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
@@ -21,52 +22,116 @@ FOREIGN_RANKS = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("PMI_RANK", "PMI_SIZE", "PMIX_RANK"),
 )
+# Of a job elsewhere, once it is there; nproc would believe a variable that the machine's owner exports.
+CORES = "$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 
 
-def render(spec: JobSpec, platform: Platform) -> str:
-    """The script; the same spec gives the same text. Raises RefusedError and ConfigError as Scheduler.render does."""
-    lines = ["#!/bin/sh", f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
-    lines += [f"#JOB name={_one_line(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
-    lines += [f"#JOB start_limit_s={spec.start_limit_s:.15g}", "", "unset " + _wrap(FOREIGN_RANKS)]
-    lines += [_export(name, value) for name, value in _environment(spec, platform).items()]
-    lines += ["", "exec " + _wrap([_quote(word, "the command line") for word in _command(spec, platform)])]
-    return "\n".join(lines) + "\n"
+def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
+    """The script; the same spec gives the same text. Raises RefusedError and ConfigError as Scheduler.render does.
+
+    `home` is the platform's work_dir where the job runs on another machine, of which nothing else is known here.
+    """
+    head = ["#!/bin/sh", f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
+    head += [f"#JOB name={_one_line(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
+    head += [f"#JOB start_limit_s={spec.start_limit_s:.15g}"]
+    python = _python(spec, platform, home)
+    command = _wrap(_command(spec, platform, python[-1], home))
+    body = ["unset " + _wrap(FOREIGN_RANKS), *_exports(spec, platform, home), *_modules(platform), *platform.setup]
+    if python[-1] in command:
+        body += python[:-1]
+    return "\n".join([*head, "", *body, "", f"exec {command}"]) + "\n"
 
 
-def _command(spec: JobSpec, platform: Platform) -> list[str]:
+def lint(spec: JobSpec, text: str, platform: Platform) -> tuple[str, ...]:
+    """What the site's rules have against a job on one machine: a sentence each, with the script's line and the rule."""
+    rules, found = platform.policy, []
+    if rules.max_time_s is not None and spec.time_limit_s > rules.max_time_s:
+        line = text.partition("#JOB time_limit_s=")[0].count("\n") + 1
+        limits = f"{spec.time_limit_s:g} s are more than {rules.max_time_s:g} s"
+        found.append(f"line {line}: {limits} ({platform.source}: policy: max_time)")
+    if rules.max_running is not None and platform.max_running > rules.max_running:
+        more = f"{platform.max_running} are more jobs at a time than {rules.max_running}"
+        found.append(f"line 1: max_running: {more} ({platform.source}: policy: max_running)")
+    return tuple(found)
+
+
+def handed_on(spec: JobSpec) -> dict[str, str]:
+    """What the script must not or cannot say: secrets, and the lock, which the supervisor takes before the script."""
+    return {name: value for name, value in spec.env.items() if names_a_secret(name) or name == "HPC_ML_BENCH_LOCK"}
+
+
+def archive_there(home: str, archive: Path) -> str:
+    """Where the code archive lies on another machine."""
+    return f"{home}/archives/{archive.name}"
+
+
+def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -> list[str]:
+    """Quoted words. `python` is one already."""
     if spec.layout.nodes > 1:
         raise RefusedError(
             f"{spec.platform} is one machine, and layout {spec.layout} asks for {spec.layout.nodes} nodes: write "
             f"1x{spec.layout.devices} under `layouts:` in {platform.source}, or use a platform with a scheduler"
         )
-    if spec.benchmark is not None and spec.archive is None:
-        raise ValueError(f"{spec.name}: a benchmark of ours needs its code archive")
-    python = sys.executable if spec.python == "auto" else spec.python
-    rank = spec.rank_command()
+    if platform.container is not None:
+        raise RefusedError(
+            f"{spec.platform}: the scheduler {platform.scheduler} starts no containers: remove `container:` from "
+            f"{platform.source} and name a Python with torch there as `python:`"
+        )
+    there = None if home is None or spec.archive is None else archive_there(home, spec.archive)
+    rank = [_quote(word, "the command line") for word in spec.rank_command(there)]
     launcher = spec.launcher
     if launcher == "auto":
         launcher = "none" if spec.ranks == 1 else "torchrun"
     if launcher == "none":
-        return [python, *rank] if spec.benchmark else rank
+        return [python, *rank] if spec.archive else rank
     if launcher == "torchrun":
         # --local-addr: the machine's own name need not resolve; --no-python: somebody's command is complete
         run = [python, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
         run.append(f"--nproc-per-node={spec.ranks_per_node}")
-        return [*run, *([] if spec.benchmark else ["--no-python"]), *rank]
+        return [*run, *([] if spec.archive else ["--no-python"]), *rank]
     raise RefusedError(
         f"{spec.platform}: launcher {launcher} belongs to another scheduler; on one machine there are none and "
         f"torchrun: write one of them as `launcher:` in {platform.source}"
     )
 
 
-def _environment(spec: JobSpec, platform: Platform) -> dict[str, str]:
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    threads = spec.threads_per_rank or max(1, cores // spec.ranks_per_node)
-    values = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", **platform.env, **spec.env}
+def _python(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
+    """The lines that find the job's Python, if any are needed, and last the word that runs it."""
+    if spec.python != "auto":
+        return [_quote(spec.python, "python")]
+    if home is None:
+        return [_quote(sys.executable, "python")]
+    prepared = _quote(f"{home}/env-{platform.name}/bin/python", "work_dir")
+    return [f"python={prepared}", '[ -x "$python" ] || python=python3', '"$python"']
+
+
+def _modules(platform: Platform) -> list[str]:
+    """What loads the environment modules; a shell that nobody logged in to may not know how yet."""
+    if not platform.modules:
+        return []
+    lines = ["command -v module >/dev/null || . /etc/profile"]
+    for module in platform.modules:
+        name = _quote(module, "modules")
+        lines.append(f"module load {name} || {{ echo cannot load the module {name} >&2; exit 126; }}")
+    return lines
+
+
+def _exports(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
+    values = {"PYTHONUNBUFFERED": "1", **platform.env, **spec.env}
     for name in values:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ConfigError([f"{platform.source}: env: {name!r} is no name that a shell can export"])
-    return {**values, "HPC_ML_BENCH_JOB": spec.name}
+    lines = [] if "OMP_NUM_THREADS" in values else _threads(spec, home)
+    return [*lines, *(_export(name, value) for name, value in {**values, "HPC_ML_BENCH_JOB": spec.name}.items())]
+
+
+def _threads(spec: JobSpec, home: str | None) -> list[str]:
+    """The cores of the machine, shared among the ranks."""
+    if spec.threads_per_rank is None and home is not None:
+        lines = [f"threads=$(( {CORES} / {spec.ranks_per_node} ))", "[ $threads -ge 1 ] || threads=1"]
+        return [*lines, "export OMP_NUM_THREADS=$threads"]
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return [f"export OMP_NUM_THREADS={spec.threads_per_rank or max(1, cores // spec.ranks_per_node)}"]
 
 
 def _export(name: str, value: str) -> str:

@@ -475,7 +475,7 @@ def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
                     pass
         os.chdir("/")
     except BaseException as error:
-        os.write(answer, f"supervisor.py: {error}".encode())
+        os.write(answer, f"{error}".encode())
         os._exit(1)
     try:
         os.write(answer, b"ok")
@@ -487,17 +487,12 @@ def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
     os._exit(0)
 
 
-def main(argv: list[str]) -> int:
-    """Start a supervisor that belongs to nobody and return once it has claimed the folder."""
-    if len(argv) < 2:
-        print((__doc__ or "").split("\n\n")[1], file=sys.stderr)
-        return 2
-    folder = os.path.abspath(argv[1])
+def launch(folder: str, arguments: list[str]) -> str:
+    """Start a supervisor that belongs to nobody. Returns once it has claimed the folder: "", or why it could not."""
     try:
-        settings = read_settings(folder, argv[2:])
+        settings = read_settings(folder, arguments)
     except (OSError, ValueError) as error:
-        print(f"supervisor.py: {error}", file=sys.stderr)
-        return 1
+        return f"{error}"
     receive, answer = os.pipe()
     if os.fork() == 0:
         os.close(receive)
@@ -508,11 +503,19 @@ def main(argv: list[str]) -> int:
     os.close(answer)
     os.wait()
     with open(receive, "rb") as file:
-        said = file.read()
-    if said == b"ok":
-        return 0
-    print(said.decode() or "supervisor.py: it died before it could claim the folder", file=sys.stderr)
-    return 1
+        said = file.read().decode()
+    return "" if said == "ok" else said or "it died before it could claim the folder"
+
+
+def main(argv: list[str]) -> int:
+    """One line on standard error says why there is no supervisor."""
+    if len(argv) < 2:
+        print((__doc__ or "").split("\n\n")[1], file=sys.stderr)
+        return 2
+    why = launch(os.path.abspath(argv[1]), argv[2:])
+    if why:
+        print(f"supervisor.py: {why}", file=sys.stderr)
+    return 1 if why else 0
 
 
 if __name__ == "__main__":

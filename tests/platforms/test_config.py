@@ -16,11 +16,12 @@ import yaml
 from platforms import config, yaml_lines
 from platforms.config import Platform, Site, load_platforms, load_site
 from platforms.job import ConfigError, Layout
+from platforms.keys import ContainerKeys, PolicyKeys, SlurmKeys
 from platforms.values import RESERVED_MARKS
 
 HERE = Path(config.__file__).parent
 ROOT = HERE.parent
-REMOTE = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\n"
+REMOTE = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\nwork_dir: /work/me\n"
 
 
 def load(folder: Path, text: str, site: Site | None = None, **environ: str) -> Platform:
@@ -68,7 +69,9 @@ def test_the_schema_is_printed() -> None:
 def test_the_documentation_names_every_key() -> None:
     text = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
     written = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `")}
-    assert written == {*config.schema()["properties"], *Site.model_fields}
+    parts = {"slurm": SlurmKeys, "container": ContainerKeys, "policy": PolicyKeys}
+    nested = {f"{part}.{f.alias or name}" for part, model in parts.items() for name, f in model.model_fields.items()}
+    assert written == {*config.schema()["properties"], *Site.model_fields, *nested}
 
 
 def test_its_examples_are_right(tmp_path: Path) -> None:
@@ -254,8 +257,29 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("scheduler: slurm\nlayouts: {default: [1x4]}\n", "1: device: auto looks at this machine only (write cpu,"),
         ("scheduler: slurm\ndevice: gpu\n", "1: layouts: is missing (write layouts: {default: [1x4]})"),
         (
+            "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\n",
+            "1: work_dir: is missing (write an absolute path",
+        ),
+        (REMOTE + "transport: openssh\n", "1: host: is missing (write the login node as ssh knows it)"),
+        (REMOTE.replace("/work/me", "work"), "4: work_dir: 'work' is no absolute path (write one that login and"),
+        (REMOTE + "slurm: {acount: z19}\n", "5: slurm.acount: unknown key (did you mean 'account'?)"),
+        (
+            REMOTE + "container: {runtime: docker, image: x}\n",
+            "5: container.runtime: 'docker' is not one of apptainer, pyxis",
+        ),
+        (REMOTE + "container: {runtime: pyxis}\n", "5: container.image: is missing"),
+        (
+            REMOTE + "policy: {forbidden: {mem: no}}\n",
+            "5: policy.forbidden.mem: 'mem' is no option (write it in its long",
+        ),
+        (
+            REMOTE.replace("slurm", "ssh") + "slurm: {account: a}\n",
+            "5: slurm: means nothing to scheduler ssh (remove it)",
+        ),
+        ("host: archer2\n", "1: host: is not for this machine (remove it, or name another scheduler)"),
+        (
             REMOTE + "benchmarks:\n  deepcam: {layouts: [auto]}\n",
-            "5: benchmarks.deepcam.layouts[0]: auto looks at this",
+            "6: benchmarks.deepcam.layouts[0]: auto looks at this",
         ),
     ],
 )
@@ -447,6 +471,7 @@ def test_overrides_of_a_benchmark(tmp_path: Path) -> None:
     text = """
 scheduler: slurm
 device: gpu
+work_dir: /work/me
 workers: 4
 layouts: {default: [1x4], large: [2x4, 4x4]}
 arguments: [--seed, 1]

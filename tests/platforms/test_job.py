@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -156,7 +157,15 @@ def test_what_is_no_layout(text: str) -> None:
 
 def test_ranks_and_device_hours_of_a_spec() -> None:
     spec = JobSpec(
-        "n", "t", "p", Layout(2, 4, "gpu"), ("train", "deepcam"), "deepcam", ranks_per_device=3, time_limit_s=1800
+        "n",
+        "t",
+        "p",
+        Layout(2, 4, "gpu"),
+        ("train", "deepcam"),
+        "deepcam",
+        ranks_per_device=3,
+        time_limit_s=1800,
+        archive=Path("models-1.pyz"),
     )
     assert (spec.ranks_per_node, spec.ranks, spec.device_hours) == (12, 24, 4.0)
     assert spec.rank_command("/tmp/models-1.pyz") == ["/tmp/models-1.pyz", "train", "deepcam"]

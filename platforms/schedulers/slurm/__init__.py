@@ -1,0 +1,204 @@
+"""Jobs through Slurm, from its login node or from afar: one squeue a look, and nothing that cannot be found again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platforms import transports
+from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted
+from platforms.schedulers import placing
+from platforms.schedulers.slurm import judge, policy, queries, submission
+from platforms.schedulers.slurm import render as rendering
+from platforms.schedulers.slurm.states import Row
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+CHUNK = 1 << 20
+SUBMIT_LIMIT_S = 120.0
+CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
+CANCEL_POLL_S = 1.0
+
+
+class SlurmScheduler:
+    """The Protocol `Scheduler` for Slurm. A job's id is Slurm's; its folder follows from its name."""
+
+    text_name = "job.sh"
+    log_in_folder = False
+
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._platform = platform
+        self._transport = transports.connect(platform)
+        self._clock, self._sleep = clock, sleep
+        self._jobs = f"{platform.work_dir}/jobs"
+        self._sizes: dict[str, int] = {}  # of logs, by job name, as last seen
+        self._since: dict[str, tuple[str, float]] = {}  # in which unsettled condition a job is, and since when
+
+    def render(self, spec: JobSpec) -> str:
+        """An sbatch script."""
+        return rendering.render(spec, self._platform)
+
+    def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
+        return policy.lint(spec, text, self._platform)
+
+    # --- submitting --------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        """One command on the login node, which claims the job's folder there: see submission.py."""
+        archive = rendering.archive_of(self._platform, spec) if spec.archive else None
+        there = rendering.folder_of(self._platform, spec.name)
+        needs = submission.needs_of(archive, spec.data_dir, str(self._platform.work_dir))
+        command = submission.script(spec, text, there, needs)
+        answer = self._submit(command)
+        if (answer.word, answer.rest) == ("missing", "archive"):
+            assert spec.archive is not None
+            placing.put_archive(self._transport, spec.archive, str(archive))
+            answer = self._submit(command)
+        if answer.word == "id":
+            return answer.rest
+        raise self._refused(answer, spec, there, folder)
+
+    def _submit(self, command: bytes) -> submission.Answer:
+        done = self._transport.run(["sh", "-s"], input=command, timeout_s=SUBMIT_LIMIT_S)
+        return submission.read_answer(done.stdout, done.stderr)
+
+    def _refused(self, answer: submission.Answer, spec: JobSpec, there: str, folder: Path) -> Exception:
+        """The error that says why there is no job, or that nobody knows; nothing is left behind by a refusal."""
+        where, said = self._transport.where, answer.errors or "no word of why"
+        if answer.unsure:
+            return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {said}")
+        if answer.word == "missing":
+            return placing.missing_data(self._platform, spec, folder)
+        if answer.word == "unwritable":
+            return RefusedError(f"{where}: {there} cannot be written: {said}; `work_dir:` in {self._platform.source}")
+        self._forget(there)
+        if answer.word == "refused" and answer.rest == "127":
+            hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
+            return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
+        reason = f"sbatch refused it: {said}"
+        status = Status(submission.refusal_state(said), reason)
+        return MachineError(f"{spec.name}: {reason}; script: {folder / self.text_name}", status, folder)
+
+    def _forget(self, there: str) -> None:
+        """Remove the folder of a job that never was, so that a better one may take the name."""
+        self._transport.run(["rm", "-rf", "--", there])
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
+        """One squeue for all; for those that have ended one sacct for all; what can never start is cancelled."""
+        look = queries.look(self._transport, jobs, self._jobs)
+        self._sizes.update(look.log_bytes)
+        if look.away:
+            return {job.job_id: Status(State.UNKNOWN, look.away) for job in jobs}
+        rows = {job.job_id: self._own(job, look.rows.get(job.job_id)) for job in jobs}
+        over = [job for job in jobs if (row := rows[job.job_id]) is None or not row.live]
+        account = queries.account(self._transport, over, self._jobs) if over else queries.Account({}, True, {})
+        found = {}
+        for job in jobs:
+            row = rows[job.job_id]
+            seen = judge.Seen(
+                row=row,
+                account=self._steps(job, account),
+                accounting=account.enabled,
+                detail=None if account.rows is not None or row is None else self._detail(job, row),
+                exit=look.exits.get(job.name),
+                log_bytes=look.log_bytes.get(job.name, 0),
+                started=job.name in look.started,
+                tail=account.tails.get(job.name, b""),
+                waiting_s=self._waiting(job, row),
+            )
+            found[job.job_id] = judge.judge(seen)
+        ended = [job for job in jobs if not found[job.job_id].state.live]
+        for job in ended:  # Slurm may write after the script's last word
+            self._sizes.pop(job.name, None)
+        self._stop([job for job in ended if (row := rows[job.job_id]) and row.live])
+        return found
+
+    def _own(self, job: Submitted, row: Row | None) -> Row | None:
+        """Slurm gives an id again after a crash: a row of another name is another job's."""
+        return row if row is not None and row.name == job.name else None
+
+    def _detail(self, job: Submitted, row: Row) -> Row | None:
+        """Of an ended job whose exit code nobody else tells."""
+        return None if row.live or row.state == "COMPLETED" else queries.detail(self._transport, job)
+
+    def _steps(self, job: Submitted, account: queries.Account) -> Sequence[Row] | None:
+        """The job's own row and its steps'; of an id that was given twice, those of the job that has our name."""
+        if account.rows is None:
+            return None
+        rows = account.rows.get(job.job_id, [])
+        starts = [index for index, row in enumerate(rows) if row.id == job.job_id]
+        for begin, end in zip(starts, [*starts[1:], len(rows)], strict=False):
+            if rows[begin].name == job.name:
+                return rows[begin:end]
+        return ()
+
+    def _waiting(self, job: Submitted, row: Row | None) -> float:
+        """How long it has been ended, unknown to Slurm, or pending for the same reason."""
+        condition = "gone" if row is None else f"pending {row.reason}" if row.live else "ended"
+        if self._since.get(job.job_id, ("", 0.0))[0] != condition:
+            self._since[job.job_id] = (condition, self._clock())
+        return self._clock() - self._since[job.job_id][1]
+
+    def _stop(self, jobs: Sequence[Submitted]) -> None:
+        """What we have given up must not start one day."""
+        if jobs:
+            self.cancel(jobs)
+
+    def read(self, job: Submitted, offset: int) -> bytes:
+        """Nothing is asked while the last look at all logs saw no more of this one."""
+        if job.name in self._sizes and self._sizes[job.name] <= offset:
+            return b""
+        try:
+            chunk = self._transport.get(f"{self._jobs}/{job.name}/log", offset, CHUNK)
+        except transports.MissingFile:
+            chunk = b""
+        if len(chunk) < CHUNK:
+            self._sizes[job.name] = offset + len(chunk)
+        return chunk
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        """scancel by id, then by name for what Slurm holds without our knowing; it says nothing, so squeue must."""
+        ids = [job.job_id for job in jobs]
+        deadline, left, said = self._clock() + CANCEL_LIMIT_S, set(ids), ""
+        try:
+            self._transport.run(["scancel", *ids], timeout_s=queries.LIMIT_S)
+            while left and self._clock() < deadline:
+                look = queries.look(self._transport, jobs, self._jobs)
+                self._sizes.update(look.log_bytes)
+                said = look.away or said
+                if not look.away:
+                    rows = {job.job_id: self._own(job, look.rows.get(job.job_id)) for job in jobs}
+                    left = {job_id for job_id, row in rows.items() if row is not None and row.live}
+                    said = f"Slurm says {', '.join(sorted({row.state for row in rows.values() if row and row.live}))}"
+                if left:
+                    self._sleep(CANCEL_POLL_S)
+        except AwayError as error:
+            said = str(error)
+        hint = self._transport.typed("scancel " + " ".join(sorted(left)))
+        return {job_id: f"job {job_id} may still run ({said}): {hint}" for job_id in left}
+
+    def clean(self, job: Submitted) -> None:
+        """Slurm holds nothing of a job that has ended; its folder is evidence, and `prune` takes it away one day."""
+
+    def hints(self, job: Submitted) -> tuple[str, ...]:
+        fields = "JobID,JobName,State,ExitCode,Start,End,NodeList"
+        return (
+            *self._typed([f"squeue --jobs={job.job_id}", f"sacct --jobs={job.job_id} --format={fields}"]),
+            *self._typed([f"less {self._jobs}/{job.name}/log", f"scancel {job.job_id}"]),
+        )
+
+    def _typed(self, commands: Iterable[str]) -> list[str]:
+        return [self._transport.typed(command) for command in commands]

@@ -1,0 +1,171 @@
+"""What became of one job: squeue, sacct and the exit file that its own script wrote, weighed against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from platforms.job import State, Status, state_of_exit
+from platforms.schedulers.slurm.states import STATES, Row, can_never_start, nodes_of
+
+NEVER_S = 20.0  # a job that can never start is believed so after that long: reasons come and go at first
+ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or be away
+LAG_S = 60.0  # how long a shared file system may show less of a log than was written
+LOST_S = 90.0  # how long a job may be known to nobody
+
+# What Slurm itself writes into a job's log.
+_WORDS = re.compile(r"^(?:slurmstepd|srun|sbatch)\S*: .*(?:oom.kill|error|exceeded|CANCELLED).*", re.I | re.MULTILINE)
+_MEMORY = re.compile(r"oom.kill|Exceeded (job|step) memory|exceeded memory limit|Out Of Memory", re.IGNORECASE)
+_NO_COMMAND = re.compile(r"execve\(\): ")
+_TASK = re.compile(r"task.*: (?!Terminated)")  # the one that failed, not those that srun then ended
+
+
+@dataclass(frozen=True)
+class Exit:
+    """What the job's own script wrote last (slurm_templates/job.sh)."""
+
+    exit_code: int
+    ended_s: float
+    log_bytes: int
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that is known of a job at one look. `account` is None while accounting does not answer, and empty where it
+    knows no such job; `accounting` says whether there is any; `detail` is scontrol's word, asked for where there is no
+    other; `waiting_s` is how long the job has been ended, unknown
+    to Slurm, or pending for the same reason."""
+
+    row: Row | None = None
+    account: Sequence[Row] | None = ()
+    accounting: bool = True
+    detail: Row | None = None
+    exit: Exit | None = None
+    log_bytes: int = 0
+    started: bool = False
+    tail: bytes = b""
+    waiting_s: float = 0.0
+
+
+def judge(seen: Seen) -> Status:
+    """The job's status now; live while its end cannot be told for certain yet."""
+    row, account = seen.row, list(seen.account or ())
+    if row is not None and row.live:
+        return _live(row, seen)
+    settled = bool(account) and not account[0].live
+    if row is None and not settled and seen.exit is None:
+        if seen.waiting_s < LOST_S:
+            return Status(State.UNKNOWN, "Slurm does not know it (yet)")
+        return Status(State.LOST, "neither squeue nor sacct knows it, and its script left no word of its end")
+    if not settled and seen.accounting and seen.waiting_s < ACCOUNT_S:
+        return _status(State.RUNNING, "ended; its steps are not accounted for yet", row, account)
+    if seen.exit and seen.exit.log_bytes > seen.log_bytes and seen.waiting_s < LAG_S:
+        return _status(State.RUNNING, "ended; its log is still on its way", row, account)
+    return _ended(row, account if settled else [], seen)
+
+
+def _live(row: Row, seen: Seen) -> Status:
+    state = STATES.get(row.state) or State.UNKNOWN
+    if state is State.QUEUED and seen.started:
+        return _status(State.PREEMPTED, f"Slurm queued it again after it had started ({row.reason})", row)
+    if state is State.QUEUED and can_never_start(row.reason) and seen.waiting_s >= NEVER_S:
+        return _status(State.NEVER_ADMISSIBLE, f"it pends for {row.reason}, which waiting does not change", row)
+    words = [row.state.lower()] if row.state not in ("PENDING", "RUNNING") else []
+    words += [row.reason] if row.reason and state is not State.RUNNING else []
+    return _status(state, ": ".join(words), row)
+
+
+def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
+    best = account[0] if account else seen.detail
+    job, words = best or row, _last_words(seen.tail)
+    why = _why(job, row) if job else "Slurm has forgotten it; its own script says how it ended"
+    status = _status(State.UNKNOWN, why, row, [best] if best else [])
+    if seen.exit:
+        status = replace(status, ended_s=status.ended_s or seen.exit.ended_s)
+        if seen.exit.refused:
+            return _refused(seen.exit, status, words)
+    code, number = _exit(best, seen.exit)
+    state = STATES.get(job.state, State.LOST) if job else None
+    if state is None:  # COMPLETED or FAILED: the code says which
+        state, status = _by_code(code, number, job), replace(status, exit_code=code, signal=number)
+        state, status = _by_steps(state, account[1:], words, status)
+    if state is State.START_DEADLINE and seen.started:
+        state = State.TIME_LIMIT
+    if state is not State.SUCCEEDED and not status.reason:
+        status = replace(status, reason=words)
+    return replace(status, state=state)
+
+
+def _refused(exit_file: Exit, status: Status, words: str) -> Status:
+    """The script itself would not start the ranks."""
+    states = {"late": State.START_DEADLINE, "again": State.PREEMPTED}
+    state = states.get(exit_file.refused, State.REQUEST_REFUSED)
+    reasons = {"late": "its start limit had passed when Slurm started it", "again": "Slurm started it a second time"}
+    return replace(status, state=state, reason=reasons.get(exit_file.refused, words), exit_code=exit_file.exit_code)
+
+
+def _by_code(code: int | None, number: int | None, job: Row | None) -> State:
+    if number:
+        return State.SIGNALLED
+    if code is None or (code == 0 and job is not None and job.state == "FAILED"):
+        # 0:53 and the like: Slurm could not even begin, as with an --output that cannot be opened
+        return State.NOT_STARTABLE if job is not None and job.state == "FAILED" else State.SUCCEEDED
+    return state_of_exit(code, speaks_wire=False)
+
+
+def _by_steps(state: State, steps: Sequence[Row], words: str, status: Status) -> tuple[State, Status]:
+    """A job is as good as the worst of its steps, and a step knows more than the code that srun made of it: with
+    --kill-on-bad-exit that is the one of the tasks that srun itself ended, 143."""
+    launched = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # by srun; not `batch`, `extern`
+    wrong = [step for step in launched if step.state != "COMPLETED" and not step.live]
+    full = next((step for step in steps if step.state == "OUT_OF_MEMORY"), None)
+    if full or ((wrong or state is not State.SUCCEEDED) and _MEMORY.search(words)):
+        return State.OUT_OF_MEMORY, replace(status, reason=words or f"Slurm says so of step {full.id if full else ''}")
+    if state is not State.SUCCEEDED and _NO_COMMAND.search(words):
+        return State.NOT_STARTABLE, replace(status, reason=words)
+    bad = next((step for step in wrong if step.exit_code), wrong[0] if wrong and state is State.SUCCEEDED else None)
+    if bad is None or (state is not State.SUCCEEDED and status.exit_code not in (137, 143)):
+        return state, status
+    reason = f"step {bad.id} ended {bad.state} with exit code {bad.exit_code}, the job with {status.exit_code}"
+    code = bad.exit_code or 128 + (bad.signal or 0)
+    return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=words or reason)
+
+
+def _exit(job: Row | None, exit_file: Exit | None) -> tuple[int | None, int | None]:
+    """Exit code and signal. Slurm knows of a signal that ended the script, and gives 53 where it could not begin; of
+    codes above 128 it keeps only the rest, so the script's own word goes before."""
+    if job is not None and job.signal:
+        return (0, None) if job.signal == 53 else (128 + job.signal, job.signal)
+    if exit_file is not None:
+        return exit_file.exit_code, None
+    return (job.exit_code if job is not None else None), None
+
+
+def _why(job: Row, row: Row | None) -> str:
+    """Slurm's own words for an end that is no exit code of the job's."""
+    if STATES.get(job.state) is None:
+        return ""
+    said = job.reason or (row.reason if row else "")
+    return f"Slurm says {job.state}" + (f": {said}" if said and said != job.state else "")
+
+
+def _last_words(tail: bytes) -> str:
+    """Slurm's own line on what went wrong, the most telling one."""
+    found = [match.strip() for match in _WORDS.findall(tail.decode(errors="replace"))]
+    telling = (line for cause in (_MEMORY, _NO_COMMAND, _TASK) for line in found if cause.search(line))
+    return next(telling, found[-1] if found else "")
+
+
+def _status(state: State, reason: str, row: Row | None, account: Sequence[Row] = ()) -> Status:
+    """With nodes and times from whoever knows them."""
+    known = [job for job in (account[0] if account else None, row) if job is not None]
+    return Status(
+        state,
+        reason,
+        nodes=next((nodes_of(job.nodes) for job in known if job.nodes), ()),
+        submitted_s=next((job.submitted_s for job in known if job.submitted_s), None),
+        started_s=next((job.started_s for job in known if job.started_s), None),
+        ended_s=next((job.ended_s for job in known if job.ended_s), None),
+    )

@@ -1,0 +1,142 @@
+"""What is asked of Slurm on the login node, one command for many jobs each, and its answers as rows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from platforms.job import AwayError, Submitted
+from platforms.schedulers.slurm.judge import Exit
+from platforms.schedulers.slurm.states import SACCT, SQUEUE, Row, sacct_rows, scontrol_row, squeue_rows
+from platforms.transports import Transport
+
+LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
+TAIL_BYTES = 4000
+
+_UNKNOWN_JOB = "Invalid job id specified"
+_NO_ACCOUNTING = "accounting storage is disabled"
+
+# One look at all jobs: squeue once, then what their scripts left in their folders.
+_LOOK = """\
+export TZ=UTC SLURM_TIME_FORMAT=standard
+squeue --noheader --states=all --jobs={ids} --format={format}
+echo "squeue $?"
+cd {jobs} || exit 0
+for name in {names}; do
+    exit= started=
+    [ -d "$name/started" ] && started=yes
+    [ -f "$name/exit" ] && read -r exit < "$name/exit"
+    [ -z "$exit$started" ] || echo "job $name started=$started $exit"
+done
+stat -c 'log %s %n' {logs} 2>/dev/null
+:
+"""
+_ACCOUNT = """\
+export TZ=UTC SLURM_TIME_FORMAT=standard
+sacct --noheader --parsable2 --duplicates --jobs={ids} --format={format}
+echo "sacct $?"
+cd {jobs} || exit 0
+for name in {names}; do
+    [ -s "$name/log" ] && echo "tail $name" && tail -c {bytes} "$name/log" | tr -d '\\000' && echo && echo "end $name"
+done
+:
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at all jobs: rows by job id; exit files, `started` and log sizes by name."""
+
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    exits: Mapping[str, Exit] = field(default_factory=dict)
+    started: frozenset[str] = frozenset()
+    log_bytes: Mapping[str, int] = field(default_factory=dict)
+    away: str = ""  # why squeue did not answer
+
+
+@dataclass(frozen=True)
+class Account:
+    """What accounting says of ended jobs: rows by job id (None: it does not answer), and the ends of their logs."""
+
+    rows: Mapping[str, list[Row]] | None
+    enabled: bool
+    tails: Mapping[str, bytes]
+
+
+def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
+    """Ask squeue once for all jobs, and read what lies in their folders. Raises AwayError as the transport does."""
+    names = [job.name for job in jobs]
+    script = _LOOK.format(
+        ids=_ids(jobs),
+        format=shlex.quote(SQUEUE),
+        jobs=shlex.quote(folder),
+        names=" ".join(map(shlex.quote, names)),
+        logs=" ".join(shlex.quote(f"{name}/log") for name in names),
+    )
+    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    text, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
+    squeue, found, rest = text.partition("squeue ") if text.startswith("squeue ") else text.partition("\nsqueue ")
+    code, _, files = rest.partition("\n")
+    if not found:
+        raise AwayError(f"{transport.where}: squeue cannot be asked: {errors or text.strip() or 'no answer'}")
+    away = "" if code == "0" or _UNKNOWN_JOB in errors else errors or f"squeue ended with exit code {code}"
+    if code == "127":
+        away = f"there is no squeue on {transport.where}: {errors}; `login_shell: true` may find it"
+    return Look(squeue_rows(squeue), *_files(files), away=away)
+
+
+def account(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Account:
+    """Ask accounting once for jobs that have ended, and read the ends of their logs."""
+    script = _ACCOUNT.format(
+        ids=_ids(jobs),
+        format=SACCT,
+        jobs=shlex.quote(folder),
+        names=" ".join(shlex.quote(job.name) for job in jobs),
+        bytes=TAIL_BYTES,
+    )
+    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    errors = done.stderr.decode(errors="replace")
+    said = re.search(rb"(?:^|\n)sacct (\d+)\n", done.stdout)
+    if said is None:
+        return Account(None, True, {})
+    text, files = done.stdout[: said.start()].decode(errors="replace"), done.stdout[said.end() :]
+    enabled = _NO_ACCOUNTING not in errors and said[1] != b"127"
+    rows = sacct_rows(text) if said[1] == b"0" else None
+    tails = {
+        name.decode(): tail
+        for name, tail in re.findall(rb"^tail (\S+)\n(.*?)\nend \1$", files, re.DOTALL | re.MULTILINE)
+    }
+    return Account(rows, enabled, tails)
+
+
+def detail(transport: Transport, job: Submitted) -> Row | None:
+    """What scontrol says of one job, for a cluster without accounting; None when it has forgotten it."""
+    command = f"TZ=UTC SLURM_TIME_FORMAT=standard scontrol --oneliner show job {shlex.quote(job.job_id)}"
+    done = transport.run(["sh", "-c", command], timeout_s=LIMIT_S)
+    row = scontrol_row(done.stdout.decode(errors="replace")) if done.exit_code == 0 else None
+    return row if row is not None and row.name == job.name else None
+
+
+def _ids(jobs: Sequence[Submitted]) -> str:
+    return ",".join(shlex.quote(job.job_id) for job in jobs)
+
+
+def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
+    exits: dict[str, Exit] = {}
+    started, sizes = set(), {}
+    for line in text.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "log":
+            size, _, path = rest.partition(" ")
+            sizes[path.rpartition("/")[0]] = int(size)
+        elif kind == "job":
+            name, *words = rest.split(" ")
+            values = dict(word.split("=", 1) for word in words if "=" in word)
+            if values.get("started"):
+                started.add(name)
+            if {"exit_code", "ended", "log_bytes"} <= values.keys():
+                numbers = int(values["exit_code"]), float(values["ended"]), int(values["log_bytes"])
+                exits[name] = Exit(*numbers, values.get("refused", ""))
+    return exits, frozenset(started), sizes

@@ -1,0 +1,119 @@
+"""One submission as one shell command on the login node: claim the job's folder, write the script, call sbatch once."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from dataclasses import dataclass
+
+from platforms.job import JobSpec, State, names_a_secret
+
+CLAIM_S = 90  # sbatch itself gives up within Slurm's MessageTimeout (10 to 60 s), and then knows nothing
+TWICE_S = 15  # between two answers of Slurm that it knows no such job, before we believe it
+
+# What sbatch says when it cannot know whether the controller took the job.
+_UNSURE = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
+    r"Transport endpoint is not connected|Connection (refused|reset|timed out)|Communication connection failure|"
+    r"Message (send|receive) failure|Munge (encode|decode) failed|Protocol authentication error|"
+    r"Slurm temporarily unable to accept job|Resource temporarily unavailable",
+    re.IGNORECASE,
+)
+
+# $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
+# claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
+_SCRIPT = """\
+for name in $(env | sed -n 's/^\\(SBATCH_[A-Z0-9_]*\\|SLURM_[A-Z0-9_]*\\)=.*/\\1/p'); do
+    [ "$name" = SLURM_CONF ] || unset "$name"
+done
+folder={folder}
+say() {{ printf '%s\\n' "$*"; exit 0; }}
+now=$(date +%s)
+mkdir -p "$folder" || say unwritable
+[ -s "$folder/id" ] && say id "$(cat "$folder/id")"
+{needs}
+if ! mkdir "$folder/claim" 2>/dev/null; then
+    since=$(cat "$folder/claim/since" 2>/dev/null || echo "$now")
+    id=$(squeue --noheader --me --states=all --name={name} --format=%i) || say away
+    [ -n "$id" ] || id=$(sacct -X -n -P --name={name} --starttime=now-7days --format=JobIDRaw 2>/dev/null)
+    id=${{id%%[!0-9]*}}
+    if [ -n "$id" ]; then
+        echo "$id" > "$folder/id.draft" && mv "$folder/id.draft" "$folder/id" && say id "$id"
+    fi
+    [ $((now - since)) -ge {claim_s} ] || say claimed $((now - since))
+    [ -s "$folder/claim/no" ] || echo "$now" > "$folder/claim/no"
+    [ $((now - $(cat "$folder/claim/no"))) -ge {twice_s} ] || say claimed $((now - since))
+    mv "$folder/claim" "$folder/claim.$$" || say claimed 0
+    rm -r "$folder/claim.$$"
+    mkdir "$folder/claim" || say claimed 0
+fi
+echo "$now" > "$folder/claim/since" && mkdir -p "$folder/work" && cat > "$folder/job.sh" <<'{end}' || say unwritable
+{text}{end}
+echo $((now + {start_limit_s})) > "$folder/not_after" || say unwritable
+{exports}
+id=$(sbatch --parsable {options} "$folder/job.sh" < /dev/null) || say refused $?
+id=${{id%%;*}}
+echo "$id" > "$folder/id.draft" && mv "$folder/id.draft" "$folder/id"
+say id "$id"
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the login node said: `word` is id, refused, claimed, away, unwritable or missing."""
+
+    word: str
+    rest: str
+    errors: str
+
+    @property
+    def unsure(self) -> bool:
+        """sbatch failed in a way that leaves open whether there is a job."""
+        return self.word in ("away", "claimed") or (self.word == "refused" and bool(_UNSURE.search(self.errors)))
+
+
+def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
+    """The command, to be read by `sh` from its standard input, so that secrets stand in no process list.
+
+    `needs` are shell lines that end it by `say missing …` when something is not there.
+    """
+    hidden = {name: value for name, value in spec.env.items() if names_a_secret(name)}
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in hidden.items()]
+    filled = _SCRIPT.format(
+        folder=shlex.quote(folder),
+        name=shlex.quote(spec.name),
+        needs=needs,
+        claim_s=CLAIM_S,
+        twice_s=TWICE_S,
+        end=f"END-{secrets.token_hex(8)}",
+        text=text,
+        start_limit_s=int(spec.start_limit_s),
+        exports="\n".join(exports),
+        options=f"--export={','.join(hidden)}" if hidden else "",
+    )
+    return filled.encode(errors="surrogateescape")
+
+
+def needs_of(archive: str | None, data_dir: str | None, work_dir: str) -> str:
+    """Shell lines that look for code and data where the login node can see them."""
+    lines = [f"[ -f {shlex.quote(archive)} ] || say missing archive"] if archive else []
+    if data_dir:
+        quoted = shlex.quote(data_dir)
+        parent = shlex.quote(work_dir if data_dir.startswith(f"{work_dir}/") else data_dir.rpartition("/")[0] or "/")
+        lines.append(f"[ -d {quoted} ] || ! [ -d {parent} ] || say missing data")
+    return "\n".join(lines)
+
+
+def read_answer(stdout: bytes, stderr: bytes) -> Answer:
+    """The last line of what the command printed."""
+    line = stdout.decode(errors="replace").strip().rpartition("\n")[2]
+    word, _, rest = line.partition(" ")
+    return Answer(word, rest.strip(), stderr.decode(errors="replace").strip())
+
+
+def refusal_state(errors: str) -> State:
+    """What a refusal of sbatch means, by its words."""
+    if "Requested node configuration is not available" in errors or "Node count specification invalid" in errors:
+        return State.NEVER_ADMISSIBLE
+    return State.SUBMIT_REFUSED

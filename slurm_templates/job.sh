@@ -1,0 +1,70 @@
+#!/bin/bash
+# {{ spec.test | line }} on {{ spec.platform | line }}, {{ spec.layout }}
+{% for directive in directives %}
+#SBATCH {{ directive }}
+{% endfor %}
+
+folder={{ folder | q }}
+
+# The last word of this job: how it ended, when, and how long the log was then. `exit 0` before the ranks is no success.
+finish() {
+    code=$?
+    trap - EXIT
+    if [ -z "${ended:-}" ] && [ "$code" -eq 0 ]; then
+        echo "this script ended before its ranks did" >&2
+        code=70
+    fi
+    bytes=$(stat -c %s "$folder/log" 2>/dev/null || echo 0)
+    echo "exit_code=$code ended=$(date +%s) log_bytes=$bytes refused=${refused:-}" > "$folder/exit.draft" &&
+        mv "$folder/exit.draft" "$folder/exit"
+    exit "$code"
+}
+trap finish EXIT
+refuse() {
+    refused=$1
+    echo "$2" >&2
+    exit 78
+}
+
+# Nobody waits for it any more, or Slurm starts it a second time: the devices are for others.
+[ "$(date +%s)" -le "$(cat "$folder/not_after")" ] ||
+    refuse late "it starts later than {{ spec.start_limit_s | whole }} s after it was submitted, its start limit"
+mkdir "$folder/started" || refuse again "it has been started before: Slurm put it back into the queue"
+
+export SLURM_EXPORT_ENV=ALL  # srun gives the ranks what stands here, though sbatch took nothing from the login node
+{% for name, value in env.items() %}
+{% if name is secret %}
+# {{ name }} came with the submission
+{% else %}
+export {{ name }}={{ value | q }}
+{% endif %}
+{% endfor %}
+{% if modules %}
+
+type module >/dev/null 2>&1 || . /etc/profile
+{% for module in modules %}
+module load {{ module | q }} || refuse module {{ ("module load " ~ module ~ " failed") | q }}
+{% endfor %}
+{% endif %}
+{% if setup %}
+
+{% for line in setup %}
+{{ line }}
+{% endfor %}
+{% endif %}
+
+{% if python %}
+python={{ python | q }}
+{% if python_else %}
+[ -x "$python" ] || python={{ python_else | q }}
+{% endif %}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
+    refuse python "$python is not there or older than Python 3.8: name another one in \`python:\` or \`modules:\` of the platform"
+{% endif %}
+{% if rendezvous %}
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Linux gives to outgoing connections
+{% endif %}
+
+{{ launch | wrap }}
+ended=$?
+exit "$ended"

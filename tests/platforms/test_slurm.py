@@ -1,0 +1,499 @@
+"""What Slurm says, without Slurm: its words as they were recorded (22.05.8), and what we make of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State
+from platforms.keys import ContainerKeys
+from platforms.schedulers.slurm import SlurmScheduler, judge, policy, queries, render, submission
+from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, Exit, Seen
+from platforms.schedulers.slurm.states import (
+    STATES,
+    Row,
+    can_never_start,
+    nodes_of,
+    sacct_rows,
+    scontrol_row,
+    seconds,
+    squeue_rows,
+)
+
+LAYOUT = Layout(2, 4, "gpu")
+SPEC = JobSpec(
+    "resnet50-2x4gpu-k2345abc", "test_resnet50.py::test_resnet50[x]", "cluster", LAYOUT,
+    ("train", "resnet50"), benchmark="resnet50", launcher="srun", python="auto", archive=Path("models-0123.pyz"),
+)  # fmt: skip
+
+
+def cluster(**keys: object) -> Platform:
+    fixed = {"scheduler": "slurm", "device": "gpu", "layouts": {"default": ("2x4",)}, "source": Path("cluster.yaml")}
+    return Platform(**{"name": "cluster", "work_dir": "/work/me", **fixed, **keys})
+
+
+# --- what Slurm prints -----------------------------------------------------------------------------------------------
+
+
+def test_every_state_of_the_manual_means_something() -> None:
+    manual = (
+        "BOOT_FAIL CANCELLED COMPLETED CONFIGURING COMPLETING DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING "
+        "PREEMPTED RUNNING RESV_DEL_HOLD REQUEUE_FED REQUEUE_HOLD REQUEUED RESIZING REVOKED SIGNALING SPECIAL_EXIT "
+        "STAGE_OUT STOPPED SUSPENDED TIMEOUT LAUNCH_FAILED RECONFIG_FAIL POWER_UP_NODE UPDATE_DB EXPEDITING"
+    )
+    assert set(manual.split()) <= STATES.keys()
+    exits = {word for word, state in STATES.items() if state is None}
+    assert exits == {"COMPLETED", "FAILED"}  # only of these does an exit code say more
+    passing = [word for word, state in STATES.items() if state is not None and state.outcome is Outcome.PASSED]
+    assert passing == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "never"),
+    [
+        ("QOSMaxWallDurationPerJobLimit", True), ("PartitionNodeLimit", True), ("PartitionTimeLimit", True),
+        ("PartitionConfig", True), ("DependencyNeverSatisfied", True), ("JobHeldUser", True), ("JobHeldAdmin", True),
+        ("launch failed requeued held", True), ("AssocMaxNodePerJobLimit", True), ("QOSMaxNodePerJobLimit", True),
+        ("Priority", False), ("Resources", False), ("BeginTime", False), ("None", False), ("PartitionDown", False),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", False),
+        ("ReqNodeNotAvail, May be reserved for other job", False), ("QOSMaxJobsPerUserLimit", False),
+        ("AssocGrpCpuLimit", False), ("QOSGrpNodeLimit", False),
+    ],
+)  # fmt: skip
+def test_reasons_that_waiting_does_not_change(reason: str, never: bool) -> None:
+    assert can_never_start(reason) is never
+
+
+def test_squeue() -> None:
+    text = (
+        "71|RUNNING|a-k1|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|None\n"
+        "72|PENDING|b-k2|2026-11-20T22:09:52|2026-11-21T09:00:00||Nodes required for job are DOWN, DRAINED | or so\n"
+        "73|DEADLINE|c-k3|2026-11-20T22:09:52|2026-11-20T22:10:00||DeadLine\n"
+    )
+    rows = squeue_rows(text)
+    assert [(row.id, row.name, row.state, row.live) for row in rows.values()] == [
+        ("71", "a-k1", "RUNNING", True),
+        ("72", "b-k2", "PENDING", True),
+        ("73", "c-k3", "DEADLINE", False),
+    ]
+    assert rows["71"].started_s == seconds("2026-11-20T22:09:53") == 1795212593
+    assert rows["72"].reason == "Nodes required for job are DOWN, DRAINED | or so"
+    assert (rows["72"].started_s, rows["73"].started_s) == (None, None)  # a forecast, and its end
+
+
+def test_sacct() -> None:
+    text = (
+        "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1\n"
+        "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1\n"
+        "57.0|FAILED|sh|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|3:0|cn1\n"
+        "58|DEADLINE|b|2026-11-20T22:00:00|2026-11-20T22:00:09|2026-11-20T22:00:09|1:0|None assigned\n"
+        "59|RUNNING|c|2026-11-20T22:00:00|2026-11-20T22:00:09|Unknown|0:0|cn1\n"
+    )
+    rows = sacct_rows(text)
+    assert [row.id for row in rows["57"]] == ["57", "57.batch", "57.0"]
+    assert (rows["57"][0].state, rows["57"][0].reason) == ("CANCELLED", "CANCELLED by 999")
+    assert [(row.exit_code, row.signal) for row in rows["57"]] == [(0, 0), (0, 15), (3, 0)]
+    assert (rows["58"][0].nodes, rows["58"][0].started_s) == ("", None)
+    assert (rows["59"][0].live, rows["59"][0].ended_s) == (True, None)
+
+
+def test_scontrol() -> None:
+    line = (
+        "JobId=12 JobName=a-k1 UserId=me(1000) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 "
+        "SubmitTime=2026-11-20T22:00:00 StartTime=2026-11-20T22:00:01 EndTime=2026-11-20T22:00:09 NodeList=cn1"
+    )
+    row = scontrol_row(line)
+    assert row is not None
+    assert (row.name, row.state, row.exit_code, row.signal, row.nodes) == ("a-k1", "FAILED", 3, 0, "cn1")
+    assert row.ended_s == seconds("2026-11-20T22:00:09")
+    assert scontrol_row("slurm_load_jobs error: Invalid job id specified") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("cn1", ["cn1"]), ("cn[1-3]", ["cn1", "cn2", "cn3"]), ("cn[1,3],gpu07", ["cn1", "cn3", "gpu07"]), ("", []),
+        ("nid[000998-001001]", ["nid000998", "nid000999", "nid001000", "nid001001"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
+)  # fmt: skip
+def test_node_lists(text: str, names: list[str]) -> None:
+    assert sorted(nodes_of(text)) == names
+
+
+# --- what became of a job --------------------------------------------------------------------------------------------
+
+GOOD = Exit(0, 1000.0, 50)
+NO_COMMAND = b"slurmstepd-cn1: error: execve(): x: No such file or directory\n"
+NO_MEMORY = b"slurmstepd-cn1: error: Exceeded job memory limit\n"
+DONE = {"exit": GOOD, "log_bytes": 50}
+
+
+def row(state: str, **changes: object) -> Row:
+    return replace(Row("7", "a", state, nodes="cn1", submitted_s=10.0, started_s=20.0), **changes)
+
+
+def account(state: str, code: int = 0, number: int = 0, *steps: Row) -> tuple[Row, ...]:
+    return (row(state, exit_code=code, signal=number, ended_s=30.0), row("COMPLETED", id="7.batch"), *steps)
+
+
+def step(state: str, code: int = 0, number: int = 0) -> Row:
+    return row(state, id="7.0", exit_code=code, signal=number)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (Seen(row("RUNNING")), State.RUNNING),
+        (Seen(row("COMPLETING")), State.RUNNING),
+        (Seen(row("PENDING", reason="Priority")), State.QUEUED),
+        (Seen(row("CONFIGURING")), State.STARTING),
+        (Seen(row("A_STATE_OF_TOMORROW")), State.UNKNOWN),
+        # nothing is concluded before squeue, sacct and the script's own word are all there
+        (Seen(row("COMPLETED"), **DONE), State.RUNNING),
+        (Seen(row("COMPLETED"), account=(row("RUNNING"),), **DONE), State.RUNNING),
+        (Seen(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49), State.RUNNING),
+        (Seen(row("COMPLETED"), account("COMPLETED"), **DONE), State.SUCCEEDED),
+        (Seen(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49, waiting_s=LAG_S), State.SUCCEEDED),
+        (Seen(row("COMPLETED"), None, **DONE, waiting_s=1), State.RUNNING),
+        (Seen(row("COMPLETED"), None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (Seen(row("COMPLETED"), (), accounting=False, **DONE), State.SUCCEEDED),
+        # squeue forgets first, then the controller; an exit file outlives both
+        (Seen(None, account("COMPLETED"), **DONE), State.SUCCEEDED),
+        (Seen(None, account("FAILED", 3)), State.EXITED),
+        (Seen(None, waiting_s=1), State.UNKNOWN),
+        (Seen(None, waiting_s=LOST_S), State.LOST),
+        (Seen(None, account=(row("PENDING"),), waiting_s=LOST_S), State.LOST),
+        (Seen(None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (Seen(None, exit=replace(GOOD, exit_code=4), log_bytes=50, waiting_s=ACCOUNT_S), State.EXITED),
+        # what a number in the log would have let pass
+        (Seen(row("FAILED"), account("FAILED", 3)), State.EXITED),
+        (Seen(row("FAILED"), account("FAILED", 0, 9)), State.SIGNALLED),
+        (Seen(row("FAILED"), account("FAILED", 0, 53)), State.NOT_STARTABLE),
+        (Seen(row("TIMEOUT"), account("TIMEOUT")), State.TIME_LIMIT),
+        (Seen(row("CANCELLED"), account("CANCELLED"), **DONE), State.CANCELLED),
+        (Seen(row("OUT_OF_MEMORY"), account("OUT_OF_MEMORY", 0, 125), **DONE), State.OUT_OF_MEMORY),
+        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("OUT_OF_MEMORY")), **DONE), State.OUT_OF_MEMORY),
+        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("FAILED", 3)), **DONE), State.EXITED),
+        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("CANCELLED", 0, 15)), **DONE), State.SIGNALLED),
+        (Seen(row("NODE_FAIL"), account("NODE_FAIL")), State.NODE_LOST),
+        (Seen(row("PREEMPTED"), account("PREEMPTED"), **DONE), State.PREEMPTED),
+        (Seen(row("PENDING", reason="BeginTime"), started=True), State.PREEMPTED),
+        (Seen(row("PENDING", reason="JobHeldUser"), waiting_s=1), State.QUEUED),
+        (Seen(row("PENDING", reason="JobHeldUser"), waiting_s=NEVER_S), State.NEVER_ADMISSIBLE),
+        (Seen(row("DEADLINE"), account("DEADLINE", 1)), State.START_DEADLINE),
+        (Seen(row("DEADLINE"), account("DEADLINE", 1), started=True), State.TIME_LIMIT),
+        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "late")), State.START_DEADLINE),
+        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "again")), State.PREEMPTED),
+        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "module")), State.REQUEST_REFUSED),
+        # srun gives the code of those that it ended itself
+        (Seen(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit=Exit(143, 1.0, 0)), State.EXITED),
+        (Seen(row("FAILED"), account("FAILED", 2), tail=NO_COMMAND), State.NOT_STARTABLE),
+        (Seen(row("FAILED"), account("FAILED", 0, 9), tail=NO_MEMORY), State.OUT_OF_MEMORY),
+        # without accounting scontrol knows the code
+        (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=6, signal=0)), State.EXITED),
+        (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=0, signal=11)), State.SIGNALLED),
+    ],
+)  # fmt: skip
+def test_judgement(seen: Seen, state: State) -> None:
+    status = judge.judge(seen)
+    assert status.state is state, status
+    if state is State.SUCCEEDED:
+        assert status.exit_code == 0
+
+
+def test_a_judgement_carries_what_is_known() -> None:
+    steps = account("FAILED", 15, 0, step("FAILED", 3))
+    tail = b"srun: error: cn1: task 0: Exited with exit code 3\nsrun: error: cn2: task 1: Terminated\n"
+    status = judge.judge(Seen(row("FAILED"), steps, exit=Exit(143, 31.0, 0), tail=tail))
+    assert (status.exit_code, status.nodes) == (3, ("cn1",))
+    assert (status.submitted_s, status.started_s, status.ended_s) == (10.0, 20.0, 30.0)
+    assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
+
+
+# --- the script ------------------------------------------------------------------------------------------------------
+
+
+def options_of(text: str) -> dict[str, str]:
+    found = re.findall(r"^#SBATCH (--[a-z-]+)=?(.*)$", text, re.MULTILINE)
+    return {option: " ".join(shlex.split(value)) for option, value in found}
+
+
+def checked(text: str) -> str:
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return text
+
+
+def test_the_same_job_gives_the_same_script() -> None:
+    text = checked(SlurmScheduler(cluster()).render(SPEC))
+    assert text == SlurmScheduler(cluster()).render(SPEC)
+    options = options_of(text)
+    assert options["--job-name"] == SPEC.name
+    assert (options["--nodes"], options["--ntasks"], options["--ntasks-per-node"]) == ("2", "8", "4")
+    assert (options["--gres"], options["--time"]) == ("gpu:4", "1:00:00")
+    assert options["--output"] == f"/work/me/jobs/{SPEC.name}/log"
+    assert {"--no-requeue", "--export"} <= options.keys()
+    assert options["--deadline"] == f"now+{3600 + 3600 + render.DEADLINE_MARGIN_S}"
+
+
+@pytest.mark.parametrize(
+    ("slurm", "launcher", "wanted"),
+    [
+        ({"gres": "gpu:v100"}, "srun", {"--gres": "gpu:v100:4"}),
+        ({"gpus": "gpus-per-node"}, "srun", {"--gpus-per-node": "4"}),
+        ({"gpus": "gpus-per-node", "gres": "gpu:a100"}, "torchrun", {"--gpus-per-node": "a100:4"}),
+        ({"gpus": "gpus"}, "torchrun", {"--gpus": "8"}),
+        ({"gpus": "gpus-per-task"}, "srun", {"--gpus-per-task": "1"}),
+        ({"gpus": "gpus-per-task"}, "torchrun", {"--gpus-per-task": "4"}),
+        ({"cpus_per_rank": 6}, "srun", {"--cpus-per-task": "6", "--ntasks": "8"}),
+        ({"cpus_per_rank": 6}, "torchrun", {"--cpus-per-task": "24", "--ntasks": "2"}),
+        ({"account": "a b", "mem": "64G"}, "srun", {"--account": "a b", "--mem": "64G"}),
+        ({"exclusive": True}, "srun", {"--exclusive": ""}),
+        ({"directives": ("--switches=1",)}, "srun", {"--switches": "1"}),
+    ],
+)  # fmt: skip
+def test_what_is_asked_of_slurm(slurm: dict[str, object], launcher: str, wanted: dict[str, str]) -> None:
+    text = checked(render.render(replace(SPEC, launcher=launcher), cluster(slurm=slurm)))
+    assert wanted.items() <= options_of(text).items()
+
+
+def test_tasks_with_srun_only() -> None:
+    text = render.render(SPEC, cluster(slurm={"tasks": "srun"}))
+    assert not {"--ntasks", "--ntasks-per-node", "--cpus-per-task"} & options_of(text).keys()
+    assert "srun --kill-on-bad-exit=1 --nodes=2 --ntasks=8 --ntasks-per-node=4" in text
+
+
+@pytest.mark.parametrize(
+    ("box", "words"),
+    [
+        (ContainerKeys(runtime="apptainer", image="i", options=("--nv",)), "apptainer exec --bind=/work/me --nv i"),
+        (ContainerKeys(runtime="podman-hpc", image="r/i:1"), "podman-hpc run --rm --env-host"),
+        (ContainerKeys(runtime="pyxis", image="i", mounts=("/d:/e",)), "--container-mounts=/work/me:/work/me,/d:/e"),
+        (ContainerKeys(runtime="edf", image="/e/t.toml"), "--environment=/e/t.toml"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("launcher", ["srun", "torchrun", "none"])
+def test_containers(box: ContainerKeys, words: str, launcher: str) -> None:
+    layout = Layout(1, 1, "gpu") if launcher == "none" else LAYOUT
+    text = checked(render.render(replace(SPEC, launcher=launcher, layout=layout), cluster(container=box)))
+    command = text[text.index('"$python" -c') :].replace("\\\n    ", "")
+    assert words in command
+    assert "python=python3" in text  # a venv of outside is of no use inside
+    if box.runtime in ("pyxis", "edf"):
+        assert "srun " in command
+
+
+@pytest.mark.parametrize("nasty", ["a b", "it's", "$HOME `id` $(id)", '"', "#SBATCH --x", "back\\slash", "a\nb"])
+def test_no_value_breaks_out(nasty: str) -> None:
+    spec = replace(
+        SPEC,
+        test=f"t[{nasty}]",
+        arguments=("train", nasty),
+        env={"MINE": nasty},
+        launcher="none",
+        layout=Layout(1, 1, "gpu"),
+    )
+    text = checked(render.render(spec, cluster()))
+    assert (
+        options_of(text).keys()
+        == options_of(render.render(replace(spec, test="t", arguments=("train",), env={}), cluster())).keys()
+    )
+    line = next(line for line in text.split("export MINE=")[1:])
+    assert shlex.split(line.partition("\nexport HPC_ML")[0]) == [nasty]
+
+
+def test_what_no_script_can_hold() -> None:
+    with pytest.raises(ConfigError, match="cannot stand in"):
+        render.render(replace(SPEC, arguments=("a\0b",)), cluster())
+    with pytest.raises(ConfigError, match=r"--account: .* cannot stand in a #SBATCH line"):
+        render.render(SPEC, cluster(slurm={"account": "a\n#SBATCH --x"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"launcher": "poprun"}, "launcher poprun belongs to another scheduler"),
+        ({"launcher": "none"}, "launcher none starts one rank, and 2x4gpu has 8"),
+    ],
+)
+def test_what_slurm_cannot_start(changes: dict[str, str], words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        render.render(replace(SPEC, **changes), cluster())
+
+
+def test_devices_that_tasks_cannot_share() -> None:
+    with pytest.raises(RefusedError, match="8 tasks a node cannot share 4 devices"):
+        render.render(replace(SPEC, ranks_per_device=2), cluster(slurm={"gpus": "gpus-per-task"}))
+
+
+def run_script(tmp_path: Path, spec: JobSpec, **keys: object) -> tuple[int, str, str]:
+    """Run a rendered script as Slurm would: exit code, what it printed, its exit file."""
+    platform = cluster(work_dir=str(tmp_path), **keys)
+    folder = Path(render.folder_of(platform, spec.name))
+    (folder / "work").mkdir(parents=True)
+    (folder / "not_after").write_text(f"{int(time.time()) + 100}\n")
+    (folder / "log").write_text("")
+    done = subprocess.run(
+        ["bash", "-c", render.render(spec, platform)], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}
+    )
+    return done.returncode, done.stdout + done.stderr, (folder / "exit").read_text()
+
+
+ALONE = replace(SPEC, archive=None, benchmark=None, launcher="none", layout=Layout(1, 1, "cpu"), arguments=("true",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "keys", "code", "refused"),
+    [
+        (ALONE, {}, 0, ""),
+        (replace(ALONE, arguments=("sh", "-c", "exit 3")), {}, 3, ""),
+        (ALONE, {"setup": ("exit 0",)}, 70, ""),
+        (ALONE, {"setup": ("exit 5",)}, 5, ""),
+        (ALONE, {"modules": ("nosuch/1",)}, 78, "module"),
+        (replace(ALONE, archive=Path("a.pyz"), python="/no/python3"), {}, 78, "python"),
+    ],
+)
+def test_the_scripts_last_word(tmp_path: Path, spec: JobSpec, keys: dict[str, object], code: int, refused: str) -> None:
+    got, said, word = run_script(tmp_path, spec, **keys)
+    assert (got, f"exit_code={code} " in word, f"refused={refused}\n" in word) == (code, True, True), (said, word)
+
+
+def test_a_second_start_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / ALONE.name / "started").mkdir(parents=True)
+    code, said, word = run_script(tmp_path, ALONE)
+    assert (code, "refused=again" in word) == (78, True)
+    assert "it has been started before" in said
+
+
+# --- the submission --------------------------------------------------------------------------------------------------
+
+
+def submit(
+    tmp_path: Path, sbatch: str, spec: JobSpec = ALONE, squeue: str = "exit 0", needs: str = ""
+) -> submission.Answer:
+    """Run the submission with a sbatch and a squeue of our own on PATH."""
+    tools = tmp_path / "bin"
+    tools.mkdir(exist_ok=True)
+    for name, body in (("sbatch", sbatch), ("squeue", squeue), ("sacct", "exit 1")):
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+    platform = cluster(work_dir=str(tmp_path))
+    command = submission.script(spec, render.render(spec, platform), render.folder_of(platform, spec.name), needs)
+    environ = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SBATCH_PARTITION": "mine",
+        "SLURM_JOB_ID": "1",
+        "SLURM_CONF": "/c",
+    }
+    done = subprocess.run(["sh", "-s"], input=command, capture_output=True, env=environ)
+    return submission.read_answer(done.stdout, done.stderr)
+
+
+def test_one_sbatch_whoever_asks(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    sbatch = f'echo "$SBATCH_PARTITION|$SLURM_JOB_ID|$SLURM_CONF|$*" >> {calls}; echo "42;cluster"'
+    assert submit(tmp_path, sbatch) == submission.Answer("id", "42", "")
+    assert submit(tmp_path, sbatch) == submission.Answer("id", "42", "")
+    folder = tmp_path / "jobs" / ALONE.name
+    assert calls.read_text() == f"||/c|--parsable {folder}/job.sh\n"
+    assert (folder / "job.sh").read_text() == render.render(ALONE, cluster(work_dir=str(tmp_path)))
+    assert time.time() < int((folder / "not_after").read_text()) < time.time() + ALONE.start_limit_s + 5
+
+
+@pytest.mark.parametrize(
+    ("words", "unsure"),
+    [
+        ("Batch job submission failed: Invalid qos specification", False),
+        ("Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("Batch job submission failed: Unable to contact slurm controller (connect failure)", True),
+        ("Munge encode failed: Failed to access \"/run/munge/munge.socket.2\": No such file or directory", True),
+        ("Unable to open file job.sh", False),
+    ],
+)  # fmt: skip
+def test_what_sbatch_says(tmp_path: Path, words: str, unsure: bool) -> None:
+    answer = submit(tmp_path, f"echo {shlex.quote('sbatch: error: ' + words)} >&2; exit 1")
+    assert (answer.word, answer.rest, answer.unsure) == ("refused", "1", unsure)
+    assert words in answer.errors
+    assert submit(tmp_path, "echo 7").word == "claimed"  # whoever comes next does not submit at once
+    assert submit(tmp_path, "echo 7", squeue="echo 43").rest == "43"  # and finds what did get through
+    assert submit(tmp_path, "echo 7", squeue="exit 1").rest == "43"
+
+
+def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) -> None:
+    submit(tmp_path, "exit 1")
+    assert submit(tmp_path, "echo 7", squeue="exit 1").word == "away"
+
+
+def test_what_must_be_there_first(tmp_path: Path) -> None:
+    archive, data = tmp_path / "archives" / "a.pyz", tmp_path / "data" / "x"
+    needs = submission.needs_of(str(archive), str(data), str(tmp_path))
+    assert submit(tmp_path, "echo 1", needs=needs) == submission.Answer("missing", "archive", "")
+    archive.parent.mkdir()
+    archive.touch()
+    assert submit(tmp_path, "echo 1", needs=needs).rest == "data"
+    elsewhere = submission.needs_of(None, "/nowhere/that/a/login/node/sees", str(tmp_path))
+    assert submit(tmp_path, "echo 1", needs=elsewhere).word == "id"  # the job itself will say so
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("a file")
+    answer = submit(tmp_path, "echo 1")
+    assert (answer.word, "jobs" in answer.errors) == ("unwritable", True)
+
+
+def test_secrets_come_on_standard_input() -> None:
+    spec = replace(ALONE, env={"HF_TOKEN": "s3cr3t", "MINE": "1"})
+    text = render.render(spec, cluster())
+    command = submission.script(spec, text, "/f").decode()
+    assert "s3cr3t" not in text
+    assert "export HF_TOKEN=s3cr3t\n" in command
+    assert "--export=HF_TOKEN " in command
+
+
+def test_a_look_at_many_jobs() -> None:
+    files = (
+        "job a started=yes exit_code=3 ended=100 log_bytes=7 refused=\n"
+        "job b started= exit_code=78 ended=1 log_bytes=0 refused=late\n"
+        "log 7 a/log\nlog 12 c/log\n"
+    )
+    exits, started, sizes = queries._files(files)
+    assert exits == {"a": Exit(3, 100.0, 7), "b": Exit(78, 1.0, 0, "late")}
+    assert (started, sizes) == ({"a"}, {"a": 7, "c": 12})
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------
+
+
+def test_findings_name_rule_and_line() -> None:
+    rules = {
+        "forbidden": {"--ntasks": "give it to srun", "--mem": "whole nodes"},
+        "required": {"--account": "jobs are charged", "--nodes": "say how many"},
+        "max_nodes": 1,
+        "max_time": 60,
+        "max_running": 2,
+    }
+    platform = cluster(policy=rules, slurm={"directives": ("-n 3",)}, max_running=4)
+    text = render.render(SPEC, platform)
+    findings = policy.lint(SPEC, text, platform)
+    lines = text.splitlines()
+    numbers = [int(finding.split()[1].rstrip(":")) for finding in findings]
+    assert [finding.partition(": ")[2].partition(" (")[0] for finding in findings] == [
+        "--ntasks is forbidden here: give it to srun",
+        "--account is missing: jobs are charged",
+        "2 nodes are more than 1",
+        "3600 s are more than 60 s",
+        "max_running: 4 are more jobs at a time than 2",
+    ]
+    assert lines[numbers[0] - 1].startswith(("#SBATCH --ntasks=", "#SBATCH -n"))
+    assert lines[numbers[2] - 1].startswith("#SBATCH --nodes")
+    assert all("cluster.yaml: policy" in finding for finding in findings)
+    assert policy.lint(SPEC, text, cluster()) == ()

@@ -1,0 +1,445 @@
+"""Jobs through a real Slurm: every way to end, outages of every daemon, nothing lost, nothing twice, nothing left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import AwayError, JobSpec, Layout, MachineError, Outcome, State, Submitted, job_name
+from platforms.runner import Job, Runner
+from platforms.schedulers import slurm as slurm_scheduler
+from platforms.schedulers.slurm import SlurmScheduler, judge, submission
+from tests.clusters.slurm import Cluster
+
+pytestmark = pytest.mark.real_slurm
+PATIENCE_S = 150.0
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def client(slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every command of ours finds in its environment, as on a login node."""
+    monkeypatch.setenv("SLURM_CONF", slurm.environ["SLURM_CONF"])
+    monkeypatch.setenv("SBATCH_ACCOUNT", "of-an-interactive-session")  # must not reach our jobs
+    monkeypatch.setattr(judge, "NEVER_S", 3.0)
+    monkeypatch.setattr(judge, "LOST_S", 8.0)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "a folder's work%j"  # blanks, quotes and Slurm's own patterns are nothing special
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    runner = Runner(tmp_path / "runs", "r1")
+    yield runner
+    assert runner.cancel() == []
+
+
+def cluster(work: Path, name: str = "cluster", **keys: object) -> Platform:
+    slurm = {"account": "z19", **keys.pop("slurm", {})}
+    fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
+    return Platform(name=name, work_dir=str(work), poll_s=0.5, max_running=50, slurm=slurm, **fixed, **keys)
+
+
+def shell(name: str, command: str, nodes: int = 1, launcher: str = "none", **changes: object) -> JobSpec:
+    """A job of somebody's own: `sh -c command`, in one process or, by srun, one a node."""
+    layout, test = Layout(nodes, 1, "cpu"), f"test_x.py::test_x[{name}]"
+    spec = JobSpec(
+        job_name(name, layout, "r1", test), test, "cluster", layout, ("sh", "-c", command), launcher=launcher
+    )
+    return replace(spec, time_limit_s=600, start_limit_s=600, **changes)
+
+
+def finish(runner: Runner) -> list[Job]:
+    for job in runner.jobs:
+        runner.wait(job, deadline=time.monotonic() + PATIENCE_S)
+    return runner.jobs
+
+
+def until(true: Callable[[], object], what: str, runner: Runner | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        if runner:
+            runner.pump()
+        time.sleep(0.2)
+
+
+def started(runner: Runner, job: Job) -> None:
+    until(lambda: job.status.state is State.RUNNING, "it runs", runner)
+
+
+def log_of(job: Job) -> str:
+    return (job.folder / "log").read_text()
+
+
+# --- every way to end ------------------------------------------------------------------------------------------------
+
+HUNGRY = f"{PYTHON} -S -c 'import time; held = bytearray(1500 << 20); time.sleep(60)'"
+METRIC = "echo throughput: 123.4; "  # as the peers look for it: a number in the log is no reason to pass
+
+ENDINGS: dict[str, tuple[JobSpec, dict[str, object], State, str]] = {
+    "good": (shell("good", METRIC + "exit 0"), {}, State.SUCCEEDED, ""),
+    "exit3": (shell("exit3", METRIC + "exit 3"), {}, State.EXITED, ""),
+    "no-command": (shell("no-command", "nosuchcommand"), {}, State.NOT_STARTABLE, ""),
+    "crash": (shell("crash", METRIC + "kill -SEGV $$"), {}, State.SIGNALLED, ""),
+    "tasks": (shell("tasks", METRIC, 2, "srun"), {}, State.SUCCEEDED, ""),
+    "task-exit3": (
+        shell("task-exit3", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 300", 2, "srun"),
+        {},
+        State.EXITED,
+        r"task 0: Exited with exit code 3",
+    ),
+    "task-crash": (
+        shell("task-crash", "[ $SLURM_PROCID = 1 ] && kill -SEGV $$; sleep 300", 2, "srun"),
+        {},
+        State.SIGNALLED,
+        "task 1: Segmentation fault",
+    ),
+    "task-no-command": (
+        replace(shell("task-no-command", "", 2, "srun"), arguments=("nosuchcommand",)),
+        {},
+        State.NOT_STARTABLE,
+        "Exited with exit code 127",
+    ),
+    "memory": (shell("memory", METRIC + HUNGRY), {"slurm": {"mem": "300M"}}, State.OUT_OF_MEMORY, "exceeded|Exceeded"),
+    "task-memory": (
+        shell("task-memory", METRIC + HUNGRY, 2, "srun"),
+        {"slurm": {"mem": "300M"}},
+        State.OUT_OF_MEMORY,
+        "exceeded|Exceeded",
+    ),
+    "memory-survived": (
+        shell("memory-survived", METRIC + "exit 0"),
+        {"slurm": {"mem": "300M"}, "setup": (f"srun --ntasks=1 {HUNGRY} || true",)},
+        State.OUT_OF_MEMORY,
+        "exceeded|Exceeded",
+    ),
+    "step-failed": (
+        shell("step-failed", METRIC + "exit 0"),
+        {"setup": ("srun --ntasks=1 sh -c 'exit 4'",)},
+        State.EXITED,
+        "exit code 4",
+    ),
+    "held": (shell("held", METRIC), {"slurm": {"directives": ("--hold",)}}, State.NEVER_ADMISSIBLE, "JobHeldUser"),
+    "never": (
+        replace(shell("never", METRIC), time_limit_s=7200),
+        {"slurm": {"qos": "short"}},
+        State.NEVER_ADMISSIBLE,
+        "QOSMaxWallDurationPerJobLimit",
+    ),
+    "module": (shell("module", METRIC), {"modules": ("nosuch/1.0",)}, State.REQUEST_REFUSED, ""),
+    "setup": (shell("setup", METRIC), {"setup": ("exit 9",)}, State.EXITED, ""),
+    "setup-ends": (shell("setup-ends", METRIC), {"setup": ("exit 0",)}, State.EXITED, ""),
+    "script-crash": (shell("script-crash", METRIC), {"setup": ("kill -SEGV $$",)}, State.SIGNALLED, ""),
+    "script-killed": (shell("script-killed", METRIC), {"setup": ("kill -KILL $$",)}, State.SIGNALLED, ""),
+    "no-partition": (
+        shell("no-partition", METRIC),
+        {"slurm": {"partition": "nosuch"}},
+        State.SUBMIT_REFUSED,
+        "invalid partition specified: nosuch",
+    ),
+    "no-account": (
+        shell("no-account", METRIC),
+        {"slurm": {"account": "nosuch"}},
+        State.SUBMIT_REFUSED,
+        "Invalid account or account/partition",
+    ),
+    "too-many": (shell("too-many", METRIC, 99, "srun"), {}, State.NEVER_ADMISSIBLE, "Node count|More processors"),
+    "no-qos": (shell("no-qos", METRIC), {"slurm": {"qos": "nosuch"}}, State.SUBMIT_REFUSED, "Invalid qos"),
+}
+# Slurm looks at time limits every 30 s and knows nothing below a minute: it ends last, beside the others.
+ENDINGS["time-limit"] = (
+    replace(shell("time-limit", METRIC + "trap '' TERM; sleep 400"), time_limit_s=60),
+    {},
+    State.TIME_LIMIT,
+    "Slurm says TIMEOUT",
+)
+
+
+def test_every_way_to_end(runner: Runner, work: Path, slurm: Cluster) -> None:
+    jobs = {}
+    for name, (spec, keys, _state, _reason) in ENDINGS.items():
+        platform = cluster(work, f"cluster_{name.replace('-', '_')}", **keys)
+        jobs[name] = runner.add(replace(spec, platform=platform.name), platform)
+    finish(runner)
+    for name, (_spec, _keys, state, reason) in ENDINGS.items():
+        job = jobs[name]
+        assert (name, job.status.state, job.status.reason) == (name, state, job.status.reason)
+        assert re.search(reason, job.status.reason), (name, job.status)
+        assert (job.error is None) == (state.outcome is Outcome.PASSED)
+    assert log_of(jobs["tasks"]).count("throughput: 123.4") == 2
+    assert (jobs["exit3"].status.exit_code, jobs["task-exit3"].status.exit_code) == (3, 3)
+    assert len(jobs["tasks"].status.nodes) == 2
+    for name in ("no-partition", "no-account", "too-many", "no-qos"):
+        assert "script: " in str(jobs[name].error)
+        assert not (work / "jobs" / jobs[name].spec.name).exists()  # nothing is left behind
+    assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", "-o", "%i %j") == ""
+
+
+def test_what_the_job_finds(runner: Runner, work: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is what its script says and not the submitter's; a secret is in no file."""
+    monkeypatch.setenv("LEAKED", "from the login node")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "7")  # of an allocation around pytest
+    command = 'echo "<$LEAKED|$MINE|$HF_TOKEN|$SLURM_NTASKS|$PWD|$HPC_ML_BENCH_JOB>"'
+    env = {"MINE": "a 'b' $c \"d\"", "HF_TOKEN": "s3cr3t value"}
+    job = runner.add(shell("env", command, 2, "srun", env=env), cluster(work))
+    finish(runner)
+    folder = work / "jobs" / job.spec.name
+    line = f"<|a 'b' $c \"d\"|s3cr3t value|2|{folder}/work|{job.spec.name}>\n"
+    assert log_of(job) == line * 2
+    hidden = [path for path in [*folder.rglob("*"), *job.folder.rglob("*")] if path.is_file()]
+    assert hidden
+    assert not [path for path in hidden if path.name != "log" and b"s3cr3t" in path.read_bytes()]
+
+
+def test_devices_are_asked_for(runner: Runner, work: Path) -> None:
+    spec = replace(shell("gpus", 'echo "$CUDA_VISIBLE_DEVICES" "$SLURM_NODEID"', 2, "srun"), layout=Layout(2, 2, "gpu"))
+    keys = {"partition": "gpu", "gres": "gpu:v100"}
+    job = runner.add(replace(spec, ranks_per_device=1), cluster(work, slurm=keys))
+    finish(runner)
+    assert sorted(log_of(job).split("\n")) == ["", "0,1 0", "0,1 0", "0,1 1", "0,1 1"]
+
+
+# --- somebody else's hand --------------------------------------------------------------------------------------------
+
+
+def test_cancelled_by_somebody(runner: Runner, work: Path, slurm: Cluster) -> None:
+    job = runner.add(shell("cancelled", METRIC + "trap 'exit 0' TERM; sleep 300 & wait"), cluster(work))
+    started(runner, job)
+    slurm.ask("scancel", str(job.job_id))
+    finish(runner)
+    assert job.status.state is State.CANCELLED
+    assert "CANCELLED by" in job.status.reason
+    with pytest.raises(MachineError, match="scancel"):
+        job.result()
+
+
+def test_requeued_by_an_operator(runner: Runner, work: Path, slurm: Cluster) -> None:
+    job = runner.add(shell("requeued", METRIC + "sleep 300"), cluster(work))
+    started(runner, job)
+    until((work / "jobs" / job.spec.name / "started").is_dir, "its script has begun")
+    slurm.ask("scontrol", "update", f"JobId={job.job_id}", "Requeue=1")
+    slurm.ask("scontrol", "requeue", str(job.job_id))
+    finish(runner)
+    assert job.status.state is State.PREEMPTED
+    assert job.status.state.outcome is Outcome.ERROR
+    assert slurm.ask("squeue", "-h", "-j", str(job.job_id), "-t", "PENDING,RUNNING", "-o", "%T") == ""
+
+
+def test_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
+    low = cluster(work, slurm={"qos": "low", "exclusive": True})
+    job = runner.add(shell("low", METRIC + "sleep 300", 3, "srun"), low)
+    started(runner, job)
+    other = cluster(work, "other", slurm={"qos": "high", "exclusive": True})
+    high = runner.add(replace(shell("high", "true", 3, "srun"), platform="other"), other)
+    finish(runner)
+    assert (job.status.state, high.status.state) == (State.PREEMPTED, State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("how", ["dies", "is taken down"])
+def test_node_lost(runner: Runner, work: Path, slurm: Cluster, how: str) -> None:
+    job = runner.add(shell("lost", METRIC + "sleep 60"), cluster(work))
+    started(runner, job)
+    (node,) = job.status.nodes
+    if how == "dies":
+        slurm.kill(f"slurmd@{node}")
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    finish(runner)
+    assert job.status.state is State.NODE_LOST
+    assert "NODE_FAIL" in job.status.reason
+
+
+# --- outages ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_accounting_for_a_while(runner: Runner, work: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is concluded too early or waits for ever: what controller and script say is enough in the end."""
+    monkeypatch.setattr(judge, "ACCOUNT_S", 3.0)
+    slurm.stop("slurmdbd")
+    good, bad = (runner.add(shell(name, f"sleep 1; exit {code}"), cluster(work)) for name, code in (("a", 0), ("b", 3)))
+    crash = runner.add(shell("c", "true"), cluster(work, "crash", setup=("kill -KILL $$",)))
+    finish(runner)
+    assert [job.status.state for job in (good, bad, crash)] == [State.SUCCEEDED, State.EXITED, State.SIGNALLED]
+    assert bad.status.exit_code == 3
+
+
+def test_the_controller_is_started_again(runner: Runner, work: Path, slurm: Cluster) -> None:
+    job = runner.add(shell("through", "sleep 6; exit 5"), cluster(work))
+    started(runner, job)
+    slurm.stop("slurmctld")
+    slurm.start("slurmctld")
+    finish(runner)
+    assert (job.status.state, job.status.exit_code) == (State.EXITED, 5)
+
+
+def test_the_controller_is_away(runner: Runner, work: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs are unknown meanwhile, in Slurm's own words, and go on when it is back."""
+    monkeypatch.setattr("platforms.schedulers.slurm.queries.LIMIT_S", 40.0)
+    job = runner.add(shell("waits", "sleep 3"), cluster(work))
+    started(runner, job)
+    slurm.kill("slurmctld")
+    until(lambda: job.status.state is State.UNKNOWN, "it is unknown", runner)
+    assert "slurm" in job.status.reason.lower()
+    slurm.start("slurmctld")
+    finish(runner)
+    assert job.status.state is State.SUCCEEDED
+
+
+def test_a_submission_that_was_not_answered(
+    work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch gives up on a controller that hangs, and the job appears when it wakes: found by its name, never twice."""
+    scheduler = SlurmScheduler(cluster(work))
+    spec = shell("once", "sleep 1")
+    text = scheduler.render(spec)
+    slurm.pause("slurmctld")
+    with pytest.raises(AwayError, match="not known yet whether Slurm took"):
+        scheduler.submit(spec, text, tmp_path)
+    slurm.resume("slurmctld")
+    found: list[str] = []
+
+    def again() -> bool:
+        try:
+            found.append(scheduler.submit(spec, text, tmp_path))
+        except AwayError:
+            return False
+        return True
+
+    until(again, "it is found")
+    assert scheduler.submit(spec, text, tmp_path) == found[0]
+    until(lambda: not scheduler.status([Submitted(found[0], spec.name, time.time())])[found[0]].state.live, "it ends")
+    assert [row.job_id for row in slurm.jobs() if row.name == spec.name] == found
+
+
+def test_a_submission_that_never_arrived(
+    work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submitter that was killed before sbatch: the next takes its claim over, when Slurm twice knows of no job."""
+    monkeypatch.setattr(submission, "CLAIM_S", 1)
+    monkeypatch.setattr(submission, "TWICE_S", 1)
+    spec = shell("claimed", "true")
+    claim = work / "jobs" / spec.name / "claim"
+    claim.mkdir(parents=True)
+    (claim / "since").write_text(f"{int(time.time()) - 5}\n")
+    scheduler = SlurmScheduler(cluster(work))
+    text = scheduler.render(spec)
+    with pytest.raises(AwayError):  # the first no
+        scheduler.submit(spec, text, tmp_path)
+    time.sleep(1.2)
+    job_id = scheduler.submit(spec, text, tmp_path)
+    assert [row.job_id for row in slurm.jobs() if row.name == spec.name] in ([job_id], [])  # accounting may lag
+
+
+def test_many_submit_the_same_at_once(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; sys.path.insert(0, '.')\n"
+        "from tests.platforms.test_slurm_real import *\n"
+        "scheduler, spec = SlurmScheduler(cluster(Path(sys.argv[1]))), shell('race', 'true')\n"
+        "while True:\n"
+        "    try: print(scheduler.submit(spec, scheduler.render(spec), Path(sys.argv[1]))); break\n"
+        "    except AwayError: time.sleep(0.3)\n"
+    )
+    racers = [
+        subprocess.Popen([PYTHON, "-c", code, str(work)], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+        for _ in range(5)
+    ]
+    ids = {racer.communicate(timeout=PATIENCE_S)[0].strip() for racer in racers}
+    assert len(ids) == 1
+    assert ids.pop().isdigit()
+
+
+def test_an_id_of_another_job(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+    """After a crash Slurm gives an id again: the job that has it now is not ours, and is left alone."""
+    scheduler = SlurmScheduler(cluster(work))
+    other = shell("other", "sleep 30")
+    job_id = scheduler.submit(other, scheduler.render(other), tmp_path)
+    ours = Submitted(job_id, "ours-k7654321", time.time())
+    assert scheduler.status([ours])[job_id].state is State.UNKNOWN
+    until(lambda: scheduler.status([ours])[job_id].state is State.LOST, "it is lost")
+    assert "neither squeue nor sacct" in scheduler.status([ours])[job_id].reason
+    assert scheduler.cancel([Submitted(job_id, other.name, time.time())]) == {}
+
+
+def test_it_starts_too_late(work: Path, slurm: Cluster, runner: Runner) -> None:
+    """NOT_AFTER: devices that come when nobody waits any more go to somebody else."""
+    job = runner.add(shell("late", METRIC), cluster(work, slurm={"directives": ("--begin=now+4",)}))
+    runner.pump()
+    until(lambda: job.job_id, "it is submitted", runner)
+    (work / "jobs" / job.spec.name / "not_after").write_text("1\n")
+    finish(runner)
+    assert job.status.state is State.START_DEADLINE
+    assert "throughput" not in log_of(job)
+
+
+def test_found_by_another_session(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+    first = Runner(tmp_path / "runs", "r1")
+    job = first.add(shell("found", "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.5; done"), cluster(work))
+    started(first, job)
+    second = Runner(tmp_path / "runs", "r1")
+    again = second.add(job.spec, cluster(work))
+    finish(second)
+    assert (again.job_id, again.status.state) == (job.job_id, State.SUCCEEDED)
+    assert log_of(again) == "".join(f"line {i}\n" for i in range(1, 7))
+
+
+def test_cancel_is_verified(work: Path, slurm: Cluster, runner: Runner) -> None:
+    jobs = [runner.add(shell(f"c{n}", "trap '' TERM; sleep 300"), cluster(work)) for n in range(3)]
+    jobs.append(runner.add(shell("pending", "true"), cluster(work, "held", slurm={"directives": ("--hold",)})))
+    started(runner, jobs[0])
+    assert runner.cancel() == []
+    assert [job.status.state for job in jobs] == [State.CANCELLED] * 4
+    assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", "-o", "%i %j") == ""
+
+
+def test_one_squeue_a_poll(
+    work: Path, slurm: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs; accounting is asked for all that ended since."""
+    counted = tmp_path / "counted"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
+        real = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
+        (tools / name).write_text(f'#!/bin/sh\necho {name} >> {counted}\nexec {real} "$@"\n')
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    for number in range(12):
+        runner.add(shell(f"n{number}", "sleep 2"), cluster(work))
+    began = time.monotonic()
+    finish(runner)
+    polls = (time.monotonic() - began) / 0.5
+    count = {
+        name: counted.read_text().split().count(name) for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel")
+    }
+    assert (count["sbatch"], count["scontrol"], count["scancel"]) == (12, 0, 0)
+    assert count["squeue"] <= polls + 2
+    assert count["sacct"] <= count["squeue"]
+    assert all(job.status.state is State.SUCCEEDED for job in runner.jobs)
+
+
+def test_no_slurm_here(work: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_scheduler, "SUBMIT_LIMIT_S", 20.0)
+    monkeypatch.setenv("PATH", "/bin-of-nobody:/bin" if not Path("/bin/sbatch").exists() else str(work.parent / "bin"))
+    tools = work.parent / "bin"
+    tools.mkdir()
+    for name in ("sh", "env", "sed", "date", "mkdir", "cat", "rm", "timeout", "mv", "printf"):
+        real = next(Path(folder, name) for folder in ("/usr/bin", "/bin") if Path(folder, name).exists())
+        (tools / name).symlink_to(real)
+    monkeypatch.setenv("PATH", str(tools))
+    job = runner.add(shell("nowhere", "true"), cluster(work))
+    finish(runner)
+    assert job.status.state is State.SUBMIT_REFUSED
+    assert "there is no sbatch" in str(job.error)
+    assert not (work / "jobs" / job.spec.name).exists()

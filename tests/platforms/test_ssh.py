@@ -1,0 +1,552 @@
+"""Jobs on a machine without a scheduler: what gets there, what it is asked, and lost connections, with a real sshd.
+
+How such jobs end is tried in test_local.py, together with the scheduler local.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import AwayError, ConfigError, Layout, MachineError, RefusedError, State
+from platforms.keys import ContainerKeys
+from platforms.schedulers import ssh, supervisor
+from platforms.schedulers.ssh import SshScheduler
+from platforms.transports import Done
+from platforms.transports.local import LocalTransport
+from tests.clusters.sshd import Sshd
+from tests.platforms.supervised import SPEC, gone, job, pids, shell, start, status_of, until, wait
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "lock"
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(path))
+    return path
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    work = tmp_path / "the other machine's"
+    yield work
+    for record in work.glob("jobs/*/pid"):  # a test that failed leaves nothing behind either
+        for left in supervisor.members(str(record.parent)):
+            os.kill(left, signal.SIGKILL)
+
+
+class Line:
+    """The transport local, which counts its commands and can be cut."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.transport = LocalTransport(platform)
+        self.where = "far"
+        self.commands: list[Sequence[str]] = []
+        self.cut_before = self.cut_after = False
+
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+        if self.cut_before:
+            raise AwayError("far: the connection was lost")
+        self.commands.append(argv)
+        done = self.transport.run(argv, input=input, timeout_s=timeout_s)
+        if self.cut_after:
+            raise AwayError("far: the connection was lost")
+        return done
+
+    def put(self, content: bytes, path: str) -> None:
+        self.commands.append(["put", path])
+        self.transport.put(content, path)
+
+    def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
+        self.commands.append(["get", path])
+        return self.transport.get(path, offset, limit)
+
+    def typed(self, command: str) -> str:
+        return f"ssh far {shlex.quote(command)}"
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def platform(work: Path, **keys: object) -> Platform:
+    changes = {"scheduler": "ssh", "work_dir": str(work), "source": Path("station.yaml"), **keys}
+    return Platform(name="station").model_copy(update=changes)
+
+
+@pytest.fixture
+def lined(work: Path) -> tuple[SshScheduler, Line]:
+    line = Line(platform(work))
+    return SshScheduler(platform(work), connect=lambda _: line), line
+
+
+# --- what gets there --------------------------------------------------------------------------------------------------
+
+
+def test_what_travels_is_python_38() -> None:
+    name, content = ssh.program()
+    with zipfile.ZipFile(BytesIO(content)) as file:
+        sources = {member: file.read(member).decode() for member in file.namelist()}
+
+    assert name.startswith("supervisor-")
+    assert len(sources) == 5
+    for source in sources.values():
+        tree = ast.parse(source, feature_version=(3, 8))
+        imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert imports - sys.stdlib_module_names <= {"platforms.schedulers"}
+
+
+@pytest.mark.parametrize(("version", "code"), [((3, 7, 17), 45), ((2, 7, 18), 45), ((3, 8, 0), 1)])
+def test_an_old_python_says_so_before_it_reads_anything(version: tuple[int, ...], code: int) -> None:
+    text = f"import sys; sys.version_info = {version}; sys.argv[1:] = ['status']\n" + ssh.MAIN
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, input=b"no question", capture_output=True)
+
+    assert done.returncode == code
+    assert (done.stderr == b"") == (code == 45)
+
+
+@pytest.mark.parametrize("name", ["sh", "dash", "bash", "zsh", "ksh"])
+def test_any_shell_reads_its_head(name: str, tmp_path: Path) -> None:
+    if (found := shutil.which(name)) is None:
+        pytest.skip(f"{name} is not installed")
+    path = tmp_path / "supervisor.pyz"
+    path.write_bytes(ssh.program()[1])
+    (tmp_path / "sh").symlink_to(found)
+    question = json.dumps({"folders": [f"{tmp_path}/nothing"]}).encode()
+
+    done = subprocess.run(
+        [tmp_path / "sh", path, "status", "/no/python", "python3"], input=question, capture_output=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout) == [f"{tmp_path}/nothing", {"seen": "nothing", "log_bytes": 0}]
+
+
+def test_each_content_is_put_once(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+    scheduler, line = lined
+    archive = tmp_path / "models-0123456789ab.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("__main__.py", "import sys; print(sys.version_info >= (3, 8), sys.argv[1:])")
+    spec = replace(SPEC, arguments=("train", "x"), benchmark="resnet50", archive=archive, python="auto")
+    there = sorted([f"{work}/archives/{archive.name}", f"{work}/archives/{ssh.program()[0]}"])
+
+    for name in ("one", "two"):
+        job_id = start(scheduler, spec, work / "jobs" / name)
+        assert wait(scheduler, job_id).state is State.SUCCEEDED
+        assert scheduler.read(job(job_id), 0) == b"True ['train', 'x']\n"
+
+    assert sorted(argv[1] for argv in line.commands if argv[0] == "put") == there
+    shutil.rmtree(work / "archives")  # a site's cleaner of scratch
+    assert status_of(scheduler, job_id).state is State.SUCCEEDED
+    assert [path.name for path in (work / "archives").iterdir()] == [ssh.program()[0]]
+
+
+def test_a_missing_data_set(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+    scheduler, _ = lined
+    spec = replace(
+        SPEC, benchmark="resnet50", archive=Path("a.pyz"), data_dir=f"{work}/data", request={"size": "smoke"}
+    )
+    (work / "archives").mkdir(parents=True)
+    (work / "archives" / "a.pyz").touch()
+
+    with pytest.raises(MachineError, match=r"no data set in .*prepare station --size smoke") as error:
+        scheduler.submit(spec, scheduler.render(spec), tmp_path)
+
+    assert error.value.status.state is State.DATA_MISSING
+    assert not (work / "jobs").exists()
+
+
+def run_script(text: str, **environ: str) -> list[str]:
+    body = text.replace("exec ", "printf '%s\\n' \"$OMP_NUM_THREADS\" ")
+    done = subprocess.run(
+        ["sh", "-c", body], env={"PATH": os.environ["PATH"], **environ}, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_script_asks_that_machine(work: Path) -> None:
+    scheduler = SshScheduler(platform(work))
+    spec = replace(SPEC, arguments=("train",), benchmark="resnet50", archive=Path("/runs/m-1.pyz"), python="auto")
+    cores = len(os.sched_getaffinity(0))
+
+    text = scheduler.render(spec)
+
+    assert sys.executable not in text
+    assert scheduler.render(spec) == text
+    archive = f"{work}/archives/m-1.pyz"
+    assert run_script(text, OMP_NUM_THREADS="77") == [str(cores), "python3", archive, "train"]
+    prepared = work / "env-station" / "bin" / "python"
+    prepared.parent.mkdir(parents=True)
+    prepared.symlink_to(sys.executable)
+    assert run_script(text)[1] == str(prepared)
+    assert run_script(scheduler.render(replace(spec, ranks_per_device=1000)))[0] == "1"
+    assert run_script(scheduler.render(replace(spec, threads_per_rank=3, python="/opt/python")))[:2] == [
+        "3",
+        "/opt/python",
+    ]
+    assert run_script(scheduler.render(replace(spec, env={"OMP_NUM_THREADS": "5"})))[0] == "5"
+
+
+def test_modules_and_setup(work: Path) -> None:
+    loads = 'module() { [ "$2" != none ] && loaded="$loaded $*"; }'
+    there = platform(work, modules=("cuda/12 beta", "nccl"), setup=("export FOUND=$loaded", 'set -- "it\'s mine"'))
+    spec = shell('printf "%s\\n" "$FOUND"')
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["sh", "-c", f"{loads}\n{text}"], capture_output=True, text=True)
+
+    assert run(SshScheduler(there).render(spec)).stdout == " load cuda/12 beta load nccl\n"
+    done = run(SshScheduler(platform(work, modules=("none",))).render(spec))
+    assert (done.returncode, done.stderr) == (126, "cannot load the module none\n")
+
+
+def test_refusals(work: Path) -> None:
+    box = ContainerKeys(runtime="apptainer", image="x.sif")
+    with pytest.raises(RefusedError, match=r"starts no containers: remove `container:` from station.yaml"):
+        SshScheduler(platform(work, container=box)).render(SPEC)
+    with pytest.raises(RefusedError, match="2x1cpu asks for 2 nodes"):
+        SshScheduler(platform(work)).render(replace(SPEC, layout=Layout(2, 1, "cpu")))
+    with pytest.raises(ConfigError, match="'NO WAY' is no name"):
+        SshScheduler(platform(work)).render(replace(SPEC, env={"NO WAY": "1"}))
+
+
+# --- what it is asked -------------------------------------------------------------------------------------------------
+
+
+def test_one_command_for_many_jobs(lined: tuple[SshScheduler, Line], work: Path) -> None:
+    scheduler, line = lined
+    ids = [start(scheduler, shell("echo hello; exec sleep 100"), work / "jobs" / str(n), share="x") for n in range(4)]
+    jobs = [job(job_id) for job_id in ids]
+    until(lambda: all(status.state is State.RUNNING for status in scheduler.status(jobs).values()))
+    until(lambda: scheduler.status(jobs) and all(scheduler.read(one, 0) == b"hello\n" for one in jobs))
+    line.commands.clear()
+
+    assert set(scheduler.status(jobs)) == set(ids)
+    assert [scheduler.read(one, 6) for one in jobs] == [b""] * 4  # no more of the log was seen, so nothing is asked
+    assert scheduler.cancel(jobs) == {}
+    assert [len(line.commands), scheduler.status([]), scheduler.cancel([]), len(line.commands)] == [2, {}, {}, 2]
+    assert {status.state for status in scheduler.status(jobs).values()} == {State.CANCELLED}
+
+
+def test_an_answer_that_is_lost(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+    scheduler, line = lined
+    spec = shell("echo x >> ../count; exec sleep 100")
+    scheduler.status([job(f"{work}/jobs/nothing")])  # so that our file is there
+
+    line.cut_after = True
+    with pytest.raises(AwayError):
+        scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    line.cut_after = False
+    job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    until(Path(job_id, "count").exists)
+    line.cut_before = True
+    with pytest.raises(AwayError):
+        scheduler.status([job(job_id)])
+    (why,) = scheduler.cancel([job(job_id)]).values()
+
+    assert Path(job_id, "count").read_text() == "x\n"
+    assert "on far may still run: far: the connection was lost: ssh far 'kill " in why
+    line.cut_before = False
+    by_hand = why.partition(": ssh far ")[2]
+    subprocess.run(["sh", "-c", *shlex.split(by_hand)], check=True)
+    assert wait(scheduler, job_id).state is State.CANCELLED
+
+
+def test_half_a_question_starts_nothing(lined: tuple[SshScheduler, Line], work: Path) -> None:
+    name, content = ssh.program()
+    (work / "archives").mkdir(parents=True)
+    path = work / "archives" / name
+    path.write_bytes(content)
+    question = json.dumps({"folder": str(work / "jobs" / "a"), "text": "true", "settings": [], "environ": {}}).encode()
+
+    done = subprocess.run([sys.executable, "-I", "-S", path, "start"], input=question[:-9], capture_output=True)
+
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert not (work / "jobs").exists()
+
+
+def test_hints_of_a_job_that_was_not_looked_at(lined: tuple[SshScheduler, Line], work: Path) -> None:
+    scheduler, _ = lined
+    job_id = start(scheduler, shell("exec sleep 100"), work / "jobs" / "a")
+    tail, kill = scheduler.hints(job(job_id))
+
+    assert tail == "ssh far " + shlex.quote(f"tail -n 50 -f {shlex.quote(job_id)}/log")
+    subprocess.run(["sh", "-c", shlex.split(kill)[2]], check=True)
+    assert wait(scheduler, job_id).state is State.CANCELLED
+    assert [hint.split()[2].strip("'") for hint in scheduler.hints(job(job_id))] == ["less", "cat", "rm"]
+    scheduler.clean(job(job_id))
+    assert Path(job_id, "log").exists()
+
+
+# --- a machine that cannot --------------------------------------------------------------------------------------------
+
+
+def test_submission_refused(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+    scheduler, _ = lined
+    text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
+
+    with pytest.raises(RefusedError, match=r"far: start of the supervisor failed: .*: 'soon' .*station.yaml"):
+        scheduler.submit(SPEC, text, tmp_path)
+
+    assert list((work / "jobs").iterdir()) == []
+
+
+def test_no_python(
+    lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, _ = lined
+    scheduler.status([job(f"{work}/jobs/nothing")])  # so that our file is there
+    for name in ("sh", "timeout"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    old = tmp_path / "python3"
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    for mode, code in ((0o644, 0), (0o755, 45), (0o755, 2)):  # none, one that is too old, and what a Python 2 says
+        old.write_text(f"#!/bin/sh\nexit {code}\n")
+        old.chmod(mode)
+        with pytest.raises(RefusedError, match=r"no Python 3.8 or newer \(tried: .*bin/python python3\).*station.yaml"):
+            scheduler.submit(SPEC, scheduler.render(SPEC), tmp_path)
+    named = SshScheduler(platform(work, python=sys.executable))
+    assert status_of(named, f"{work}/jobs/nothing").state is State.LOST
+
+
+def test_a_work_dir_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    scheduler = SshScheduler(platform(tmp_path / "file" / "work"))
+
+    with pytest.raises(RefusedError, match="Not a directory"):
+        scheduler.submit(SPEC, scheduler.render(SPEC), tmp_path)
+
+
+OTHER_USER = """
+import os, sys
+from pathlib import Path
+from platforms.config import Platform
+from platforms.job import BenchError, JobSpec, Layout
+from platforms.schedulers import ssh
+platform = Platform(name="station").model_copy(update={"scheduler": "ssh", "work_dir": sys.argv[1]})
+spec = JobSpec("theirs", "t", "station", Layout(1, 1, "cpu"), ("true",))
+scheduler = ssh.SshScheduler(platform)
+ssh.program()
+os.getuid() or os.setuid(65534)  # root may write anything
+try:
+    scheduler.submit(spec, scheduler.render(spec), Path("/"))
+except BenchError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.parametrize("owned", ["archives", "jobs", "jobs/theirs"])
+def test_a_folder_of_another_user(owned: str, shared: Path) -> None:
+    name, content = ssh.program()
+    for path in (shared / "archives", shared / "jobs" / "theirs"):
+        path.mkdir(parents=True)
+        for each in (path, path.parent):
+            each.chmod(0o777)
+    if owned == "jobs":
+        (shared / "jobs" / "theirs").rmdir()
+    if owned != "archives":
+        (shared / "archives" / name).write_bytes(content)
+    (shared / owned).chmod(0o555)
+
+    done = subprocess.run([sys.executable, "-c", OTHER_USER, shared], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.stdout.startswith("RefusedError: this machine: "), done.stderr
+    assert "Permission denied" in done.stdout
+    assert f"{shared}/{owned}" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that other users reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+        subprocess.run(["chmod", "-R", "u+w", name], check=True)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no small file system can be made here")
+    try:
+        scheduler = SshScheduler(platform(disk))
+        status_of(scheduler, f"{disk}/jobs/nothing")
+        (disk / "rest").write_bytes(bytes(64 << 10))
+    except OSError:
+        pass
+    try:
+        with pytest.raises(RefusedError, match="No space left on device"):
+            scheduler.submit(SPEC, scheduler.render(SPEC), tmp_path)
+        assert not list(disk.glob("jobs/*"))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# --- over a real connection -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    folder = tmp_path_factory.mktemp("sshd")
+    server = Sshd(folder, setenv={"HPC_ML_BENCH_LOCK": str(folder / "lock")})
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["openssh", "paramiko"])
+def far(request: pytest.FixtureRequest, server: Sshd, work: Path) -> Iterator[Platform]:
+    server.start()
+    place = platform(work, transport=request.param, host="login", ssh_config=str(server.config))
+    yield place
+    server.start()
+
+
+def patient(ask: Callable[[], str]) -> str:
+    """The answer over a connection that comes and goes."""
+    found: list[str] = []
+
+    def again() -> list[str]:
+        with contextlib.suppress(AwayError):
+            found.append(ask())
+        return found
+
+    until(again, "the machine does not answer any more")
+    return found[0]
+
+
+@pytest.mark.real_ssh
+def test_a_connection_lost_while_submitting(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+    scheduler = SshScheduler(far)
+    scheduler.status([job(f"{work}/jobs/nothing")])
+    for number, delay_s in enumerate((0.03, 0.1, 0.2, 0.35)):
+        spec = shell("echo x >> ../count; sleep 0.1", name=f"job-{number}")
+        text = scheduler.render(spec)
+        cut = threading.Timer(delay_s, server.drop)
+        cut.start()
+        with contextlib.suppress(AwayError):
+            scheduler.submit(spec, text, tmp_path)
+        cut.join()
+
+        job_id = patient(partial(scheduler.submit, spec, text, tmp_path))
+
+        assert wait(scheduler, job_id).state is State.SUCCEEDED
+        assert Path(job_id, "count").read_text() == "x\n"
+
+
+@pytest.mark.real_ssh
+def test_found_again_though_the_server_was_gone(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+    scheduler = SshScheduler(far)
+    spec = shell("echo before; while [ ! -e ../go ]; do sleep 0.05; done; echo after; exit 4")
+    job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    until(lambda: status_of(scheduler, job_id).state is State.RUNNING)
+
+    server.stop()
+    with pytest.raises(AwayError):
+        scheduler.status([job(job_id)])
+    Path(job_id, "go").touch()
+    until(Path(job_id, "exit").exists)
+    server.start()
+    again = SshScheduler(far)
+
+    assert again.submit(spec, again.render(spec), tmp_path) == job_id
+    status = status_of(again, job_id)
+    assert (status.state, status.exit_code) == (State.EXITED, 4)
+    assert again.read(job(job_id), 0) == b"before\nafter\n"
+    assert patient(lambda: status_of(scheduler, job_id).state) is State.EXITED  # the first session goes on, too
+
+
+@pytest.mark.real_ssh
+def test_log_to_the_byte_though_connections_drop(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+    loud = (
+        "import os, time\n"
+        "for n in range(1500): os.write(1 + n % 2, bytes(range(256)) * 8); time.sleep(0.001)\n"
+        "while not os.path.exists('../go'): time.sleep(0.05)\n"
+        "os.write(1, b'the end')"
+    )
+    spec = replace(SPEC, arguments=(sys.executable, "-c", loud))
+    scheduler = SshScheduler(far)
+    job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    log, away = b"", 0
+
+    def look() -> State:
+        """One look of the runner; what it missed, the next one gets."""
+        nonlocal log
+        state = status_of(scheduler, job_id).state
+        log += scheduler.read(job(job_id), len(log))
+        return state
+
+    for delay_s in (0.0, 0.03, 0.06, 0.1, 0.2, 0.3):
+        cut = threading.Timer(delay_s, server.drop)
+        cut.start()
+        try:
+            look()
+        except AwayError:
+            away += 1
+        cut.join()
+    Path(job_id, "go").touch()
+    until(lambda: not look().live)
+    while chunk := scheduler.read(job(job_id), len(log)):
+        log += chunk
+
+    assert log == bytes(range(256)) * 12000 + b"the end"
+    assert away >= 1  # or nothing was tried
+
+
+@pytest.mark.real_ssh
+def test_cancelled_and_gone(far: Platform, work: Path, tmp_path: Path) -> None:
+    scheduler = SshScheduler(far)
+    spec = shell("sleep 100 & echo $! $$ | tr ' ' '\\n' > ../pids; wait")
+    job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)
+    found = pids(Path(job_id, "pids"), 2)
+
+    assert scheduler.cancel([job(job_id)]) == {}
+
+    assert all(gone(pid) for pid in found)
+    assert status_of(scheduler, job_id).state is State.CANCELLED
+
+
+@pytest.mark.real_ssh
+def test_two_sessions_and_a_killed_supervisor(far: Platform, work: Path, tmp_path: Path) -> None:
+    one, two = SshScheduler(far), SshScheduler(far)
+    first, second = shell("echo $$ > ../pids; exec sleep 100", name="first"), shell("env", name="second")
+    first_id = one.submit(first, one.render(first), tmp_path)
+    (pid,) = pids(Path(first_id, "pids"), 1)
+    second = replace(second, env={"HF_TOKEN": "hf_verysecret"})
+    second_id = two.submit(second, two.render(second), tmp_path)
+    until(lambda: "held by first" in status_of(two, second_id).reason)
+
+    os.kill(json.loads(Path(first_id, "pid").read_text())["pid"], signal.SIGKILL)
+    lost = wait(one, first_id)
+
+    assert (lost.state, "kill -9" in lost.reason) == (State.LOST, True)
+    assert gone(pid)
+    assert wait(two, second_id).state is State.SUCCEEDED
+    environ = two.read(job(second_id), 0).decode().splitlines()
+    assert "HF_TOKEN=hf_verysecret" in environ
+    assert not [line for line in environ if line.startswith("LC_ALL=")]  # which our commands are given, and no job
+    files = [path for path in work.rglob("*") if path.is_file() and path.name != "log"]
+    assert not [path for path in files if b"hf_verysecret" in path.read_bytes()]
