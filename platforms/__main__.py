@@ -1,0 +1,71 @@
+"""`python -m platforms COMMAND`: init writes a platform's file, doctor checks it, prepare makes data."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from platforms import checkout
+from platforms.job import BenchError
+
+# Which module has `add(parser)` and `main` of a command, and what it does; only the one that was typed is imported.
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "init": ("platforms.init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
+        "doctor": ("platforms.doctor", "check a platform step by step, and say what to do about the first failure"),
+        "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
+    }
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns its exit code: 0 all well, 1 something is not, 2 it could not be asked."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser(words).parse_args(words)
+    module = importlib.import_module(COMMANDS[options.command][0])
+    try:
+        if options.command == "prepare":
+            return _prepare(options)
+        return int(module.main(options))
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read our lines (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from platforms import prepare
+
+    site = checkout.site_folder(options.site)
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(options.name, platforms)
+    checkout.refuse_unready(platform, site, settings)
+    return prepare.main(platform, options)
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m platforms", description=__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, what) in COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        command.add_argument("name", metavar="NAME", help="of the platform")
+        command.add_argument(
+            "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
+        )
+        if words[:1] == [name]:
+            importlib.import_module(module).add(command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

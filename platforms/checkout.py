@@ -1,0 +1,55 @@
+"""Where things lie in a clone of the suite: its own platforms, the centre's folder, and both read together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from platforms import config
+from platforms.config import Platform, Site
+from platforms.job import RefusedError
+from platforms.loading import nearest
+from platforms.schedulers import SCHEDULERS
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "platforms"
+
+
+def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:
+    """The centre's own folder: the one that is `named`, else HPC_ML_BENCH_SITE, else site/ of the clone, which need not
+    be there. Raises RefusedError for a named one that is not there."""
+    named = named or environ.get("HPC_ML_BENCH_SITE")
+    if named and not Path(named).is_dir():
+        raise RefusedError(
+            f"{named}: no such folder; --site and HPC_ML_BENCH_SITE name the folder of site.yaml (mkdir {named})"
+        )
+    return Path(named or root / "site")
+
+
+def load(site: Path) -> tuple[Site, dict[str, Platform]]:
+    """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
+    settings = config.load_site(site)
+    return settings, config.load_platforms([SHIPPED, site / "platforms"], settings, schedulers=SCHEDULERS)
+
+
+def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
+    """The platform of that name. Raises RefusedError with the nearest one, or the command that makes it."""
+    if name not in platforms:
+        make = f"python -m platforms init {name} [--ssh HOST]"
+        raise RefusedError(f"there is no platform {name!r} {nearest(name, platforms)}; a new one: {make}")
+    return platforms[name]
+
+
+def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:
+    """Nothing is submitted to a platform that the centre has not enabled, or of which it has left values open.
+
+    Raises RefusedError with the lines to write.
+    """
+    file = site / "site.yaml"
+    if platform.missing:
+        lines = ", ".join(f"{key}: …" for key in platform.missing)
+        raise RefusedError(f"{platform.source} needs values of the site: write `values: {{{lines}}}` into {file}")
+    if platform.name != "local" and platform.name not in settings.enabled:
+        names = ", ".join([*settings.enabled, platform.name])
+        raise RefusedError(f"{platform.name} is not enabled: write `enabled: [{names}]` into {file}")

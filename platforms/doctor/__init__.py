@@ -1,0 +1,116 @@
+"""`python -m platforms doctor NAME`: looks at a platform step by step, and says what to do about the first failure."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from platforms import checkout, schedulers, transports
+from platforms.config import Platform, Site
+from platforms.doctor import checks, node_checks
+from platforms.doctor.checks import Found, Visit
+from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
+
+Step = tuple[str, Callable[[Visit], Found]]
+# By scheduler: what there is to look at between the file and the data sets.
+STEPS: dict[str, tuple[Step, ...]] = {
+    "slurm": (
+        ("transport", checks.transport),
+        ("commands", checks.commands),
+        ("work_dir", checks.work_dir),
+        ("policy", checks.policy),
+        ("sbatch", checks.sbatch),
+    ),
+    "ssh": (
+        ("transport", checks.transport),
+        ("work_dir", checks.work_dir),
+        ("supervisor", checks.supervisor),
+        ("python", node_checks.python),
+        ("policy", checks.policy),
+    ),
+    "local": (("python", node_checks.python), ("policy", checks.policy)),
+}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--node", action="store_true", help="run a job of seconds, too, and look at what it finds")
+    parser.add_argument("--size", choices=("smoke", "quick", "subset", "full"), help="of the data sets to look for")
+    parser.add_argument(
+        "--runs-dir", type=Path, default=checkout.ROOT / "runs", metavar="DIR", help="where the evidence of --node goes"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print a line a step. Returns 0 when every step is ok or skipped, 1 after the first that is not.
+
+    Raises BenchError when there is no such platform, or a file cannot be read.
+    """
+    site = checkout.site_folder(options.site)
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(options.name, platforms)
+    if platform.scheduler not in STEPS:
+        raise RefusedError(f"{platform.source}: doctor knows nothing of scheduler {platform.scheduler}")
+    if not _done("file", partial(_file, platform, site)):
+        return 1
+    visit = Visit(platform, transports.connect(platform), schedulers.connect(platform), options.size, _more(options))
+    steps: list[Step] = list(STEPS[platform.scheduler])
+    if options.node:
+        steps.append(("node", partial(_node, options=options, site=site, settings=settings)))
+    elif platform.scheduler == "slurm":
+        steps.append(("node", _not_asked))
+    try:
+        well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", checks.data)])
+    finally:
+        visit.transport.close()
+    if well:
+        print(_next(platform, settings, site, _more(options)))
+    return 0 if well else 1
+
+
+def _done(title: str, step: Callable[[], Found]) -> bool:
+    """Take one step and print its line."""
+    try:
+        found = step()
+    except BenchError as error:
+        again = "; ask again later" if isinstance(error, AwayError) and not isinstance(error, LoginNeeded) else ""
+        print(f"failed   {title:<11}{error}{again}", flush=True)
+        return False
+    print(f"{'skipped' if found.skipped else 'ok':<9}{title:<11}{found.text}", flush=True)
+    return True
+
+
+def _file(platform: Platform, site: Path) -> Found:
+    """It has been read already."""
+    if platform.missing:
+        lines = ", ".join(f"{key}: …" for key in platform.missing)
+        raise RefusedError(f"{platform.source} needs values: write `values: {{{lines}}}` into {site / 'site.yaml'}")
+    if platform.until is not None and platform.until < datetime.date.today():
+        raise RefusedError(f"{platform.source}: until: the machine ended on {platform.until}")
+    return Found(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
+
+
+def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> Found:
+    checkout.refuse_unready(visit.platform, site, settings)
+    return node_checks.node(visit, options.runs_dir)
+
+
+def _not_asked(visit: Visit) -> Found:
+    return Found(f"`python -m platforms doctor {visit.platform.name} --node{visit.more}` runs a job of seconds", True)
+
+
+def _more(options: argparse.Namespace) -> str:
+    """What commands that we print need beside."""
+    return f" --site={shlex.quote(options.site)}" if options.site else ""
+
+
+def _next(platform: Platform, settings: Site, site: Path, more: str) -> str:
+    try:
+        checkout.refuse_unready(platform, site, settings)
+    except RefusedError as error:
+        return f"next: {error}"
+    return f"next: pytest -m {platform.name}{more}"

@@ -1,0 +1,162 @@
+"""The steps of doctor that look at what a job would find: Python, torch, packages, devices, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from platforms.config import Platform
+from platforms.doctor import node_report
+from platforms.doctor.checks import Found, Visit, said
+from platforms.job import JobSpec, Layout, RefusedError, job_name
+from platforms.runner import Job, Runner
+from platforms.runner.evidence import make_folder
+
+REPORT = Path(node_report.__file__)
+IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
+OURS = {"numpy": "numpy", "h5py": "h5py", "PIL": "Pillow"}  # by their names in an import
+
+_PYTHON = """\
+{modules}{setup}{python}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
+    {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
+exec "$python" - <<'END-OF-REPORT'
+{report}
+END-OF-REPORT
+"""
+
+
+def python(visit: Visit) -> Found:
+    """The Python of the jobs, on a machine where commands run where jobs do."""
+    platform = visit.platform
+    loads = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
+    script = _PYTHON.format(
+        modules="".join(["type module >/dev/null 2>&1 || . /etc/profile\n", *loads] if loads else []),
+        setup="".join(f"{line}\n" for line in platform.setup),
+        python=_choice(platform),
+        report=REPORT.read_text(encoding="utf-8"),
+    )
+    done = visit.transport.run(["bash", "-s"], input=script.encode(), timeout_s=IMPORT_LIMIT_S)
+    report = find_report(done.stdout.decode(errors="replace"))
+    if report is None:
+        hint = f"name another one as `python:` in {platform.source}"
+        raise RefusedError(f"{visit.transport.where}: {said(done)}; {hint}")
+    return judge(report, platform, visit.more)
+
+
+def node(visit: Visit, runs: Path) -> Found:
+    """A real job of seconds. Under Slurm it says what a compute node has; elsewhere `python` has said so, and it shows
+    that a job runs from its submission to its end."""
+    platform, run_id = visit.platform, time.strftime("doctor-%Y%m%d-%H%M%S")
+    runner = Runner(runs, run_id, on_change=_say)
+    job = runner.add(spec_of(platform, runs, run_id), platform)
+    try:
+        runner.wait(job)
+    finally:
+        runner.cancel()
+    job.result()
+    if platform.scheduler != "slurm":
+        return Found(f"a job ran from its submission to its end ({job.folder})")
+    report = find_report((job.folder / "log").read_text(encoding="utf-8", errors="replace"))
+    if report is None:
+        raise RefusedError(f"the job ended well and said nothing: less {job.folder / 'log'}")
+    return judge(report, platform, visit.more)
+
+
+def spec_of(platform: Platform, runs: Path, run_id: str) -> JobSpec:
+    """One rank on one device."""
+    layout = Layout(1, 1, platform.unit)
+    slurm = platform.scheduler == "slurm"
+    return JobSpec(
+        name=job_name("doctor", layout, run_id, "doctor"),
+        test="doctor",
+        platform=platform.name,
+        layout=layout,
+        arguments=() if slurm else ("true",),
+        threads_per_rank=platform.threads_per_rank,
+        python=platform.python,
+        archive=_travelling(runs) if slurm else None,
+        env=platform.env,
+        time_limit_s=min(IMPORT_LIMIT_S, platform.time_limit_s),
+        start_limit_s=platform.start_limit_s,
+    )
+
+
+def find_report(text: str) -> dict[str, Any] | None:
+    """What node_report.py printed, somewhere in a log."""
+    line = re.search(rf"^{node_report.MARK}(\{{.*\}})$", text, re.MULTILINE)
+    try:
+        return dict(json.loads(line[1])) if line else None
+    except ValueError:
+        return None
+
+
+def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Found:
+    """The report in one line. Raises RefusedError for what a job would lack, with its cure."""
+    packages = report["packages"]
+    at = f"{report['executable']} on {report['node']}"
+    if wrong := _wrong_torch(packages["torch"]):
+        raise RefusedError(f"{at}: {wrong}: {_cure(platform, more)}")
+    if missing := [name for name in OURS if packages[name]["version"] is None]:
+        why = [
+            f"{OURS[name]} ({packages[name]['error']})" if packages[name]["error"] else OURS[name] for name in missing
+        ]
+        install = f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
+        make = install if platform.scheduler == "local" else f"python -m platforms prepare {platform.name} --env{more}"
+        raise RefusedError(f"{at}: missing: {', '.join(why)}: {make}")
+    devices = report["devices"]
+    if platform.unit == "gpu" and not devices:
+        raise RefusedError(
+            f"{at}: torch {packages['torch']['version']} sees no GPU: is it a build for CPUs, or did the job get none? "
+            f"`python:`, `modules:`, `slurm: {{gpus: …}}` in {platform.source}"
+        )
+    versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
+    memory = [f"{report['free_bytes'] / 2**30:.0f} GiB free"] if report["free_bytes"] else []
+    found = [f"Python {report['python']}", *versions, *devices, *memory, f"{report['cores']} cores"]
+    return Found(f"{at}: {', '.join(found)}")
+
+
+def _wrong_torch(torch: Mapping[str, Any]) -> str:
+    version = torch["version"]
+    if version is None:
+        return f"torch cannot be imported ({torch['error']})" if torch["error"] else "torch is missing"
+    major = re.match(r"\d+", version)
+    return f"torch {version} is older than 2.0" if major and int(major[0]) < 2 else ""
+
+
+def _cure(platform: Platform, more: str) -> str:
+    if platform.scheduler == "local":
+        return "pip install '.[local]', or run pytest by a Python that has it"
+    make = f"python -m platforms prepare {platform.name} --env --with torch{more}"
+    return f"name its module in `modules:` or a Python that has it as `python:` in {platform.source}, or {make}"
+
+
+def _choice(platform: Platform) -> str:
+    """The shell line that finds the jobs' Python, as the schedulers' scripts do."""
+    if platform.python != "auto":
+        return f"python={shlex.quote(platform.python)}"
+    if platform.scheduler == "local":
+        return f"python={shlex.quote(sys.executable)}"
+    prepared = shlex.quote(f"{platform.work_dir}/env-{platform.name}/bin/python")
+    return f'python={prepared}; [ -x "$python" ] || python=python3'
+
+
+def _travelling(runs: Path) -> Path:
+    """node_report.py under a name that says its content, as what is put on a machine once must have."""
+    content = REPORT.read_bytes()
+    path = runs / "archives" / f"node-report-{hashlib.sha256(content).hexdigest()[:12]}.py"
+    make_folder(path.parent)
+    path.write_bytes(content)
+    return path
+
+
+def _say(job: Job) -> None:
+    if not job.done:
+        print(f"{'':9}{'node':<11}{job.status}", file=sys.stderr, flush=True)

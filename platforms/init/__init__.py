@@ -1,0 +1,208 @@
+"""`python -m platforms init NAME`: a platform's file from what the machine says, or what has changed since."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from platforms import checkout, config, loading, transports, yaml_lines
+from platforms.config import Platform
+from platforms.init import draft, enabling, proposal, sinfo
+from platforms.init.machine import Machine
+from platforms.init.proposal import Wish
+from platforms.init.sinfo import NoSlurm
+from platforms.job import RefusedError
+from platforms.schedulers import SCHEDULERS
+from platforms.values import mark
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--ssh", metavar="HOST", help="the login node, as ssh knows it (default: this machine is one)")
+    parser.add_argument("--transport", choices=("openssh", "paramiko"), help="how --ssh connects (default: openssh)")
+    parser.add_argument("--ssh-config", metavar="FILE", help="ssh's configuration in place of ~/.ssh/config")
+    parser.add_argument("--scheduler", choices=("slurm", "ssh"), help="ssh: a machine without one (default: slurm)")
+    parser.add_argument("--partition", metavar="P", help="which partition (default: Slurm's own default)")
+    parser.add_argument("--force", action="store_true", help="overwrite the file that is there")
+    parser.add_argument("--diff", action="store_true", help="show what the machine says now that the file does not")
+    parser.add_argument("--enable", action="store_true", help="write NAME under `enabled:` in site.yaml, too")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the file, or show what has changed. Returns 1 when --diff found something. Raises BenchError."""
+    _check(options)
+    site = checkout.site_folder(options.site)
+    if options.diff:
+        return show_changes(options.name, site, options.partition)
+    path = site / "platforms" / f"{options.name}.yaml"
+    if not path.exists() or options.force:
+        _write(options, site, path)
+    elif options.enable:
+        print(f"{path}: is there already and stays as it is")
+    else:
+        again = "--force writes it anew, --diff shows what the machine says otherwise, --enable only enables it"
+        raise RefusedError(f"{path}: is there already ({again})")
+    if options.enable:
+        print(f"{enabling.enable(options.name, site)}: {options.name} is enabled")
+    _say_next(options, site)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    try:
+        mark(options.name)
+    except ValueError as error:
+        raise RefusedError(f"NAME: {error}") from None
+    if options.name == "local":
+        raise RefusedError("NAME: 'local' is this machine without a scheduler, and needs no file (choose another name)")
+    if options.transport and not options.ssh:
+        raise RefusedError(f"--transport {options.transport} needs --ssh HOST, the login node as ssh knows it")
+    if options.scheduler == "ssh" and not options.ssh and not options.diff:
+        raise RefusedError("--scheduler ssh needs --ssh HOST; this machine is the platform `local` already")
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
+    others = _marks(site, options.name)
+    if carriers := [name for name, marks in others.items() if options.name in marks]:
+        raise RefusedError(f"NAME: {options.name!r} is a mark of the platform {carriers[0]} (choose another name)")
+    wish = Wish(
+        options.scheduler or "slurm",
+        transport=(options.transport or "openssh") if options.ssh else "local",
+        host=options.ssh,
+        ssh_config=options.ssh_config and str(Path(options.ssh_config).expanduser().absolute()),
+        partition=options.partition,
+        replaces=(checkout.SHIPPED / path.name).exists(),
+    )
+    machine, wish = ask(wish, options.name, Path("--ssh"))
+    text = draft.text(_head(options, path), proposal.lines(machine, wish, others))
+    _validate(text, path.name)
+    _put(path, text)
+    todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
+    print(f"{path}: written" + (f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""))
+
+
+def ask(wish: Wish, name: str, source: Path) -> tuple[Machine, Wish]:
+    """What the machine says; and the wish, with `login_shell` where it turned out that only that finds Slurm.
+
+    Raises NoSlurm where there is none, and what transports raise.
+    """
+    if wish.scheduler == "ssh":
+        return _asked(wish, name, source), wish
+    try:
+        return _asked(wish, name, source), wish
+    except NoSlurm as error:
+        if wish.login_shell:
+            raise
+        other = replace(wish, login_shell=True)
+        try:
+            return _asked(other, name, source), other
+        except NoSlurm:
+            raise error from None
+
+
+def _asked(wish: Wish, name: str, source: Path) -> Machine:
+    keys = {"name": name, "source": source, "scheduler": wish.scheduler, "device": "cpu", "work_dir": "/"}
+    keys |= {"transport": wish.transport, "host": wish.host, "ssh_config": wish.ssh_config}
+    layouts = {"default": ("1x1",)}
+    platform = Platform.model_validate({**keys, "login_shell": wish.login_shell, "layouts": layouts})
+    transport = transports.connect(platform)
+    try:
+        return sinfo.ask_alone(transport) if wish.scheduler == "ssh" else sinfo.ask_slurm(transport)
+    finally:
+        transport.close()
+
+
+def _marks(site: Path, name: str) -> dict[str, list[str]]:
+    """The marks of every other platform's file, by its name. Mistakes in them are not ours to tell."""
+    paths = [path for folder in (checkout.SHIPPED, site / "platforms") for path in sorted(folder.glob("*.yaml"))]
+    found = {path.stem: (yaml_lines.read(path).value or {}).get("marks") for path in paths if path.stem != name}
+    return {stem: [str(word) for word in marks] if isinstance(marks, list) else [] for stem, marks in found.items()}
+
+
+def _head(options: argparse.Namespace, path: Path) -> str:
+    words = ["python", "-m", "platforms", "init", options.name]
+    for name in ("site", "ssh", "transport", "ssh_config", "scheduler", "partition"):
+        value = getattr(options, name)
+        words += [f"--{name.replace('_', '-')}", value] if value else []
+    schema = os.path.relpath(checkout.SHIPPED / "schema.json", path.parent)
+    return (
+        f"yaml-language-server: $schema={schema}\n"
+        f"{time.strftime('%Y-%m-%d')}: {shlex.join(words)}\n"
+        "Behind # stands where a value comes from; a line with TODO wants you. All keys: docs/platforms.md"
+    )
+
+
+def _validate(text: str, name: str) -> None:
+    """Raises ConfigError when what we are about to write could not be loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, name).write_text(text, encoding="utf-8")
+        shipped = [checkout.SHIPPED] if (checkout.SHIPPED / name).exists() else []
+        config.load_platforms([*shipped, Path(folder)], schedulers=SCHEDULERS)
+
+
+def _put(path: Path, text: str) -> None:
+    draft_path = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft_path.write_text(text, encoding="utf-8")
+        draft_path.replace(path)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be written: {error.strerror}; --site names another folder") from None
+
+
+def _say_next(options: argparse.Namespace, site: Path) -> None:
+    name, more = options.name, f" --site={shlex.quote(options.site)}" if options.site else ""
+    print("next:")
+    print(f"  python -m platforms doctor {name}{more}")
+    if not options.enable and not enabling.is_enabled(name, site):
+        by = f"python -m platforms init {name} --enable{more}"
+        print(f"  {enabling.line(name, site)}   in {site / 'site.yaml'}, or: {by}")
+    print(f"  python -m platforms prepare {name} --size smoke{more}")
+    print(f"  pytest -m {name} --size smoke{more}")
+
+
+# --- what has changed ------------------------------------------------------------------------------------------------
+
+
+def show_changes(name: str, site: Path, partition: str | None) -> int:
+    """Print a unified diff from the file's values to the machine's. Returns 1 when there is one."""
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(name, platforms)
+    if platform.scheduler not in ("slurm", "ssh"):
+        raise RefusedError(f"{platform.source}: scheduler {platform.scheduler} has nothing to be asked for")
+    file = flat(yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {})
+    wish = Wish(
+        platform.scheduler, platform.transport, platform.host, platform.ssh_config, platform.login_shell, partition
+    )
+    machine, wish = ask(wish, name, platform.source)
+    known = partition or file.get("slurm.partition")
+    drafted = proposal.lines(machine, replace(wish, partition=known if known in machine.partitions else None), ())
+    old, new = draft.differences(drafted, file)
+    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{machine.where} now", lineterm="", n=0))
+    print("\n".join(changes) if changes else f"{platform.source}: {machine.where} says the same")
+    return 1 if changes else 0
+
+
+def flat(value: Mapping[str, object]) -> dict[str, str]:
+    """`{slurm: {partition: gpu}}` as `{slurm.partition: gpu}`, every value as it was written."""
+    return {".".join(loc): text for loc, text in _flat(value, ())}
+
+
+def _flat(value: object, loc: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _flat(child, (*loc, key))
+    elif isinstance(value, list):
+        yield loc, f"[{', '.join(text for child in value for _, text in _flat(child, ()))}]"
+    else:
+        yield loc, str(value).lower() if isinstance(value, bool) else str(getattr(value, "text", value))

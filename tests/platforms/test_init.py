@@ -1,0 +1,489 @@
+"""`python -m platforms init`: what machines say of themselves becomes a file that loads, and what changed is shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platforms import config, yaml_lines
+from platforms.__main__ import main
+from platforms.config import Platform
+from platforms.init import draft, enabling, proposal, sinfo
+from platforms.init.draft import Line
+from platforms.init.machine import Gres, Hardware, Machine, gres_of
+from platforms.init.proposal import Wish
+from platforms.init.sinfo import Answer
+from platforms.job import ConfigError, RefusedError
+from tests.clusters.slurm import Cluster
+from tests.clusters.sshd import Sshd
+
+KEYS = (
+    "AllowGroups=ALL AllowAccounts={accounts} AllowQos={qos} Default={default} QoS={own} MaxNodes={most} MaxTime={time}"
+)
+
+
+def partition(name: str, nodes: int, time: str = "1-00:00:00", share: str = "NO", **keys: str) -> str:
+    """A line of `scontrol --oneliner show partition`, shortened."""
+    told = {"accounts": "ALL", "qos": "ALL", "default": "NO", "own": "N/A", "most": "UNLIMITED", **keys}
+    line = KEYS.format(time=time, **told)
+    return f"PartitionName={name} {line} OverSubscribe={share} State=UP TotalNodes={nodes} JobDefaults=(null)"
+
+
+# Sites, as their commands describe them; in the order of sinfo.ASK.
+SITES: dict[str, dict[str, str]] = {
+    "cray": {
+        "version": "slurm 23.02.7",
+        "nodes": "standard|256|2|64|2|5860|(null)\nhighmem|256|2|64|2|584|(null)\ngpu|64|1|32|2|4|gpu:4",
+        "partitions": "\n".join(
+            [
+                partition("standard", 5860, share="EXCLUSIVE", qos="standard,short,largescale"),
+                partition("highmem", 584, share="EXCLUSIVE", qos="highmem"),
+                partition("gpu", 4, "12:00:00", most="2", qos="gpu-shd,gpu-exc"),
+            ]
+        ),
+        "config": "ClusterName             = archer2\nSlurmctldPort           = 6817",
+        "associations": "archer2|z19||normal|gpu-shd,highmem,largescale,short,standard\nother|t01||normal|normal",
+        "account": "z19",
+        "qos": "normal||\nstandard|1-00:00:00|64\nshort|00:20:00|4\nlargescale|12:00:00|1\ngpu-shd|12:00:00|2",
+        "python": "3.6.15",
+        "folders": "$HOME with work in place of home|/work/z19/z19/me\n$HOME|/home/z19/z19/me",
+        "modules": "/opt/modules:\npytorch/1.13.1-gpu(default)\npytorch/2.9.1a0\n",
+    },
+    "mixed": {
+        "version": "slurm 24.11.5",
+        "nodes": "all|64|2|32|1|2|gpu:a100:4(S:0-1)\nall|64|2|32|1|9|gpu:h100:8(S:0,1),shard:h100:32(S:0,1)\n"
+        "old|16|2|8|1|3|(null)",
+        "partitions": partition("all", 11, "UNLIMITED", default="YES", own="cap")
+        + "\n"
+        + partition("old", 3, "00:30:00"),
+        "config": "ClusterName = flow",
+        "associations": "flow|a||normal|normal\nflow|b||normal|normal,long",
+        "account": "b",
+        "qos": "normal||\nlong|7-00:00:00|\ncap|00:45:00|3",
+        "python": "3.11.7",
+        "folders": "$SCRATCH|/scratch/it's me\n$HOME|/home/me",
+    },
+    "bare": {
+        "version": "slurm-wlm 22.05.8",
+        "nodes": "debug|2+|1|2+|1|1|(null)\nthe login node says: quota 95%",
+        "partitions": "sinfo: warning: something\n" + partition("debug", 1, "UNLIMITED"),
+        "config": "ClusterName = 007",
+        "python": "3.12.1",
+        "folders": "$HOME|/home/me",
+    },
+}
+
+
+def machine(site: str) -> Machine:
+    answers = {name: Answer() for name in ("account", "associations", "modules", "qos")}
+    answers |= {name: Answer(0, text) for name, text in SITES[site].items()}
+    if site == "bare":
+        answers["associations"] = Answer(1, "You are not running a supported accounting_storage plugin\nmore words")
+    return sinfo.read_slurm("login1", answers)
+
+
+def lines_of(site: str, partition: str | None = None, taken: tuple[str, ...] = ()) -> list[Line]:
+    return proposal.lines(machine(site), Wish("slurm", partition=partition), taken)
+
+
+def loaded(folder: Path, lines: list[Line]) -> Platform:
+    (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
+    return config.load_platforms([folder], schedulers={"slurm", "ssh"})["it"]
+
+
+def origins(lines: list[Line]) -> dict[str, str]:
+    return {line.path: line.origin for line in lines}
+
+
+# --- what a site says becomes a file ---------------------------------------------------------------------------------
+
+
+def test_whole_nodes_of_cpus(tmp_path: Path) -> None:
+    lines = lines_of("cray", "standard")
+    it = loaded(tmp_path, lines)
+    assert (it.scheduler, it.device, it.layouts, it.marks) == (
+        "slurm",
+        "cpu",
+        {"default": ("1x2",)},
+        ("cpu", "archer2", "slurm"),
+    )
+    assert (it.threads_per_rank, it.slurm.cpus_per_rank, it.slurm.exclusive) == (64, 128, True)
+    assert (it.slurm.partition, it.slurm.account, it.slurm.qos, it.slurm.gres) == ("standard", "z19", None, None)
+    assert (it.policy.max_nodes, it.policy.max_time_s, it.time_limit_s) == (5860, 86400, 3600)
+    assert it.work_dir == "/work/z19/z19/me/hpc-ml-bench"
+    assert it.poll_s == 10
+    said = origins(lines)
+    assert said["slurm.qos"] == (
+        "TODO one of largescale (at most 12:00:00), short (at most 0:20:00), standard (at most 24:00:00)"
+    )
+    assert said["modules"] == (
+        "TODO one of pytorch/1.13.1-gpu, pytorch/2.9.1a0, or `python:`; python3 there is 3.6.15 and jobs need 3.8"
+    )
+    assert "others: highmem, gpu (gpu:4)" in said["slurm.partition"]
+    assert [line.path for line in lines if line.todo] == ["modules", "slurm.qos"]
+
+
+def test_gpus_without_a_type_and_the_limits_of_a_qos(tmp_path: Path) -> None:
+    lines = lines_of("cray", "gpu")
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.layouts, it.slurm.gres, it.slurm.qos) == ("gpu", {"default": ("1x4",)}, None, "gpu-shd")
+    assert (it.threads_per_rank, it.slurm.cpus_per_rank, it.slurm.exclusive) == (8, 16, False)
+    assert (it.policy.max_nodes, it.policy.max_time_s, it.max_running) == (2, 43200, 2)
+    assert it.marks == ("archer2", "slurm")
+    assert "up to 2 nodes" in origins(lines)["layouts.default"]
+
+
+def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
+    lines = lines_of("mixed", taken=("flow",))
+    it = loaded(tmp_path, lines)
+    assert (it.slurm.partition, it.device, it.layouts) == ("all", "gpu", {"default": ("1x8",)})
+    assert (it.slurm.gres, it.marks, it.policy.max_time_s) == ("gpu:h100", ("h100", "nvidia", "slurm"), None)
+    assert (it.time_limit_s, it.max_running) == (2700, 3)  # of the partition's own QoS
+    assert it.work_dir == "/scratch/it's me/hpc-ml-bench"
+    assert origins(lines)["slurm.account"] == "TODO one of b, a; without it Slurm takes b"
+    assert origins(lines)["slurm.qos"] == "TODO one of normal, long (at most 168:00:00); without it Slurm takes normal"
+
+
+def test_a_short_partition_limits_the_time(tmp_path: Path) -> None:
+    it = loaded(tmp_path, lines_of("mixed", "old"))
+    assert (it.time_limit_s, it.policy.max_time_s, it.device, it.layouts["default"]) == (1800, 1800, "cpu", ("1x2",))
+
+
+def test_a_cluster_without_accounts_or_limits(tmp_path: Path) -> None:
+    lines = lines_of("bare")
+    it = loaded(tmp_path, lines)
+    assert (it.slurm.account, it.slurm.qos, it.policy.max_time_s, it.marks) == (None, None, None, ("cpu", "slurm"))
+    assert (it.layouts, it.threads_per_rank, it.time_limit_s) == ({"default": ("1x1",)}, 2, 3600)
+    assert "You are not running a supported accounting_storage plugin)" in origins(lines)["slurm.account"]
+    assert "slurm.qos" not in origins(lines)
+
+
+def test_a_partition_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match=r"login1: there is no partition 'gpus' \(did you mean 'gpu'\?\)"):
+        lines_of("cray", "gpus")
+
+
+def test_the_account_must_be_let_into_the_partition() -> None:
+    site = machine("cray")
+    for keys, expected in {"Allow": "no account of yours", "Deny": "no account of yours"}.items():
+        gpu = site.partitions["gpu"]
+        gpu.keys[f"{keys}Accounts"] = "t01" if keys == "Allow" else "z19"  # type: ignore[index]
+        assert expected in origins(proposal.lines(site, Wish("slurm", partition="gpu"), ()))["slurm.account"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(null)", ()),
+        ("gpu:4", (Gres("gpu", "", 4),)),
+        ("gpu:v100:4(S:0-1)", (Gres("gpu", "v100", 4),)),
+        ("gpu:a100_1g.5gb:7(S:0,2),cs:1", (Gres("gpu", "a100_1g.5gb", 7), Gres("cs", "", 1))),
+        ("gpu:h100:no_consume:2,bandwidth:lustre", (Gres("gpu", "h100", 2),)),
+        ("", ()),
+    ],
+)
+def test_generic_resources(text: str, expected: tuple[Gres, ...]) -> None:
+    assert gres_of(text) == expected
+
+
+def test_a_machine_without_a_scheduler(tmp_path: Path) -> None:
+    box = Machine(
+        "box", python="3.12.1", folders=(("$HOME", "/home/me"),), hardware=Hardware(32, 2, 16, (Gres("gpu", "", 2),), 1)
+    )
+    lines = proposal.lines(box, Wish("ssh", "paramiko", "me@box", "/etc/my ssh", True), ())
+    it = loaded(tmp_path, lines)
+    assert (it.scheduler, it.transport, it.host, it.ssh_config) == ("ssh", "paramiko", "me@box", "/etc/my ssh")
+    assert (it.device, it.layouts, it.max_running, it.login_shell) == ("gpu", {"default": ("1x2",)}, 1, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "on", "true", "1e3", "007", "a: b", "a #b", "[x]", "-x", "5", "", "é", 'a"b', "x:"]
+)
+def test_texts_are_read_back_as_they_are(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(f"key: {draft.written(text)}\n", encoding="utf-8")
+    assert yaml_lines.read(tmp_path / "x.yaml").value == {"key": text}
+
+
+# --- what has changed since ------------------------------------------------------------------------------------------
+
+AGREES: dict[str, str] = {line.path: line.value for line in lines_of("cray", "gpu") if not line.todo}
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({}, []),
+        ({"layouts.default": "[2x2, 1x4]"}, []),
+        ({"layouts.default": "[1x8]"}, ["layouts.default"]),
+        ({"layouts.default": "[3x4]"}, ["layouts.default"]),
+        ({"device": "cpu"}, ["device"]),
+        ({"time_limit": "30m"}, []),
+        ({"time_limit": "13h"}, ["time_limit"]),
+        ({"policy.max_time": "12h"}, []),
+        ({"policy.max_time": "24:00:00"}, ["policy.max_time"]),
+        ({"policy.max_nodes": None}, ["policy.max_nodes"]),
+        ({"slurm.account": "z18"}, ["slurm.account"]),
+        ({"slurm.account": "<account: set in site.yaml>"}, []),
+        ({"slurm.qos": "gpu-exc"}, ["slurm.qos"]),
+        ({"max_running": "1"}, []),
+        ({"max_running": "8"}, ["max_running"]),
+        ({"work_dir": "/elsewhere", "poll_s": "60", "marks": "[x]", "threads_per_rank": "4"}, []),
+    ],
+    ids=str,
+)
+def test_a_choice_is_no_difference_and_a_fact_is(change: dict[str, str | None], shown: list[str]) -> None:
+    file = {key: value for key, value in {**AGREES, **change}.items() if value is not None}
+    old, new = draft.differences(lines_of("cray", "gpu"), file)
+    differs = {line.partition(":")[0] for line in {*old} ^ {*new}}
+    assert sorted(differs) == shown
+
+
+# --- enabling --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "enabled: [new]\n"),
+        ("", "enabled: [new]\n"),
+        ("values: {a: b}  # mine\n", "values: {a: b}  # mine\nenabled: [new]\n"),
+        ("enabled: [a, b]  # ours\nvalues: {a: b}\n", "enabled: [a, b, new]  # ours\nvalues: {a: b}\n"),
+        ("enabled:  # us\n  # 1\n  - a\n  - b\nvalues: {}", "enabled:  # us\n  # 1\n  - a\n  - b\n  - new\nvalues: {}"),
+        ("enabled:\n- a", "enabled:\n- a\n- new\n"),
+        ("enabled: [new]\n", "enabled: [new]\n"),
+    ],
+)  # fmt: skip
+def test_enabling_changes_one_line(before: str | None, after: str, tmp_path: Path) -> None:
+    if before is not None:
+        (tmp_path / "site.yaml").write_text(before)
+    enabling.enable("new", tmp_path)
+    assert (tmp_path / "site.yaml").read_text() == after
+    assert "new" in config.load_site(tmp_path).enabled
+    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
+
+
+def test_what_only_a_person_can_edit_stays(tmp_path: Path) -> None:
+    text = "enabled: [\n  a,\n]\n"
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(RefusedError, match=r"write `enabled: \[a, new\]` yourself"):
+        enabling.enable("new", tmp_path)
+    assert (tmp_path / "site.yaml").read_text() == text
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["local"], "is this machine without a scheduler"),
+        (["Big"], "'Big' is no name (small letters, digits and _"),
+        (["timeout"], "already means something to pytest"),
+        (["slurm"], "is a mark of the platform"),
+        (["here", "--transport", "paramiko"], "needs --ssh HOST"),
+        (["here", "--scheduler", "ssh"], "this machine is the platform `local` already"),
+        (["here", "--site", "/no/such"], "/no/such: no such folder"),
+        (["there", "--diff"], "there is no platform 'there'"),
+        (["local_", "--diff"], "did you mean 'local'?"),
+        (["here", "--ssh", "-oProxyCommand=x"], "write the login node as ssh knows it"),
+    ],
+    ids=" ".join,
+)
+def test_a_request_that_makes_no_sense(
+    words: list[str], message: str, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = [word.replace("--ssh", f"--ssh={words[-1]}") for word in words[:-1]] if words[-1][:2] == "-o" else words
+    assert main(["init", "--site", str(site), *joined]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+    assert list(site.iterdir()) == []
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose profile adds a folder `tools` to a PATH without Slurm."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "bash", "env", "sed", "id", "timeout", "cat", "printf", "python3", "grep"):
+        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    home = tmp_path / "home"
+    (home / "tools").mkdir(parents=True)
+    (home / ".bash_profile").write_text(f"export PATH={home}/tools:{tools}\n")
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+def test_no_slurm_here(nowhere: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "here", "--site", str(site)]) == 2
+    error = capsys.readouterr().err
+    assert "there is no Slurm for sinfo (sh" in error
+    assert "--ssh HOST --scheduler ssh" in error
+    assert list(site.iterdir()) == []
+
+
+def test_slurm_that_only_a_login_shell_finds(nowhere: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, name in {"sinfo --version": "version", "sinfo": "nodes", "scontrol": "partitions"}.items():
+        tool, _, word = command.partition(" ")
+        text = SITES["cray"][name]
+        test = f'[ "$1" = {word} ] || exec "$0".rest "$@"\n' if word else ""
+        path = nowhere / "tools" / (tool if word or tool != "sinfo" else "sinfo.rest")
+        path.write_text(f"#!/bin/sh\n{test}cat <<'END'\n{text}\nEND\n")
+        path.chmod(0o755)
+    assert main(["init", "here", "--site", str(site), "--partition", "standard"]) == 0
+    it = config.load_platforms([site / "platforms"])["here"]
+    assert it.login_shell
+    assert it.slurm.partition == "standard"
+    assert it.work_dir == f"{nowhere}/hpc-ml-bench"
+    assert "TODO" in capsys.readouterr().out
+
+
+def test_data_is_prepared_only_where_it_may(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "lokal", "--site", str(site)]) == 2
+    assert "did you mean 'local'?" in capsys.readouterr().err
+    text = "scheduler: slurm\ndevice: cpu\nlayouts: {default: [1x1]}\nwork_dir: ${site.group}\n"
+    (site / "platforms").mkdir()
+    (site / "platforms" / "it.yaml").write_text(text)
+    assert main(["prepare", "it", "--site", str(site)]) == 2
+    assert f"write `values: {{group: …}}` into {site}/site.yaml" in capsys.readouterr().err
+    (site / "site.yaml").write_text("values: {group: /nosuch}\nenabled: [local]\n")
+    assert main(["prepare", "it", "--site", str(site)]) == 2
+    assert f"it is not enabled: write `enabled: [local, it]` into {site}/site.yaml" in capsys.readouterr().err
+
+
+# --- real machines ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("SCRATCH", "SCRATCHDIR", "WORK", "WORKDIR", "PROJECTDIR"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.mark.real_slurm
+@pytest.mark.parametrize(
+    ("partition", "device", "layout"),
+    [("standard", "cpu", "1x4"), ("gpu", "gpu", "1x4"), ("cerebras", "csx", "1x1"), ("brief", "cpu", "1x4")],
+)
+def test_a_real_partition(slurm: Cluster, site: Path, home: Path, partition: str, device: str, layout: str) -> None:
+    assert main(["init", "real", "--site", str(site), "--partition", partition, "--enable"]) == 0
+    it = config.load_platforms([site / "platforms"])["real"]
+    assert (it.slurm.partition, it.device, it.layouts) == (partition, device, {"default": (layout,)})
+    assert it.work_dir == f"{home}/hpc-ml-bench"
+    assert it.time_limit_s == (120 if partition == "brief" else 3600)
+    assert config.load_site(site).enabled == ("real",)
+
+
+@pytest.mark.real_slurm
+def test_what_is_there_is_not_overwritten(
+    slurm: Cluster, site: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["init", "real", "--site", str(site)]
+    assert main(words) == 0
+    assert f"enabled: [real]   in {site}/site.yaml" in capsys.readouterr().out
+    path = site / "platforms" / "real.yaml"
+    mine = path.read_text().replace("poll_s: 10 ", "poll_s: 60 ")
+    path.write_text(mine)
+    assert main(words) == 2
+    assert "is there already (--force" in capsys.readouterr().err
+    assert main([*words, "--enable"]) == 0
+    assert main([*words, "--diff"]) == 0
+    assert path.read_text() == mine
+    assert main([*words, "--force", "--partition", "gpu"]) == 0
+    assert "partition: gpu" in path.read_text()
+    assert "poll_s: 10 " in path.read_text()
+
+
+@pytest.mark.real_slurm
+def test_what_changed_on_a_real_cluster(
+    slurm: Cluster, site: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["init", "real", "--site", str(site), "--partition", "gpu"]
+    assert main(words) == 0
+    path = site / "platforms" / "real.yaml"
+    before = path.read_bytes()
+    capsys.readouterr()
+    slurm.ask("scontrol", "update", "PartitionName=gpu", "MaxTime=00:30:00", "MaxNodes=1", "OverSubscribe=EXCLUSIVE")
+    try:
+        assert main(["init", "real", "--site", str(site), "--diff"]) == 1
+    finally:
+        slurm.ask(
+            "scontrol", "update", "PartitionName=gpu", "MaxTime=1-00:00:00", "MaxNodes=UNLIMITED", "OverSubscribe=NO"
+        )
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in printed if line[0] in "+-") == sorted([
+        f"--- {path}",
+        "+++ this machine now",
+        "-time_limit: 1:00:00",
+        "+time_limit: 0:30:00  # at most 0:30:00 (scontrol: MaxTime of gpu)",
+        "+slurm.exclusive: true  # scontrol: OverSubscribe=EXCLUSIVE",
+        "-policy.max_nodes: 2",
+        "-policy.max_time: 24:00:00",
+        "+policy.max_nodes: 1  # scontrol: MaxNodes, TotalNodes",
+        "+policy.max_time: 0:30:00  # scontrol: MaxTime",
+    ])  # fmt: skip
+    assert path.read_bytes() == before
+
+
+@pytest.fixture
+def server(
+    tmp_path: Path, home: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Sshd]:
+    """A login node; of the cluster, where the test has one."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    if "slurm" in request.fixturenames:
+        environ |= request.getfixturevalue("slurm").environ
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    server = Sshd(tmp_path / "sshd", setenv=environ)
+    yield server
+    server.stop()
+
+
+@pytest.mark.real_ssh
+@pytest.mark.real_slurm
+@pytest.mark.parametrize("transport", ["openssh", "paramiko"])
+def test_a_login_node_far_away(
+    slurm: Cluster,
+    server: Sshd,
+    site: Path,
+    transport: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("SLURM_CONF")
+    words = ["init", "real", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
+    assert main([*words, "--transport", transport]) == 0
+    it = config.load_platforms([site / "platforms"])["real"]
+    assert (it.transport, it.host, it.ssh_config) == (transport, "login", str(server.config))
+    assert it.slurm.partition == "standard"
+    assert main(["init", "real", "--site", str(site), "--diff"]) == 0
+    capsys.readouterr()
+    assert main(["doctor", "real", "--site", str(site)]) == 1
+    printed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert [title for word, title in printed if word == "ok"][-1] == "sbatch"
+    assert printed[-1] == ["failed", "data"]
+
+
+@pytest.mark.real_ssh
+def test_a_real_machine_without_a_scheduler(server: Sshd, site: Path, home: Path) -> None:
+    words = ["init", "box", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
+    assert main([*words, "--scheduler", "ssh"]) == 0
+    it = config.load_platforms([site / "platforms"])["box"]
+    assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench")
+    assert it.layouts["default"][0].startswith("1x")
