@@ -6,19 +6,19 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from platforms.job import JobSpec, Run, State, Status
+from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, Run, State, Status
 
 LINES = 20  # of the log
 PROBLEMS = 10
 
-# What usually helps; {source} is the platform's file.
+# What usually helps; {source} is the platform's file, {name} the job's.
 ADVICE: Mapping[State, str] = {
     State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}) or a smaller batch",
     State.TIME_LIMIT: "more time: `time_limit:` in {source}",
     State.START_DEADLINE: "more patience: `start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
     State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}",
-    State.CONTROLLER_AWAY: "the job may still run: look there before you start it again",
+    State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
     State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
 }
 
@@ -38,18 +38,49 @@ def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hi
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
     if status.state in ADVICE:
-        lines.append("try: " + ADVICE[status.state].format(source=source))
+        lines.append("try: " + ADVICE[status.state].format(source=source, name=spec.name))
     return "\n".join(lines + _commands(hints))
 
 
-def pending(spec: JobSpec, status: Status, folder: Path, job_id: str | None, run_id: str, hints: Sequence[str]) -> str:
-    """The text of a StillPending."""
-    known = f"as job {job_id}" if job_id else "though it is not submitted yet"
-    lines = [f"{_where(spec, status)}: still {status}; we stopped waiting, {known}"]
+def pending(
+    spec: JobSpec,
+    status: Status,
+    folder: Path,
+    known: str,
+    *,
+    run_id: str,
+    login: LoginNeeded | None = None,
+    hints: Sequence[str] = (),
+) -> str:
+    """The text of a StillPending: we stopped waiting, or only a person can log in to the platform again. `known` says
+    whether there is a job."""
+    if login is None:
+        lines = [f"{_where(spec, status)}: still {status}; we stopped waiting, {known}"]
+    else:
+        lines = [f"{_where(spec, status)}: out of sight, {known}: {login.command} opens the connection again"]
+        lines.append(f"why: {login}")
+        hints = (login.command, *hints)
     lines.append(f"evidence: {folder}")
-    if job_id:
-        lines.append(f"to go on waiting: the same pytest command with --run-id={run_id}")
+    lines.append(f"to go on waiting: the same pytest command with --run-id={run_id}")
     return "\n".join(lines + _commands(hints))
+
+
+def why(error: Exception) -> str:
+    """What an error says, with what there is to type."""
+    if isinstance(error, LoginNeeded) and error.command not in str(error):
+        return f"{error}; type: {error.command}"
+    return str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error} (a mistake in the suite)"
+
+
+def against_policy(findings: Sequence[str]) -> str:
+    """Why nothing was submitted, when the site's rules forbid it."""
+    return f"the site's rules forbid it: {'; '.join(findings)}"
+
+
+def never_answered(spec: JobSpec, asked: bool, error: AwayError) -> str:
+    """Why we gave up submitting."""
+    doubt = "nobody knows if it is submitted" if asked else "it was not submitted"
+    return f"no answer within its start limit of {spec.start_limit_s:g} s, {doubt}: {why(error)}"
 
 
 def _where(spec: JobSpec, status: Status) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from platforms.job import (
@@ -16,6 +17,7 @@ from platforms.job import (
     State,
     Status,
     StillPending,
+    Submitted,
     job_name,
     state_of_exit,
 )
@@ -25,34 +27,58 @@ from platforms.schedulers import Scheduler
 if TYPE_CHECKING:
     from platforms.config import Platform
 
+GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
+AWAY_S = 600.0  # how long a scheduler may say nothing about a job
 NOT_YET = Status(State.QUEUED, "not submitted yet")
 
 
 @dataclass(eq=False)
 class Job:
-    """One submission, from before it is submitted to after its end."""
+    """One submission, from before it is submitted to after its end.
+
+    Two threads look at it. The turn of its platform (line.py) changes it, and `done` is the last thing that it sets;
+    the main thread reads it, and changes `left` alone.
+    """
 
     spec: JobSpec
     platform: Platform
     folder: Path
     text: str = ""
-    job_id: str | None = None
+    submission: Submitted | None = None
     status: Status = NOT_YET
     progress: Progress | None = None
+    hints: tuple[str, ...] = ()
     run: Run | None = None
-    error: JobError | None = None
+    failure: JobError | None = None
     done: bool = False
+    left: StillPending | None = None  # we stopped waiting, and the job goes on without us
+    over: bool = False  # it has ended after it was left: another session collects it
 
-    attempted: bool = field(default=False, repr=False)  # to submit it; there may be a job though we have no id
+    asked_s: float | None = field(default=None, repr=False)  # Unix seconds; there may be a job though we have no id
+    claimed: bool = field(default=False, repr=False)
+    lock: Lock = field(default_factory=Lock, repr=False)  # either it is left, or its end is written down
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     reader: LogReader = field(default_factory=LogReader, repr=False)
     offset: int = field(default=0, repr=False)  # how much of the log the reader has
     # by `clock`, which unlike the machines' clocks is one and never jumps
     changed: float = field(default=0.0, repr=False)
+    tried: float | None = field(default=None, repr=False)  # to submit it, and nobody answered
     submitted: float | None = field(default=None, repr=False)
     running: float | None = field(default=None, repr=False)
     unknown: float | None = field(default=None, repr=False)
     ended: float | None = field(default=None, repr=False)
+
+    @property
+    def job_id(self) -> str | None:
+        """The scheduler's name for it, once it has one."""
+        return None if self.submission is None else self.submission.job_id
+
+    @property
+    def known(self) -> str:
+        """Whether there is a job, for people."""
+        if self.job_id is not None:
+            return f"as job {self.job_id}"
+        return "though it is not submitted yet" if self.asked_s is None else "though nobody knows if it is submitted"
 
     @property
     def queue_s(self) -> float | None:
@@ -70,11 +96,39 @@ class Job:
     def time_in_state_s(self) -> float:
         return self.clock() - self.changed
 
+    @property
+    def error(self) -> JobError | None:
+        """Why there is no good run of it; None while it goes on and somebody waits for it."""
+        return self.failure if self.done else self.left
+
+    @property
+    def live(self) -> bool:
+        """It is at the scheduler, as far as we know, and takes a place there."""
+        return self.submission is not None and not self.done and not (self.over and self.left is not None)
+
+    @property
+    def waiting(self) -> bool:
+        """It is to be submitted, or to be submitted again since nobody answered."""
+        return self.submission is None and not self.done and self.left is None
+
+    def leave(self, error: StillPending) -> bool:
+        """Stop waiting for it. False when it has ended meanwhile: then wait until it is done."""
+        with self.lock:
+            if not self.claimed:
+                self.left = error
+            return not self.claimed
+
+    def claim(self) -> bool:
+        """Before its end is written down. False when it was left: then it is another session's to collect."""
+        with self.lock:
+            self.claimed = self.left is None
+            return self.claimed
+
     def result(self) -> Run:
         """What it measured. Raises MachineError, WorkloadError, or StillPending while it is not done."""
-        if self.error is not None:
-            raise self.error
-        if self.run is None:
+        if (error := self.error) is not None:
+            raise error
+        if not self.done or self.run is None:
             raise StillPending(f"{self.spec.name}: {self.status}", self.status, self.folder)
         return self.run
 
@@ -96,15 +150,31 @@ class Job:
             started_s=status.started_s or before.started_s,
         )
 
+    def overdue(self, waiting_for_login: bool) -> tuple[State, str] | None:
+        """The deadlines, for a scheduler that does not keep them itself. None passes while a person is waited for."""
+        spec, now = self.spec, self.clock()
+        if waiting_for_login:
+            self.unknown = None
+        elif self.unknown is not None:
+            if now - self.unknown > AWAY_S:
+                return State.CONTROLLER_AWAY, f"no word for {AWAY_S:g} s: {self.status.reason}"
+        elif self.running is not None:
+            if now - self.running > spec.time_limit_s + GRACE_S:
+                return State.TIME_LIMIT, f"it ran longer than its time limit of {spec.time_limit_s:g} s"
+        elif self.submitted is not None and now - self.submitted > spec.start_limit_s:
+            reason = f"it did not start within its start limit of {spec.start_limit_s:g} s"
+            return State.START_DEADLINE, f"{reason}: {self.status.reason}".rstrip(": ")
+        return None
+
     def read(self, scheduler: Scheduler, chunks: int | None = None) -> None:
         """Give the reader what is new in the log, up to its end or some chunks. Raises what Scheduler.read raises."""
-        assert self.job_id is not None
+        assert self.submission is not None
         path = self.folder / "log"
         copy = not scheduler.log_in_folder
         if copy and self.offset == 0 and path.exists():  # an earlier session had it so far
             self._feed(path.read_bytes())
         while chunks is None or chunks > 0:
-            chunk = scheduler.read(self.job_id, self.offset)
+            chunk = scheduler.read(self.submission, self.offset)
             if not chunk:
                 break
             if copy:
@@ -119,28 +189,14 @@ class Job:
         self.offset += len(chunk)
 
 
-@dataclass(eq=False)
-class Line:
-    """The jobs of one platform, in the order in which they are submitted."""
-
-    platform: Platform
-    scheduler: Scheduler
-    jobs: list[Job] = field(default_factory=list)
-    due: float = 0.0  # when to ask for their states again
-
-    @property
-    def live(self) -> dict[str, Job]:
-        return {job.job_id: job for job in self.jobs if job.job_id is not None and not job.done}
-
-
 def decide(status: Status, spec: JobSpec, reader: LogReader) -> Status:
     """What a job's end means, now that its whole log is known: its own exit codes, and whether the log is complete."""
-    if status.exit_code is None or status.state not in (State.EXITED, State.SUCCEEDED):
+    if status.exit_code is None or status.state not in (State.EXITED, State.SIGNALLED, State.SUCCEEDED):
         return status
     speaks_wire = spec.benchmark is not None or reader.speaks_wire
     state, reason, said = state_of_exit(status.exit_code, speaks_wire=speaks_wire), status.reason, reader.exit_code
-    if state in (State.EXITED, State.SUCCEEDED) and (own := WIRE_EXIT_STATES.get(said or 0)):
-        state = own  # torchrun makes 1 of every code
+    if state in (State.EXITED, State.SIGNALLED, State.SUCCEEDED) and (own := WIRE_EXIT_STATES.get(said or 0)):
+        state = own  # torchrun makes 1 of every code, srun 143
         reason = reason or f"the job itself said exit code {said}, which did not come through"
     elif state is State.SUCCEEDED and speaks_wire and not reader.complete:
         state, reason = State.INCOMPLETE, reader.why_incomplete

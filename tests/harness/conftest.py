@@ -62,6 +62,9 @@ def test_it(run, record):
 class Project:
     """A folder with its own pytest.ini, conftest.py, site/ and tests, run by a pytest of its own."""
 
+    shipped = len(list((ROOT / "platforms").glob("*.yaml"))) - 1
+    """How many platforms come with the suite beside `local`: a test with a command has a case on each of them."""
+
     def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pytester = pytester
         self.path = pytester.path

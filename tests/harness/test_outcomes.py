@@ -125,7 +125,7 @@ def test_exit_first_cancels_the_others(project):
     before = time.monotonic()
     result = project.pytest("-x", "-m", "wide")
     assert time.monotonic() - before < 30
-    result.assert_outcomes(failed=1, deselected=2)
+    result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*cancelling 1 unfinished job*"])
     time.sleep(0.2)
     assert not (marks / "ended").exists()
@@ -146,6 +146,21 @@ def test_interrupting_cancels_what_runs(project, how):
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert "cancelling 1 unfinished job" in out
     assert _running(project) == []
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_what_the_sites_rules_forbid_is_never_submitted(project, dry):
+    project.platform("strict", "time_limit: 2h\npolicy: {max_time: 1h}\n")
+    project.job_test()
+    result = project.pytest("-m", "strict", *["--dry-run"] * dry)
+    said = "*the site's rules forbid it: *strict.yaml: policy: max_time*"
+    if dry:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([said])
+    else:
+        result.assert_outcomes(errors=1)
+        result.stdout.fnmatch_lines([said])
+    assert list(project.path.glob("runs/*/*/pid")) == []
 
 
 def test_quiet_says_nothing_about_jobs_that_go_well(project):

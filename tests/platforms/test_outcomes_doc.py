@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from platforms import evidence
 from platforms.job import JobSpec, Layout, Run, State
+from platforms.runner import evidence
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "outcomes.md").read_text(encoding="utf-8")
 

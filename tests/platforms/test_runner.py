@@ -5,30 +5,39 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from threading import Barrier, Event, Lock, Timer, get_ident
+from threading import enumerate as threads
 
 import pytest
 
-from platforms import evidence
 from platforms.config import Platform
 from platforms.job import (
+    AwayError,
     BenchError,
     JobError,
     JobSpec,
     Layout,
+    LoginNeeded,
     MachineError,
     Outcome,
     RefusedError,
     State,
     Status,
     StillPending,
+    Submitted,
     WorkloadError,
     job_name,
 )
-from platforms.runner import AWAY_S, GRACE_S, LOG_S, Job, Runner
+from platforms.runner import Job, Runner, evidence
+from platforms.runner.line import LOG_S
+from platforms.runner.live import AWAY_S, GRACE_S
+from platforms.runner.turns import Inline, Threads
 
 LAYOUT = Layout(1, 1, "cpu")
 PATIENCE_S = 30.0
@@ -167,7 +176,7 @@ def test_side_by_side(runs: Path) -> None:
 
 
 def test_one_after_the_other(runs: Path) -> None:
-    runner = Runner(runs, "r1")
+    runner = Runner(runs, "r1", turns=Inline())
     for number in range(3):
         runner.add(spec(str(number), "sleep", "0.1"), local())
     runner.pump()
@@ -292,11 +301,11 @@ def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
 @pytest.mark.parametrize("when", ["live", "ended"])
 def test_found_again(runs: Path, when: str) -> None:
     command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
-    first = Runner(runs, "r1")
+    first = Runner(runs, "r1", turns=Inline())
     before = first.add(spec("x", *command), local())
     first.pump()
     while when == "ended" and not (before.folder / "exit").exists():
-        first._sleep(0.01)
+        time.sleep(0.01)
 
     second = Runner(runs, "r1")
     job = second.add(spec("x", "something", "else"), local())
@@ -321,6 +330,10 @@ def test_folders_have_names_for_people() -> None:
 # --- a scripted scheduler and our own clock --------------------------------------------------------------------------
 
 
+OPEN = Event()
+OPEN.set()
+
+
 class Clock:
     """Stands still but while somebody sleeps."""
 
@@ -342,9 +355,12 @@ class Scripted:
     status_of: dict[str, Callable[[float], Status]] = field(default_factory=dict)
     log_of: dict[str, Callable[[float], bytes]] = field(default_factory=dict)
     refuse: dict[str, Exception] = field(default_factory=dict)
+    findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     away: Exception | None = None
     uncancellable: bool = False
     unclean: bool = False
+    blocked: dict[str, Event] = field(default_factory=dict)  # by method: it hangs until the event
+    alone: Lock = field(default_factory=Lock)
     did: list[str] = field(default_factory=list)
     queries: int = 0
     since: dict[str, float] = field(default_factory=dict)
@@ -356,7 +372,21 @@ class Scripted:
             raise error
         return f"run {' '.join(spec.arguments)}\n"
 
+    @contextmanager
+    def asked(self, method: str) -> Iterator[None]:
+        """One thread at a time is in here."""
+        assert self.alone.acquire(blocking=False), f"{method} beside another call"
+        try:
+            assert self.blocked.get(method, OPEN).wait(PATIENCE_S)
+            yield
+        finally:
+            self.alone.release()
+
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        with self.asked("submit"):
+            return self._submit(spec, text, folder)
+
+    def _submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         assert (folder / "job.txt").read_text() == text
         if isinstance(error := self.refuse.get(key(spec)), Exception):
             raise error
@@ -365,29 +395,41 @@ class Scripted:
             self.since[key(spec)] = self.clock()
         return key(spec)
 
-    def status(self, job_ids: Sequence[str]) -> dict[str, Status]:
-        self.queries += 1
-        if self.away:
+    def lint(self, spec: JobSpec, text: str) -> tuple[str, ...]:
+        return self.findings.get(key(spec), ())
+
+    def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
+        with self.asked("status"):
+            self.queries += 1
+            if self.away:
+                raise self.away
+            return {job.job_id: self._status(job.job_id) for job in jobs}
+
+    def read(self, job: Submitted, offset: int) -> bytes:
+        with self.asked("read"):
+            return self.log_of.get(job.job_id, lambda age: b"")(self._age(job.job_id))[offset : offset + 100]
+
+    def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        with self.asked("cancel"):
+            return self._cancel(jobs)
+
+    def _cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        self.did.append(" ".join(["cancel", *(job.job_id for job in jobs)]))
+        if isinstance(self.away, AwayError):
             raise self.away
-        return {name: self._status(name) for name in job_ids}
+        for job in jobs:
+            if not self.uncancellable and self._status(job.job_id).state.live:
+                self.status_of[job.job_id] = lambda age: Status(State.CANCELLED)
+        return {job.job_id: "it does not hear" for job in jobs} if self.uncancellable else {}
 
-    def read(self, job_id: str, offset: int) -> bytes:
-        return self.log_of.get(job_id, lambda age: b"")(self._age(job_id))[offset : offset + 100]
-
-    def cancel(self, job_id: str) -> None:
-        self.did.append(f"cancel {job_id}")
-        if self.uncancellable:
-            raise MachineError("it does not hear", Status(State.UNKNOWN))
-        if self._status(job_id).state.live:
-            self.status_of[job_id] = lambda age: Status(State.CANCELLED)
-
-    def clean(self, job_id: str) -> None:
-        self.did.append(f"clean {job_id}")
+    def clean(self, job: Submitted) -> None:
+        with self.asked("clean"):
+            self.did.append(f"clean {job.job_id}")
         if self.unclean:
             raise BenchError("no rights")
 
-    def hints(self, job_id: str) -> tuple[str, ...]:
-        return (f"look at {job_id}",)
+    def hints(self, job: Submitted) -> tuple[str, ...]:
+        return (f"look at {job.job_id}",)
 
     def _age(self, job_id: str) -> float:
         return self.clock() - self.since[job_id]
@@ -422,7 +464,9 @@ def far(clock: Clock) -> Scripted:
 
 @pytest.fixture
 def runner(runs: Path, clock: Clock, far: Scripted) -> Runner:
-    return Runner(runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), sleep=clock.sleep, connect=lambda platform: far)
+    return Runner(
+        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=Inline(clock.sleep), connect=lambda platform: far
+    )
 
 
 def add(runner: Runner, *names: str, **changes: object) -> list[Job]:
@@ -474,6 +518,27 @@ def test_follows_state_and_log(runner: Runner, far: Scripted, clock: Clock) -> N
     assert far.did == ["submit a", "clean a"]
 
 
+def test_slow_submissions_keep_nobody_from_being_looked_at(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """A result comes within one poll interval and one submission, and polls keep their pace."""
+    asked: list[float] = []
+    submit, status = far._submit, far.status
+
+    def slow(spec: JobSpec, text: str, folder: Path) -> str:
+        clock.sleep(3)
+        return submit(spec, text, folder)
+
+    def counted(jobs: Sequence[Submitted]) -> dict[str, Status]:
+        asked.append(clock())
+        return status(jobs)
+
+    far._submit, far.status = slow, counted  # type: ignore[method-assign]
+    add(runner, *map(str, range(20)))
+    seen = [job.result().status.ended_s for job in finish_all(runner)]  # when we saw it: the scheduler does not say
+
+    assert all(at - 1e9 - since <= REMOTE.poll_s + 3 for at, since in zip(seen, far.since.values(), strict=True))
+    assert all(later - before >= REMOTE.poll_s for before, later in pairwise(asked))
+
+
 def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.status_of["a"] = then((0, QUEUED))
     (job,) = add(runner, "a", start_limit_s=100)
@@ -521,9 +586,9 @@ def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: S
     (job,) = add(runner, "a", start_limit_s=100)
     cancel = far.cancel
 
-    def too_late(job_id: str) -> None:
+    def too_late(jobs: Sequence[Submitted]) -> dict[str, str]:
         far.status_of["a"] = then((0, Status(State.EXITED, exit_code=9)))
-        cancel(job_id)
+        return cancel(jobs)
 
     far.cancel = too_late  # type: ignore[method-assign]
     runner.wait(job)
@@ -722,7 +787,9 @@ def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripte
     runner.wait(first, deadline=clock() + 20)
     assert (first.folder / "log").stat().st_size == 300
 
-    later = Runner(runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), sleep=clock.sleep, connect=lambda _: far)
+    later = Runner(
+        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=Inline(clock.sleep), connect=lambda _: far
+    )
     (job,) = add(later, "a", start_limit_s=5)
     later.wait(job)
 
@@ -762,3 +829,310 @@ def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Script
 
     with pytest.raises(JobError, match="evidence cannot be written"):
         job.result()
+
+
+def test_what_the_sites_rules_forbid_is_never_submitted(runner: Runner, far: Scripted) -> None:
+    far.findings = {"b": ("far.yaml:7: max_nodes: 4", "far.yaml:9: --mem: is forbidden")}
+    a, b = add(runner, "a", "b")
+
+    finish_all(runner)
+
+    assert (a.status.state, b.status.state) == (State.SUCCEEDED, State.SUBMIT_REFUSED)
+    assert "forbid it: far.yaml:7: max_nodes: 4; far.yaml:9: --mem: is forbidden" in str(b.error)
+    assert far.did == ["submit a", "clean a"]
+
+
+# --- nobody answers --------------------------------------------------------------------------------------------------
+
+LOGIN = LoginNeeded("far: the connection is closed and asks for a code", "ssh -MNf far")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_submission_that_nobody_answers_is_tried_again(
+    runner: Runner, far: Scripted, clock: Clock, there: bool
+) -> None:
+    """Whether the job is there, submitting again finds out; what is behind it in line waits."""
+    far.status_of = {name: then((0, RUNNING), (5, ENDED)) for name in "ab"}
+    submit, tries = far._submit, []
+
+    def away(spec: JobSpec, text: str, folder: Path) -> str:
+        tries.append((round(clock()), key(spec)))
+        if there:
+            submit(spec, text, folder)
+        if clock() < 1025:
+            raise AwayError("Socket timed out on send/recv operation")
+        return submit(spec, text, folder)
+
+    far._submit = away  # type: ignore[method-assign]
+    a, b = add(runner, "a", "b")
+    runner.wait(a, deadline=clock() + 21)
+    assert str(a.status) == "unknown: Socket timed out on send/recv operation"
+    assert "nobody knows if it is submitted" in str(a.error)
+    assert "--run-id=r1" in str(a.error)
+
+    finish_all(runner)
+
+    assert tries == [(1000, "a"), (1010, "a"), (1020, "a"), (1030, "a"), (1030, "b")]
+    assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit b"]
+    assert all(job.result() for job in (a, b))
+    assert evidence.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
+
+
+def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """All of a line give up at the same time, and not one start limit after the other."""
+    far.refuse = dict.fromkeys("ab", AwayError("Unable to contact slurm controller"))
+    a, b = add(runner, "a", "b", start_limit_s=100)
+
+    finish_all(runner)
+
+    assert [job.status.state for job in (a, b)] == [State.CONTROLLER_AWAY] * 2
+    assert 1100 < clock() <= 1111
+    assert "nobody knows if it is submitted: Unable to contact" in str(a.error)
+    assert f"look there for {a.spec.name}" in str(a.error)
+    assert "it was not submitted: Unable to contact" in str(b.error)
+    assert far.did == []
+
+
+@pytest.mark.parametrize("where", ["status", "submit", "read"])
+def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs: Path, where: str) -> None:
+    far.status_of = {name: then((0, RUNNING), (45, ENDED)) for name in "abc"}
+    (a,) = add(runner, "a")
+    if where == "submit":
+        far.refuse["a"] = LOGIN
+    elif where == "read":
+        far.log_of["a"] = lambda age: (_ for _ in ()).throw(LOGIN)
+    else:
+        far.away = LOGIN
+    (b, c), began = add(runner, "b", "c"), clock()
+
+    runner.wait(a)
+
+    assert clock() - began <= 10.2
+    assert isinstance(a.error, StillPending)
+    said = str(a.error).splitlines()
+    assert "ssh -MNf far opens the connection again" in said[0]
+    assert f"why: {LOGIN}" in said
+    assert "to go on waiting: the same pytest command with --run-id=r1" in said
+    assert said[said.index("next:") + 1] == "  ssh -MNf far"
+    assert ("submit b" in far.did) == (where != "submit")
+    runner.wait(b)
+    assert isinstance(b.error, StillPending)
+    assert clock() - began <= 10.2  # at once
+
+    far.away, far.refuse, far.log_of = None, {}, {}
+    clock.sleep(100)
+    runner.pump()
+    runner.wait(c)
+
+    assert c.result().status.state is State.SUCCEEDED
+    assert not (a.folder / "run.json").exists()  # left for the session that goes on
+    later = Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda _: far)
+    (again,) = add(later, "a")
+    later.wait(again)
+    assert again.result().folder == a.folder
+    assert far.did.count("submit a") == 1
+
+
+def test_a_platform_that_needs_a_login_is_asked_at_its_pace(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """No deadline passes meanwhile: a person may take their time."""
+    far.status_of["a"] = then((0, QUEUED), (4000, ENDED))
+    add(runner, "a", start_limit_s=100)
+    runner.pump()
+    far.away = LOGIN
+    for _ in range(3600):
+        clock.sleep(1)
+        runner.pump()
+
+    assert far.queries == 360
+    assert (runner.jobs[0].done, runner.jobs[0].status.state) == (False, State.UNKNOWN)
+    far.away = None
+    clock.sleep(500)
+    assert [job.result().status.state for job in finish_all(runner)] == [State.SUCCEEDED]
+
+
+@pytest.mark.parametrize("error", [LOGIN, AwayError("far: no answer within 60 s")])
+def test_a_platform_that_is_away_cannot_be_cancelled(runner: Runner, far: Scripted, error: AwayError) -> None:
+    far.status_of = {name: then((0, RUNNING)) for name in "ab"}
+    jobs = add(runner, "a", "b")
+    runner.pump()
+    far.away = error
+
+    assert runner.cancel() == jobs
+
+    assert all(str(job.status).startswith(f"submitted: could not be cancelled: {error}") for job in jobs)
+    assert (error is LOGIN) == ("ssh -MNf far" in jobs[0].status.reason)
+    assert jobs[0].hints == ("look at a",)
+    runner.wait(jobs[0], deadline=runner._clock())
+    said = str(jobs[0].error)
+    assert runner.cancel() == jobs
+    assert str(jobs[0].error) == said
+    assert far.did[2:] == ["cancel a b", "cancel a b"]
+    assert not any((job.folder / "run.json").exists() for job in jobs)
+
+
+def test_many_are_cancelled_with_one_request(runner: Runner, far: Scripted) -> None:
+    far.status_of = {name: then((0, QUEUED)) for name in "abcd"}
+    add(runner, *"abc", start_limit_s=100) + add(runner, "d")
+
+    finish_all(runner)
+
+    assert [word for word in far.did if word.startswith("cancel")] == ["cancel a b c", "cancel d"]
+
+
+# --- several platforms, in threads -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both() -> dict[str, Scripted]:
+    """Two platforms on a real clock."""
+    return {name: Scripted(time.monotonic) for name in ("slow", "fast")}  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def threaded(runs: Path, both: dict[str, Scripted]) -> Iterator[Runner]:
+    runner = Runner(runs, "r1", connect=lambda platform: both[platform.name])
+    yield runner
+    for scripted in both.values():
+        for event in scripted.blocked.values():
+            event.set()
+    runner.cancel()
+    gone_by = time.monotonic() + PATIENCE_S
+    while any(thread.name in both for thread in threads()):
+        assert time.monotonic() < gone_by, "a thread stays"
+        time.sleep(0.01)
+
+
+def put(runner: Runner, platform: str, *names: str) -> list[Job]:
+    where = REMOTE.model_copy(update={"name": platform, "poll_s": 0.05})
+    return [runner.add(spec(name, platform=platform), where) for name in names]
+
+
+@pytest.mark.parametrize("method", ["submit", "status", "read", "clean"])
+def test_a_slow_platform_holds_up_no_other(threaded: Runner, both: dict[str, Scripted], method: str) -> None:
+    both["slow"].blocked[method] = Event()
+    both["fast"].status_of = {name: then((0, RUNNING), (0.2, ENDED)) for name in "bc"}
+    (a,), (b, c) = put(threaded, "slow", "a"), put(threaded, "fast", "b", "c")
+
+    for job in (b, c):
+        threaded.wait(job, deadline=time.monotonic() + PATIENCE_S)
+
+    assert [job.result().status.state for job in (b, c)] == [State.SUCCEEDED] * 2
+    assert not a.done
+    both["slow"].blocked[method].set()
+    threaded.wait(a, deadline=time.monotonic() + PATIENCE_S)
+    assert a.result().status.state is State.SUCCEEDED
+
+
+def test_we_stop_waiting_in_time_for_a_platform_that_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
+    both["slow"].blocked["submit"] = Event()
+    (job,) = put(threaded, "slow", "a")
+    began, ticks = time.monotonic(), []
+
+    threaded.wait(job, tick=lambda: ticks.append(1), deadline=began + 0.5)
+
+    assert isinstance(job.error, StillPending)
+    assert 0.5 <= time.monotonic() - began < 5
+    assert len(ticks) >= 2
+
+
+def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both: dict[str, Scripted]) -> None:
+    """Else its number would be in run.json, and nobody would ever read it."""
+    blocked = both["slow"].blocked["clean"] = Event()
+    (job,) = put(threaded, "slow", "a")
+    while not job.claimed:
+        threaded.pump()
+        time.sleep(0.01)
+    Timer(0.3, blocked.set).start()
+
+    threaded.wait(job, deadline=time.monotonic())
+
+    assert job.result().status.state is State.SUCCEEDED
+    assert (job.folder / "run.json").exists()
+
+
+def test_changes_are_told_by_the_main_thread(runs: Path, both: dict[str, Scripted]) -> None:
+    told = []
+    runner = Runner(
+        runs,
+        "r1",
+        on_change=lambda job: told.append((get_ident(), job.spec.platform, job.status.state)),
+        connect=lambda platform: both[platform.name],
+    )
+    put(runner, "slow", "a")
+    put(runner, "fast", "b")
+
+    finish(runner)
+
+    assert {ident for ident, _, _ in told} == {get_ident()}
+    assert {platform for _, platform, state in told if state is State.SUCCEEDED} == {"slow", "fast"}
+
+
+def test_a_crash_in_a_turn_ends_the_session(threaded: Runner, both: dict[str, Scripted]) -> None:
+    both["fast"].status_of["b"] = then((0, RUNNING))
+    both["slow"].away = SystemExit("a mistake of ours")  # type: ignore[assignment]
+    (a,), (b,) = put(threaded, "slow", "a"), put(threaded, "fast", "b")
+
+    with pytest.raises(SystemExit, match="a mistake of ours"):
+        threaded.wait(b, deadline=time.monotonic() + PATIENCE_S)
+
+    both["slow"].away = None
+    assert threaded.cancel() == []
+    assert (a.done, b.status.state) == (True, State.CANCELLED)
+
+
+def test_platforms_are_cancelled_at_the_same_time(threaded: Runner, both: dict[str, Scripted]) -> None:
+    meet = Barrier(2, timeout=PATIENCE_S)
+    for scripted in both.values():
+        scripted.status_of = {name: then((0, RUNNING)) for name in "ab"}
+        scripted._cancel = lambda jobs, cancel=scripted._cancel: (meet.wait(), cancel(jobs))[1]  # type: ignore
+    jobs = put(threaded, "slow", "a") + put(threaded, "fast", "b")
+    while not all(job.job_id for job in jobs):
+        threaded.pump()
+        time.sleep(0.01)
+
+    assert threaded.cancel() == []
+
+    assert [job.status.state for job in jobs] == [State.CANCELLED] * 2
+
+
+def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
+    """What is half-way is waited for and cancelled; what is behind it is never submitted."""
+    slow = both["slow"]
+    blocked = slow.blocked["submit"] = Event()
+    slow.status_of = {name: then((0, RUNNING)) for name in "ab"}
+    a, b = put(threaded, "slow", "a", "b")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        threaded.wait(a, tick=interrupt)
+    Timer(0.3, blocked.set).start()
+
+    assert threaded.cancel() == []
+    assert slow.did == ["submit a", "cancel a"]
+    assert [job.status.state for job in (a, b)] == [State.CANCELLED] * 2
+
+
+def test_a_turn_whose_wake_up_was_lost_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may strike between the two."""
+    turns, taken = Threads(), Event()
+    worker = turns.worker("w")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "nudge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worker.start(taken.set)
+    monkeypatch.undo()
+    assert worker.busy
+    assert not taken.wait(0.05)
+
+    for _ in range(3):
+        worker.nudge()
+
+    assert taken.wait(PATIENCE_S)
+    turns.rest(PATIENCE_S)
+    assert not worker.busy
+    worker.stop()

@@ -1,0 +1,96 @@
+"""What is asked of one platform's scheduler, and for how long nothing is, after nobody has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from platforms.job import AwayError, BenchError, LoginNeeded, Status, Submitted
+from platforms.runner import explain
+from platforms.runner.live import Job
+from platforms.schedulers import Scheduler
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Contact:
+    """A platform's scheduler, and whether it answers."""
+
+    def __init__(
+        self, platform: Platform, connect: Callable[[Platform], Scheduler], clock: Callable[[], float]
+    ) -> None:
+        self._platform, self._connect, self._clock = platform, connect, clock
+        self.due = 0.0  # by clock: when to ask for the jobs' states again
+        self.held: AwayError | None = None  # nobody answered, and nothing but an end is asked until it is due
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Raises ConfigError."""
+        return self._connect(self._platform)
+
+    @property
+    def login(self) -> LoginNeeded | None:
+        """Set while a person is needed to open the connection again."""
+        held = self.held
+        return held if isinstance(held, LoginNeeded) else None
+
+    def next_poll(self) -> None:
+        """One begins, or the first job is submitted: when the next is due."""
+        self.due = self._clock() + self._platform.poll_s
+
+    def reach(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Ask the scheduler. Where nobody answers, nothing more is asked until the next poll: each would time out."""
+        try:
+            answer = ask(*args, **kwargs)
+        except AwayError as error:
+            self.held = error
+            self.next_poll()
+            raise
+        self.held = None
+        return answer
+
+    def statuses(self, jobs: Iterable[Job]) -> Mapping[str, Status]:
+        """By id. Raises BenchError."""
+        return self.reach(self.scheduler.status, _submissions(jobs))
+
+    def read(self, job: Job, chunks: int | None = None) -> None:
+        """What is new in a job's log. Raises BenchError."""
+        if self.held is not None:
+            raise self.held
+        self.reach(job.read, self.scheduler, chunks)
+
+    def cancel(self, jobs: Iterable[Job]) -> dict[Job, str]:
+        """Cancel jobs with one request. Returns those that cannot be seen to be gone, and why."""
+        ids = {job.job_id: job for job in jobs if job.job_id is not None}
+        try:
+            left = self.reach(self.scheduler.cancel, _submissions(ids.values())) if ids else {}
+        except Exception as error:
+            return dict.fromkeys(ids.values(), explain.why(error))
+        return {ids[job_id]: why for job_id, why in left.items() if job_id in ids}
+
+    def clean(self, job: Job) -> tuple[str, ...]:
+        """After a success. Returns what a person should know about it."""
+        assert job.submission is not None
+        try:
+            self.scheduler.clean(job.submission)
+        except BenchError as error:
+            return (f"not cleaned up: {error}",)
+        return ()
+
+    def hints(self, job: Job) -> tuple[str, ...]:
+        """Commands to look at a job."""
+        if job.submission is None:
+            return ()
+        try:
+            return self.scheduler.hints(job.submission)
+        except Exception as error:  # what we were about to say matters more
+            return (f"(no commands: {error})",)
+
+
+def _submissions(jobs: Iterable[Job]) -> list[Submitted]:
+    return [job.submission for job in jobs if job.submission is not None]

@@ -1,0 +1,277 @@
+"""All jobs of one platform, in the order in which they are submitted, and everything that is asked of its scheduler.
+
+After add() one thread at a time is in here: the platform's turn. The main thread looks at what the jobs say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ParamSpec
+
+from platforms.job import (
+    AwayError,
+    BenchError,
+    JobError,
+    LoginNeeded,
+    RefusedError,
+    Run,
+    State,
+    Status,
+    Submitted,
+)
+from platforms.runner import ending, evidence, explain
+from platforms.runner.contact import Contact
+from platforms.runner.live import Job, decide
+from platforms.schedulers import Scheduler
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+    from platforms.runner.turns import Worker
+
+LOG_S = 120.0  # how long we try to read the log of a job that has ended
+CHUNKS = 16  # of a running job's log at one look
+
+P = ParamSpec("P")
+Ends = dict[Job, tuple[State, str]]  # what jobs that we cancel end as, and why
+
+
+class Line:
+    """One platform's jobs.
+
+    Args:
+        connect: the scheduler of a platform.
+        worker: who takes the turns.
+        clock, wall: monotonic seconds, Unix seconds.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        connect: Callable[[Platform], Scheduler],
+        worker: Worker,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.platform, self.worker = platform, worker
+        self.jobs: list[Job] = []
+        self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
+        self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
+        self.contact = Contact(platform, connect, clock)
+        self._clock, self._wall = clock, wall
+        self._stuck: float | None = None  # since when nothing can be submitted
+
+    @property
+    def live(self) -> list[Job]:
+        return [job for job in self.jobs if job.live]
+
+    @property
+    def settled(self) -> bool:
+        """Nobody waits for anything here."""
+        return all(job.done or job.left is not None for job in self.jobs)
+
+    @property
+    def wants_turn(self) -> bool:
+        live = len(self.live)
+        if live or self.contact.held is not None:
+            if self._clock() >= self.contact.due:
+                return not self.settled
+            if self.contact.held is not None:
+                return False
+        return live < self.platform.max_running and any(job.waiting for job in self.jobs)
+
+    def add(self, job: Job) -> None:
+        """Render a job into its folder and put it in line, or find the one that an earlier session submitted."""
+        path = job.folder / self.contact.scheduler.text_name
+        before = evidence.read_json(job.folder / "submitted.json")
+        if "job_id" in before:
+            job.asked_s = float(before["submitted_s"])
+            job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s)
+            job.submitted = self._clock() - max(0.0, self._wall() - job.asked_s)
+            job.status = Status(State.SUBMITTED, "found again", submitted_s=job.asked_s)
+            job.text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        else:
+            job.text = self.contact.scheduler.render(job.spec)
+            evidence.write(path, job.text)
+            if findings := self.contact.scheduler.lint(job.spec, job.text):
+                raise RefusedError(explain.against_policy(findings))
+        self.jobs.append(job)
+
+    def turn(self) -> None:
+        """Ask for the states when that is due, then submit what there is a place for."""
+        if self._clock() >= self.contact.due:
+            self.contact.held = None
+            self.contact.next_poll()
+            if self.live:
+                self._poll()
+        self._submit()
+        self._give_up()
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
+        self.stopping, self.contact.held = False, None
+        for job in jobs:
+            if not job.done and job.asked_s is None:
+                reason = "this session never submitted it"
+                self.finish(job, replace(job.status, state=State.CANCELLED, reason=reason))
+            elif not job.done and job.submission is None and self.contact.held is None:
+                self.guarded(job, self._attempt, job)  # submitting again is how to find it
+        known = [job for job in jobs if job.submission is not None and not job.done]
+        why = self.contact.cancel(known)
+        why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
+        for job, reason in why.items():
+            job.hints = job.hints or self.contact.hints(job)
+            self._set(job, replace(job.status, reason=f"could not be cancelled: {reason}"))
+        self._stopped({job: (State.CANCELLED, "this session ended it") for job in known if job not in why})
+
+    # --- submitting --------------------------------------------------------------------------------------------------
+
+    def _submit(self) -> None:
+        for job in [job for job in self.jobs if job.waiting]:
+            live = len(self.live)
+            if live >= self.platform.max_running or self.stopping or self.contact.held is not None:
+                break
+            if live and self._clock() >= self.contact.due:  # first the others are looked at
+                break
+            if not live:
+                self.contact.next_poll()
+            self.guarded(job, self._attempt, job)
+
+    def _attempt(self, job: Job) -> None:
+        """Submit; where nobody knows whether there is a job now, it stays in line, since submitting again finds out."""
+        try:
+            self._hand_over(job)
+        except AwayError as error:
+            now, login = self._clock(), isinstance(error, LoginNeeded)  # a person may take their time
+            job.tried = None if login else now if job.tried is None else job.tried
+            self._stuck = None if login else now if self._stuck is None else self._stuck
+            self._set(job, Status(State.UNKNOWN, explain.why(error)))
+
+    def _hand_over(self, job: Job) -> None:
+        job.asked_s = self._wall() if job.asked_s is None else job.asked_s
+        job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
+        job.submission = Submitted(job_id, job.spec.name, job.asked_s)
+        job.submitted, self._stuck = self._clock(), None
+        record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
+        evidence.write_json(job.folder / "submitted.json", record)
+        self._set(job, Status(State.SUBMITTED, submitted_s=job.asked_s))
+
+    def _give_up(self) -> None:
+        """The start limit of what cannot be submitted: after it even a job that is there starts no more."""
+        if self.contact.held is None or self.contact.login is not None:
+            return
+        for job in [job for job in self.jobs if job.waiting]:
+            since = self._stuck if job.tried is None else job.tried
+            if since is not None and self._clock() - since > job.spec.start_limit_s:
+                reason = explain.never_answered(job.spec, job.asked_s is not None, self.contact.held)
+                self.finish(job, replace(job.status, state=State.CONTROLLER_AWAY, reason=reason))
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        jobs, reason = self.live, "the scheduler said nothing about it"
+        statuses: Mapping[str, Status] = {}
+        try:
+            statuses = self.contact.statuses(jobs)
+        except BenchError as error:
+            reason = explain.why(error)
+        except Exception as error:
+            for job in jobs:
+                self._broken(job, error)
+            return
+        late: Ends = {}
+        for job in jobs:
+            if self.stopping:
+                return
+            status = statuses.get(job.job_id or "", Status(State.UNKNOWN, reason))
+            self.guarded(job, self._follow, job, status, late)
+        if late:
+            left = self.contact.cancel(list(late))
+            for job, why in left.items():
+                late[job] = (late[job][0], f"{late[job][1]}; it could not be cancelled either: {why}")
+            self._stopped(late)
+
+    def _follow(self, job: Job, status: Status, late: Ends) -> None:
+        status = job.note(status, self._wall())
+        if job.left is not None:
+            job.over = not status.state.live
+            return
+        if not status.state.live:
+            self._collect(job, status)
+            return
+        self._set(job, status)
+        job.hints = job.hints or self.contact.hints(job)
+        if status.state is State.RUNNING:
+            with contextlib.suppress(BenchError):  # the next look tries again, and the last one says so
+                self.contact.read(job, CHUNKS)
+        if (end := job.overdue(waiting_for_login=self.contact.login is not None)) is not None:
+            late[job] = end
+
+    def _stopped(self, ends: Ends) -> None:
+        """What cancelled jobs ended as; should one have ended by itself meanwhile, that counts."""
+        statuses: Mapping[str, Status] = {}
+        if ends and self.contact.held is None:
+            with contextlib.suppress(Exception):  # they are gone in any case
+                statuses = self.contact.statuses(ends)
+        for job, (state, reason) in ends.items():
+            status = job.note(statuses.get(job.job_id or "", job.status), self._wall())
+            if status.state.live or status.state in (State.CANCELLED, State.LOST):
+                status = replace(status, state=state, reason=reason)
+            self.guarded(job, self._collect, job, status, patient=False)
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def _collect(self, job: Job, status: Status, patient: bool = True) -> None:
+        """The job has ended: its whole log, its outcome. `patient`: should the log be out of reach, try again later."""
+        problems: tuple[str, ...] = ()
+        try:
+            self.contact.read(job)
+        except BenchError as error:
+            if patient and self.contact.login is not None:
+                return
+            job.ended = self._clock() if job.ended is None else job.ended
+            if patient and self._clock() - job.ended < LOG_S:
+                return
+            problems = (f"the log could not be read to its end: {explain.why(error)}",)
+        run = job.reader.finish(job.spec)
+        if status.ended_s is None:
+            status = replace(status, ended_s=self._wall())
+        self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))
+
+    def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
+        """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""
+        if not job.claim():
+            job.over = True
+            return
+        self._set(job, status)
+        job.run, job.failure = ending.write_down(job, status, run or Run(), self.contact)
+        job.done = True  # last: from now on the main thread takes what it finds
+
+    def guarded(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """One job's refusal or a scheduler's mistake ends that job, loudly, and no other."""
+        try:
+            step(*args, **kwargs)
+        except BenchError as error:
+            refused = error.status if isinstance(error, JobError) else Status(State.SUBMIT_REFUSED, str(error))
+            self.finish(job, replace(refused, submitted_s=job.status.submitted_s))
+        except Exception as error:
+            self._broken(job, error)
+
+    def _broken(self, job: Job, error: Exception) -> None:
+        path = job.folder / "traceback.txt"
+        with contextlib.suppress(OSError):
+            evidence.write(path, "".join(traceback.format_exception(error)))
+        reason = f"{explain.why(error)}, see {path}"
+        if job.submission is not None and (left := self.contact.cancel([job])):
+            reason += f"; it may still run, since it could not be cancelled either: {left[job]}"
+        self.finish(job, replace(job.status, state=State.LOST if job.job_id else State.SUBMIT_REFUSED, reason=reason))
+
+    def _set(self, job: Job, status: Status) -> None:
+        before, job.status = job.status, status
+        if before.state is not status.state:
+            job.changed = self._clock()
+        if (before.state, before.reason) != (status.state, status.reason):
+            self.news.append(job)

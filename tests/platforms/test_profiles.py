@@ -1,0 +1,429 @@
+"""The shipped platforms: they load, they render what their sites want, and their ids and rules stay as they are."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness import select
+from harness.spec import spec_of
+from harness.suite import suite_of
+from platforms.config import Platform, Site, load_platforms, load_site
+from platforms.job import JobSpec, Layout
+from platforms.schedulers import SCHEDULERS
+from platforms.schedulers.slurm import policy, render
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "site.example.yaml"
+BENCHMARKS = ("cosmoflow", "deepcam", "resnet50")
+Specs = Mapping[str, Mapping[str, list[JobSpec]]]
+
+# What only its site knows, of each profile.
+MISSING = {
+    "alps_clariden": {"alps_account", "alps_edf", "alps_work_dir"},
+    "archer2_cpu": {"archer2_account", "archer2_work_dir"},
+    "archer2_mi210": {"archer2_account", "archer2_work_dir"},
+    "cerebras_cs2": {"cs2_python", "cs2_work_dir"},
+    "cirrus_ex": {"cirrus_account", "cirrus_python", "cirrus_work_dir"},
+    "cirrus_v100": {"cirrus_account", "cirrus_v100_python", "cirrus_work_dir"},
+    "isambard_ai": {"isambard_image", "isambard_project", "isambard_work_dir"},
+}
+NAMES = sorted(MISSING)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """site.example.yaml with everything that is commented out in it."""
+    folder = tmp_path_factory.mktemp("example")
+    text = re.sub(r"^( *)#(?=\S)", r"\1", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    (folder / "site.yaml").write_text(text, encoding="utf-8")
+    return load_site(folder)
+
+
+def profiles(site: Site | None) -> dict[str, Platform]:
+    found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    return {name: platform for name, platform in found.items() if platform.scheduler == "slurm"}
+
+
+@pytest.fixture(scope="module")
+def shipped(example: Site) -> dict[str, Platform]:
+    """The profiles at the site of the example."""
+    return profiles(example)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty site folder, as on a fresh clone, and no word of any site in the environment."""
+    for name in [name for name in os.environ if name.startswith("HPC_ML_BENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("CI", raising=False)
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return folder
+
+
+def words(site: Path, *more: str) -> list[str]:
+    """The command line of pytest on the repository's own benchmarks at a site."""
+    files = [str(ROOT / f"test_{benchmark}.py") for benchmark in BENCHMARKS]
+    here = [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pytest.ini'}", "-p", "no:cacheprovider"]
+    return [*here, f"--site={site}", f"--runs-dir={site / 'runs'}", *more, *files]
+
+
+class Collected:
+    """A plugin that keeps what a session has chosen."""
+
+    def __init__(self) -> None:
+        self.items: list[pytest.Item] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.items = list(session.items)
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, dict[str, list[JobSpec]]]:
+    return {}
+
+
+@pytest.fixture
+def specs(pytester: pytest.Pytester, site: Path, example: Site, kept: dict[str, dict[str, list[JobSpec]]]) -> Specs:
+    """The jobs of each profile, by benchmark, as the suite makes them of its own tests; collected once."""
+    if not kept:
+        (site / "site.yaml").write_text(f"values: {dict(example.values)}\n")
+        seen = Collected()
+        pytester.inline_run(*words(site, "-m", "slurm", "--collect-only", "--dry-run"), plugins=[seen])
+        for item in seen.items:
+            case = suite_of(item.config).case(item)
+            spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT)
+            assert spec.benchmark is not None
+            kept.setdefault(case.platform.name, {}).setdefault(spec.benchmark, []).append(spec)
+    return kept
+
+
+def asked(text: str) -> set[str]:
+    """The #SBATCH options of a script."""
+    return {shlex.split(line)[1] for line in text.splitlines() if line.startswith("#SBATCH ")}
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+def test_each_profile_loads_on_a_fresh_clone_and_says_what_only_its_site_knows() -> None:
+    assert {name: set(platform.missing) for name, platform in profiles(None).items()} == MISSING
+
+
+def test_the_example_of_a_site_has_every_value_and_sets_nothing_by_itself(example: Site, tmp_path: Path) -> None:
+    assert set(example.values) == set().union(*MISSING.values())
+    assert set(example.enabled) <= set(NAMES)
+    assert example.max_device_hours
+    (tmp_path / "site.yaml").write_bytes(EXAMPLE.read_bytes())
+    assert load_site(tmp_path) == Site()
+
+
+def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform]) -> None:
+    assert {name: platform.missing for name, platform in shipped.items()} == dict.fromkeys(NAMES, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "marks", "until"),
+    [
+        ("alps_clariden", {"gh200", "nvidia", "slurm"}, None),
+        ("archer2_cpu", {"archer2", "cpu", "slurm"}, datetime.date(2026, 11, 21)),
+        ("archer2_mi210", {"mi210", "archer2", "amd", "slurm"}, datetime.date(2026, 11, 21)),
+        ("cerebras_cs2", {"cs2", "cerebras", "slurm"}, datetime.date(2025, 2, 21)),
+        ("cirrus_ex", {"cirrus", "cpu", "slurm"}, None),
+        ("cirrus_v100", {"v100", "cirrus", "nvidia", "slurm"}, datetime.date(2025, 12, 8)),
+        ("isambard_ai", {"gh200", "nvidia", "slurm"}, None),
+    ],
+)
+def test_marks_and_last_days(shipped: dict[str, Platform], name: str, marks: set[str], until: object) -> None:
+    assert set(shipped[name].marks) == marks
+    assert shipped[name].until == until
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_profile_names_its_sources_with_their_dates(name: str) -> None:
+    header = (ROOT / "platforms" / f"{name}.yaml").read_text(encoding="utf-8").partition("scheduler:")[0]
+    assert re.search(r"at [0-9a-f]{7,8}\b", header)
+    assert re.search(r"\(20\d\d-\d\d-\d\d\)|in 20\d\d", header)
+
+
+@pytest.mark.parametrize("page", ["profiles.md", "slurm.md"])
+def test_the_documents_name_what_is_there(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    known = set(NAMES) | set().union(*MISSING.values())
+    pages = set(re.findall(r"\]\(([a-z-]+\.md)\)", text))
+    assert not [target for target in pages if not (ROOT / "docs" / target).exists()]
+    if page == "profiles.md":
+        assert not [word for word in known if f"`{word}`" not in text]
+    assert len(text.splitlines()) <= 120
+
+
+# --- ids: the keys of history -----------------------------------------------------------------------------------------
+
+# Of each profile, the parts of its ids after its name, for cosmoflow, deepcam and resnet50. May grow and never change.
+IDS = {
+    "alps_clariden": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "archer2_cpu": ("2x2cpu", "4x2cpu", "2x2cpu"),
+    "archer2_mi210": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "cerebras_cs2": ("1x1csx", "1x1csx", "1x1csx"),
+    "cirrus_ex": ("2x2cpu", "4x2cpu", "2x2cpu"),
+    "cirrus_v100": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "isambard_ai": ("1x4gpu", "1x4gpu", "1x4gpu"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_are_frozen(specs: Specs, name: str) -> None:
+    configurations = ("gbs32",) if name == "cerebras_cs2" else ("gbs32", "tuned")
+    expected = [
+        f"test_{benchmark}.py::test_{benchmark}[{name}-{layout}-{configuration}]"
+        for benchmark, layout in zip(BENCHMARKS, IDS[name], strict=True)
+        for configuration in configurations
+    ]
+    assert [spec.test for benchmark in BENCHMARKS for spec in specs[name][benchmark]] == expected
+
+
+def test_the_id_of_the_papers_first_row(specs: Specs) -> None:
+    assert specs["archer2_cpu"]["resnet50"][0].test == "test_resnet50.py::test_resnet50[archer2_cpu-2x2cpu-gbs32]"
+
+
+# --- scripts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_script_is_good_bash_and_keeps_its_own_sites_rules(
+    specs: Specs, shipped: dict[str, Platform], name: str
+) -> None:
+    for benchmark in BENCHMARKS:
+        platform = shipped[name].for_benchmark(benchmark)
+        for spec in specs[name][benchmark]:
+            text = render.render(spec, platform)
+            checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=20)
+            assert (checked.returncode, checked.stderr) == (0, "")
+            assert policy.lint(spec, text, platform) == ()
+            assert "set in site.yaml" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "trained", "options", "command"),
+    [
+        (
+            "archer2_cpu",
+            "resnet50",
+            "--account=t01 --partition=standard --qos=standard --nodes=2 --ntasks=32 --ntasks-per-node=16 "
+            "--cpus-per-task=8 --exclusive",
+            r"srun --kill-on-bad-exit=1 --nodes=2 --ntasks=32 --ntasks-per-node=16 --cpus-per-task=8 "
+            r'--hint=nomultithread --distribution=block:block --cpu-freq=2250000 sh -c .* "\$python" .* --backend mpi',
+        ),
+        (
+            "archer2_cpu",
+            "deepcam",
+            "--nodes=4 --ntasks=32 --ntasks-per-node=8 --cpus-per-task=16",
+            r"srun .*--nodes=4 --ntasks=32 --ntasks-per-node=8 --cpus-per-task=16 .*",
+        ),
+        (
+            "archer2_mi210",
+            "resnet50",
+            "--partition=gpu --qos=gpu-exc --nodes=1 --gpus=4 --exclusive",
+            r"srun .*--ntasks=1 --ntasks-per-node=1 --cpus-per-task=32 --hint=nomultithread sh -c .*"
+            r"torch\.distributed\.run --nnodes=1 --nproc-per-node=4 .*",
+        ),
+        (
+            "cirrus_v100",
+            "cosmoflow",
+            "--partition=gpu --qos=gpu --nodes=1 --gres=gpu:4 --exclusive",
+            r"srun .*--ntasks=4 --ntasks-per-node=4 --cpus-per-task=10 --hint=nomultithread .*--backend mpi",
+        ),
+        (
+            "cirrus_ex",
+            "deepcam",
+            "--account=t01 --qos=standard --nodes=4 --ntasks=32 --ntasks-per-node=8 --cpus-per-task=36 --exclusive",
+            r"srun .*--distribution=block:block --cpu-bind=cores .*",
+        ),
+        ("cerebras_cs2", "resnet50", "--nodes=1 --ntasks=1 --cpus-per-task=2 --gres=cs:1", r'"\$python" .*'),
+        (
+            "isambard_ai",
+            "resnet50",
+            "--partition=workq --nodes=1 --ntasks=1 --gpus-per-node=4",
+            r"srun .*apptainer exec --bind=\S+ --nv \S+\.sif sh -c .*--nproc-per-node=4 .*",
+        ),
+        (
+            "alps_clariden",
+            "resnet50",
+            "--account=g123 --partition=normal --ntasks=4 --ntasks-per-node=4 --gpus-per-task=1",
+            r"srun .*--environment=\S+\.toml .*",
+        ),
+    ],
+)
+def test_what_slurm_is_asked_for(
+    specs: Specs, shipped: dict[str, Platform], name: str, trained: str, options: str, command: str
+) -> None:
+    spec = specs[name][trained][0]
+    platform = shipped[name].for_benchmark(trained)
+    text = render.render(spec, platform)
+    assert set(options.split()) <= asked(text)
+    assert re.fullmatch(command, " ".join(render.launch(spec, platform)), re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["archer2_mi210", "cirrus_v100"])
+def test_numbers_of_tasks_stand_with_srun_only(specs: Specs, shipped: dict[str, Platform], name: str) -> None:
+    text = render.render(specs[name]["resnet50"][0], shipped[name])
+    assert not [option for option in asked(text) if "tasks" in option or "cpus" in option]
+
+
+def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
+    worlds = {name: {spec.ranks for several in jobs.values() for spec in several} for name, jobs in specs.items()}
+    assert worlds == {name: {32} if "2cpu" in IDS[name][0] else {4} if "gpu" in IDS[name][0] else {1} for name in NAMES}
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_rule_finds_what_breaks_it(specs: Specs, shipped: dict[str, Platform], name: str) -> None:
+    platform, spec = shipped[name].for_benchmark("resnet50"), specs[name]["resnet50"][0]
+    rules, where = platform.policy, f"{platform.source}: policy"
+    lines = render.render(spec, platform).splitlines()
+    for option, why in rules.forbidden.items():
+        text = "\n".join([*lines[:2], f"#SBATCH {option}=1", *lines[2:]])
+        assert policy.lint(spec, text, platform) == (f"line 3: {option} is forbidden here: {why} ({where}: forbidden)",)
+    for option, why in rules.required.items():
+        text = "\n".join(line for line in lines if not re.match(rf"#SBATCH {option}\b(?!-)", line))
+        assert policy.lint(spec, text, platform) == (f"line 1: {option} is missing: {why} ({where}: required)",)
+    assert rules.forbidden or rules.required
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "hours"),
+    [
+        ("alps_clariden", None, 12),
+        ("archer2_cpu", 1024, 24),
+        ("archer2_mi210", 2, 12),
+        ("cirrus_ex", 128, 48),
+        ("cirrus_v100", 16, 96),
+        ("isambard_ai", None, 24),
+    ],
+)
+def test_limits_find_what_exceeds_them(
+    specs: Specs, shipped: dict[str, Platform], name: str, nodes: int | None, hours: int
+) -> None:
+    platform, spec = shipped[name], specs[name]["resnet50"][0]
+    longest = replace(spec, time_limit_s=hours * 3600.0)
+    text = render.render(longest, platform)
+    assert policy.lint(longest, text, platform) == ()
+    (found,) = policy.lint(replace(spec, time_limit_s=hours * 3600.0 + 1), text, platform)
+    number = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("#SBATCH --time="))
+    assert found.startswith(f"line {number}: ")
+    assert found.endswith("policy: max_time)")
+    if nodes is not None:
+        wide = replace(spec, layout=Layout(nodes + 1, spec.layout.devices_per_node, spec.layout.unit))
+        (found,) = policy.lint(wide, render.render(wide, platform), platform)
+        assert re.match(rf"line \d+: {nodes + 1} nodes are more than {nodes} .*policy: max_nodes\)", found)
+
+
+@pytest.mark.parametrize(("name", "most"), [("archer2_cpu", 16), ("archer2_mi210", 1)])
+def test_more_jobs_at_a_time_than_the_site_runs(
+    specs: Specs, shipped: dict[str, Platform], name: str, most: int
+) -> None:
+    greedy = shipped[name].model_copy(update={"max_running": most + 1})
+    spec = specs[name]["resnet50"][0]
+    (found,) = policy.lint(spec, render.render(spec, greedy), greedy)
+    assert found.startswith(f"line 1: max_running: {most + 1} are more jobs at a time than {most} ")
+
+
+def test_a_short_option_breaks_a_rule_too(specs: Specs, shipped: dict[str, Platform]) -> None:
+    spec, platform = specs["archer2_mi210"]["resnet50"][0], shipped["archer2_mi210"]
+    text = render.render(spec, platform).replace("#SBATCH --nodes", "#SBATCH -n 4\n#SBATCH --nodes", 1)
+    assert [finding.partition(":")[2][:9] for finding in policy.lint(spec, text, platform)] == [" --ntasks"]
+
+
+def test_what_the_paper_could_not_run(shipped: dict[str, Platform]) -> None:
+    reasons = shipped["cerebras_cs2"].unsupported
+    assert reasons.keys() == {"cosmoflow", "deepcam"}
+    assert "MaxPool3d" in reasons["cosmoflow"]
+
+
+# --- pytest itself, on a fresh clone ----------------------------------------------------------------------------------
+
+
+def on(monkeypatch: pytest.MonkeyPatch, year: int, month: int, day: int) -> None:
+    """Let the suite think that it is that day."""
+
+    class Day(datetime.date):
+        @classmethod
+        def today(cls) -> datetime.date:
+            return datetime.date(year, month, day)
+
+    monkeypatch.setattr(select, "datetime", SimpleNamespace(date=Day))
+
+
+def test_a_dry_run_shows_the_jobs_and_what_is_missing(
+    pytester: pytest.Pytester, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, 2026, 11, 21)
+    result = pytester.runpytest_inprocess(*words(site, "-m", "mi210", "--dry-run", "--configuration", "gbs32"))
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*test_resnet50.py::test_resnet50[[]archer2_mi210-1x4gpu-gbs32[]] (slurm)*",
+            "#SBATCH --account='<archer2_account: set in site.yaml>'",
+            "#SBATCH --gpus=4",
+            "missing: archer2_work_dir, archer2_account",
+            "*dry run: 3 jobs rendered, none submitted*",
+        ]
+    )
+
+
+def test_named_and_not_enabled_is_refused_with_the_lines_to_type(pytester: pytest.Pytester, site: Path) -> None:
+    result = pytester.runpytest_inprocess(*words(site, "-m", "mi210"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [
+            "*archer2_mi210 is not enabled on this site, so nothing was submitted*",
+            f"    mkdir -p {site} && echo 'enabled: [[]archer2_mi210[]]' >> {site}/site.yaml",
+            "    pytest --platform archer2_mi210",
+        ]
+    )
+
+
+def test_enabled_without_its_values_is_refused_with_their_names(
+    pytester: pytest.Pytester, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, 2026, 11, 21)
+    (site / "site.yaml").write_text("enabled: [archer2_mi210]\n")
+    result = pytester.runpytest_inprocess(*words(site, "-m", "mi210"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*archer2_work_dir, archer2_account not set*values: {archer2_work_dir: …, *"])
+
+
+@pytest.mark.parametrize(
+    ("name", "today", "skipped"),
+    [
+        ("archer2_mi210", (2026, 11, 22), "this machine ended on 2026-11-21"),
+        ("cirrus_v100", (2025, 12, 9), "this machine ended on 2025-12-08"),
+    ],
+)
+def test_a_machine_that_has_ended_is_skipped_with_its_date(
+    pytester: pytest.Pytester,
+    site: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    today: tuple[int, int, int],
+    skipped: str,
+) -> None:
+    on(monkeypatch, *today)
+    (site / "site.yaml").write_text(f"enabled: [{name}]\n")
+    result = pytester.runpytest_inprocess(*words(site, "--platform", name, "-rs"))
+    assert result.ret == 0
+    assert result.parseoutcomes()["skipped"] == 6
+    result.stdout.fnmatch_lines([f"*{name}: {skipped}*"])
+    assert not list(site.glob("runs/2*"))
