@@ -11,12 +11,12 @@ from types import FrameType
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness.show import Show
+from harness.show import Show, describe
 from harness.spec import spec_of
-from harness.suite import ROOT, Suite, case_key, new_run_id
-from platforms import archive
+from harness.suite import Suite, case_key, new_run_id
+from platforms import archive, checkout
 from platforms.job import BenchError, JobSpec
-from platforms.runner import Runner
+from platforms.runner import Runner, explain
 
 
 def will_run(item: pytest.Item) -> bool:
@@ -28,11 +28,11 @@ def will_run(item: pytest.Item) -> bool:
 
 
 def specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobSpec]:
-    """The jobs of the selected tests, by node id, in the tests' order."""
-    wanted = [item for item in items if case_key(item) in suite.cases and will_run(item)]
+    """The jobs of these tests, by node id, in the tests' order."""
+    wanted = [item for item in items if case_key(item) in suite.cases]
     if not wanted:
         return {}
-    code = archive.build(ROOT / "models", suite.options.runs / "archives")
+    code = archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
     return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, item.config.rootpath) for item in wanted}
 
 
@@ -60,27 +60,37 @@ def check_complete(suite: Suite, jobs: dict[str, JobSpec]) -> None:
 
 
 def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
-    """Show each job as it would be submitted, and stop there."""
+    """Show each job as it would be submitted, and stop there. Raises UsageError where the site's rules forbid one."""
     from platforms import schedulers
 
     jobs = specs(suite, items, new_run_id(suite))
+    skipped = {item.nodeid: skip.reason for item in items if (skip := evaluate_skip_marks(item)) is not None}
+    forbidden = []
     for spec in jobs.values():
         platform = suite.platforms[spec.platform]
         show.section(f"{spec.test} ({platform.scheduler})")
+        if why := skipped.get(spec.test):
+            show.line(f"would be skipped: {why}")
         try:
-            show.line(schedulers.connect(platform).render(spec).rstrip("\n"))
+            scheduler = schedulers.connect(platform)
+            text = scheduler.render(spec)
         except BenchError as error:
             raise pytest.UsageError(f"{spec.test}: {error}") from None
+        show.line(text.rstrip("\n"))
         if platform.missing:
             show.line("missing: " + ", ".join(platform.missing))
+        if findings := scheduler.lint(spec, text):
+            forbidden.append(f"{spec.test}: {explain.against_policy(findings)}")
     show.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
+    if forbidden:
+        raise pytest.UsageError("\n".join(forbidden))
 
 
 @contextmanager
 def submitted(suite: Suite, items: list[pytest.Item], show: Show) -> Iterator[None]:
     """All jobs submitted (as many as each platform takes at once); then what is not finished is cancelled."""
     run_id = new_run_id(suite)
-    jobs = specs(suite, items, run_id)
+    jobs = specs(suite, [item for item in items if will_run(item)], run_id)
     if line := check_cost(suite, jobs):
         show.line(line)
     if not jobs:
@@ -114,7 +124,7 @@ def _leave(suite: Suite, runner: Runner, show: Show) -> None:
     names = ", ".join(job.spec.name for job in abandoned)
     show.line(f"cancelling {len(abandoned)} unfinished job{'s' * (len(abandoned) > 1)}: {names}")
     for job in runner.cancel(abandoned):
-        show.line(f"could not cancel {job.spec.name}: {job.status}; see {job.folder}")
+        show.problem("\n".join([f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]))
 
 
 def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
@@ -124,3 +134,5 @@ def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
         return
     with show.waiting(job, suite.runner.jobs):
         suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)
+    if job.error is not None and (login := suite.runner.login(job)) is not None:
+        show.once(f"{job.platform.name}: {explain.why(login)}")

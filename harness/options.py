@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from types import MappingProxyType
 
 import pytest
 
+from platforms import checkout
+from platforms.job import RefusedError
 from platforms.values import seconds_of
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -71,12 +72,10 @@ def add(parser: pytest.Parser) -> None:
 
 def site_folder(config: pytest.Config) -> Path:
     """Where the centre's own files are: --site, else HPC_ML_BENCH_SITE, else site/ of this checkout."""
-    named = config.getoption("site") or os.environ.get("HPC_ML_BENCH_SITE")
-    if named and not Path(named).is_dir():
-        raise pytest.UsageError(
-            f"{named}: no such folder; --site and HPC_ML_BENCH_SITE name the folder that holds site.yaml"
-        )
-    return Path(named or config.rootpath / "site")
+    try:
+        return checkout.site_folder(config.getoption("site"), config.rootpath)
+    except RefusedError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Options:

@@ -28,11 +28,23 @@ class Show:
         self._others: Sequence[Job] = ()
         self._drawn = 0.0
         self._said: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def line(self, text: str) -> None:
         if not self._quiet:
+            self.problem(text)
+
+    def problem(self, text: str) -> None:
+        """What a person must know, also under -q."""
+        if self._reporter is not None:
             self._reporter.ensure_newline()
             self._reporter.write_line(text)
+
+    def once(self, text: str) -> None:
+        """A problem of many jobs."""
+        if text not in self._told:
+            self._told.add(text)
+            self.problem(text)
 
     def section(self, title: str) -> None:
         if self._reporter is not None:
@@ -66,7 +78,7 @@ class Show:
         if self._quiet or self._job is None or now - self._drawn < (REDRAW_S if self._terminal else HEARTBEAT_S):
             return
         first, self._drawn = self._drawn == 0.0, now
-        running = sum(not other.done for other in self._others) - 1
+        running = sum(not other.done and other.error is None for other in self._others) - 1
         text = describe(self._job) + (f" (+{running} more)" if running > 0 else "")
         if self._terminal:
             self._reporter.rewrite(text[: self._reporter._tw.fullwidth - 1], erase=True)

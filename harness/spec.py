@@ -43,7 +43,9 @@ class Asked:
 
     @property
     def python(self) -> str:
-        return sys.executable if self.case.platform.python == "auto" else self.case.platform.python
+        """The platform's, else this one, if the job runs here; elsewhere the scheduler knows."""
+        platform = self.case.platform
+        return sys.executable if platform.python == "auto" and platform.scheduler == "local" else platform.python
 
 
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
@@ -53,9 +55,9 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     asked = Asked(mark, case, getattr(item, "callspec").params, root, time_limit_s)  # noqa: B009
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     if benchmark is None:
-        arguments, request = own_program(asked), dict[str, object]()
+        arguments, request, data_dir = own_program(asked), dict[str, object](), None
     else:
-        arguments, request = our_benchmark(asked, benchmark)
+        arguments, request, data_dir = our_benchmark(asked, benchmark)
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
     return JobSpec(
         name=job_name(label, case.layout, run_id, item.nodeid),
@@ -68,7 +70,8 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         ranks_per_device=platform.ranks_per_device,
         threads_per_rank=platform.threads_per_rank,
         python=asked.python,
-        archive=archive,
+        archive=archive if benchmark else None,
+        data_dir=data_dir,
         env=platform.env,
         time_limit_s=time_limit_s,
         start_limit_s=platform.start_limit_s,
@@ -79,13 +82,14 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
 def own_program(asked: Asked) -> list[str]:
     """Somebody's own command, its holes filled: python, root, platform, nodes, devices, ranks, parameters."""
     platform, layout = asked.case.platform, asked.case.layout
-    holes: dict[str, object] = {"root": asked.root, "python": asked.python, "platform": platform.name}
+    python = "python3" if asked.python == "auto" else asked.python
+    holes: dict[str, object] = {"root": asked.root, "python": python, "platform": platform.name}
     holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.ranks)
     return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
 
 
-def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, object]]:
-    """The command line of `models train`, and the request that it must answer in `hpcml_start`."""
+def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, object], str]:
+    """The command line of `models train`, the request that it must answer in `hpcml_start`, and its data folder."""
     platform, given = asked.case.platform, asked.parameters
     settings = {**asked.case.settings, **{name: str(given[name]) for name in select.SETTINGS if name in given}}
     request: dict[str, object] = {**settings, **{name: given[name] for name in JOB_OPTIONS if name in given}}
@@ -95,19 +99,11 @@ def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, ob
     if platform.workers is not None:
         request.setdefault("workers", platform.workers)
     rest: dict[str, object] = {name: given[name] for name in INJECTIONS if name in given}
-    rest["data_dir"] = data_folder(platform, benchmark, settings["size"], asked.root)
+    rest["data_dir"] = data_dir = platform.data_folder(benchmark, settings["size"], asked.root)
     rest["expect_world_size"] = asked.ranks
     rest["time_limit_s"] = f"{asked.time_limit_s:g}"
     arguments = ["train", benchmark, *_flags({**request, **rest}), *platform.arguments]
-    return arguments, {**request, "world_size": asked.ranks}
-
-
-def data_folder(platform: Platform, benchmark: str, size: str, root: Path) -> Path:
-    """The benchmark's own `data_dir:` is the data set itself; the platform's holds one folder a benchmark and size."""
-    own = platform.benchmarks.get(benchmark)
-    if own is not None and "data_dir" in own.model_fields_set:
-        return root / own.data_dir
-    return root / platform.data_dir / f"{benchmark}-{size}"
+    return arguments, {**request, "world_size": asked.ranks}, data_dir
 
 
 def _launcher(platform: Platform, ranks: int) -> str:

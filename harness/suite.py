@@ -7,20 +7,17 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from harness import options, outcome, select
 from harness.options import Options
 from harness.select import Case
-from platforms import config as platform_config
+from platforms import checkout
 from platforms.config import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
 from platforms.runner import Job, Runner
-from platforms.schedulers import SCHEDULERS
 
-ROOT = Path(__file__).resolve().parents[1]  # of the suite: where platforms/ and models/ are
 JOB_TEST = re.compile(
     r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b"
 )  # how the id of a job test begins, see select.case_id
@@ -84,9 +81,7 @@ def start(config: pytest.Config) -> Suite:
     """Read site and platforms; every mistake in them is one usage error."""
     site_folder = options.site_folder(config)
     try:
-        site = platform_config.load_site(site_folder)
-        folders = [ROOT / "platforms", site_folder / "platforms"]
-        loaded = platform_config.load_platforms(folders, site, schedulers=SCHEDULERS)
+        site, loaded = checkout.load(site_folder)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
     resolved = options.resolve(config, site.options, site_folder)
