@@ -20,27 +20,42 @@ SIZES = ("smoke", "quick", "subset")
 PACKAGES = ("numpy", "h5py", "PIL")  # what a job imports beside torch, by their names in an import
 ENV_LIMIT_S = 900.0
 
-# The job's own Python with what it has (a site's torch), and beside it only what is missing.
-_ENV = """\
-{modules}python={python}
+# What the job's Python lacks, as words for pip. Version, then torch, then the rest: each is another cure.
+_LOOK = """\
+{modules}env={env}
+python={python}
+{known}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
-[ -x {env}/bin/python ] && python={env}/bin/python
 missing=$("$python" - {more} <<'END'
 import importlib.util, sys
 names = {{"PIL": "Pillow"}}
 missing = [names.get(name, name) for name in {packages!r} if importlib.util.find_spec(name) is None]
-torch = any(word.startswith("torch") for word in sys.argv[1:]) or importlib.util.find_spec("torch")
-print(*(sys.argv[1:] if not importlib.util.find_spec("torch") else ()), *missing) if torch else sys.exit(1)
+torch, more = importlib.util.find_spec("torch"), sys.argv[1:]
+if not torch and not any(word.startswith("torch") for word in more):
+    sys.exit(1)
+print(*more if not torch else [], *missing)
 END
 ) || {{
     echo "$python has no torch: name one that does in \\`python:\\`, or \\`modules:\\`, or add --with torch" >&2
     exit 78
 }}
 [ -n "$missing" ] || {{ echo "nothing is missing in $(command -v "$python")"; exit 0; }}
-"$python" -m venv --system-site-packages {env} && {env}/bin/python -m pip install --quiet $missing ||
-    {{ rm -rf {env}; exit 1; }}
-echo {env} has $missing
+"""
+# A venv beside the site's Python, which keeps its torch. A venv of a venv would not: it sees only what is below both.
+_MAKE = """\
+if ! [ -x "$env/bin/python" ]; then
+    "$python" -c 'import sys; sys.exit(sys.prefix != sys.base_prefix)' || {{
+        echo "$(command -v "$python") is a venv itself, and lacks $missing: $python -m pip install $missing" >&2
+        exit 78
+    }}
+    "$python" -m venv --system-site-packages "$env" || {{ rm -rf "$env"; exit 1; }}
+fi
+"$env/bin/python" -m pip install --quiet $missing && echo "$env has $missing"
+"""
+_SAY = """\
+echo "$python lacks $missing: $python -m pip install $missing, or remove \\`python:\\` to get a venv beside python3" >&2
+exit 78
 """
 
 
@@ -122,25 +137,28 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
 
 
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
-    """A venv in work_dir, on the login node, which has a network where compute nodes often have none."""
+    """A venv in work_dir, made on the login node, which has a network where compute nodes often have none.
+
+    Raises RefusedError with what is missing, and its cure, where none can be made.
+    """
     if platform.scheduler == "local":
         raise RefusedError("--env is for other machines: here `make bench` sets up what it needs")
     transport = transports.connect(platform)
-    python = "python3" if platform.python == "auto" else platform.python
+    ours = platform.python == "auto"
     modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
     start = "type module >/dev/null 2>&1 || . /etc/profile\n" if modules else ""
-    script = _ENV.format(
+    script = (_LOOK + (_MAKE if ours else _SAY)).format(
         modules=start + "".join(modules),
-        python=shlex.quote(python),
+        env=shlex.quote(f"{platform.work_dir}/env-{platform.name}"),
+        python=shlex.quote("python3" if ours else platform.python),
+        known='[ -x "$env/bin/python" ] && python=$env/bin/python' if ours else "",
         packages=PACKAGES,
         more=shlex.join(more),
-        env=shlex.quote(f"{platform.work_dir}/env-{platform.name}"),
     )
-    print(f"{platform.name}: looking at {python} on {transport.where}")
     done = transport.run(["bash", "-s"], input=script.encode(), timeout_s=ENV_LIMIT_S)
     said = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.exit_code:
-        raise RefusedError(f"{platform.name}: no environment was made: {said}")
+        raise RefusedError(f"{platform.name}: no environment was made on {transport.where}: {said}")
     print(said)
 
 

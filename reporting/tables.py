@@ -7,8 +7,9 @@ from typing import Any
 
 from platforms.job import Run
 
-WORDS = ("hardware", "devices", "setting", "data from")
+WORDS = ("platform", "hardware", "devices", "setting", "data from")
 HEADINGS = (*WORDS, "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
+HOME = "local"  # a table of this machine alone need not name it
 
 
 def tables(runs: Sequence[Run]) -> list[str]:
@@ -44,6 +45,7 @@ def _table(runs: Sequence[Run]) -> list[str]:
                 notes.append(warning)
             marks.append(f"[{notes.index(warning) + 1}]")
         rows.append([*_cells(run), " ".join(marks) or "none"])
+    first = 1 if all(run.platform == HOME for run in runs) else 0
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
     last = len(HEADINGS) - 1
 
@@ -52,7 +54,7 @@ def _table(runs: Sequence[Run]) -> list[str]:
             cell.ljust(w) if i < len(WORDS) or i == last else cell.rjust(w)
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
-        return "  ".join(cells).rstrip()
+        return "  ".join(cells[first:]).rstrip()
 
     return [
         line(rows[0]),
@@ -78,7 +80,8 @@ def bounds(runs: Sequence[Run]) -> list[str]:
 def _cells(run: Run) -> list[str]:
     device = _part(run, "device")
     return [
-        str(device.get("name") or run.platform),
+        run.platform,
+        str(device.get("name") or "unknown"),
         _devices(run),
         _setting(run),
         str(run.summary.get("data_from") or "unknown"),

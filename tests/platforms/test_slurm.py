@@ -437,6 +437,7 @@ def test_what_must_be_there_first(tmp_path: Path) -> None:
     archive, data = tmp_path / "archives" / "a.pyz", tmp_path / "data" / "x"
     needs = submission.needs_of(str(archive), str(data), str(tmp_path))
     assert submit(tmp_path, "echo 1", needs=needs) == submission.Answer("missing", "archive", "")
+    assert not (tmp_path / "jobs").exists()  # nothing is left behind
     archive.parent.mkdir()
     archive.touch()
     assert submit(tmp_path, "echo 1", needs=needs).rest == "data"
@@ -448,6 +449,32 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("a file")
     answer = submit(tmp_path, "echo 1")
     assert (answer.word, "jobs" in answer.errors) == ("unwritable", True)
+
+
+def test_an_answer_that_says_nothing_leaves_it_open() -> None:
+    assert submission.read_answer(b"", b"sh: killed").unsure
+    assert submission.read_answer(b"Welcome!\n", b"").unsure
+    assert not submission.read_answer(b"Welcome!\nid 7\n", b"").unsure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The system's words, where, and nothing of the job is left."""
+    work = tmp_path / "work"
+    work.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", work], capture_output=True).returncode:
+        pytest.skip("mount is not allowed here")
+    try:
+        (work / "filler").write_bytes(b"x" * 12_000)
+        scheduler = SlurmScheduler(cluster(work_dir=str(work)))
+        spec = replace(ALONE, arguments=("echo", "y" * 20_000))
+        with pytest.raises(
+            RefusedError, match=r"cannot be written: .*No space left on device.*`work_dir:` in cluster.yaml"
+        ):
+            scheduler.submit(spec, scheduler.render(spec), tmp_path)
+        assert not (work / "jobs" / spec.name).exists()
+    finally:
+        subprocess.run(["umount", work], check=True)
 
 
 def test_secrets_come_on_standard_input() -> None:

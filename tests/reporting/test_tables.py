@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from platforms.job import Run, Window
@@ -62,4 +64,12 @@ def test_a_run_that_measured_nothing() -> None:
     title, _, rule, row = tables([empty])
     assert title.startswith("test_mine: ")
     assert set(rule) == {"-"}
-    assert row.split() == ["a100", "1x4gpu", "-", "unknown", "-", "-", "-", "-", "none"]
+    assert row.split() == ["a100", "unknown", "1x4gpu", "-", "unknown", "-", "-", "-", "-", "none"]
+
+
+def test_platforms_are_named_where_there_are_others_than_this_machine() -> None:
+    here, there = run("deepcam", 0), replace(run("deepcam", 0), platform="campus")
+    assert tables([here])[1].startswith("hardware ")
+    lines = tables([here, there])
+    assert lines[1].startswith("platform  hardware ")
+    assert [line.split()[0] for line in lines[3:5]] == ["local", "campus"]

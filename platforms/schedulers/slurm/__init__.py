@@ -78,9 +78,9 @@ class SlurmScheduler:
             return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {said}")
         if answer.word == "missing":
             return placing.missing_data(self._platform, spec, folder)
+        self._forget(there)
         if answer.word == "unwritable":
             return RefusedError(f"{where}: {there} cannot be written: {said}; `work_dir:` in {self._platform.source}")
-        self._forget(there)
         if answer.word == "refused" and answer.rest == "127":
             hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
             return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
@@ -89,7 +89,7 @@ class SlurmScheduler:
         return MachineError(f"{spec.name}: {reason}; script: {folder / self.text_name}", status, folder)
 
     def _forget(self, there: str) -> None:
-        """Remove the folder of a job that never was, so that a better one may take the name."""
+        """Remove the folder of a job that never was, so that a better one may take the name. A full disk lets us."""
         self._transport.run(["rm", "-rf", "--", there])
 
     # --- following ---------------------------------------------------------------------------------------------------

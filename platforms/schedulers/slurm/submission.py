@@ -30,9 +30,9 @@ done
 folder={folder}
 say() {{ printf '%s\\n' "$*"; exit 0; }}
 now=$(date +%s)
-mkdir -p "$folder" || say unwritable
 [ -s "$folder/id" ] && say id "$(cat "$folder/id")"
 {needs}
+mkdir -p "$folder" || say unwritable
 if ! mkdir "$folder/claim" 2>/dev/null; then
     since=$(cat "$folder/claim/since" 2>/dev/null || echo "$now")
     id=$(squeue --noheader --me --states=all --name={name} --format=%i) || say away
@@ -69,8 +69,10 @@ class Answer:
 
     @property
     def unsure(self) -> bool:
-        """sbatch failed in a way that leaves open whether there is a job."""
-        return self.word in ("away", "claimed") or (self.word == "refused" and bool(_UNSURE.search(self.errors)))
+        """It was left open whether there is a job."""
+        if self.word == "refused":
+            return bool(_UNSURE.search(self.errors))
+        return self.word not in ("id", "missing", "unwritable")
 
 
 def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
