@@ -101,7 +101,7 @@ def test_data_is_made_once_and_the_real_set_never(tmp_path: Path, capfd: pytest.
     (site.parent / "site.yaml").write_text("enabled: [box]\n")
     (site / "box.yaml").write_text(
         f"scheduler: ssh\ndevice: cpu\nlayouts: {{default: [1x1]}}\nwork_dir: {tmp_path}/work\n"
-        f"python: {sys.executable}\npoll_s: 0.2\nbenchmarks: {deepcam: {size: full}}\n"
+        f"python: {sys.executable}\npoll_s: 0.2\nbenchmarks: {{deepcam: {{size: full}}}}\n"
     )
     words = ["prepare", "box", "--site", str(site.parent), "--runs-dir", str(tmp_path / "runs")]
     assert main([*words, "--benchmark", "cosmoflow", "--size", "smoke"]) == 0

@@ -149,6 +149,9 @@ def step(state: str, code: int = 0, number: int = 0) -> Row:
     return row(state, id="7.0", exit_code=code, signal=number)
 
 
+STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
+
+
 @pytest.mark.parametrize(
     ("seen", "state"),
     [
@@ -166,6 +169,8 @@ def step(state: str, code: int = 0, number: int = 0) -> Row:
         (Seen(row("COMPLETED"), None, **DONE, waiting_s=1), State.RUNNING),
         (Seen(row("COMPLETED"), None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
         (Seen(row("COMPLETED"), (), accounting=False, **DONE), State.SUCCEEDED),
+        (Seen(row("COMPLETED"), STEP_OPEN, **DONE), State.RUNNING),
+        (Seen(row("COMPLETED"), STEP_OPEN, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
         # squeue forgets first, then the controller; an exit file outlives both
         (Seen(None, account("COMPLETED"), **DONE), State.SUCCEEDED),
         (Seen(None, account("FAILED", 3)), State.EXITED),

@@ -54,8 +54,9 @@ def judge(seen: Seen) -> Status:
     row, account = seen.row, list(seen.account or ())
     if row is not None and row.live:
         return _live(row, seen)
-    settled = bool(account) and not account[0].live
-    if row is None and not settled and seen.exit is None:
+    over = bool(account) and not account[0].live
+    settled = over and not any(step.live for step in account)
+    if row is None and not over and seen.exit is None:
         if seen.waiting_s < LOST_S:
             return Status(State.UNKNOWN, "Slurm does not know it (yet)")
         return Status(State.LOST, "neither squeue nor sacct knows it, and its script left no word of its end")
@@ -63,7 +64,7 @@ def judge(seen: Seen) -> Status:
         return _status(State.RUNNING, "ended; its steps are not accounted for yet", row, account)
     if seen.exit and seen.exit.log_bytes > seen.log_bytes and seen.waiting_s < LAG_S:
         return _status(State.RUNNING, "ended; its log is still on its way", row, account)
-    return _ended(row, account if settled else [], seen)
+    return _ended(row, account if over else [], seen)
 
 
 def _live(row: Row, seen: Seen) -> Status:
@@ -94,7 +95,8 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     if state is State.START_DEADLINE and seen.started:
         state = State.TIME_LIMIT
     if state is not State.SUCCEEDED and not status.reason:
-        status = replace(status, reason=words)
+        unseen = "Slurm could not begin: does the compute node see work_dir?" if best and best.signal == 53 else ""
+        status = replace(status, reason=words or unseen)
     return replace(status, state=state)
 
 
