@@ -433,6 +433,17 @@ def test_what_sbatch_says(tmp_path: Path, words: str, unsure: bool) -> None:
     assert submit(tmp_path, "echo 7", squeue="exit 1").rest == "43"
 
 
+def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "CLAIM_S", 1)
+    monkeypatch.setattr(submission, "TWICE_S", 1)
+    (tmp_path / "jobs" / ALONE.name / "claim").mkdir(parents=True)
+    assert submit(tmp_path, "echo 7").word == "claimed"
+    time.sleep(1.1)
+    assert submit(tmp_path, "echo 7").word == "claimed"  # the first time that Slurm knows of no job
+    time.sleep(1.1)
+    assert submit(tmp_path, "echo 7").rest == "7"
+
+
 def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) -> None:
     submit(tmp_path, "exit 1")
     assert submit(tmp_path, "echo 7", squeue="exit 1").word == "away"

@@ -16,7 +16,6 @@ import pytest
 from platforms.config import Platform
 from platforms.job import AwayError, JobSpec, Layout, MachineError, Outcome, State, Submitted, job_name
 from platforms.runner import Job, Runner
-from platforms.schedulers import slurm as slurm_scheduler
 from platforms.schedulers.slurm import SlurmScheduler, judge, submission
 from tests.clusters.slurm import Cluster
 
@@ -297,6 +296,18 @@ def test_the_controller_is_away(runner: Runner, work: Path, slurm: Cluster, monk
     assert job.status.state is State.SUCCEEDED
 
 
+def test_munge_is_away(runner: Runner, work: Path, slurm: Cluster) -> None:
+    """Nobody can say who he is: unknown, in munge's own words, and nothing is concluded."""
+    job = runner.add(shell("through-munge", "sleep 3"), cluster(work))
+    started(runner, job)
+    slurm.stop("munged")
+    until(lambda: job.status.state is State.UNKNOWN, "it is unknown", runner)
+    assert re.search("munge|authentication", job.status.reason, re.IGNORECASE)
+    slurm.start("munged")
+    finish(runner)
+    assert job.status.state is State.SUCCEEDED
+
+
 def test_a_submission_that_was_not_answered(
     work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,7 +441,6 @@ def test_one_squeue_a_poll(
 
 
 def test_no_slurm_here(work: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_scheduler, "SUBMIT_LIMIT_S", 20.0)
     monkeypatch.setenv("PATH", "/bin-of-nobody:/bin" if not Path("/bin/sbatch").exists() else str(work.parent / "bin"))
     tools = work.parent / "bin"
     tools.mkdir()

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from platforms.config import Platform
 
 CHUNK = 1 << 20
-SUBMIT_LIMIT_S = 120.0
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
 
@@ -68,7 +67,7 @@ class SlurmScheduler:
         raise self._refused(answer, spec, there, folder)
 
     def _submit(self, command: bytes) -> submission.Answer:
-        done = self._transport.run(["sh", "-s"], input=command, timeout_s=SUBMIT_LIMIT_S)
+        done = self._transport.run(["sh", "-s"], input=command, timeout_s=submission.LIMIT_S)
         return submission.read_answer(done.stdout, done.stderr)
 
     def _refused(self, answer: submission.Answer, spec: JobSpec, there: str, folder: Path) -> Exception:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from platforms.job import JobSpec, State, names_a_secret
 
-CLAIM_S = 90  # sbatch itself gives up within Slurm's MessageTimeout (10 to 60 s), and then knows nothing
+LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
+CLAIM_S = LIMIT_S + 30  # after which no sbatch of whoever claimed the folder can still be under way
 TWICE_S = 15  # between two answers of Slurm that it knows no such job, before we believe it
 
 # What sbatch says when it cannot know whether the controller took the job.
@@ -34,7 +35,8 @@ now=$(date +%s)
 {needs}
 mkdir -p "$folder" || say unwritable
 if ! mkdir "$folder/claim" 2>/dev/null; then
-    since=$(cat "$folder/claim/since" 2>/dev/null || echo "$now")
+    [ -s "$folder/claim/since" ] || echo "$now" > "$folder/claim/since"  # its owner was killed at once
+    since=$(cat "$folder/claim/since")
     id=$(squeue --noheader --me --states=all --name={name} --format=%i) || say away
     [ -n "$id" ] || id=$(sacct -X -n -P --name={name} --starttime=now-7days --format=JobIDRaw 2>/dev/null)
     id=${{id%%[!0-9]*}}
