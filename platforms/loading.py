@@ -122,11 +122,18 @@ def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
 
 
 def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
-    """A mark that is another platform's name would name that platform too."""
-    marks = (document.value or {}).get("marks")
+    """A mark that is another platform's name would name that one too; a centre's file gives way to a shipped one."""
+    marks, names = (document.value or {}).get("marks"), list(documents)
     for index, mark in enumerate(marks if isinstance(marks, list) else ()):
         other = documents.get(str(mark))
-        if other and other.path.stem != document.path.stem:
+        if other is None or other.path.stem == document.path.stem:
+            continue
+        later = names.index(other.path.stem) > names.index(document.path.stem)
+        if later and other.path.parent != document.path.parent:
+            name = f"campus_{mark}"
+            hint = f"rename this file, as {name}.yaml, and give it the mark"
+            other.complain((), f"its name is a mark of {document.path} ({hint})")
+        else:
             document.complain(("marks", index), f"{mark!r} is the platform of {other.path} (choose another mark)")
 
 

@@ -158,6 +158,18 @@ def test_remote_platforms_have_other_defaults(tmp_path: Path) -> None:
     assert (platform.max_running, platform.poll_s, platform.unit) == (8, 10.0, "gpu")
 
 
+def test_a_centres_platform_called_like_a_shipped_ones_mark_is_the_one_to_rename(tmp_path: Path) -> None:
+    shipped, own = tmp_path / "shipped", tmp_path / "own"
+    for folder in (shipped, own):
+        folder.mkdir()
+    (shipped / "big.yaml").write_text("marks: [v100]\n")
+    (own / "v100.yaml").write_text("device: cpu\n")
+    with pytest.raises(ConfigError) as caught:
+        load_platforms([shipped, own], environ={}, root=tmp_path)
+    hint = "rename this file, as campus_v100.yaml, and give it the mark"
+    assert caught.value.problems == (f"{own}/v100.yaml:1: its name is a mark of {shipped}/big.yaml ({hint})",)
+
+
 # --- mistakes ---
 
 
