@@ -18,7 +18,7 @@ NODES = {
     "cs2n1": "Gres=cs:1 Features=cs2",
 }
 NODE_NAMES = ("cn1", "cn2", "cn3", "cn4", "v100n1", "v100n2", "mi210n1", "cs2n1")
-HARDWARE = "CPUs=4 RealMemory=8000 State=UNKNOWN"
+HARDWARE = "CPUs=4 RealMemory=16000 State=UNKNOWN"
 PARTITIONS = {
     "standard": "Nodes=cn[1-3] Default=YES DefaultTime=10 MaxTime=1-00:00:00",
     "brief": "Nodes=cn[1-3] DefaultTime=1 MaxTime=2",
@@ -35,7 +35,7 @@ SETTINGS = {
     "SlurmdParameters": "config_overrides",
     "SelectType": "select/cons_tres",
     "SelectTypeParameters": "CR_Core_Memory",
-    "DefMemPerCPU": 2000,
+    "DefMemPerCPU": 4000,
     "GresTypes": "gpu,cs",
     "JobAcctGatherType": "jobacct_gather/linux",
     "JobAcctGatherFrequency": "task=1",

@@ -22,6 +22,12 @@ _UNSURE = re.compile(
     re.IGNORECASE,
 )
 
+# What no node there has, or not as many.
+_TOO_MUCH = re.compile(
+    r"Requested node configuration is not available|Node count specification invalid|More processors requested than|"
+    r"Memory specification can not be satisfied|Requested time limit is invalid",
+)
+
 # $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
 # claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
 _SCRIPT = """\
@@ -118,6 +124,4 @@ def read_answer(stdout: bytes, stderr: bytes) -> Answer:
 
 def refusal_state(errors: str) -> State:
     """What a refusal of sbatch means, by its words."""
-    if "Requested node configuration is not available" in errors or "Node count specification invalid" in errors:
-        return State.NEVER_ADMISSIBLE
-    return State.SUBMIT_REFUSED
+    return State.NEVER_ADMISSIBLE if _TOO_MUCH.search(errors) else State.SUBMIT_REFUSED
