@@ -13,7 +13,8 @@ PROBLEMS = 10
 
 # What usually helps; {source} is the platform's file, {name} the job's.
 ADVICE: Mapping[State, str] = {
-    State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}) or a smaller batch",
+    State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or, with Slurm, "
+    "more of it: `slurm: {{mem: 16G}}` there",
     State.TIME_LIMIT: "more time: `time_limit:` in {source}",
     State.START_DEADLINE: "more patience: `start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
