@@ -34,7 +34,8 @@ def login(slurm: Cluster, tmp_path: Path) -> Iterator[Sshd]:
 
 def type_in(*words: object, code: int = 0) -> str:
     """A command as it is typed in a clone, on a machine that knows nothing of Slurm; what it printed."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+    ours = ("SLURM", "PYTEST_")  # pytest-benchmark saves nothing in what it takes for a worker of pytest-xdist
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
         [sys.executable, "-m", *map(str, words)],
         cwd=ROOT,

@@ -83,9 +83,8 @@ class SlurmScheduler:
         if answer.word == "refused" and answer.rest == "127":
             hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
             return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
-        reason = f"sbatch refused it: {said}"
-        status = Status(submission.refusal_state(said), reason)
-        return MachineError(f"{spec.name}: {reason}; script: {folder / self.text_name}", status, folder)
+        reason = f"sbatch refused it: {said}; script: {folder / self.text_name}"
+        return MachineError(f"{spec.name}: {reason}", Status(submission.refusal_state(said), reason), folder)
 
     def _forget(self, there: str) -> None:
         """Remove the folder of a job that never was, so that a better one may take the name. A full disk lets us."""
