@@ -14,7 +14,7 @@ import pytest
 from harness import select
 from harness.select import Case
 from platforms.config import Platform
-from platforms.job import JobSpec, job_name
+from platforms.job import JobSpec, job_name, run_label
 from platforms.values import seconds_of
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
@@ -76,6 +76,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         time_limit_s=time_limit_s,
         start_limit_s=platform.start_limit_s,
         request={name: value for name, value in request.items() if value != "auto"},
+        run=run_label(run_id),
     )
 
 

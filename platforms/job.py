@@ -8,7 +8,8 @@ The errors that a user can see::
     ├── ConfigError         a YAML file or an option is wrong; `problems` lists everything at once
     ├── RefusedError        the request is understood and not allowed (not enabled, too many device-hours, …)
     ├── AwayError           no answer for now: who asks again later may get one
-    │   └── LoginNeeded     only a person can open the connection again; `command` is what to type
+    │   ├── LoginNeeded     only a person can open the connection again; `command` is what to type
+    │   └── NoRoom          the answer is "not now": a quota is used up, and nothing was submitted
     └── JobError            one job; carries its `status` and where its evidence lies
         ├── MachineError    the machine could not run it                     -> ERROR
         ├── WorkloadError   it ran and is wrong                              -> FAILED
@@ -61,7 +62,9 @@ class JobSpec:
 
     `arguments` follow the code archive where there is one (`train resnet50 …`) and are the whole command line of
     somebody's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
-    `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine.
+    `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
+    label that all jobs of one run have, eight characters. `manifest` and `cluster` are for Kubernetes: a test's own
+    manifest (a file, or parsed), and its own kubeconfig, context or namespace in place of the platform's.
     """
 
     name: str
@@ -80,6 +83,9 @@ class JobSpec:
     time_limit_s: float = 3600.0
     start_limit_s: float = 3600.0
     request: Mapping[str, object] = field(default_factory=dict)
+    run: str = ""
+    manifest: Path | Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
+    cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ranks_per_node(self) -> int:
@@ -106,10 +112,18 @@ def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 
 
     Legal as a Slurm job name and as a Kubernetes name; at most 36 characters, the limit of an IPUJob.
     """
-    digest = hashlib.sha256(f"{run_id}\n{test}\n{attempt}".encode()).digest()
-    key = "k" + base64.b32encode(digest).decode().lower()[:7]
     head = re.sub(r"[^a-z0-9]+", "-", f"{label}-{layout}".lower()).strip("-")
-    return f"{head[:27].rstrip('-')}-{key}"
+    key = _digest(f"{run_id}\n{test}\n{attempt}")
+    return f"{head[:27].rstrip('-')}-k{key}"
+
+
+def run_label(run_id: str) -> str:
+    """What all jobs of one run have in common at a scheduler: eight characters, legal as a label's value."""
+    return f"r{_digest(run_id)}"
+
+
+def _digest(text: str) -> str:
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()[:7]
 
 
 _SECRET = re.compile(
@@ -259,16 +273,22 @@ def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
 @dataclass(frozen=True)
 class Submitted:
     """One submission, as anybody finds it again: the scheduler's id, which it may give to another job one day, our name
-    for it, which is unique, and when (Unix seconds, by this machine's clock)."""
+    for it, which is unique, when (Unix seconds, by this machine's clock), and the folder of its evidence, in which lies
+    what was submitted."""
 
     job_id: str
     name: str
     submitted_s: float
+    folder: Path = Path()
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a scheduler knows of one job. Times are Unix seconds."""
+    """What a scheduler knows of one job. Times are Unix seconds.
+
+    `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
+    end, beside its log (docs/wire.md).
+    """
 
     state: State
     reason: str = ""
@@ -278,6 +298,8 @@ class Status:
     submitted_s: float | None = None
     started_s: float | None = None
     ended_s: float | None = None
+    events: tuple[str, ...] = ()
+    last_word: str = field(default="", repr=False)
 
     @property
     def run_s(self) -> float | None:
@@ -406,6 +428,10 @@ class LoginNeeded(AwayError):
     def __init__(self, message: str, command: str) -> None:
         self.command = command
         super().__init__(message)
+
+
+class NoRoom(AwayError):
+    """Nothing was submitted, since others have what it needs; who asks again later may find room."""
 
 
 class JobError(BenchError):

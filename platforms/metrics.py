@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import deque
@@ -104,6 +105,21 @@ class LogReader:
         if windows and len(windows) == len(self._windows):
             return ""
         return "; ".join(problems) or "the log has no hpcml_window"
+
+    def contradictions(self, last_word: str) -> list[str]:
+        """What the job said at its end by another way than its log, and the log does not; [] when it said nothing."""
+        try:
+            word = json.loads(last_word)
+        except ValueError:
+            return []  # somebody's own text
+        if not isinstance(word, dict) or "schema" not in word:
+            return []
+        own = {**self._summary, **(self._end or {})}
+        return [
+            f"last word: {key} is {value!r} there, and {own.get(key)!r} in the log"
+            for key, value in word.items()
+            if key != "schema" and not gates.same(value, own.get(key))
+        ]
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the log."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from platforms import archive, transports
 from platforms.config import Platform
-from platforms.job import BenchError, JobSpec, Layout, RefusedError, job_name
+from platforms.job import BenchError, JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.runner import Job, Runner
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,6 +133,7 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
         env=platform.env,
         time_limit_s=platform.time_limit_s,
         start_limit_s=platform.start_limit_s,
+        run=run_label(run_id),
     )
 
 

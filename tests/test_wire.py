@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -186,6 +187,32 @@ def test_an_abort_says_why() -> None:
         "the job ended with exit code 66",
     )
     assert reader.why_incomplete == "the job ended with exit code 66"
+
+
+def test_the_last_word_agrees_with_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "last word"
+    monkeypatch.setenv("HPC_ML_BENCH_LAST_WORD", str(path))
+    reader, _ = one_rank()
+    said = json.loads(path.read_text())
+    assert said["effective_throughput"] == pytest.approx(48 / 2.4)
+    assert path.stat().st_size < 1024
+    assert reader.contradictions(path.read_text()) == []
+    for key, wrong in (("windows", 2), ("exit_code", 3), ("effective_throughput", 21.0)):
+        (problem,) = reader.contradictions(json.dumps({**said, key: wrong}))
+        assert problem.startswith(f"last word: {key} is {wrong!r} there")
+    cut_off = LogReader()
+    assert "last word: exit_code is 0 there, and None in the log" in cut_off.contradictions(path.read_text())
+
+
+def test_a_last_word_of_somebody_else_is_no_contradiction() -> None:
+    reader, _ = one_rank()
+    assert reader.contradictions("") == reader.contradictions("done") == reader.contradictions('{"exit": 1}') == []
+
+
+def test_a_last_word_that_cannot_be_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_ML_BENCH_LAST_WORD", "/proc/nowhere/file")
+    reader, exit_code = one_rank()
+    assert (exit_code, reader.complete) == (0, True)
 
 
 @pytest.mark.parametrize(

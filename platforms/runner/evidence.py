@@ -104,6 +104,7 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
         "signal": status.signal,
         "job_id": job_id,
         "nodes": status.nodes,
+        "events": status.events,
         "submitted_s": status.submitted_s,
         "started_s": status.started_s,
         "ended_s": status.ended_s,

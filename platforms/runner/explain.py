@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, Run, State, Status
+from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, NoRoom, Run, State, Status
 
 LINES = 20  # of the log
 PROBLEMS = 10
@@ -35,6 +35,7 @@ def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hi
         lines += (
             [f"  (and {len(problems) - PROBLEMS} more in {folder / 'run.json'})"] if len(problems) > PROBLEMS else []
         )
+    lines += [f"events at {spec.platform}:", *(f"  - {event}" for event in status.events)] if status.events else []
     last = [line.rstrip() for line in tail][-LINES:]
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
@@ -80,6 +81,8 @@ def against_policy(findings: Sequence[str]) -> str:
 
 def never_answered(spec: JobSpec, asked: bool, error: AwayError) -> str:
     """Why we gave up submitting."""
+    if isinstance(error, NoRoom):
+        return f"there was no room for it within its start limit of {spec.start_limit_s:g} s: {why(error)}"
     doubt = "nobody knows if it is submitted" if asked else "it was not submitted"
     return f"no answer within its start limit of {spec.start_limit_s:g} s, {doubt}: {why(error)}"
 

@@ -17,6 +17,7 @@ from platforms.job import (
     BenchError,
     JobError,
     LoginNeeded,
+    NoRoom,
     RefusedError,
     Run,
     State,
@@ -89,7 +90,7 @@ class Line:
         before = evidence.read_json(job.folder / "submitted.json")
         if "job_id" in before:
             job.asked_s = float(before["submitted_s"])
-            job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s)
+            job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s, job.folder)
             job.submitted = self._clock() - max(0.0, self._wall() - job.asked_s)
             job.status = Status(State.SUBMITTED, "found again", submitted_s=job.asked_s)
             job.text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -148,12 +149,13 @@ class Line:
             now, login = self._clock(), isinstance(error, LoginNeeded)  # a person may take their time
             job.tried = None if login else now if job.tried is None else job.tried
             self._stuck = None if login else now if self._stuck is None else self._stuck
-            self._set(job, Status(State.UNKNOWN, explain.why(error)))
+            state = State.QUEUED if isinstance(error, NoRoom) else State.UNKNOWN
+            self._set(job, Status(state, explain.why(error)))
 
     def _hand_over(self, job: Job) -> None:
         job.asked_s = self._wall() if job.asked_s is None else job.asked_s
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
-        job.submission = Submitted(job_id, job.spec.name, job.asked_s)
+        job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         job.submitted, self._stuck = self._clock(), None
         record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
         evidence.write_json(job.folder / "submitted.json", record)
@@ -167,7 +169,9 @@ class Line:
             since = self._stuck if job.tried is None else job.tried
             if since is not None and self._clock() - since > job.spec.start_limit_s:
                 reason = explain.never_answered(job.spec, job.asked_s is not None, self.contact.held)
-                self.finish(job, replace(job.status, state=State.CONTROLLER_AWAY, reason=reason))
+                room = isinstance(self.contact.held, NoRoom)
+                state = State.START_DEADLINE if room else State.CONTROLLER_AWAY
+                self.finish(job, replace(job.status, state=state, reason=reason))
 
     # --- following ---------------------------------------------------------------------------------------------------
 
@@ -237,6 +241,7 @@ class Line:
                 return
             problems = (f"the log could not be read to its end: {explain.why(error)}",)
         run = job.reader.finish(job.spec)
+        problems += tuple(job.reader.contradictions(status.last_word))
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
         self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))

@@ -24,6 +24,7 @@ from platforms.job import (
     JobSpec,
     Layout,
     LoginNeeded,
+    NoRoom,
     MachineError,
     Outcome,
     RefusedError,
@@ -890,6 +891,20 @@ def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, cloc
     assert "nobody knows if it is submitted: Unable to contact" in str(a.error)
     assert f"look there for {a.spec.name}" in str(a.error)
     assert "it was not submitted: Unable to contact" in str(b.error)
+    assert far.did == []
+
+
+def test_a_quota_that_is_used_up_is_waited_for(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """And no answer at all is something else: there, nobody knows whether there is a job."""
+    far.refuse["a"] = NoRoom("requests.nvidia.com/gpu: 4 of 4 are in use")
+    (a,) = add(runner, "a", start_limit_s=100)
+
+    runner.wait(a, deadline=clock() + 30)
+
+    assert (a.status.state, a.status.reason) == (State.QUEUED, "requests.nvidia.com/gpu: 4 of 4 are in use")
+    finish_all(runner)
+    assert a.status.state is State.START_DEADLINE
+    assert "no room for it within its start limit of 100 s: requests.nvidia.com/gpu" in str(a.error)
     assert far.did == []
 
 

@@ -215,8 +215,9 @@ def test_judgement(seen: Seen, state: State) -> None:
         assert status.exit_code == 0
 
 
-def test_a_judgement_carries_what_is_known() -> None:
-    steps = account("FAILED", 15, 0, step("FAILED", 3))
+@pytest.mark.parametrize("code", [3, 15])  # of the task that failed, or of the one that srun ended then
+def test_a_judgement_carries_what_is_known(code: int) -> None:
+    steps = account("FAILED", 15, 0, step("FAILED", code))
     tail = b"srun: error: cn1: task 0: Exited with exit code 3\nsrun: error: cn2: task 1: Terminated\n"
     status = judge.judge(Seen(row("FAILED"), steps, exit=Exit(143, 31.0, 0), tail=tail))
     assert (status.exit_code, status.nodes) == (3, ("cn1",))

@@ -19,6 +19,7 @@ _WORDS = re.compile(r"^(?:slurmstepd|srun|sbatch)\S*: .*(?:oom.kill|error|exceed
 _MEMORY = re.compile(r"oom.kill|Exceeded (job|step) memory|exceeded memory limit|Out Of Memory", re.IGNORECASE)
 _NO_COMMAND = re.compile(r"execve\(\): ")
 _TASK = re.compile(r"task.*: (?!Terminated)")  # the one that failed, not those that srun then ended
+_CODE = re.compile(r"task [\d,-]+: Exited with exit code (\d+)")
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def _by_steps(state: State, steps: Sequence[Row], words: str, status: Status) ->
     if bad is None or (state is not State.SUCCEEDED and status.exit_code not in (137, 143)):
         return state, status
     reason = f"step {bad.id} ended {bad.state} with exit code {bad.exit_code}, the job with {status.exit_code}"
-    code = bad.exit_code or 128 + (bad.signal or 0)
+    told = _CODE.search(words)  # srun's line on the task that began it; the step's code may be of those that srun ended
+    code = int(told[1]) if told else bad.exit_code or 128 + (bad.signal or 0)
     return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=words or reason)
 
 
