@@ -1,0 +1,152 @@
+"""The test process's side of the container runtime: starts it, asks it for containers, writes their logs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+PATIENCE_S = 30.0
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Log(Protocol):
+    """Where a container's output goes."""
+
+    def write(self, stream: str, data: bytes) -> None: ...
+
+    def rotate(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Open:
+    """A container that has not ended, or whose output has not."""
+
+    log: Log
+    tell: Tell
+    log_max: int
+    pipes: int = 2
+    size: int = 0
+    last: dict[str, Any] | None = None
+
+
+class Containers:
+    """All containers of a cluster. `isolated`: in namespaces of their own; else just processes. Starts in no time: the
+    runtime is waited for when the first container is run."""
+
+    def __init__(self, folder: Path, *, plain: bool = False) -> None:
+        self._socket, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-S", str(Path(__file__).parent / "runtime"), *(["--plain"] if plain else [])]
+        self.errors = folder / "runtime.log"
+        with self.errors.open("wb") as errors, theirs:
+            self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=errors, stderr=errors, cwd="/")
+        self._open: dict[str, _Open] = {}
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._partial = b""
+        self._isolated = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ, self._messages)
+        self._thread = threading.Thread(target=self._pump, name="containers", daemon=True)
+        self._thread.start()
+
+    @property
+    def isolated(self) -> bool:
+        """Waits until the runtime has found out."""
+        if not self._ready.wait(PATIENCE_S):
+            raise RuntimeError(f"the container runtime does not start: {self.errors.read_text()}")
+        return self._isolated
+
+    def run(self, spec: dict[str, Any], log: Log, tell: Tell, *, log_max: int = 0) -> None:
+        """tell gets {"is": "running"}, then {"is": "ended", "code", "oom"}, or only {"is": "unstartable", "why"}.
+
+        log_max: bytes after which the log is rotated (0: never).
+        """
+        pipes = [os.pipe() for _ in range(2)]
+        one = self._open[spec["id"]] = _Open(log, tell, log_max)
+        for stream, (read, _) in zip(("stdout", "stderr"), pipes, strict=True):
+            self._selector.register(read, selectors.EVENT_READ, self._reader(spec["id"], one, stream, read))
+        self._send({"do": "run", **spec}, [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+
+    def signal(self, container: str, number: int) -> None:
+        """To its first process. One that has ended is no error."""
+        self._send({"do": "signal", "container": container, "number": int(number)})
+
+    def tmpfs(self, path: Path, size: int) -> None:
+        """In memory, for containers that are run later; size in bytes, 0: any."""
+        self._send({"do": "tmpfs", "path": str(path), "size": size})
+
+    def unmount(self, path: Path) -> None:
+        self._send({"do": "unmount", "path": str(path)})
+
+    def _send(self, request: dict[str, Any], files: list[int] | None = None) -> None:
+        with self._lock, contextlib.suppress(OSError):  # closed: everything is dead anyway
+            if files:
+                socket.send_fds(self._socket, [b"\n"], files)
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def _pump(self) -> None:
+        while self._selector.get_map():
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _messages(self) -> None:
+        data = self._socket.recv(1 << 16)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if message["is"] == "ready":
+                self._isolated = message["isolated"]
+                self._ready.set()
+            elif message["is"] == "running":
+                self._open[message["id"]].tell(message)
+            else:
+                self._open[message["id"]].last = message
+                self._perhaps_over(message["id"])
+        if not data:
+            self._selector.unregister(self._socket)
+            self._ready.set()
+
+    def _reader(self, container: str, one: _Open, stream: str, fd: int) -> Callable[[], None]:
+        def read() -> None:
+            data = os.read(fd, 1 << 16)
+            one.log.write(stream, data)
+            one.size += len(data)
+            if 0 < one.log_max < one.size:
+                one.log.rotate()
+                one.size = 0
+            if not data:
+                self._selector.unregister(fd)
+                os.close(fd)
+                one.pipes -= 1
+                self._perhaps_over(container)
+
+        return read
+
+    def _perhaps_over(self, container: str) -> None:
+        one = self._open[container]
+        if one.last is not None and not one.pipes:
+            one.log.close()
+            del self._open[container]
+            one.tell(one.last)
+
+    def close(self) -> None:
+        """When this returns, every process of every container is dead."""
+        self._socket.shutdown(socket.SHUT_WR)
+        self._process.wait(PATIENCE_S)
+        self._thread.join(PATIENCE_S)
+        self._socket.close()
+        self._selector.close()

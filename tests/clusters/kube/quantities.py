@@ -1,0 +1,53 @@
+"""Quantities: `500m`, `1Gi`, `1e3`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+PATTERN = r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+SUFFIXES = {suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+SUFFIXES |= {suffix: Fraction(1000) ** power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+SUFFIXES |= {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1)}
+
+
+def quantity(text: str | float) -> Fraction:
+    """ValueError in the API server's words."""
+    found = re.match(PATTERN, str(text))
+    if not found:
+        raise ValueError(f"quantities must match the regular expression '{PATTERN}'")
+    number, suffix = found.groups()
+    if re.fullmatch(r"[eE][-+]?[0-9]+", suffix):
+        return Fraction(number + suffix)
+    if suffix not in SUFFIXES:
+        raise ValueError("unable to parse quantity's suffix")
+    return Fraction(number) * SUFFIXES[suffix]
+
+
+def ceiling(text: str | float) -> int:
+    """In whole units, rounded up."""
+    return -(-quantity(text) // 1)
+
+
+def requests_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """What a container requests: where it says only a limit, that."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def canonical(text: str | float) -> str:
+    """As the API server gives it back: what has a suffix keeps it, what is no whole number is in thousandths."""
+    value = quantity(text)
+    if isinstance(text, str) and not text[-1].isdigit():
+        return text
+    return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"
+
+
+def written(value: Fraction, like: str) -> str:
+    """A sum, in the unit of one of its parts where that is a power of 1024."""
+    suffix = next((suffix for suffix in ("Ki", "Mi", "Gi", "Ti") if like.endswith(suffix)), "")
+    if suffix and (value / SUFFIXES[suffix]).denominator == 1:
+        return f"{value / SUFFIXES[suffix]}{suffix}"
+    return str(value) if value.denominator == 1 else f"{-(-value * 1000 // 1)}m"

@@ -1,0 +1,43 @@
+"""JSON trees as objects are: copied, compared, stamped with a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+Tree = dict[str, Any]
+
+
+def copied(tree: Any) -> Any:
+    """A deep copy, several times as fast as copy.deepcopy."""
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [copied(value) for value in tree]
+    return tree
+
+
+def timestamp(unix_s: float | None = None) -> str:
+    """metav1.Time, now by default: whole seconds, `2026-11-20T22:11:16Z`."""
+    moment = datetime.now(UTC) if unix_s is None else datetime.fromtimestamp(unix_s, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unix(text: str) -> float:
+    """Of a timestamp with or without fractions (nanoseconds are cut to microseconds)."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    seconds = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC).timestamp()
+    return seconds + float(f"0.{fraction or 0}")
+
+
+def merged(tree: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return copied(patch)
+    result = dict(tree) if isinstance(tree, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
