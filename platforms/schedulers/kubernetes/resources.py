@@ -1,0 +1,75 @@
+"""Kinds of objects as the API server serves them, and the paths at which they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind: `batch/v1`, `Job`, `jobs`."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """`batch`; that of pods is empty."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def kubectl(self) -> str:
+        """As it is typed: `job.batch`, `pod`."""
+        return f"{self.kind}.{self.group}".lower().rstrip(".")
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """Of one object, or of all; `namespace` None: of all namespaces."""
+        parts = [api_path(self.api_version)]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+def api_path(api_version: str) -> str:
+    """Where a version of a group is served: /api/v1, /apis/batch/v1."""
+    return f"/{'apis' if '/' in api_version else 'api'}/{quote(api_version)}"
+
+
+PODS = Resource("v1", "Pod", "pods")
+SERVICES = Resource("v1", "Service", "services")
+SECRETS = Resource("v1", "Secret", "secrets")
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+EVENTS = Resource("v1", "Event", "events")
+CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
+NODES = Resource("v1", "Node", "nodes", namespaced=False)
+NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
+JOBS = Resource("batch/v1", "Job", "jobs")
+STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+ACCESS_REVIEWS = Resource("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
+
+# Every cluster serves these, so that nobody need be asked for them.
+BUILT_IN = {
+    (each.api_version, each.kind): each
+    for each in (
+        PODS,
+        SERVICES,
+        SECRETS,
+        CONFIG_MAPS,
+        EVENTS,
+        CLAIMS,
+        QUOTAS,
+        LIMIT_RANGES,
+        NODES,
+        NAMESPACES,
+        JOBS,
+        STORAGE_CLASSES,
+        ACCESS_REVIEWS,
+    )
+}

@@ -1,0 +1,410 @@
+"""What a namespace holds of our runs: never lost, never doubled, and hardly ever asked for, whatever breaks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.job import AwayError, LoginNeeded
+from platforms.schedulers.kubernetes import labels, mirror
+from platforms.schedulers.kubernetes.client import ApiError, Client
+from platforms.schedulers.kubernetes.mirror import Mirror, View, mirror_of
+from platforms.schedulers.kubernetes.place import Place
+from platforms.schedulers.kubernetes.resources import JOBS, PODS
+from platforms.schedulers.kubernetes.store import Store
+from tests.clusters.kube import Kube
+from tests.clusters.kube.message import Answer
+
+LIMIT_S = 30.0
+EVER_S = 3600.0
+RUN, OTHER = "rabc2345", "rxyz6789"
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def kube(tmp_path: Path) -> Iterator[Kube]:
+    with Kube(tmp_path, nodes=False) as kube:
+        yield kube
+
+
+def shortly(seconds: float) -> None:
+    time.sleep(seconds / 4)
+
+
+@pytest.fixture
+def client(kube: Kube) -> Client:
+    return Client(Place(str(kube.kubeconfig)), sleep=shortly)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def seen(kube: Kube, client: Client, clock: Clock) -> Iterator[Seen]:
+    one = Mirror(client, clock=clock, sleep=shortly)
+    yield Seen(kube, one)
+    one.close()
+
+
+class Seen:
+    """A mirror, and what it has asked for."""
+
+    def __init__(self, kube: Kube, one: Mirror) -> None:
+        self.kube, self.mirror = kube, one
+
+    def look(self, *runs: str, max_age_s: float = EVER_S) -> View:
+        return self.mirror.look([PODS], runs or (RUN,), max_age_s=max_age_s)
+
+    def asked(self) -> list[str]:
+        pods = [request for request in self.kube.requests if request.path.endswith("/pods") and request.method == "GET"]
+        return ["watch" if request.watches else "list" for request in pods]
+
+    def until(self, right: Callable[[View], object], *runs: str) -> View:
+        """Look until what is seen is right."""
+        end = time.monotonic() + LIMIT_S
+        while not right(view := self.look(*runs)):
+            assert time.monotonic() < end, view
+            time.sleep(0.02)
+        return view
+
+    def follow(self, *runs: str) -> None:
+        """Look until looking costs no request."""
+        before = -1
+        while before != len(self.asked()):
+            before = len(self.asked())
+            self.look(*runs)
+            time.sleep(0.05)
+
+
+def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.US, labels.RUN: run}}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    made: dict[str, Any] = kube.store.create("pods", "default", {"metadata": metadata, "spec": spec})
+    return made
+
+
+def phases(found: View | Store) -> dict[str, str]:
+    return {each["metadata"]["name"]: (each.get("status") or {}).get("phase", "") for each in found.objects.values()}
+
+
+# --- what is seen ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_changes_are_told_and_not_asked_for(seen: Seen, count: int) -> None:
+    for number in range(count):
+        pod(seen.kube, f"p{number}")
+    pod(seen.kube, "foreign", OTHER)
+    assert len(seen.look().objects) == count
+    seen.follow()
+    before = seen.asked()
+    for number in range(count):
+        seen.kube.store.patch_status("pods", "default", f"p{number}", {"phase": "Running"})
+    pod(seen.kube, "late")
+    view = seen.until(lambda view: ("Pod", "late") in view.objects)
+    assert phases(view) == {f"p{number}": "Running" for number in range(count)} | {"late": "Pending"}
+    assert view.objects["Pod", "late"]["apiVersion"] == "v1"
+    assert view.gone == {}
+    assert seen.asked() == before
+    assert before.count("watch") == 1
+    assert before.count("list") <= 3
+
+
+def test_what_vanishes_is_gone_with_its_last_status(seen: Seen) -> None:
+    old = pod(seen.kube, "p")["metadata"]["uid"]
+    seen.look()
+    seen.follow()
+    seen.kube.store.patch_status("pods", "default", "p", {"phase": "Failed", "reason": "Preempted"})
+    seen.kube.store.delete("pods", "default", "p", grace_s=0)
+    view = seen.until(lambda view: view.gone)
+    assert view.objects == {}
+    assert view.gone["Pod", "p"]["status"]["reason"] == "Preempted"
+    assert view.gone["Pod", "p"]["metadata"]["uid"] == old
+    pod(seen.kube, "p")
+    again = seen.until(lambda view: view.objects)
+    assert again.gone == {}
+    assert again.objects["Pod", "p"]["metadata"]["uid"] != old
+
+
+def test_a_role_without_watch_is_enough(seen: Seen) -> None:
+    seen.kube.forbid("watch pods")
+    pod(seen.kube, "a")
+    pod(seen.kube, "b")
+    assert phases(seen.look()) == {"a": "Pending", "b": "Pending"}
+    seen.kube.store.delete("pods", "default", "a", grace_s=0)
+    view = seen.until(lambda view: view.gone)
+    assert (set(view.gone), set(view.objects)) == ({("Pod", "a")}, {("Pod", "b")})
+    seen.until(lambda _view: "watch" in seen.asked())
+    seen.look()
+    assert seen.asked().count("watch") == 1  # and not at every look
+
+
+def test_each_run_is_seen_apart(seen: Seen) -> None:
+    pod(seen.kube, "mine")
+    pod(seen.kube, "theirs", OTHER)
+    assert set(seen.look(RUN).objects) == {("Pod", "mine")}
+    seen.follow(RUN)
+    assert set(seen.look(OTHER).objects) == {("Pod", "theirs")}  # which begins another watch, for both
+    seen.follow(RUN, OTHER)
+    before = seen.asked()
+    seen.kube.store.delete("pods", "default", "mine", grace_s=0)
+    seen.kube.store.delete("pods", "default", "theirs", grace_s=0)
+    seen.until(lambda view: len(view.gone) == 2, RUN, OTHER)
+    assert set(seen.look(RUN).gone) == {("Pod", "mine")}
+    assert set(seen.look(OTHER).gone) == {("Pod", "theirs")}
+    assert seen.asked() == before
+    watches = [request.query["labelSelector"] for request in seen.kube.requests if request.watches]
+    assert watches == [labels.selector([RUN]), labels.selector([RUN, OTHER])]
+    assert seen.mirror.look([PODS], [], max_age_s=0) == View({}, {})
+    assert seen.asked() == before
+
+
+def test_several_kinds(seen: Seen) -> None:
+    metadata = pod(seen.kube, "p")["metadata"]
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    job = {"metadata": {"name": "p", "labels": metadata["labels"]}, "spec": {"template": template}}
+    seen.kube.store.create("jobs", "default", job)
+    view = seen.mirror.look([PODS, JOBS], [RUN], max_age_s=0)
+    assert set(view.objects) == {("Pod", "p"), ("Job", "p")}
+
+
+# --- what breaks -----------------------------------------------------------------------------------------------------
+
+
+def nothing(kube: Kube) -> None:
+    """For comparison."""
+
+
+def cut(kube: Kube) -> None:
+    """Every watch ends at once with a broken connection, the running one too."""
+    kube.fault("GET", "watch=true", 2, cut_after=0)
+    kube.restart()
+
+
+def unanswered(kube: Kube) -> None:
+    kube.fault("GET", "watch=true", 2, code=500)
+    kube.fault("GET", "/pods[?](?!.*watch)", 2, code=503, retry_after=0.1)
+    kube.restart()
+
+
+def restarted(kube: Kube) -> None:
+    kube.restart(0.4)
+
+
+def shut_down(kube: Kube) -> None:
+    kube.restart(0.3, graceful=True)
+
+
+def compacted(kube: Kube) -> None:
+    kube.compact(running=True)
+
+
+def renewed(kube: Kube) -> None:
+    kube.revoke_token()
+    kube.renew_token()
+    kube.restart()
+
+
+def frozen(kube: Kube) -> None:
+    kube.fault("GET", "watch=true", freeze=True)
+    kube.restart()
+
+
+@pytest.mark.parametrize("fault", [nothing, cut, unanswered, restarted, shut_down, compacted, renewed, frozen])
+def test_whatever_breaks_nothing_is_lost(
+    seen: Seen, fault: Callable[[Kube], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "SILENCE_S", 0.5)
+    for name in ("stays", "changes", "vanishes"):
+        pod(seen.kube, name)
+    seen.look()
+    seen.follow()
+    fault(seen.kube)
+    seen.kube.store.patch_status("pods", "default", "changes", {"phase": "Running"})
+    seen.kube.store.delete("pods", "default", "vanishes", grace_s=0)
+    pod(seen.kube, "new")
+    view = seen.until(lambda view: ("Pod", "new") in view.objects and view.gone)
+    assert phases(view) == {"stays": "Pending", "changes": "Running", "new": "Pending"}
+    assert set(view.gone) == {("Pod", "vanishes")}
+    end = time.monotonic() + LIMIT_S
+    while True:  # the watch heals by itself: what happens next is told
+        seen.follow()
+        before = seen.asked()
+        pod(seen.kube, name := f"p{len(before)}-{time.monotonic_ns()}")
+        seen.until(lambda view, name=name: ("Pod", name) in view.objects)
+        if seen.asked() == before:
+            break
+        assert time.monotonic() < end
+
+
+def test_a_server_that_stays_away(seen: Seen) -> None:
+    pod(seen.kube, "p")
+    seen.look()
+    seen.follow()
+    seen.kube.down()
+    with pytest.raises(AwayError, match=r"cluster fake, .*: no connection: Connection refused"):
+        seen.look(max_age_s=0)
+    seen.kube.up()
+    pod(seen.kube, "q")
+    assert phases(seen.look(max_age_s=0)) == {"p": "Pending", "q": "Pending"}
+    seen.follow()
+    before = seen.asked()
+    seen.kube.store.delete("pods", "default", "p", grace_s=0)
+    seen.until(lambda view: view.gone)
+    assert seen.asked() == before
+
+
+def test_a_token_that_is_gone_needs_a_person(seen: Seen) -> None:
+    pod(seen.kube, "p")
+    seen.look()
+    seen.kube.revoke_token()
+    with pytest.raises(LoginNeeded, match="auth whoami"):
+        seen.look(max_age_s=0)
+
+
+def test_what_may_not_be_listed(seen: Seen) -> None:
+    seen.kube.forbid("list pods")
+    with pytest.raises(ApiError, match=r'cannot list resource "pods"') as raised:
+        seen.look()
+    assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
+
+
+def test_a_cluster_restored_from_a_backup(seen: Seen) -> None:
+    pod(seen.kube, "old")
+    pod(seen.kube, "lost")
+    seen.look()
+    items, _version = seen.kube.store.list("pods", "default")
+    kept = [{**each, "metadata": {**each["metadata"], "resourceVersion": "5"}} for each in items[1:]]
+    answer = Answer(200, {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": kept})
+    seen.kube.fault("GET", "/pods[?](?!.*watch)", do=lambda _request: answer)
+    view = seen.look(max_age_s=0)
+    assert (set(view.objects), set(view.gone)) == ({("Pod", "old")}, {("Pod", "lost")})
+    assert view.objects["Pod", "old"]["metadata"]["resourceVersion"] == "5"
+
+
+# --- how often is asked ----------------------------------------------------------------------------------------------
+
+
+def test_a_list_is_believed_for_as_long_as_the_asker_says(seen: Seen, clock: Clock) -> None:
+    pod(seen.kube, "p")
+    seen.look()
+    seen.follow()
+    seen.look(max_age_s=0)
+    before = seen.asked()
+    clock.now_s += 59
+    seen.look(max_age_s=60)
+    assert seen.asked() == before
+    clock.now_s += 1
+    seen.look(max_age_s=60)
+    assert seen.asked() == [*before, "list"]
+    seen.look(max_age_s=0)
+    seen.look(max_age_s=0)
+    assert seen.asked() == [*before, "list", "list", "list"]
+
+
+def watching() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "watch-pods" and thread.is_alive()]
+
+
+def test_a_watch_ends_when_nobody_looks(seen: Seen, clock: Clock) -> None:
+    others = set(watching())
+    pod(seen.kube, "p")
+    seen.look()
+    seen.follow()
+    (thread,) = set(watching()) - others
+    clock.now_s += 61
+    pod(seen.kube, "q")  # as a bookmark would
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert phases(seen.look()) == {"p": "Pending", "q": "Pending"}
+    seen.follow()
+    assert seen.asked().count("watch") == 2
+
+
+def test_who_looks_at_once_shares_a_list(seen: Seen) -> None:
+    pod(seen.kube, "p")
+    seen.look()
+    seen.follow()
+    before = seen.asked().count("list")
+    seen.kube.fault("GET", "/pods[?](?!.*watch)", 1, delay_s=0.3)
+    with ThreadPoolExecutor(8) as threads:
+        views = list(threads.map(lambda _: seen.look(max_age_s=0), range(8)))
+    assert all(set(view.objects) == {("Pod", "p")} for view in views)
+    assert 1 <= seen.asked().count("list") - before <= 3
+
+
+def test_one_mirror_for_all_platforms_of_a_namespace(kube: Kube, client: Client) -> None:
+    kube.namespace("mine")
+    same = Client(Place(str(kube.kubeconfig), kube.context))
+    other = Client(Place(str(kube.kubeconfig), namespace="mine"))
+    one = mirror_of(client)
+    assert mirror_of(same) is one
+    assert mirror_of(other) is not one
+
+
+# --- LISTs and events in any order -----------------------------------------------------------------------------------
+
+
+def thing(name: str, version: int | str, uid: str = "u", phase: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version)}, "status": {"phase": phase}}
+
+
+Step = Callable[[Store], None]
+
+
+def listed(version: int | str, *things: dict[str, Any], anew: bool = False) -> Step:
+    return lambda store: store.replace(things, str(version), anew=anew)
+
+
+def told(what: str, each: dict[str, Any]) -> Step:
+    return lambda store: store.told(what, each)
+
+
+@pytest.mark.parametrize(
+    ("steps", "objects", "gone"),
+    [
+        pytest.param([listed(9, thing("a", 8)), told("MODIFIED", thing("a", 7))], {"a": "8"}, {}, id="late-news"),
+        pytest.param([listed(5), told("ADDED", thing("a", 7)), listed(6)], {"a": "7"}, {}, id="slow-list"),
+        pytest.param([listed(5, thing("a", 4)), told("MODIFIED", thing("a", 8)), listed(6, thing("a", 4))],
+                     {"a": "8"}, {}, id="slow-list-of-a-changed-one"),
+        pytest.param([listed(5, thing("a", 4)), told("DELETED", thing("a", 8)), listed(6, thing("a", 4))],
+                     {}, {"a": "8"}, id="slow-list-of-a-deleted-one"),
+        pytest.param([listed(5, thing("a", 4)), listed(9), told("MODIFIED", thing("a", 7))], {}, {"a": "4"},
+                     id="late-news-of-a-vanished-one"),
+        pytest.param([listed(5, thing("a", 4)), listed(9), told("MODIFIED", thing("a", 7)),
+                      told("DELETED", thing("a", 8))], {}, {"a": "8"}, id="late-news-of-its-end"),
+        pytest.param([listed(5, thing("a", 4)), listed(9, thing("a", 8, "v")), told("DELETED", thing("a", 7))],
+                     {"a": "8"}, {}, id="another-by-that-name"),
+        pytest.param([listed(5, thing("a", 4)), told("DELETED", thing("a", 7)), told("ADDED", thing("a", 8, "v"))],
+                     {"a": "8"}, {}, id="another-comes"),
+        pytest.param([listed(5, thing("a", 4)), listed(9), listed(10, thing("a", 4))], {"a": "4"}, {}, id="back-again"),
+        pytest.param([listed(50, thing("a", 40), thing("b", 45)), listed(9, thing("a", 4), anew=True)],
+                     {"a": "4"}, {"b": "45"}, id="restored"),
+        pytest.param([listed("x", thing("a", "p")), told("MODIFIED", thing("a", "q")), listed("y")], {}, {"a": "q"},
+                     id="no-numbers-vanished"),
+        pytest.param([listed("x"), told("ADDED", thing("a", "p")), told("MODIFIED", thing("a", "q"))], {"a": "q"}, {},
+                     id="no-numbers"),
+    ],
+)  # fmt: skip
+def test_in_whatever_order_it_comes(steps: list[Step], objects: dict[str, str], gone: dict[str, str]) -> None:
+    store = Store()
+    for step in steps:
+        step(store)
+    for seen, right in ((store.objects, objects), (store.gone, gone)):
+        assert {name: each["metadata"]["resourceVersion"] for name, each in seen.items()} == right
