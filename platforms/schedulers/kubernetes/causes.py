@@ -1,0 +1,91 @@
+"""Why a job has failed: of all of its pods, which one was first, and what it says; and why it has too few."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platforms.job import State, state_of_exit
+from platforms.schedulers.kubernetes import exits, kinds, reasons, wording
+from platforms.schedulers.kubernetes.case import Case
+from platforms.schedulers.kubernetes.fields import number
+from platforms.schedulers.kubernetes.pods import Pod
+from platforms.schedulers.kubernetes.reasons import Finding
+
+SETTLE_S = 20.0  # how much later pods may show what their kind already says, or the other way round
+
+
+def of_pods(case: Case, chosen: Sequence[Pod]) -> Finding | None:
+    """The failure that came first. What was deleted, or stopped by a signal, may be a consequence of another's; so it
+    counts only where there is no other at that time."""
+    found = [(pod, exits.ending(pod) if pod.ended else exits.vanished(pod, case.events)) for pod in chosen]
+    failed = [(pod, each) for pod, each in found if each.state is not State.SUCCEEDED]
+    if not failed:
+        return None
+    pod, first = min(failed, key=lambda pair: (_consequence(pair[1]), pair[0].ended_s or float("inf"), pair[0].rank))
+    return replace(first, reason=case.said_of(pod, first))
+
+
+def _consequence(found: Finding) -> int:
+    """0: a cause of its own. Ranks end each other with SIGTERM, and a controller deletes what is left of a job."""
+    if found.state in (State.CANCELLED, State.LOST):
+        return 2
+    return 1 if found.state is State.SIGNALLED and found.signal == 15 else 0
+
+
+def of_kind(case: Case, said: kinds.Completion) -> Finding:
+    """A kind that says that it has failed. Live while its pods have not told why yet."""
+    rule = reasons.find(reasons.KIND, said.reason, said.message)
+    words = ": ".join(filter(None, (said.reason, said.message)))
+    if rule is not None:
+        ran = case.ran or not case.pods  # a Job deletes its pods when its deadline has passed
+        found = reasons.finding(rule, words, ran=ran)
+        waits = next(filter(None, map(wording.waited_for, case.pods)), "")
+        return found if ran or not waits else replace(found, reason=f"{words}; until then {waits}")
+    cause = of_pods(case, case.over)
+    if cause is None and case.live and not case.waited("cause", SETTLE_S):
+        return Finding(case.between, f"ended ({words}); its pods have not told why yet")
+    cause = cause or of_pods(case, case.torn)
+    if cause is None or (cause.state in (State.LOST, State.CANCELLED) and _exit_code(said) is not None):
+        return _by_message(said, words)
+    return replace(cause, reason=_and(cause.reason, case, said, words))
+
+
+def _and(reason: str, case: Case, said: kinds.Completion, words: str) -> str:
+    """The kind's own words where they say more than that a pod has failed."""
+    tries = number(case.object, "status", "failed") or 0
+    if said.reason == "BackoffLimitExceeded" and tries < 2:
+        return reason
+    return f"{reason} ({words})" if words else reason
+
+
+def _exit_code(said: kinds.Completion) -> int | None:
+    found = re.search(r"exit code (\d+)", said.message)
+    return int(found[1]) if found else None
+
+
+def _by_message(said: kinds.Completion, words: str) -> Finding:
+    """Its pods are gone, or say nothing: what it says itself."""
+    code = _exit_code(said)
+    if code is None:
+        return Finding(State.EXITED, words or "its kind says that it has failed, and nobody says why")
+    return Finding(state_of_exit(code, speaks_wire=False), words, exit_code=code)
+
+
+def refused(case: Case) -> Finding | None:
+    """The last pod that was to be created, when there are too few and it was refused."""
+    there = len(case.live) + sum(pod.succeeded for pod in case.over)
+    if case.is_pod or there >= (case.expected or 1):
+        return None
+    tried = [event for event in case.events if event.reason.startswith(("FailedCreate", "SuccessfulCreate"))]
+    failed = [event for event in tried if event.reason in ("FailedCreate", "FailedCreatePod")]
+    if not failed or tried[-1] is not failed[-1]:
+        return None
+    words = failed[-1].message.removeprefix("Error creating: ")
+    if (quota := reasons.quota(words)) is not None:
+        return Finding(State.NEVER_ADMISSIBLE if quota.never else State.QUEUED, quota.words)
+    rule = reasons.always(reasons.REFUSED, failed[-1].reason, words)
+    if rule.state is not State.QUEUED and sum(event.count for event in failed) < reasons.TRIES:
+        return Finding(State.QUEUED, words)
+    return reasons.finding(rule, words)

@@ -1,0 +1,72 @@
+"""What the cluster reported beside the objects' states, in the order in which it happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from platforms.schedulers.kubernetes.fields import Object, number, seconds, short, text
+
+TOLD = 10  # how many a person is shown
+_NAMES = re.compile(r'pods? "[^"]*"')  # a kind that cannot create its pod gives it another name each time
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event, of either API. `about` is the uid of the object that it is about, `field` a part of that, `count` how
+    often it came."""
+
+    reason: str
+    message: str
+    about: str
+    field: str
+    count: int
+    last_s: float
+    stored: int
+
+    def __str__(self) -> str:
+        words = short(f"{self.reason}: {self.message}" if self.message else self.reason)
+        return f"{words} (x{self.count})" if self.count > 1 else words
+
+
+def read(listed: Iterable[Object]) -> list[Event]:
+    """Oldest first: a list of events comes by their names, which mean nothing. Most are dated to the second; within one
+    they are in the order in which the cluster stored them."""
+    return sorted((_event(each) for each in listed), key=lambda event: (int(event.last_s), event.stored))
+
+
+def told(events: Sequence[Event]) -> tuple[str, ...]:
+    """The last distinct ones for people, each with how often it came."""
+    found: dict[tuple[str, str], Event] = {}
+    for event in events:
+        key = (event.reason, _NAMES.sub("", event.message))
+        before = found.pop(key, None)
+        found[key] = replace(event, count=event.count + (before.count if before else 0))
+    return tuple(str(event) for event in list(found.values())[-TOLD:] if event.reason)
+
+
+def about(events: Sequence[Event], uid: str) -> list[Event]:
+    """Those of one object; all of them where it has no uid."""
+    return [event for event in events if not uid or not event.about or event.about == uid]
+
+
+def _event(each: Object) -> Event:
+    times = (
+        seconds(each, "series", "lastObservedTime"),
+        seconds(each, "lastTimestamp"),
+        seconds(each, "deprecatedLastTimestamp"),
+        seconds(each, "eventTime"),
+        seconds(each, "metadata", "creationTimestamp"),
+    )
+    counts = (number(each, "series", "count"), number(each, "count"), number(each, "deprecatedCount"))
+    version = text(each, "metadata", "resourceVersion")
+    return Event(
+        reason=text(each, "reason"),
+        message=text(each, "message") or text(each, "note"),
+        about=text(each, "involvedObject", "uid") or text(each, "regarding", "uid"),
+        field=text(each, "involvedObject", "fieldPath") or text(each, "regarding", "fieldPath"),
+        count=next((count for count in counts if count), 1),
+        last_s=next((time for time in times if time is not None), 0.0),
+        stored=int(version) if version.isdecimal() else 0,
+    )

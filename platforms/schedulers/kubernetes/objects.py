@@ -1,0 +1,45 @@
+"""Objects of Kubernetes as trees: where their pod templates are, and which one makes the pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from platforms.schedulers.kubernetes.documents import Path
+
+Object = dict[str, Any]
+
+
+def templates(tree: object, path: Path = ()) -> Iterator[tuple[Path, Object]]:
+    """Every pod template, wherever it sits, with its path: any dict whose `spec` has a list of `containers`. A Pod is
+    its own."""
+    if isinstance(tree, dict):
+        spec = tree.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield path, tree
+            return
+        for key, child in tree.items():
+            yield from templates(child, (*path, key))
+    elif isinstance(tree, list):
+        for index, child in enumerate(tree):
+            yield from templates(child, (*path, index))
+
+
+def containers(template: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Object]]:
+    """Those of a pod template, also those that run before the others, with their paths."""
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(template["spec"].get(kind) or ()):
+            if isinstance(container, dict):
+                yield (*path, "spec", kind, index), container
+
+
+def root_of(objects: Sequence[Object]) -> Object:
+    """The object that is the job: the last one with a pod template, else the last."""
+    runs_pods = [each for each in objects if next(templates(each), None)]
+    return (runs_pods or list(objects))[-1]
+
+
+def root_last(objects: Sequence[Object]) -> tuple[Object, ...]:
+    """In the order in which they are created."""
+    root = root_of(objects)
+    return (*(each for each in objects if each is not root), root)

@@ -1,0 +1,168 @@
+"""Plays scenarios: through Runner and the scheduler as they are, on a stage, many at the same time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from platforms.config import Platform
+from platforms.job import JobSpec, Layout, State, job_name, run_label
+from platforms.runner import Job, Runner
+from platforms.schedulers.kubernetes import KubernetesScheduler
+from tests.clusters.stage import SHOWN, Stage
+from tests.platforms.kubernetes_scenarios import SMALL, Clock, Play, Scenario
+
+YEAR_S = 3e7
+
+
+class Show:
+    """One session of ours. The clock of its runner, and that of each patient scenario's scheduler, may be moved on."""
+
+    def __init__(self, stage: Stage, runs: Path, run_id: str, *, max_running: int | None = None) -> None:
+        self.stage, self.run_id = stage, f"{run_id}-{stage.key}"
+        self.real = stage.fake is None
+        self.limit_s = 400.0 if self.real else 90.0
+        self.clock = Clock()
+        self._max_running = max_running or (20 if self.real else 300)
+        self._clocks: dict[str, Clock] = {}
+        self._scripts: dict[str, Iterator[None]] = {}
+        self._broken: dict[str, Exception] = {}
+        self._plays: dict[str, Play] = {}
+        self.runner = Runner(runs, self.run_id, clock=self.clock, connect=self._connect)
+
+    def _connect(self, platform: Platform) -> KubernetesScheduler:
+        return KubernetesScheduler(platform, clock=self._clocks[platform.name])
+
+    def platform(self, name: str, **keys: Any) -> Platform:
+        """Each has a scheduler of its own."""
+        name = f"{self.stage.key}_{name.replace('-', '_')}"
+        self._clocks.setdefault(name, Clock())
+        cluster = {"kubeconfig": str(self.stage.front.kubeconfig), "image": self.stage.image, **SMALL, **keys}
+        known = {"source": self.stage.front.kubeconfig, "scheduler": "kubernetes", "device": "cpu"}
+        pace = {"poll_s": 0.5 if self.real else 0.1, "max_running": self._max_running}
+        return Platform.model_validate(
+            {"name": name, "layouts": {"default": ("1x1",)}, "kubernetes": cluster, **known, **pace}
+        )
+
+    def spec(self, name: str, platform: Platform, changes: Mapping[str, Any]) -> JobSpec:
+        """Of a test of that name; of a shell's script where `changes` do not say more."""
+        test, layout = f"test_scenario.py::test_scenario[{name}]", changes.get("layout", Layout(1, 1, "cpu"))
+        named = job_name(name, layout, self.run_id, test)
+        spec = JobSpec(named, test, platform.name, layout, (), run=run_label(self.run_id))
+        return replace(spec, **{"start_limit_s": 900.0, "time_limit_s": 900.0, **changes})
+
+    def add(self, name: str, changes: Mapping[str, Any], platform: Platform | None = None) -> Play:
+        """A job of this session."""
+        platform = platform or self.platform("steady")
+        job = self.runner.add(self.spec(name, platform, changes), platform)
+        play = self._plays[name] = Play(self.stage, job, self._clocks[platform.name])
+        return play
+
+    def shell(self, name: str, script: str, **changes: Any) -> Play:
+        return self.add(name, {"arguments": ("sh", "-c", script), **changes})
+
+    def play(self, scenario: Scenario) -> Play:
+        """Begins; the job is submitted with the next turn."""
+        platform = self.platform(scenario.name if scenario.patient else "steady")
+        if scenario.before:
+            scenario.before(self.stage, self.spec(scenario.name, platform, {}).name)
+        play = self.add(scenario.name, scenario.job(self.stage), platform)
+        if scenario.script:
+            self._scripts[scenario.name] = scenario.script(play)
+        return play
+
+    def tick(self) -> None:
+        """What happens on the stage meanwhile."""
+        for name, script in list(self._scripts.items()):
+            play = self._plays[name]
+            try:
+                if play.job.done:
+                    del self._scripts[name]
+                else:
+                    next(script)
+            except StopIteration:
+                del self._scripts[name]
+            except Exception as error:
+                del self._scripts[name]
+                self._broken[name] = error
+
+    def until(self, true: Any, what: str, limit_s: float | None = None) -> Any:
+        """Goes on with everything until it is true, and returns what it says."""
+        end = time.monotonic() + (limit_s or self.limit_s)
+        while not (found := true()):
+            assert time.monotonic() < end, f"waited in vain: {what}"
+            self.runner.pump()
+            self.tick()
+            time.sleep(0.02)
+        return found
+
+    def running(self, play: Play, lines: int = 1) -> Play:
+        """It has written so many lines."""
+        self.until(lambda: play.job.done or (play.runs and play.log().count(b"\n") >= lines), f"{play.name} runs")
+        assert not play.job.done, play.job.status
+        return play
+
+    def end(self, play: Play) -> Job:
+        """Waits until the job is done."""
+        name = next(name for name, each in self._plays.items() if each is play)
+
+        def tick() -> None:
+            self.tick()
+            if name in self._broken:
+                raise self._broken[name]
+
+        self.runner.wait(play.job, tick, deadline=self.clock() + self.limit_s)
+        assert play.job.done, f"{play.job.status}\n{play.job.error}"
+        return play.job
+
+    def check(self, scenario: Scenario, play: Play) -> None:
+        """All that must be true of a job that is done."""
+        job, status = play.job, play.job.status
+        assert status.state is scenario.state, f"{status}\n{job.error}"
+        assert job.done and (job.failure is None) == (scenario.state is State.SUCCEEDED)
+        assert re.search(scenario.reason, status.reason), f"{scenario.reason!r} is not in {status.reason!r}"
+        if scenario.code is not None:
+            assert status.exit_code == scenario.code, status
+        if scenario.log is not None:
+            assert play.log() == scenario.log, play.log()
+        assert any(re.search(scenario.told, event) for event in status.events) or not scenario.told, status.events
+        assert status.run_s is None or 0 <= status.run_s < YEAR_S
+        assert job.run is not None and not job.run.problems, job.run
+        self.nothing_held(play)
+        self.objects(scenario, play)
+        if scenario.check:
+            scenario.check(play)
+
+    def nothing_held(self, play: Play) -> None:
+        """No pod of it holds anything, nor could one day."""
+        self.until(lambda: not self.live(play), f"no pod of {play.name} is live: {self.live(play)}", 60.0)
+
+    def live(self, play: Play) -> list[str]:
+        phases = {each["metadata"]["name"]: each["status"].get("phase") for each in play.pods()}
+        return [name for name, phase in phases.items() if phase not in ("Succeeded", "Failed")]
+
+    def objects(self, scenario: Scenario, play: Play) -> None:
+        """They have all gone, or they are there for people, and in the folder as they were."""
+        if scenario.leaves:
+            assert self.left(play), "nothing of it is left to look at"
+            kept = list(yaml.safe_load_all((play.job.folder / "objects.yaml").read_text()))
+            assert any(each["metadata"]["name"] == play.name for each in kept)
+            assert play.job.hints
+        else:
+            self.gone(play)
+
+    def left(self, play: Play) -> list[str]:
+        root = yaml.safe_load_all((play.job.folder / "manifest.yaml").read_text())
+        kinds = {f"{each['kind'].lower()}s.{each['apiVersion']}" for each in root if each and "." in each["apiVersion"]}
+        served = [kind for kind in kinds if self.stage._serves(kind)]
+        found = ((kind, each) for kind in (*SHOWN, *served) for each in play.hands.list(kind, play.selector))
+        return [f"{kind}/{each['metadata']['name']}" for kind, each in found]
+
+    def gone(self, play: Play) -> None:
+        self.until(lambda: not self.left(play), f"all of {play.name} is gone", 60.0)

@@ -1,0 +1,493 @@
+"""What becomes of a job, by its kind: Jobs, those of Kubeflow and others, and Kueue before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from platforms.job import State
+from platforms.schedulers.kubernetes import kinds, kueue
+from platforms.schedulers.kubernetes.judge import Verdict
+from tests.platforms.kubernetes_objects import (
+    COMPLETE,
+    DELETED,
+    LESS,
+    LONG,
+    MORE,
+    PYTORCH,
+    QUEUE,
+    Json,
+    conditions,
+    disrupted,
+    ended,
+    event,
+    failed,
+    job,
+    look,
+    other,
+    patience,
+    pod,
+    queued,
+    running,
+    unscheduled,
+    waiting,
+    workload,
+)
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_failure_is_the_cause() -> None:
+    """Of a gang the others die of it: by SIGTERM, by deletion, or with an error of the collective a second later."""
+    root = failed("BackoffLimitExceeded")
+    root["spec"] |= {"completions": 3, "parallelism": 3}
+    pods = [
+        pod(ended(143, at=29), "rank0", **DELETED),
+        pod(ended(9, at=30), "rank1"),
+        pod(ended(1, at=31), "rank2"),
+    ]
+    verdict = look(root, *pods)
+    assert (verdict.status.state, verdict.status.exit_code) == (State.EXITED, 9)
+    assert verdict.status.reason == "rank1: exit code 9"
+    oom = [pod(ended(1, at=31), "a"), pod(ended(137, "OOMKilled", at=30), "b"), pod(running(), "c")]
+    verdict = look(root, *oom)
+    assert (verdict.status.state, verdict.stop) == (State.OUT_OF_MEMORY, True)  # c still holds its device
+
+
+def test_a_failed_pod_of_a_gang_waits_for_the_job() -> None:
+    root = job({"active": 1, "failed": 1}, completions=2, parallelism=2, completionMode="Indexed")
+    verdict = look(root, pod(ended(1), "a"), pod(running(), "b"), waited=LONG)
+    assert (verdict.status.state, verdict.stop) == (State.RUNNING, False)
+
+
+def test_a_failure_is_believed_before_the_pods_have_told_why() -> None:
+    root = failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    first, later, verdict = patience(root, pod(running()))
+    assert (first, later, verdict.stop) == (State.RUNNING, State.EXITED, True)
+    assert "backoff limit" in verdict.status.reason
+
+
+def test_pod_failure_policy() -> None:
+    words = "Container c for pod default/x failed with exit code 42 matching FailJob rule at index 0"
+    root = failed("PodFailurePolicy", words)
+    for pods in ((pod(ended(42)),), ()):
+        verdict = look(root, *pods)
+        assert (verdict.status.state, verdict.status.exit_code) == (State.EXITED, 42)
+        assert words in verdict.status.reason
+
+
+def test_jobs_of_1_20_need_no_reasons() -> None:
+    done = job(conditions(("Complete", "True", "", "")))
+    assert look(done, pod(ended(0))).status.state is State.SUCCEEDED
+    late = failed("DeadlineExceeded", "Job was active longer than specified deadline")
+    verdict = look(late, pod(running()))  # its pods are still there
+    assert (verdict.status.state, verdict.stop) == (State.TIME_LIMIT, True)
+
+
+def test_a_job_that_says_nothing_after_its_pods() -> None:
+    first, later, verdict = patience(job({"active": 1}), pod(ended(5)))
+    assert (first, later, verdict.status.exit_code) == (State.RUNNING, State.EXITED, 5)
+    assert patience(job({"active": 1}), pod(ended(0)))[:2] == (State.RUNNING, State.SUCCEEDED)
+    assert patience(job({"active": 1}, completions=2), pod(ended(0)))[:2] == (State.RUNNING, State.RUNNING)
+    assert patience(job({"failed": 1}, backoffLimit=3), pod(ended(5)))[:2] == (State.STARTING, State.STARTING)
+
+
+def test_success_whose_pods_nobody_saw() -> None:
+    verdict = look(job(COMPLETE))
+    assert (verdict.status.state, verdict.status.exit_code) == (State.SUCCEEDED, 0)  # the log still must be complete
+
+
+REFUSALS: list[Any] = [
+    ('pods "j-x" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=4, used: '
+     "requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=2", 1, State.NEVER_ADMISSIBLE, "4 of 2"),
+    ('pods "j-x" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=2, used: '
+     "requests.nvidia.com/gpu=1, limited: requests.nvidia.com/gpu=2", 9, State.QUEUED, "quota q is used up"),
+    ("exceeded quota: q, requested: limits.memory=32Gi,pods=1, used: limits.memory=1Gi,pods=10, limited: "
+     "limits.memory=64Gi,pods=10", 9, State.QUEUED, "pods=10"),
+    ("exceeded quota: q, requested: limits.memory=65Gi,pods=1, used: limits.memory=0,pods=0, limited: "
+     "limits.memory=64Gi,pods=10", 1, State.NEVER_ADMISSIBLE, "limits.memory: 65Gi of 64Gi"),
+    ("exceeded quota: q, requested: cpu=500m, used: cpu=4, limited: cpu=4", 9, State.QUEUED, "cpu=500m"),
+    ("exceeded quota: q, requested: memory=512Mi, used: memory=64Gi, limited: memory=64Gi", 9, State.QUEUED, "512Mi"),
+    ("exceeded quota: q, requested: cpu=1e99x, used: cpu=0, limited: cpu=what", 9, State.QUEUED, "1e99x"),
+    ('pods "j-x" is forbidden: violates PodSecurity "restricted:latest": hostIPC=true', 1, State.QUEUED, "hostIPC"),
+    ('pods "j-x" is forbidden: violates PodSecurity "restricted:latest": hostIPC=true', 3, State.SUBMIT_REFUSED,
+     "hostIPC"),
+    ('admission webhook "x.y" denied the request: no queue', 3, State.SUBMIT_REFUSED, "no queue"),
+    ('pods "j-x" is forbidden: error looking up service account ns/me: serviceaccount "me" not found', 3,
+     State.SUBMIT_REFUSED, 'serviceaccount "me" not found'),
+    ('pods "j-x" is forbidden: failed quota: q: must specify limits.cpu for: c', 3, State.SUBMIT_REFUSED, "specify"),
+    ('pods "j-x" is forbidden: [maximum cpu usage per Container is 2, but limit is 4]', 3, State.SUBMIT_REFUSED, "4"),
+    ('pods "j-x" is forbidden: no PriorityClass with name p was found', 3, State.SUBMIT_REFUSED, "PriorityClass"),
+    ('Internal error occurred: failed calling webhook "w": connection refused', 9, State.QUEUED, "webhook"),
+    ("etcdserver: request timed out", 9, State.QUEUED, "etcdserver"),
+    ("something new", 9, State.QUEUED, "something new"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "tries", "state", "words"), REFUSALS)
+def test_pods_that_cannot_be_created(message: str, tries: int, state: State, words: str) -> None:
+    said = [event("FailedCreate", f"Error creating: {message}", count=tries)]
+    verdict = look(job({}), events=said)
+    assert (verdict.status.state, verdict.stop) == (state, not state.live)
+    assert words in verdict.status.reason
+    assert not verdict.status.reason.startswith("Error creating")
+    # of a gang it is one too many
+    gang = look(job({"active": 1}, completions=2, parallelism=2), pod(running()), events=said)
+    assert gang.status.state is (State.RUNNING if state.live else state)
+    assert words in gang.status.reason
+    # it went well in the end
+    after = [*said, event("SuccessfulCreate", "Created pod: j-y", at=9)]
+    assert look(job({"active": 1}), events=after).status.state is State.QUEUED
+    assert look(job({"active": 1}), pod(running()), events=said).status.state is State.RUNNING
+
+
+def test_without_events_a_job_without_pods_waits() -> None:
+    verdict = look(job({}), waited=LONG)
+    assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "it has no pod yet")
+    by_hand = look(job({}, suspend=True), waited=LONG)
+    assert (by_hand.status.state, by_hand.status.reason) == (State.QUEUED, "suspended: somebody must let it start")
+
+
+def test_of_several_pods_rank_0_says_how_far_the_job_is() -> None:
+    root = job({"active": 2}, completions=2, parallelism=2)
+
+    def at(index: int, status: Json, node: str) -> Json:
+        return pod(status, f"p{index}", node=node, labels={"batch.kubernetes.io/job-completion-index": str(index)})
+
+    queued = unscheduled("0/2 nodes are available: 2 Insufficient cpu.")
+    verdict = look(root, at(1, queued, ""), at(0, running(), "n0"))
+    assert verdict.status.state is State.RUNNING
+    assert verdict.status.reason == "p1: 0/2 nodes are available: 2 Insufficient cpu."
+    assert look(root, at(1, running(), "n1"), at(0, queued, "")).status.state is State.QUEUED
+    assert look(root, at(0, running(), "b"), at(1, running(), "a")).status.nodes == ("b", "a")
+    bad = look(root, at(0, running(), "n0"), at(1, waiting("InvalidImageName", "Bad"), "n1"))
+    assert (bad.status.state, bad.stop, bad.status.reason) == (State.IMAGE, True, "p1: Bad")
+
+
+# --- other kinds -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("root", "end"),
+    [
+        (job(), "running"),
+        (job(conditions(("SuccessCriteriaMet", "True", "", ""))), "running"),
+        (job(conditions(("FailureTarget", "True", "", ""))), "running"),
+        (job(conditions(("Suspended", "True", "", ""))), "running"),
+        (job(conditions(("Failed", "False", "", ""))), "running"),
+        (job(COMPLETE), "succeeded"),
+        (failed("X"), "failed"),
+        (pod(ended(0)), None),
+        (other("PyTorchJob", None, PYTORCH), "running"),
+        (other("PyTorchJob", conditions(("Created", "True", "", ""), ("Running", "True", "", "")), PYTORCH), "running"),
+        (other("PyTorchJob", conditions(("Restarting", "True", "", "")), PYTORCH), "running"),
+        (other("PyTorchJob", conditions(("Suspended", "True", "", "")), PYTORCH), "running"),
+        (other("PyTorchJob", conditions(("Succeeded", "True", "", "")), PYTORCH), "succeeded"),
+        (other("MPIJob", conditions(("Running", "False", "", ""), ("Failed", "True", "", "")), PYTORCH), "failed"),
+        (other("JobSet", None, "jobset.x-k8s.io/v1alpha2"), "running"),
+        (
+            other("JobSet", conditions(("Completed", "True", "AllJobsCompleted", "")), "jobset.x-k8s.io/v1alpha2"),
+            "succeeded",
+        ),
+        (other("JobSet", conditions(("Failed", "True", "FailedJobs", "")), "jobset.x-k8s.io/v1alpha2"), "failed"),
+        (other("TrainJob", conditions(("Complete", "True", "", "")), "trainer.kubeflow.org/v1alpha1"), "succeeded"),
+        (other("TrainJob", conditions(("Failed", "True", "", "")), "trainer.kubeflow.org/v1alpha1"), "failed"),
+        (other("IPUJob"), None),
+        (other("IPUJob", {"phase": "Running"}), "running"),
+        (other("IPUJob", {"status": "Completed"}), "succeeded"),
+        (other("IPUJob", conditions(("Failed", "True", "", ""))), "failed"),
+        (other("VolcanoJob", {"state": {"phase": "Aborted"}}), "failed"),
+        (other("RayJob", {"jobStatus": "SUCCEEDED"}), "succeeded"),
+        (other("Workflow", {"phase": "Error", "message": "exit code 3"}), "failed"),
+        (other("Thing", {"phase": "Mystifying"}), None),
+        (other("Thing", conditions(("Ready", "True", "", ""))), None),
+    ],
+)
+def test_how_far_kinds_say_they_are(root: Json, end: str | None) -> None:
+    found = kinds.completion(root)
+    assert (found.end if isinstance(found, kinds.Completion) else found) == end
+
+
+def test_a_kubeflow_job_is_over_when_it_says_so() -> None:
+    specs = {"Master": {"replicas": 1, "restartPolicy": "Never"}, "Worker": {"replicas": 1, "restartPolicy": "Never"}}
+    said = conditions(
+        ("Failed", "True", "PyTorchJobFailed", "PyTorchJob o is failed because 1 Worker replica(s) failed.")
+    )
+    verdict = look(
+        other("PyTorchJob", said, PYTORCH, pytorchReplicaSpecs=specs), pod(ended(1, at=20), "w"), pod(running(), "m")
+    )
+    assert (verdict.status.state, verdict.status.exit_code, verdict.stop) == (State.EXITED, 1, True)
+    assert verdict.status.reason.startswith("w: exit code 1")
+    good = conditions(("Succeeded", "True", "", ""))
+    root = other("PyTorchJob", good, PYTORCH, pytorchReplicaSpecs=specs)
+    # its master decides, and its workers are taken away
+    assert look(root, pod(ended(0), "m"), gone=[pod(running(), "w", **DELETED)]).status.state is State.SUCCEEDED
+    never = other("PyTorchJob", conditions(("Running", "True", "", "")), PYTORCH, pytorchReplicaSpecs=specs)
+    assert look(never, pod(waiting("InvalidImageName", "Bad"), "w"), pod(running(), "m")).stop
+
+
+LATE = "PyTorchJob o has failed because it was active longer than specified deadline"
+
+
+def test_a_kubeflow_job_that_was_too_long() -> None:
+    root = other("PyTorchJob", conditions(("Failed", "True", "PyTorchJobFailed", LATE)), PYTORCH)
+    assert look(root, gone=[pod(running())]).status.state is State.TIME_LIMIT
+
+
+def test_kinds_that_say_nothing_are_known_by_their_pods() -> None:
+    root = other("Thing")
+    assert patience(root, pod(ended(0)))[:2] == (State.RUNNING, State.SUCCEEDED)  # there might be more
+    assert look(root, pod(ended(0), "a"), pod(running(), "b"), waited=LONG).status.state is State.RUNNING
+    first, later, verdict = patience(root, pod(ended(3), "a"), pod(running(), "b"))
+    assert (first, later, verdict.stop, verdict.status.exit_code) == (State.RUNNING, State.EXITED, True, 3)
+    again = pod(running(), "b", creationTimestamp="2026-11-20T22:11:40Z")
+    assert look(root, pod(ended(3), "a"), again, waited=LONG).status.state is State.RUNNING
+    replaced = pod(ended(0, at=59), "b", creationTimestamp="2026-11-20T22:11:40Z")
+    assert look(root, pod(ended(3), "a"), replaced, waited=LONG).status.state is State.SUCCEEDED
+    ipu = other("IPUJob", None, jobInstances="2")
+    assert look(ipu, pod(ended(0), "a"), waited=LONG).status.state is State.RUNNING
+    assert look(ipu, pod(ended(0), "a"), pod(ended(0), "b")).status.state is State.SUCCEEDED
+    assert look(ipu).status.state is State.QUEUED
+    # in a container beside it a child was killed for memory
+    assert (
+        look(ipu, pod(ended(0), "a"), pod(ended(0, "OOMKilled"), "b"), waited=LONG).status.state is State.OUT_OF_MEMORY
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "count"),
+    [
+        (pod(), 1),
+        (job(completions=4, parallelism=2), 4),
+        (job(completions=None, parallelism=3), 3),
+        (job(completions=None, parallelism=None), 1),
+        (other("IPUJob", jobInstances=2), 2),
+        (other("IPUJob", jobInstances="1"), 1),
+        (other("IPUJob", jobInstances=1, launcher={"template": {}}), None),
+        (other("PyTorchJob", pytorchReplicaSpecs={"Master": {}, "Worker": {"replicas": 3}}), 4),
+        (other("JobSet", replicatedJobs=[{"replicas": 2, "template": {"spec": {"parallelism": 4}}}]), 8),
+        (other("JobSet"), None),
+        (other("Thing"), None),
+    ],
+)
+def test_expected_pods(root: Json, count: int | None) -> None:
+    assert kinds.expected_pods(root) == count
+
+
+def test_suspended() -> None:
+    held = (
+        job(suspend=True),
+        other("PyTorchJob", runPolicy={"suspend": True}),
+        pod(spec={"schedulingGates": [{"name": "g"}]}),
+    )
+    assert [kinds.suspended(root) for root in held] == [True] * 3
+    assert [kinds.suspended(root) for root in (job(), job(suspend=False), pod(), other("Thing"))] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("root", "could"),
+    [
+        (pod(running()), False),
+        (pod(spec={"schedulingGates": [{"name": "g"}]}), True),
+        (job({"active": 1}), False),
+        (job({"failed": 1}), False),
+        (job({}), True),  # it has made no pod yet
+        (job({"active": 1}, completions=2, parallelism=2), True),
+        (job({"active": 1}, backoffLimit=3), True),
+        (job({"active": 1}, backoffLimit=None), True),  # six times, when nothing is written
+        (job({"active": 0}, suspend=True), True),
+        (job(COMPLETE, backoffLimit=3), False),
+        (failed("X"), False),
+        (other("Thing"), True),
+        (other("Thing", {"phase": "Failed"}), False),
+    ],
+)
+def test_what_could_start_again(root: Json, could: bool) -> None:
+    assert kinds.restartable(root) is could
+
+
+def test_retries() -> None:
+    once = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never"}}}
+    jobs = [{"template": {"spec": {"backoffLimit": 0}}}]
+    assert not any(
+        map(
+            kinds.retries,
+            (job(), pod(), other("Thing"), other("PyTorchJob", **once), other("JobSet", replicatedJobs=jobs)),
+        )
+    )
+    often = other("JobSet", replicatedJobs=jobs, failurePolicy={"maxRestarts": 2})
+    default = other("PyTorchJob", pytorchReplicaSpecs={"Master": {}})
+    assert all(map(kinds.retries, (job(backoffLimit=1), job(backoffLimit=None), often, default)))
+
+
+def test_pod_templates_are_found_wherever_they_sit() -> None:
+    template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
+    ipu = other("IPUJob", workers={"template": template})
+    assert list(kinds.pod_templates(ipu)) == [template]
+    assert list(
+        kinds.pod_templates({"spec": {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}})
+    ) == [template]
+    assert [each["metadata"]["name"] for each in kinds.pod_templates(pod())] == ["p"]
+    assert list(kinds.pod_templates(other("Thing"))) == []
+
+
+# --- Kueue -----------------------------------------------------------------------------------------------------------
+
+
+def test_before_and_after_kueue_has_looked() -> None:
+    assert look(queued(), waited=LONG).status.reason == "Kueue (queue q) has not let it start yet"
+    fresh = look(queued(), workload=workload(), waited=LONG)
+    assert (fresh.status.state, fresh.status.reason) == (State.QUEUED, "Kueue (queue q): has not looked at it yet")
+    reserved = workload(("QuotaReserved", "True", "QuotaReserved", "reserved in cq"))
+    assert look(queued(), workload=reserved).status.state is State.QUEUED
+    admitted = workload(("QuotaReserved", "True", "", ""), ("Admitted", "True", "Admitted", "The workload is admitted"))
+    assert look(queued(), workload=admitted).status.state is State.STARTING
+    assert look(queued(suspend=False), workload=admitted).status.state is State.STARTING
+    assert look(queued(suspend=False), pod(running()), workload=admitted).status.state is State.RUNNING
+
+
+ADMISSIONS: list[Any] = [
+    ("WaitingForQuota", LESS, State.QUEUED, State.QUEUED),
+    ("ExceedsMaxQuota", MORE, State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Misconfigured", "LocalQueue q doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Misconfigured", "ClusterQueue cq doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("NoMatchingFlavor", "flavor a doesn't match node affinity", State.QUEUED, State.NEVER_ADMISSIBLE),
+    ("Suspended", "ClusterQueue cq is inactive", State.QUEUED, State.QUEUED),
+    ("PendingEvaluation", "The workload is pending evaluation", State.QUEUED, State.QUEUED),
+    ("WaitingForPodsReady", "waiting", State.QUEUED, State.QUEUED),
+    ("TopologyPlacementFailed", "topology doesn't allow to fit", State.QUEUED, State.QUEUED),
+    ("WaitingForPreemptedWorkloads", f"{LESS}. Pending the preemption of 1 workload(s)", State.QUEUED, State.QUEUED),
+    ("Deactivated", "The workload is deactivated", State.CANCELLED, State.CANCELLED),
+    # before 0.19
+    ("Pending", LESS, State.QUEUED, State.QUEUED),
+    ("Pending", MORE, State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Pending", f"{MORE}; {LESS}", State.QUEUED, State.QUEUED),  # another flavour may do
+    ("Inadmissible", "LocalQueue q doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Inadmissible", "ClusterQueue cq doesn't exist", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Inadmissible", "LocalQueue q is inactive", State.QUEUED, State.QUEUED),
+    ("SomethingNew", "words", State.QUEUED, State.QUEUED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "message", "first", "later"), ADMISSIONS)
+def test_what_kueue_says_of_a_workload_that_waits(reason: str, message: str, first: State, later: State) -> None:
+    mine = workload(("QuotaReserved", "False", reason, message))
+    gated = pod(
+        {"phase": "Pending"}, node="", spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, labels=QUEUE
+    )
+    for root in (queued(), gated):
+        now, then, verdict = patience(root, workload=mine)
+        assert (now, then) == (first, later)
+        assert verdict.status.reason == f"Kueue (queue q): {message}"
+        assert verdict.stop == verdict.final == (not later.live)
+
+
+def test_admission_checks() -> None:
+    reserved = ("QuotaReserved", "True", "QuotaReserved", "")
+
+    def checked(state: str) -> Verdict:
+        checks = [{"name": "prov", "state": state, "message": "wait"}, {"name": "ok", "state": "Ready"}]
+        return look(queued(), workload=workload(reserved, admissionChecks=checks), waited=LONG)
+
+    pending = checked("Pending").status
+    assert (pending.state, pending.reason) == (
+        State.QUEUED,
+        "Kueue (queue q): admission checks pending: prov (Pending) wait",
+    )
+    assert checked("Retry").status.state is State.QUEUED
+    assert checked("Rejected").status.state is State.NEVER_ADMISSIBLE
+
+
+EVICTIONS: list[Any] = [
+    ("Preempted", "Preempted to accommodate a workload", State.QUEUED, State.PREEMPTED),
+    ("PodsReadyTimeout", "Exceeded the PodsReady timeout ns/job-j", State.QUEUED, State.START_DEADLINE),
+    ("ClusterQueueStopped", "The ClusterQueue is stopped", State.QUEUED, State.CANCELLED),
+    ("LocalQueueStopped", "The LocalQueue is stopped", State.QUEUED, State.CANCELLED),
+    ("NodeFailures", "Workload was evicted due to node failures", State.QUEUED, State.NODE_LOST),
+    ("AdmissionCheck", "At least one admission check is false", State.QUEUED, State.PREEMPTED),
+    ("MaximumExecutionTimeExceeded", "exceeding the maximum execution time", State.START_DEADLINE, State.TIME_LIMIT),
+    ("DeactivatedDueToMaximumExecutionTimeExceeded", "deactivated", State.START_DEADLINE, State.TIME_LIMIT),
+    ("Deactivated", "The workload is deactivated due to exceeding the maximum execution time",
+     State.START_DEADLINE, State.TIME_LIMIT),
+    ("DeactivatedDueToRequeuingLimitExceeded", "exceeding the limit", State.START_DEADLINE, State.START_DEADLINE),
+    ("Deactivated", "exceeding the maximum number of re-queuing retries: requeuing limit exceeded",
+     State.START_DEADLINE, State.START_DEADLINE),
+    ("DeactivatedDueToAdmissionCheck", "rejected", State.NEVER_ADMISSIBLE, State.NEVER_ADMISSIBLE),
+    ("Deactivated", "The workload is deactivated", State.CANCELLED, State.CANCELLED),
+    ("SomethingNew", "words", State.QUEUED, State.PREEMPTED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "message", "unstarted", "ran"), EVICTIONS)
+def test_what_an_eviction_means(reason: str, message: str, unstarted: State, ran: State) -> None:
+    mine = workload(("Evicted", "True", reason, message), ("QuotaReserved", "False", "Pending", LESS))
+    before = look(queued(), gone=[pod(waiting("ContainerCreating"))], workload=mine)
+    assert before.status.state is unstarted
+    assert message in before.status.reason
+    if unstarted is State.QUEUED:
+        assert before.status.reason.startswith(f"evicted: {reason}: {message}, queued again")
+        idle = {**mine, "spec": {"queueName": "q", "active": False}}
+        assert look(queued(), workload=idle).status.state is State.CANCELLED
+    for gone in (pod(running()), pod(running(), **DELETED), pod(ended(143, at=50), **DELETED)):
+        after = look(queued(), gone=[gone], workload=mine)
+        assert (after.status.state, after.stop) == (ran, True)  # it would start again
+        assert message in after.status.reason
+    events = [event("Started", "Container started", "p")]
+    events[0]["involvedObject"]["fieldPath"] = "spec.containers{c}"
+    assert look(queued(), workload=mine, events=events).status.state is ran
+    # a plain pod is deleted, not queued again
+    lone = pod(running(), **DELETED)
+    assert look(None, root_gone=lone, workload=mine).status.state is ran
+
+
+def test_what_had_run_is_torn_even_when_nobody_may_ask_kueue() -> None:
+    for gone in (pod(running()), pod(ended(143, at=50), **DELETED)):
+        verdict = look(queued(), gone=[gone])
+        assert (verdict.status.state, verdict.stop) == (State.PREEMPTED, True)
+    admitted = workload(("Evicted", "False", "QuotaReserved", "Previously: Preempted"), ("Admitted", "True", "", ""))
+    again = pod(running(), "b", creationTimestamp="2026-11-20T22:30:00Z")
+    torn = look(queued(suspend=False), again, gone=[pod(running())], workload=admitted)
+    assert (torn.status.state, torn.stop) == (State.PREEMPTED, True)
+    assert torn.status.reason.endswith("queued again: Previously: Preempted")
+    unstarted = look(queued(suspend=False), again, gone=[pod(waiting("ContainerCreating"))], workload=admitted)
+    assert unstarted.status.state is State.RUNNING
+
+
+KUEUE_STOPS = [
+    ("StoppedByKueue", "exceeding the maximum execution time"),
+    ("StoppedByKueue", "Exceeded the PodsReady timeout ns/w"),
+    ("StoppedByKueue", "Preempted to accommodate a higher priority Workload"),
+]
+STOPPED = [State.TIME_LIMIT, State.START_DEADLINE, State.PREEMPTED]
+
+
+@pytest.mark.parametrize(("said", "state"), [*zip(KUEUE_STOPS, STOPPED, strict=True)])
+def test_plain_pods_that_kueue_stopped(said: tuple[str, str], state: State) -> None:
+    """Its Workload goes with the pod; the pod's own condition tells."""
+    last = pod(running(**disrupted(*said, "TerminationTarget")), **DELETED)
+    assert look(None, root_gone=last).status.state is state
+
+
+def test_evicted_and_then_never_admissible() -> None:
+    mine = workload(("Evicted", "True", "Preempted", "words"), ("QuotaReserved", "False", "ExceedsMaxQuota", MORE))
+    verdict = look(queued(), workload=mine)
+    assert (verdict.status.state, verdict.stop) == (State.NEVER_ADMISSIBLE, True)
+    assert "queued again: Kueue (queue q)" in verdict.status.reason
+
+
+def test_which_workload_and_which_version() -> None:
+    assert kueue.version(("v1beta1", "v1beta2")) == "v1beta2"
+    assert kueue.version(("v1beta1",)) == "v1beta1"
+    assert kueue.version(("v1",)) == "v1"
+    assert kueue.version(()) is None
+    assert kueue.queue_of(queued()) == "q"
+    assert kueue.queue_of(job()) == ""
+    mine, root = workload(), job()
+    labelled = {"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "j"}, "creationTimestamp": "2027-01-01T00:00:00Z"}}
+    strange = {"metadata": {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "another"}]}}
+    assert kueue.workload_of(root, [strange, mine]) is mine
+    assert kueue.workload_of(root, [labelled, mine]) is labelled
+    assert kueue.workload_of(root, [strange]) is None
+    manifest = {"kind": "Job", "metadata": {"name": "j"}}
+    assert kueue.workload_of(manifest, [mine]) is mine
