@@ -1,0 +1,126 @@
+"""The logs of all containers of one job, followed live into FOLDER/log and FOLDER/logs/, byte for byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from platforms.schedulers.kubernetes.fields import Object
+from platforms.schedulers.kubernetes.log_files import LogFiles
+from platforms.schedulers.kubernetes.log_follower import Follower
+from platforms.schedulers.kubernetes.log_reading import PATIENCE, Patience, Source
+from platforms.schedulers.kubernetes.log_starts import Seen, containers
+
+CHUNK = 1 << 20
+CLOSE_S = 5.0
+POLL_S = 0.02
+
+
+class JobLog:
+    """Every line of every container, once, none torn; what cannot be had is said by `missing`.
+
+    FOLDER/log holds whole lines of all containers in the order of their arrival, init containers among them: their
+    words explain why others did not start. FOLDER/logs/<pod>.log, or <pod>.<container>.log, holds what one container
+    has said, all its starts in a row. Who makes a JobLog of the same folder later goes on where the files end.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        *,
+        patience: Patience = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Raises RefusedError when the folder cannot be written."""
+        self._source, self._patience, self._clock, self._sleep = source, patience, clock, sleep
+        self._files = LogFiles(folder, clock)
+        self._followers: dict[str, Follower] = {}
+        self._seen: dict[str, Seen] = {}
+        self._closed = False
+
+    def follow(self, pods: Sequence[Object]) -> None:
+        """How the job's pods are now, those that have vanished as they were seen last, before those that are there.
+
+        Needs no connection and raises nothing; without further looks at the pods, what had ended by then is read on.
+        """
+        if self._closed:
+            return
+        for pod in pods:
+            for seen in containers(pod):
+                self._seen[seen.key] = seen
+                self._tell(seen)
+        self._hurry()
+
+    def _tell(self, seen: Seen) -> None:
+        follower = self._followers.get(seen.key)
+        if follower is not None and follower.news.tell(seen):
+            return
+        track = self._files.track(seen)
+        if track.complete and track.run == seen.run:
+            return
+        follower = Follower(self._source, self._files, seen, patience=self._patience, clock=self._clock)
+        try:
+            follower.thread.start()
+        except RuntimeError:  # no more threads for us: at a later look
+            return
+        self._followers[seen.key] = follower
+
+    def _hurry(self) -> None:
+        for follower in list(self._followers.values()):
+            follower.hurry()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by file: `log`, `logs/<pod>.log`."""
+        return self._files.sizes
+
+    def read(self, offset: int, limit: int = CHUNK) -> bytes:
+        """The next bytes of FOLDER/log. Raises RefusedError when it cannot be written or read."""
+        self._hurry()
+        return self._files.read(offset, limit)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What will never come, and why."""
+        with self._files.lock:
+            return tuple(why for track in self._files.tracks.values() for why in track.lost)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Empty when every container that ever started is read to its end; else what is lost, and what is still to
+        come, with what prevents it."""
+        self._hurry()
+        with self._files.lock:
+            return (*self.lost, *(said for key in self._files.tracks if (said := self._to_come(key))))
+
+    def _to_come(self, key: str) -> str:
+        track, seen, follower = self._files.tracks[key], self._seen.get(key), self._followers.get(key)
+        if track.complete and (seen is None or seen.run == track.run):
+            return ""
+        if follower is not None and follower.trouble:
+            return f"{track.name}: its log is not read to its end yet: {follower.trouble}"
+        if seen is not None and not seen.ended and not seen.over:
+            return f"{track.name}: it still runs"
+        return f"{track.name}: its log is not read to its end yet"
+
+    def settled(self, limit_s: float) -> bool:
+        """Wait until nothing is to come, but no longer than that."""
+        deadline_s = self._clock() + limit_s
+        while len(self.missing) > len(self.lost):
+            if self._clock() >= deadline_s:
+                return False
+            self._sleep(POLL_S)
+        return True
+
+    def close(self) -> None:
+        """Follow nothing any more; what has come is in the files. Raises RefusedError when it cannot be."""
+        self._closed = True
+        for follower in self._followers.values():
+            follower.news.stop()
+        deadline_s = self._clock() + CLOSE_S
+        for follower in self._followers.values():
+            follower.thread.join(max(0.0, deadline_s - self._clock()))
+        self._files.flush(save=True)
