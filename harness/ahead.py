@@ -14,9 +14,10 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from harness.show import Show, describe
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
-from platforms import archive, checkout
+from platforms import archive, checkout, schedulers
 from platforms.job import BenchError, JobSpec
 from platforms.runner import Runner, explain
+from platforms.schedulers import Scheduler
 
 
 def will_run(item: pytest.Item) -> bool:
@@ -60,11 +61,13 @@ def check_complete(suite: Suite, jobs: dict[str, JobSpec]) -> None:
 
 
 def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
-    """Show each job as it would be submitted, and stop there. Raises UsageError where the site's rules forbid one."""
-    from platforms import schedulers
-
+    """Show each job as it would be submitted, and stop there. Raises UsageError where the site's rules forbid one, or,
+    when it is asked, its scheduler."""
     jobs = specs(suite, items, new_run_id(suite))
+    if suite.options.ask_server:
+        check_complete(suite, jobs)
     skipped = {item.nodeid: skip.reason for item in items if (skip := evaluate_skip_marks(item)) is not None}
+    known: dict[str, Scheduler] = {}
     forbidden = []
     for spec in jobs.values():
         platform = suite.platforms[spec.platform]
@@ -72,18 +75,29 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
         if why := skipped.get(spec.test):
             show.line(f"would be skipped: {why}")
         try:
-            scheduler = schedulers.connect(platform)
-            text = scheduler.render(spec)
+            if platform.name not in known:
+                known[platform.name] = schedulers.connect(platform)
+            text = known[platform.name].render(spec)
+            show.line(text.rstrip("\n"))
+            if platform.missing:
+                show.line("missing: " + ", ".join(platform.missing))
+            if findings := known[platform.name].lint(spec, text):
+                forbidden.append(f"{spec.test}: {explain.against_policy(findings)}")
+            elif suite.options.ask_server and not why:
+                forbidden += _answers(known[platform.name], spec, text, platform.name, show)
         except BenchError as error:
-            raise pytest.UsageError(f"{spec.test}: {error}") from None
-        show.line(text.rstrip("\n"))
-        if platform.missing:
-            show.line("missing: " + ", ".join(platform.missing))
-        if findings := scheduler.lint(spec, text):
-            forbidden.append(f"{spec.test}: {explain.against_policy(findings)}")
+            raise pytest.UsageError(f"{spec.test}: {explain.why(error)}") from None
     show.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
     if forbidden:
         raise pytest.UsageError("\n".join(forbidden))
+
+
+def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show: Show) -> list[str]:
+    """What the scheduler itself has against a job, if anything."""
+    found = scheduler.check(spec, text)
+    if not found:
+        show.line(f"{platform} has nothing against it")
+    return [f"{spec.test}: {platform} would refuse it: {'; '.join(found)}"] if found else []
 
 
 @contextmanager

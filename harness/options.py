@@ -38,6 +38,7 @@ class Options:
     runs: Path
     run_id: str | None
     dry_run: bool
+    ask_server: bool
     wait_s: float | None
     preset: str | None
     layouts: str
@@ -55,7 +56,20 @@ def add(parser: pytest.Parser) -> None:
         "--layouts", metavar="SET", help="which of a platform's named sets of layouts to run (default: default)"
     )
     group.addoption("--preset", choices=sorted(PRESETS), help="all settings of a publication at once: hpdc24")
-    group.addoption("--dry-run", action="store_true", help="show each job as it would be submitted, and submit nothing")
+    # Two options, as one with an optional value would take the next word of the command line for it.
+    group.addoption(
+        "--dry-run",
+        action="store_const",
+        const="client",
+        help="show each job as it would be submitted, and submit nothing",
+    )
+    group.addoption(
+        "--dry-run=server",
+        dest="dry_run",
+        action="store_const",
+        const="server",
+        help="the same, and ask each scheduler what it has against it",
+    )
     group.addoption(
         "--wait",
         metavar="TIME",
@@ -109,7 +123,8 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         site=site,
         runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
         run_id=config.getoption("run_id"),
-        dry_run=config.getoption("dry_run"),
+        dry_run=config.getoption("dry_run") is not None,
+        ask_server=config.getoption("dry_run") == "server",
         wait_s=wait_s,
         preset=preset,
         layouts=value("layouts") or "default",

@@ -12,7 +12,10 @@ from harness.show import Show
 from harness.suite import SUITE, suite_of
 
 SHOW = pytest.StashKey[Show]()
-MARKS = "workload(benchmark=… or command=[…], presets={…}, arguments=[…], time_limit='1h'): the job"
+MARKS = (
+    "workload(benchmark=… or command=[…], presets={…}, arguments=[…], time_limit='1h', manifest='pod.yaml' or {…} or "
+    "function, namespace=…, context=…, kubeconfig=…): the job"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import manifests
 from harness.options import Options
 from platforms.config import Platform
 from platforms.job import Layout
@@ -51,13 +52,16 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     mark = definition.get_closest_marker("workload")
     if mark is None:
         return None
-    known = {"benchmark", "command", "presets", "arguments", "time_limit"}
+    known = {"benchmark", "command", "manifest", "presets", "arguments", "time_limit", *manifests.PLACE}
     where = f"{definition.nodeid}: @pytest.mark.workload"
     if mark.args or (unknown := sorted(set(mark.kwargs) - known)):
         what = f"{unknown[0]!r} is no option" if not mark.args else "takes keywords only"
         raise pytest.UsageError(f"{where}: {what}; known: {', '.join(sorted(known))}")
-    if ("benchmark" in mark.kwargs) == ("command" in mark.kwargs):
-        raise pytest.UsageError(f"{where}: needs either benchmark='resnet50' or command=['my_program', …]")
+    asked = {"benchmark", "command"} & mark.kwargs.keys()
+    if len(asked) > 1 or not (asked or "manifest" in mark.kwargs):
+        choice = "benchmark='resnet50' or command=['my_program', …]"
+        raise pytest.UsageError(f"{where}: needs either {choice}, or, for Kubernetes, a manifest alone")
+    manifests.check(definition, mark.kwargs, where)
     try:
         seconds_of(str(mark.kwargs.get("time_limit", "1h")))
     except ValueError as error:
@@ -85,7 +89,7 @@ def cases(platforms: Iterable[Platform], options: Options, mark: Mapping[str, ob
             several = [base]
         else:
             several = [{"configuration": name, **base} for name in configurations]
-        if options.layouts in platform.layouts:
+        if options.layouts in platform.layouts and manifests.suits(mark, platform):
             for layout in platform.layout_list(str(benchmark), options.layouts):
                 yield from (Case(platform, layout, settings, _unsupported(platform, benchmark)) for settings in several)
 
@@ -171,7 +175,7 @@ def arm(
     items: Sequence[pytest.Item],
     case_of: Callable[[pytest.Item], Case],
     options: Options,
-    enabled: Sequence[str],
+    enabled: Callable[[str], bool],
     config: pytest.Config,
 ) -> tuple[list[pytest.Item], list[str]]:
     """Split job tests into those that may run and the names of the platforms left out: nothing is spent by accident.
@@ -194,7 +198,7 @@ def arm(
         by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
         if options.platforms and platform.name not in options.platforms:
             left_out[platform.name] = None
-        elif platform.name == HOME or ((direct or by_mark) and (platform.name in enabled or options.dry_run)):
+        elif platform.name == HOME or ((direct or by_mark) and (options.dry_run or enabled(platform.name))):
             chosen.append(item)
         else:
             left_out[platform.name] = None

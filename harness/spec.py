@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import select
+from harness import manifests, select
 from harness.select import Case
 from platforms.config import Platform
 from platforms.job import JobSpec, job_name, run_label
@@ -77,7 +77,15 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         start_limit_s=platform.start_limit_s,
         request={name: value for name, value in request.items() if value != "auto"},
         run=run_label(run_id),
+        **(manifests.of(item, mark, manifest_parameters(asked)) if platform.scheduler == "kubernetes" else {}),
     )
+
+
+def manifest_parameters(asked: Asked) -> dict[str, object]:
+    """What a test's function that makes its manifest may ask for."""
+    layout = asked.case.layout
+    known = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": asked.ranks}
+    return {**known, **asked.parameters, "platform": asked.case.platform.name}
 
 
 def own_program(asked: Asked) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import time
@@ -131,7 +132,8 @@ def marks(suite: Suite) -> dict[str, str]:
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only what may run; the rest is deselected, as -k does it."""
     jobs = [item for item in items if case_key(item) in suite.cases]
-    chosen, suite.left_out = select.arm(jobs, suite.case, suite.options, suite.site.enabled, config)
+    enabled = functools.cache(lambda name: checkout.is_enabled(suite.platforms[name], suite.site))
+    chosen, suite.left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
     dropped = set(jobs) - set(chosen)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])

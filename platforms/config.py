@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 from platforms import loading, yaml_lines
 from platforms.devices import Found, count_accelerators
 from platforms.job import ConfigError, Layout
-from platforms.keys import STRICT, ContainerKeys, PolicyKeys, SlurmKeys
+from platforms.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys
 from platforms.values import (
     Absolute,
     Count,
@@ -45,6 +45,7 @@ Configurations = Annotated[
 
 _LOCAL: Mapping[str, object] = {"max_running": 1, "poll_s": 0.5}
 _ALONE: Mapping[str, object] = {"max_running": 1, "poll_s": 5.0}
+_WATCHED: Mapping[str, object] = {"max_running": 8, "poll_s": 1.0}  # a look at what a watch has seen asks nobody
 _REMOTE: Mapping[str, object] = {"max_running": 8, "poll_s": 10.0}
 
 
@@ -100,7 +101,7 @@ class PlatformFile(CommonKeys):
     )
     max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
     poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
-        0.5, description="seconds between two looks at the jobs; default: local 0.5, ssh 5, else 10"
+        0.5, description="seconds between two looks at the jobs; default: local 0.5, kubernetes 1, ssh 5, else 10"
     )
     python: Filled = Field(
         "auto",
@@ -116,12 +117,15 @@ class PlatformFile(CommonKeys):
         False, description="run commands by `bash -lc`, where only a login shell finds sbatch"
     )
     work_dir: Absolute | None = Field(
-        None, description="folder for code, scripts, logs and data, seen by login and compute nodes; not for local"
+        None, description="folder for code, scripts, logs and data, seen by login and compute nodes; for slurm and ssh"
     )
     modules: tuple[Filled, ...] = Field((), description="environment modules that a job loads")
     setup: tuple[Text, ...] = Field((), description="shell lines of a job before the ranks start")
     container: ContainerKeys | None = Field(None, description="the container in which the ranks run")
     slurm: SlurmKeys = Field(default=SlurmKeys(), description="what Slurm is told, with scheduler slurm")
+    kubernetes: KubernetesKeys = Field(
+        default=KubernetesKeys(), description="what Kubernetes is told, with scheduler kubernetes"
+    )
     policy: PolicyKeys = Field(default=PolicyKeys(), description="the site's rules, checked before submitting")
     env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
@@ -134,7 +138,7 @@ class PlatformFile(CommonKeys):
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_scheduler(cls, data: Mapping[str, object]) -> Mapping[str, object]:
-        own = {"local": _LOCAL, "ssh": _ALONE}
+        own = {"local": _LOCAL, "ssh": _ALONE, "kubernetes": _WATCHED}
         return {**own.get(str(data.get("scheduler", "local")), _REMOTE), **data}
 
 

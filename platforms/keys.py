@@ -1,13 +1,13 @@
-"""The keys of a platform file that belong to one part of it: Slurm, containers, and a site's rules."""
+"""The keys of a platform file that belong to one part of it: Slurm, containers, Kubernetes, and a site's rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from platforms.values import Count, Filled, Flag, Seconds, Text
+from platforms.values import Absolute, Count, Filled, Flag, Label, ManifestPath, Quantity, Seconds, Text
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
 Words = tuple[Text, ...]
@@ -57,6 +57,107 @@ class ContainerKeys(BaseModel):
     options: Words = Field(default=(), description="more options of the runtime")
 
 
+class VolumeKeys(BaseModel):
+    """A folder that the pods see, and what is behind it: exactly one of pvc, host_path, memory and scratch."""
+
+    model_config = STRICT
+
+    mount: Absolute = Field(description="where the pods see it")
+    pvc: Filled | None = Field(default=None, description="a PersistentVolumeClaim")
+    size: Quantity | None = Field(default=None, description="with pvc: `prepare` makes the claim when there is none")
+    storage_class: Filled | None = Field(default=None, description="with size: of the claim; default: the cluster's")
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"] = Field(
+        default="ReadWriteMany", description="with size: of the claim"
+    )
+    host_path: Absolute | None = Field(default=None, description="a folder of the node")
+    memory: Quantity | None = Field(default=None, description="a file system in memory, at most this large")
+    scratch: Quantity | None = Field(
+        default=None, description="a folder on the node that goes with the pod, at most this"
+    )
+    read_only: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="the pods cannot write it, and `prepare` cannot fill it"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> VolumeKeys:
+        sources = [name for name in ("pvc", "host_path", "memory", "scratch") if getattr(self, name) is not None]
+        if len(sources) != 1:
+            raise ValueError("needs exactly one of pvc, host_path, memory and scratch")
+        if self.size is not None and self.pvc is None:
+            raise ValueError("size belongs to pvc (memory and scratch are sizes themselves)")
+        return self
+
+
+class KubernetesKeys(BaseModel):
+    """Which cluster, and what stands in the manifest beside what follows from the layout."""
+
+    model_config = STRICT
+
+    kubeconfig: Filled | None = Field(
+        default=None, description="the file; default: $KUBECONFIG, else ~/.kube/config, else the pod's own account"
+    )
+    context: Filled | None = Field(default=None, description="the context in it; default: its current one")
+    contexts: tuple[Filled, ...] = Field(
+        default=(),
+        description="patterns, as in kind-*: the first context that matches is taken, and where there is one the "
+        "platform needs not be enabled",
+    )
+    namespace: Label | None = Field(default=None, description="default: the context's own, else `default`")
+    kind: Literal["job", "pod", "indexed_job", "ipujob"] | None = Field(
+        default=None, description="which of k8s_templates/; default: job, on several nodes indexed_job"
+    )
+    manifest: Filled | None = Field(default=None, description="the site's own manifest instead, beside this file")
+    image: Filled | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="when the image is pulled; default: the cluster's, Always for the tag latest"
+    )
+    image_pull_secrets: tuple[Label, ...] = Field(default=(), description="names of Secrets")
+    archive: Absolute | None = Field(
+        default=None, description="where models-….pyz lies in the image; default: a ConfigMap brings it"
+    )
+    queue: Label | None = Field(default=None, description="Kueue's LocalQueue, as the label kueue.x-k8s.io/queue-name")
+    generate_name: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="write metadata.generateName beside the name, where a site demands it"
+    )
+    service_account: Label | None = Field(default=None, description="of the pods, without its token")
+    priority_class: Label | None = Field(default=None, description="of the pods")
+    resource: Filled | None = Field(
+        default=None, description="what a device is called there; default: nvidia.com/gpu, graphcore.ai/ipu"
+    )
+    cpu: Quantity | None = Field(default=None, description="CPUs of a pod, requested and limited")
+    memory: Quantity | None = Field(default=None, description="memory of a pod, requested and limited, as in 64Gi")
+    shm: Quantity | None = Field(default=None, description="size of /dev/shm, which is 64 MB otherwise")
+    node_selector: Mapping[Text, Text] = Field(default={}, description="labels that the nodes must have")
+    tolerations: tuple[Mapping[str, Any], ...] = Field(default=(), description="as in a pod")
+    volumes: tuple[VolumeKeys, ...] = Field(default=(), description="folders that the pods see, data sets above all")
+    labels: Mapping[Text, Text] = Field(default={}, description="more labels of every object")
+    annotations: Mapping[Text, Text] = Field(default={}, description="more annotations of every object")
+    user: Annotated[int, Field(ge=0, strict=True)] = Field(
+        default=1000, description="user and group id of the containers; 0 is root, which many clusters refuse"
+    )
+    keep_s: Seconds = Field(
+        default=604800.0,
+        alias="keep",
+        description="how long the cluster keeps a job that has ended, should nobody delete it",
+        json_schema_extra={"default": "7-00:00:00"},
+    )
+    pod_start_limit_s: Seconds = Field(
+        default=1200.0,
+        alias="pod_start_limit",
+        description="how long pods may take to start once they are admitted: pulling images, mounting volumes",
+        json_schema_extra={"default": "20m"},
+    )
+
+    @model_validator(mode="after")
+    def _one_context(self) -> KubernetesKeys:
+        if self.context is not None and self.contexts:
+            raise ValueError("needs context or contexts, not both")
+        return self
+
+
+Sense = Literal["shm", "threads", "requests", "security", "deadline", "image", "digest"]
+
+
 class PolicyKeys(BaseModel):
     """A site's rules, checked before anything is submitted."""
 
@@ -69,3 +170,23 @@ class PolicyKeys(BaseModel):
         default=None, alias="max_time", description="longest time limit of a job", json_schema_extra={"default": None}
     )
     max_running: Count | None = Field(default=None, description="largest `max_running:` that the site allows one user")
+    kinds: Mapping[Text, Filled] = Field(
+        default={},
+        description="the only kinds of objects that may run pods, as Kubernetes calls them, and why: {Job: …}",
+    )
+    manifest: Mapping[ManifestPath, Filled] = Field(
+        default={},
+        description="what must stand in a manifest, and why: {spec.template.spec.nodeSelector: …}; "
+        "`pod.` begins in every pod template, `container.` in every container of one",
+    )
+    most: Mapping[Text, Quantity] = Field(
+        default={}, description="largest amount of a resource of one pod: {cpu: 192, nvidia.com/gpu: 8}"
+    )
+    avoid: Mapping[Filled, Filled] = Field(
+        default={}, description="texts that should stand nowhere in a manifest, and why: {csi-rbd-sc: …}"
+    )
+    sense: Mapping[Sense, Filled] = Field(
+        default={},
+        description="which rules of general sense are law there, and why: {shm: …}; `python -m platforms lint` "
+        "names what breaks any of them",
+    )

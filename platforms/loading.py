@@ -17,6 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _SITE_REFERENCE = re.compile(r"\$\{site\.([^}]*)\}")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
 _SITES_VALUE = "the value of ${site.…}"
+_OWN = ("slurm", "container", "kubernetes")  # keys of one scheduler
 _NEEDED: Mapping[str, str] = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -101,7 +102,7 @@ def check_file(document: Document, earlier: Document | None, schedulers: Collect
         document.complain(("scheduler",), f"there is no scheduler {scheduler!r} {nearest(scheduler, schedulers)}")
     if scheduler != "local":
         _check_remote(document, keys)
-    elif here := [key for key in ("transport", "host", "work_dir", "modules", "slurm", "container") if key in keys]:
+    elif here := [key for key in ("transport", "host", "work_dir", "modules", *_OWN) if key in keys]:
         document.complain((here[0],), "is not for this machine (remove it, or name another scheduler)")
 
 
@@ -114,11 +115,24 @@ def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
         document.complain(("work_dir",), "is missing (write an absolute path that login and compute nodes see)")
     if keys.get("transport", "local") != "local" and "host" not in keys:
         document.complain(("host",), "is missing (write the login node as ssh knows it)")
-    if keys.get("scheduler") != "slurm" and "slurm" in keys:
-        document.complain(("slurm",), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
+    if keys.get("scheduler") == "kubernetes":
+        _check_kubernetes(document, keys)
+    for key in ("slurm", "kubernetes"):
+        if keys.get("scheduler") != key and key in keys:
+            document.complain((key,), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
     for loc, value in _leaves(keys, ()):
         if value == "auto" and "layouts" in loc:
             document.complain(loc, "auto looks at this machine only (write nodes x devices per node, as in 1x4)")
+
+
+def _check_kubernetes(document: Document, keys: Mapping[str, object]) -> None:
+    for key in ("transport", "host", "ssh_config", "login_shell", "work_dir", "modules", "container"):
+        if key in keys:
+            document.complain((key,), "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)")
+    if not str(keys.get("data_dir", "")).startswith(("/", "<")):
+        document.complain(
+            ("data_dir",), "is not absolute (write the folder of the data sets as the pods see it: /data)"
+        )
 
 
 def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
@@ -168,13 +182,19 @@ def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
 
 def _known_keys(model: type[BaseModel], loc: Loc, own: Collection[str]) -> list[str]:
     """The keys that a file may write beside the one at `loc`: of the model, or of a model that one of its keys holds,
-    by itself or in a mapping."""
-    if len(loc) > 1:
-        field = next((f for name, f in model.model_fields.items() if loc[0] in (name, f.alias)), None)
-        annotation = field.annotation if field else None
-        held = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
-        model = next((part for part in held if issubclass(part, BaseModel)), model)
+    by itself, in a mapping or in a list."""
+    for part in loc[:-1]:
+        field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
+        model = next(_held(field.annotation), model) if field else model
     return [field.alias or name for name, field in model.model_fields.items() if name not in own]
+
+
+def _held(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _held(part)
 
 
 def _shown(value: object) -> str:

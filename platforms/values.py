@@ -24,6 +24,15 @@ _DURATION = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 _UNITS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)([numkKMGTPE]i?)?")
+_SUFFIXES: Mapping[str, float] = {
+    "": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3,
+    **{name: 1000.0**power for power, name in enumerate("kMGTPE", 1)},
+    **{f"{name}i": 1024.0**power for power, name in enumerate("KMGTPE", 1)},
+}  # fmt: skip
+_NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, as in 64Gi, 500m or 8)"
+
+
 def _text(value: object) -> str:
     if isinstance(value, Int | Float):
         return value.text
@@ -110,6 +119,35 @@ def _absolute(value: str) -> str:
     return value.rstrip("/") or "/"
 
 
+def _label(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value) and not value.startswith("<"):
+        raise ValueError(f"{value!r} is no name that Kubernetes takes (small letters, digits, - and .)")
+    return value
+
+
+def _quantity(value: object) -> str:
+    text = value.text if isinstance(value, Int | Float) else str(value)
+    if isinstance(value, bool) or (not _QUANTITY.fullmatch(text) and not text.startswith("<")):
+        raise ValueError(_NO_QUANTITY.format(text))
+    return text
+
+
+def quantity_of(text: str) -> float:
+    """Read a quantity of Kubernetes: `64Gi`, `500m`, `1e3`, `8`. Raises ValueError when it is none."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(_NO_QUANTITY.format(text))
+    return float(match[1]) * _SUFFIXES[match[2] or ""]
+
+
+def _manifest_path(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][\w/-]*(\.[A-Za-z][\w/-]*|\[[\w./-]+\])*", value):
+        raise ValueError(
+            f"{value!r} is no path in a manifest (write it as in metadata.labels[kueue.x-k8s.io/queue-name])"
+        )
+    return value
+
+
 def _layout(value: str) -> str:
     if value != "auto":
         Layout.parse(value, "")
@@ -183,6 +221,9 @@ LayoutText = Annotated[str, BeforeValidator(_text), AfterValidator(_layout), Wit
 Day = Annotated[datetime.date | None, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Option = Annotated[Any, BeforeValidator(_option), _SCALAR]
 Flag = Annotated[str, AfterValidator(_flag)]
+Label = Annotated[str, BeforeValidator(_text), AfterValidator(_label), _SCALAR]
+Quantity = Annotated[str, BeforeValidator(_quantity), _SCALAR]
+ManifestPath = Annotated[str, AfterValidator(_manifest_path)]
 Absolute = Annotated[str, BeforeValidator(_text), AfterValidator(_filled), AfterValidator(_absolute), _SCALAR]
 Unique = AfterValidator(_unique)
 Some = AfterValidator(_some)

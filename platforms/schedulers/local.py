@@ -48,6 +48,10 @@ class LocalScheduler:
         """Of a site's rules those that mean something without a scheduler: max_time and max_running."""
         return script.lint(spec, text, self._platform)
 
+    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """There is no scheduler whom one could ask."""
+        return ()
+
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the folder's one supervisor; whether there is one yet is decided by its claim, not here."""
         job_id = str(folder.absolute())

@@ -76,6 +76,10 @@ class SshScheduler:
         """Of a site's rules those that mean something without a scheduler: max_time and max_running."""
         return script.lint(spec, text, self._platform)
 
+    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """There is no scheduler whom one could ask."""
+        return ()
+
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the one supervisor of the job's folder there; whether there is one yet is decided by its claim."""
         job_id = f"{self._home}/jobs/{spec.name}"

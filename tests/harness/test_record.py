@@ -92,10 +92,10 @@ def test_only_and_cprofile(project):
 
 def test_group_by_platform(project):
     project.job_test()
-    project.platform("a100", "max_running: 2")
-    result = project.pytest("-m", "a100 or local", "--benchmark-group-by=platform")
+    project.platform("l40s", "max_running: 2")
+    result = project.pytest("-m", "l40s or local", "--benchmark-group-by=platform")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*benchmark 'a100'*", "*benchmark 'local'*"])
+    result.stdout.fnmatch_lines(["*benchmark 'l40s'*", "*benchmark 'local'*"])
 
 
 @pytest.mark.parametrize("values", ["[]", "[float('nan')]", "[0.0]", "[1.0, -1.0]", "[float('inf')]"])

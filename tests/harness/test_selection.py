@@ -44,9 +44,9 @@ def test_ids_are_frozen(project, options, expected):
 
 def test_a_platform_that_needs_something_else_for_a_benchmark(project):
     project.write("test_resnet50.py", BENCHMARK)
-    project.platform("a100", "benchmarks: {resnet50: {layouts: [2x4], size: subset}}\nmarks: [nvidia]")
+    project.platform("l40s", "benchmarks: {resnet50: {layouts: [2x4], size: subset}}\nmarks: [nvidia]")
     result = project.pytest("--collect-only", "-q", "-m", "nvidia")
-    assert ids(result) == [f"test_resnet50.py::test_resnet50[a100-2x4gpu-{c}]" for c in ("gbs32", "tuned")]
+    assert ids(result) == [f"test_resnet50.py::test_resnet50[l40s-2x4gpu-{c}]" for c in ("gbs32", "tuned")]
 
 
 def test_own_parameters_follow_and_override_options(project):
@@ -65,66 +65,66 @@ def test_own_parameters_follow_and_override_options(project):
 
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
-    project.platform("a100")
-    result = project.pytest("-m", "a10O")
+    project.platform("l40s")
+    result = project.pytest("-m", "l40z")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*there is no mark 'a10O'; did you mean a100?*"])
+    result.stderr.fnmatch_lines(["*there is no mark 'l40z'; did you mean l40s?*"])
 
 
 def test_bare_pytest_runs_local_and_says_what_was_left_out(project):
     project.job_test()
-    project.platform("a100")
+    project.platform("l40s")
     result = project.pytest()
     result.assert_outcomes(passed=1, deselected=1 + project.shipped)
-    result.stdout.fnmatch_lines(["*left out: a100, *"])
+    result.stdout.fnmatch_lines(["*left out: *, l40s (other platforms*"])
     assert project.jobs() == ["test_mine-test_it-local-1x1cpu"]
 
 
 @pytest.mark.parametrize(
     "named",
     [
-        ["-m", "a100"],
+        ["-m", "l40s"],
         ["-m", "nvidia and not local"],
-        ["--platform", "a100"],
-        ["test_mine.py::test_it[a100-1x2gpu]"],
+        ["--platform", "l40s"],
+        ["test_mine.py::test_it[l40s-1x2gpu]"],
     ],
 )
 def test_enabled_and_named_runs(project, named):
     project.job_test()
-    project.platform("a100", "marks: [nvidia]")
+    project.platform("l40s", "marks: [nvidia]")
     project.pytest(*named).assert_outcomes(passed=1, deselected=0 if "::" in named[0] else 1 + project.shipped)
 
 
-@pytest.mark.parametrize("named", [["-m", "not p100"], ["-m", "local or not p100"], ["-k", "a100"], []])
+@pytest.mark.parametrize("named", [["-m", "not p100"], ["-m", "local or not p100"], ["-k", "l40s"], []])
 def test_not_named_does_not_run(project, named):
     project.job_test()
-    project.platform("a100", "marks: [nvidia]")
+    project.platform("l40s", "marks: [nvidia]")
     project.write("site/platforms/p100.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n")
     project.pytest(*named)
-    assert not [job for job in project.jobs() if "a100" in job]
+    assert not [job for job in project.jobs() if "l40s" in job]
 
 
 @pytest.mark.parametrize(
-    "named", [["-m", "a100"], ["--platform", "a100"], ["test_mine.py::test_it[a100-1x2gpu]"], ["-m", "campus"]]
+    "named", [["-m", "l40s"], ["--platform", "l40s"], ["test_mine.py::test_it[l40s-1x2gpu]"], ["-m", "campus"]]
 )
 def test_named_and_not_enabled_is_a_usage_error_with_what_to_type(project, named):
     project.job_test()
-    project.platform("a100", "marks: [campus]", enabled=False)
+    project.platform("l40s", "marks: [campus]", enabled=False)
     result = project.pytest(*named)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*a100 is not enabled on this site*", "*echo 'enabled: [[]a100[]]' >> *site.yaml", "*pytest --platform a100"]
+        ["*l40s is not enabled on this site*", "*echo 'enabled: [[]l40s[]]' >> *site.yaml", "*pytest --platform l40s"]
     )
     assert not project.jobs()
 
 
 def test_dry_run_shows_the_job_and_submits_nothing(project):
     project.job_test("words=a'b $HOME")
-    project.platform("a100", enabled=False)
-    result = project.pytest("-m", "a100", "--dry-run")
+    project.platform("l40s", enabled=False)
+    result = project.pytest("-m", "l40s", "--dry-run")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["*test_mine.py::test_it[[]a100-1x2gpu[]]*", "*program.py*", "*dry run: 1 job* rendered, none submitted*"]
+        ["*test_mine.py::test_it[[]l40s-1x2gpu[]]*", "*program.py*", "*dry run: 1 job* rendered, none submitted*"]
     )
     assert not project.jobs()
 
@@ -176,9 +176,9 @@ def test_xdist_is_refused_with_job_tests(project):
 
 def test_max_device_hours(project):
     project.job_test()
-    project.platform("a100", "time_limit: 2h")
-    project.write("site/site.yaml", "enabled: [a100]\nmax_device_hours: 3\n")
-    result = project.pytest("-m", "a100")
+    project.platform("l40s", "time_limit: 2h")
+    project.write("site/site.yaml", "enabled: [l40s]\nmax_device_hours: 3\n")
+    result = project.pytest("-m", "l40s")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*4.0 device-hours*max_device_hours: 3*"])
     assert not project.jobs()
@@ -225,16 +225,16 @@ def test_a_workload_that_nobody_reads_is_an_error(project):
 
 def test_layouts_by_the_name_of_their_set(project):
     project.job_test()
-    project.platform("a100", "marks: [nvidia]")
+    project.platform("l40s", "marks: [nvidia]")
     project.write(
         "site/platforms/wide.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [1x1], paper: [1x4, 1x8]}\n"
     )
-    project.write("site/site.yaml", "enabled: [a100, wide]\n")
+    project.write("site/site.yaml", "enabled: [l40s, wide]\n")
     shown = ids(project.pytest("--collect-only", "-q", "-m", "wide", "--layouts", "paper"))
     assert shown == ["test_mine.py::test_it[wide-1x4gpu]", "test_mine.py::test_it[wide-1x8gpu]"]
     result = project.pytest("--collect-only", "--layouts", "papers")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no platform has a set 'papers'; there are: default, large, paper*"])
+    result.stderr.fnmatch_lines(["*no platform has a set 'papers'; there are: default, large, *paper*"])
 
 
 def test_a_machine_that_has_ended_is_skipped(project):
@@ -248,23 +248,23 @@ def test_a_machine_that_has_ended_is_skipped(project):
 
 def test_values_that_nobody_has_set(project, monkeypatch):
     project.job_test()
-    project.platform("a100", "env: {ACCOUNT: '${site.account}'}")
-    shown = project.pytest("-m", "a100", "--dry-run")
+    project.platform("l40s", "env: {ACCOUNT: '${site.account}'}")
+    shown = project.pytest("-m", "l40s", "--dry-run")
     shown.stdout.fnmatch_lines(["*export ACCOUNT='<account: set in site.yaml>'*", "missing: account"])
-    result = project.pytest("-m", "a100")
+    result = project.pytest("-m", "l40s")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*a100: account not set, so nothing was submitted. Write `values: {account: *"])
+    result.stderr.fnmatch_lines(["*l40s: account not set, so nothing was submitted. Write `values: {account: *"])
     assert not project.jobs()
     monkeypatch.setenv("HPC_ML_BENCH_ACCOUNT", "z043")
-    project.pytest("-m", "a100").assert_outcomes(passed=1, deselected=1 + project.shipped)
+    project.pytest("-m", "l40s").assert_outcomes(passed=1, deselected=1 + project.shipped)
 
 
 def test_a_scheduler_that_does_not_exist(project):
     project.job_test()
-    project.write("site/platforms/a100.yaml", "scheduler: slurmm\ndevice: gpu\nlayouts: {default: [1x1]}\n")
+    project.write("site/platforms/l40s.yaml", "scheduler: slurmm\ndevice: gpu\nlayouts: {default: [1x1]}\n")
     result = project.pytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*a100.yaml:1: scheduler: *slurmm*"])
+    result.stderr.fnmatch_lines(["*l40s.yaml:1: scheduler: *slurmm*"])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from harness.suite import suite_of
 from platforms.config import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
+from platforms.schedulers.kubernetes import manifest
+from platforms.schedulers.kubernetes import policy as rules
+from platforms.schedulers.kubernetes.objects import templates
 from platforms.schedulers.slurm import policy, render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,13 @@ MISSING = {
     "isambard_ai": {"isambard_image", "isambard_project", "isambard_work_dir"},
 }
 NAMES = sorted(MISSING)
+EIDF = {"eidf_image", "eidf_namespace"}
+MISSING_ON_CLUSTERS = {
+    **dict.fromkeys(("eidf_a100", "eidf_h100", "eidf_h200", "eidf_mig"), EIDF),
+    "graphcore": {"eidf_namespace"},
+    "kind": set(),
+}
+CLUSTERS = sorted(MISSING_ON_CLUSTERS)
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +59,21 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return load_site(folder)
 
 
-def profiles(site: Site | None) -> dict[str, Platform]:
+def profiles(site: Site | None, scheduler: str = "slurm") -> dict[str, Platform]:
     found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
-    return {name: platform for name, platform in found.items() if platform.scheduler == "slurm"}
+    return {name: platform for name, platform in found.items() if platform.scheduler == scheduler}
 
 
 @pytest.fixture(scope="module")
 def shipped(example: Site) -> dict[str, Platform]:
     """The profiles at the site of the example."""
     return profiles(example)
+
+
+@pytest.fixture(scope="module")
+def clusters(example: Site) -> dict[str, Platform]:
+    """Those with Kubernetes."""
+    return profiles(example, "kubernetes")
 
 
 @pytest.fixture
@@ -99,7 +115,7 @@ def specs(pytester: pytest.Pytester, site: Path, example: Site, kept: dict[str, 
     if not kept:
         (site / "site.yaml").write_text(f"values: {dict(example.values)}\n")
         seen = Collected()
-        pytester.inline_run(*words(site, "-m", "slurm", "--collect-only", "--dry-run"), plugins=[seen])
+        pytester.inline_run(*words(site, "-m", "slurm or kubernetes", "--collect-only", "--dry-run"), plugins=[seen])
         for item in seen.items:
             case = suite_of(item.config).case(item)
             spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT)
@@ -118,18 +134,21 @@ def asked(text: str) -> set[str]:
 
 def test_each_profile_loads_on_a_fresh_clone_and_says_what_only_its_site_knows() -> None:
     assert {name: set(platform.missing) for name, platform in profiles(None).items()} == MISSING
+    found = {name: set(platform.missing) for name, platform in profiles(None, "kubernetes").items()}
+    assert found == MISSING_ON_CLUSTERS
 
 
 def test_the_example_of_a_site_has_every_value_and_sets_nothing_by_itself(example: Site, tmp_path: Path) -> None:
-    assert set(example.values) == set().union(*MISSING.values())
+    assert set(example.values) == set().union(*MISSING.values(), *MISSING_ON_CLUSTERS.values())
     assert set(example.enabled) <= set(NAMES)
     assert example.max_device_hours
     (tmp_path / "site.yaml").write_bytes(EXAMPLE.read_bytes())
     assert load_site(tmp_path) == Site()
 
 
-def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform]) -> None:
-    assert {name: platform.missing for name, platform in shipped.items()} == dict.fromkeys(NAMES, ())
+def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
+    found = {name: platform.missing for name, platform in {**shipped, **clusters}.items()}
+    assert found == dict.fromkeys([*NAMES, *CLUSTERS], ())
 
 
 @pytest.mark.parametrize(
@@ -142,17 +161,26 @@ def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform]) -> Non
         ("cirrus_ex", {"cirrus", "cpu", "slurm"}, None),
         ("cirrus_v100", {"v100", "cirrus", "nvidia", "slurm"}, datetime.date(2025, 12, 8)),
         ("isambard_ai", {"gh200", "nvidia", "slurm"}, None),
+        ("eidf_a100", {"a100", "eidf", "kubernetes", "nvidia"}, None),
+        ("eidf_h100", {"h100", "eidf", "kubernetes", "nvidia"}, None),
+        ("eidf_h200", {"h200", "eidf", "kubernetes", "nvidia"}, None),
+        ("eidf_mig", {"mig", "eidf", "kubernetes", "nvidia"}, None),
+        ("graphcore", {"bow", "ipu", "eidf", "kubernetes"}, datetime.date(2026, 3, 25)),
+        ("kind", {"cpu", "kubernetes"}, None),
     ],
 )
-def test_marks_and_last_days(shipped: dict[str, Platform], name: str, marks: set[str], until: object) -> None:
-    assert set(shipped[name].marks) == marks
-    assert shipped[name].until == until
+def test_marks_and_last_days(
+    shipped: dict[str, Platform], clusters: dict[str, Platform], name: str, marks: set[str], until: object
+) -> None:
+    platform = {**shipped, **clusters}[name]
+    assert set(platform.marks) == marks
+    assert platform.until == until
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS])
 def test_each_profile_names_its_sources_with_their_dates(name: str) -> None:
     header = (ROOT / "platforms" / f"{name}.yaml").read_text(encoding="utf-8").partition("scheduler:")[0]
-    assert re.search(r"at [0-9a-f]{7,8}\b", header)
+    assert re.search(r"at [0-9a-f]{7,8}\b", header) or name == "kind"
     assert re.search(r"\(20\d\d-\d\d-\d\d\)|in 20\d\d", header)
 
 
@@ -178,12 +206,18 @@ IDS = {
     "cirrus_ex": ("2x2cpu", "4x2cpu", "2x2cpu"),
     "cirrus_v100": ("1x4gpu", "1x4gpu", "1x4gpu"),
     "isambard_ai": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "eidf_a100": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "eidf_h100": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "eidf_h200": ("1x4gpu", "1x4gpu", "1x4gpu"),
+    "eidf_mig": ("1x1gpu", "1x1gpu", "1x1gpu"),
+    "graphcore": ("1x8ipu", "1x8ipu", "1x8ipu"),
+    "kind": ("1x1cpu", "1x1cpu", "1x1cpu"),
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS])
 def test_ids_are_frozen(specs: Specs, name: str) -> None:
-    configurations = ("gbs32",) if name == "cerebras_cs2" else ("gbs32", "tuned")
+    configurations = ("gbs32",) if name in ("cerebras_cs2", "graphcore") else ("gbs32", "tuned")
     expected = [
         f"test_{benchmark}.py::test_{benchmark}[{name}-{layout}-{configuration}]"
         for benchmark, layout in zip(BENCHMARKS, IDS[name], strict=True)
@@ -282,7 +316,8 @@ def test_numbers_of_tasks_stand_with_srun_only(specs: Specs, shipped: dict[str, 
 
 def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
     worlds = {name: {spec.ranks for several in jobs.values() for spec in several} for name, jobs in specs.items()}
-    assert worlds == {name: {32} if "2cpu" in IDS[name][0] else {4} if "gpu" in IDS[name][0] else {1} for name in NAMES}
+    ranks = {"2x2cpu": {32}, "1x4gpu": {4}, "1x8ipu": {8}}
+    assert worlds == {name: ranks.get(IDS[name][0], {1}) for name in [*NAMES, *CLUSTERS]}
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -350,6 +385,75 @@ def test_what_the_paper_could_not_run(shipped: dict[str, Platform]) -> None:
     reasons = shipped["cerebras_cs2"].unsupported
     assert reasons.keys() == {"cosmoflow", "deepcam"}
     assert "MaxPool3d" in reasons["cosmoflow"]
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_every_manifest_keeps_its_own_sites_rules(specs: Specs, clusters: dict[str, Platform], name: str) -> None:
+    for benchmark in BENCHMARKS:
+        platform = clusters[name].for_benchmark(benchmark)
+        for layouts in ("default", *platform.layouts):
+            for layout in platform.layout_list(benchmark, layouts):
+                launcher = "torchrun" if platform.launcher == "auto" and layout.devices > 1 else platform.launcher
+                spec = replace(specs[name][benchmark][0], layout=layout, launcher=launcher)
+                text = manifest.render(spec, platform)
+                assert rules.lint(manifest.read(text), platform, spec, text) == ()
+                assert "set in site.yaml" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "asked"),
+    [
+        ("eidf_a100", "Job", {"nvidia.com/gpu": "4", "product": "NVIDIA-A100-SXM4-40GB", "cpu": "16", "threads": "4"}),
+        ("eidf_h100", "Job", {"nvidia.com/gpu": "4", "product": "NVIDIA-H100-80GB-HBM3", "cpu": "32", "threads": "8"}),
+        ("eidf_h200", "Job", {"nvidia.com/gpu": "4", "product": "NVIDIA-H200", "cpu": "32", "threads": "8"}),
+        ("eidf_mig", "Job", {"nvidia.com/gpu": "1", "product": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", "cpu": "4"}),
+        ("graphcore", "IPUJob", {"cpu": "128", "memory": "400Gi"}),
+        ("kind", "Job", {"cpu": "2", "memory": "4Gi", "threads": "2"}),
+    ],
+)
+def test_what_a_cluster_is_asked_for(
+    specs: Specs, clusters: dict[str, Platform], name: str, kind: str, asked: dict[str, str]
+) -> None:
+    (root,) = manifest.read(manifest.render(specs[name]["resnet50"][0], clusters[name]))
+    ((_path, template),) = templates(root)
+    (container,) = template["spec"]["containers"]
+    found = {**container["resources"]["limits"]}
+    found["product"] = template["spec"].get("nodeSelector", {}).get("nvidia.com/gpu.product")
+    found["threads"] = {one["name"]: one.get("value") for one in container["env"]}.get("OMP_NUM_THREADS")
+    assert root["kind"] == kind
+    assert asked.items() <= found.items()
+    queued = root["metadata"]["labels"].get("kueue.x-k8s.io/queue-name")
+    assert queued == ("eidf989ns-user-queue" if name.startswith("eidf") else None)
+    assert ("generateName" in root["metadata"]) is (name != "kind")
+
+
+@pytest.mark.parametrize("name", ["eidf_a100", "eidf_h100", "eidf_h200", "eidf_mig"])
+def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, Platform], name: str) -> None:
+    platform, spec = clusters[name], specs[name]["resnet50"][0]
+    keys = platform.kubernetes
+    broken = {
+        "kinds": {"kind": "pod"},
+        "queue-name": {"queue": None},
+        "generateName": {"generate_name": False},
+        "requests.cpu": {"cpu": None},
+        "limits.memory": {"memory": None},
+        "gpu.product": {"node_selector": {}},
+        "more memory than 890Gi": {"memory": "891Gi"},
+        "more cpu than 192": {"cpu": "193"},
+        "has neither tag nor digest": {"image": "torch"},
+    }
+    if spec.ranks > 1:
+        broken["sense: shm"] = {"shm": None}
+    for rule, changes in broken.items():
+        other = platform.model_copy(update={"kubernetes": keys.model_copy(update=changes)})
+        text = manifest.render(spec, other)
+        assert any(rule in found for found in rules.lint(manifest.read(text), other, spec, text)), rule
+    long = replace(spec, time_limit_s=35 * 86400.0 + 1)
+    text = manifest.render(long, platform)
+    assert any("policy: max_time" in found for found in rules.lint(manifest.read(text), platform, long, text))
 
 
 # --- pytest itself, on a fresh clone ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted
 from platforms.schedulers import placing
-from platforms.schedulers.slurm import judge, policy, queries, submission
+from platforms.schedulers.slurm import judge, policy, queries, submission, trial
 from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.states import Row
 
@@ -48,6 +48,11 @@ class SlurmScheduler:
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return policy.lint(spec, text, self._platform)
+
+    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """What sbatch says to the script with --test-only."""
+        taken, words = trial.ask(self._transport, text)
+        return () if taken else (f"sbatch: {words}",)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,157 @@
+"""A site's rules (`policy:` of a platform) and general sense against manifests; a finding names its rule and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from platforms.job import JobSpec
+from platforms.schedulers.kubernetes import documents, sense
+from platforms.schedulers.kubernetes.documents import Path
+from platforms.schedulers.kubernetes.objects import Object, containers, root_of, templates
+from platforms.values import quantity_of
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+_PART = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that is wrong: in which object, by its number, where in it, and in words."""
+
+    number: int
+    path: Path
+    what: str
+
+
+def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None, text: str = "") -> tuple[str, ...]:
+    """What the platform's rules have against the objects, and what cannot work; a sentence each, by lines of `text`.
+
+    Without a `spec`, somebody's manifest is looked at as it is, and all that general sense has against it counts; with
+    one, only as much of it as the site calls law (`policy: {sense: …}`).
+    """
+    places = _places(objects, text)
+    found = [(places[one.number](one.path), one.what) for one in findings(objects, platform, spec)]
+    return tuple(f"line {line}: {what}" if line else what for line, what in sorted(found, key=lambda one: one[0]))
+
+
+def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Found]:
+    """The same, with the places of what is wrong."""
+    root, where = root_of(objects), f"{platform.source}: policy"
+    for number, each in enumerate(objects):
+        broken = [*_against_site(each, platform, root=each is root)]
+        broken += _limits(each, platform, spec) if each is root and spec is not None else []
+        yield from (Found(number, path, f"{what} ({where}: {rule})") for path, what, rule in broken)
+        yield from (Found(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None))
+
+
+Broken = tuple[Path, str, str]  # where in the object, what, and which of the site's rules
+
+
+def _against_sense(each: Object, platform: Platform, *, everything: bool) -> Iterator[tuple[Path, str]]:
+    rules = platform.policy
+    law: Mapping[str, str] = {str(rule): why for rule, why in rules.sense.items()}
+    said = {"requests"} if any(rule.startswith("container.resources.requests") for rule in rules.manifest) else set()
+    for one in sense.findings(each):
+        if one.rule in law:
+            yield one.path, f"{one.what}: {law[one.rule]} ({platform.source}: policy: sense: {one.rule})"
+        elif one.rule in sense.ALWAYS or (everything and one.rule not in said):
+            yield one.path, f"{one.what} (general sense: {one.rule})"
+
+
+def _against_site(each: Object, platform: Platform, *, root: bool) -> Iterator[Broken]:
+    rules, pods = platform.policy, list(templates(each))
+    if pods and rules.kinds and each.get("kind") not in rules.kinds:
+        whys = "; ".join(dict.fromkeys(rules.kinds.values()))
+        yield ("kind",), f"a {each.get('kind')} may run no pods here, {_listed(rules.kinds)} may: {whys}", "kinds"
+    for rule, why in rules.manifest.items():
+        for path, tree in _subjects(rule, each, pods, root=root):
+            parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
+            if _value(tree, parts) in (None, "", [], {}):
+                yield path, f"{rule} is missing: {why}", "manifest"
+    for text, why in rules.avoid.items():
+        for path in _holding(each, text):
+            yield path, f"{text} should not stand here: {why}", "avoid"
+    for path, template in pods:
+        yield from _amounts(template, path, platform)
+
+
+def _amounts(template: Object, path: Path, platform: Platform) -> Iterator[Broken]:
+    for name, most in platform.policy.most.items():
+        asked = 0.0
+        for _place, container in containers(template, path):
+            resources = container.get("resources") or {}
+            asked += max(sense.amount_of((resources.get(kind) or {}).get(name, 0)) for kind in ("requests", "limits"))
+        if not sense.open_yet(most) and asked > quantity_of(most):
+            yield (*path, "spec", "containers"), f"a pod asks for more {name} than {most}", "most"
+
+
+def _limits(root: Object, platform: Platform, spec: JobSpec) -> Iterator[Broken]:
+    rules = platform.policy
+    path = next((path for path, _template in templates(root)), ())
+    if rules.max_nodes is not None and spec.layout.nodes > rules.max_nodes:
+        where = ("spec", "parallelism")
+        yield where, f"{spec.layout.nodes} nodes are more than {rules.max_nodes}", "max_nodes"
+    if rules.max_time_s is not None and spec.time_limit_s > rules.max_time_s:
+        what = f"{spec.time_limit_s:g} s are more than {rules.max_time_s:g} s"
+        yield (*path, "spec", "activeDeadlineSeconds"), what, "max_time"
+    if rules.max_running is not None and platform.max_running > rules.max_running:
+        what = f"max_running: {platform.max_running} are more jobs at a time than {rules.max_running}"
+        yield (), what, "max_running"
+
+
+def _subjects(
+    rule: str, each: Object, pods: Sequence[tuple[Path, Object]], *, root: bool
+) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """What a rule on the manifest is about: each container, each pod template, or the object that makes the pods."""
+    if rule.startswith("container."):
+        for path, template in pods:
+            yield from containers(template, path)
+    elif rule.startswith("pod."):
+        yield from ((path, template) for path, template in pods)
+    elif root:
+        yield (rule.partition(".")[0],), each
+
+
+def _parts(rule: str) -> list[str]:
+    """`metadata.labels[a/b]` as its keys."""
+    return [match[1] or match[2] for match in _PART.finditer(rule)]
+
+
+def _value(tree: object, parts: Sequence[str]) -> object:
+    for part in parts:
+        if isinstance(tree, Mapping):
+            tree = tree.get(part)
+        elif isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
+            tree = tree[int(part)]
+        else:
+            return None
+    return tree
+
+
+def _holding(tree: object, text: str, path: Path = ()) -> Iterator[Path]:
+    """Where a text stands, as a value or in one."""
+    if isinstance(tree, str):
+        yield from [path] if text in tree else []
+    elif isinstance(tree, Mapping):
+        for key, child in tree.items():
+            yield from _holding(child, text, (*path, key))
+    elif isinstance(tree, list):
+        for index, child in enumerate(tree):
+            yield from _holding(child, text, (*path, index))
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    *rest, last = names
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def _places(objects: Sequence[Object], text: str) -> list[Callable[[Path], int]]:
+    """For each object, the line of a path in it; 0 where that is not known."""
+    written = documents.read(text, "manifest") if text else []
+    found = (next((one.line for one in written if one.value == each), None) for each in objects)
+    return [line or (lambda _path: 0) for line in found]

@@ -1,0 +1,738 @@
+"""Manifests: what is rendered, what Kubernetes' own models say to it, and that no value can break the YAML."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import ConfigError, JobSpec, Layout, RefusedError
+from platforms.keys import KubernetesKeys
+from platforms.schedulers.kubernetes import documents, labels, launch, manifest, values
+from platforms.schedulers.kubernetes.holes import fill, paths
+from platforms.schedulers.kubernetes.objects import templates
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "resnet50-1x4gpu-k2345abc"
+SPEC = JobSpec(
+    NAME, "test_resnet50.py::test_resnet50[cluster-1x4gpu-tuned]", "cluster", Layout(1, 4, "gpu"),
+    ("train", "resnet50", "--size", "smoke"), benchmark="resnet50", launcher="torchrun", python="auto",
+    archive=Path("models-0123456789ab.pyz"), run="r2345abc", time_limit_s=3600.0,
+)  # fmt: skip
+OURS = {
+    "app.kubernetes.io/managed-by": "hpc-ml-bench",
+    "hpc-ml-bench/run": "r2345abc",
+    "hpc-ml-bench/job": NAME,
+    "hpc-ml-bench/platform": "cluster",
+    "hpc-ml-bench/test": "test_resnet50.py-test_resnet50-cluster-1x4gpu-tuned",
+}
+
+
+def cluster(*, keys: Mapping[str, object] | None = None, **more: object) -> Platform:
+    """A platform with an image, and these keys under `kubernetes:`."""
+    fixed = {"name": "cluster", "scheduler": "kubernetes", "device": "gpu", "layouts": {"default": ("1x4",)}}
+    place = {"data_dir": "/data", "source": Path("cluster.yaml")}
+    return Platform(**{**fixed, **place, "kubernetes": {"image": "registry/image:1", **(keys or {})}, **more})
+
+
+EVERYTHING = cluster(
+    keys={
+        "namespace": "project", "queue": "project-user-queue", "generate_name": True, "image_pull_policy": "Always",
+        "image_pull_secrets": ["hub"], "service_account": "bench", "priority_class": "low", "cpu": "16",
+        "memory": "64Gi", "shm": "8Gi", "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H200"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}], "labels": {"site/user": "me"},
+        "annotations": {"site/note": "a: b"}, "keep": "1h", "pod_start_limit": "10m", "user": 1234,
+        "volumes": [
+            {"mount": "/data", "pvc": "sets", "read_only": True}, {"mount": "/node", "host_path": "/nvme"},
+            {"mount": "/fast", "memory": "1Gi"}, {"mount": "/scratch", "scratch": "9Gi"},
+        ],
+    },
+    setup=("ulimit -n 4096",), env={"NCCL_DEBUG": "WARN"},
+)  # fmt: skip
+
+
+def rendered(spec: JobSpec = SPEC, platform: Platform | None = None) -> tuple[dict[str, Any], ...]:
+    return manifest.read(manifest.render(spec, platform or cluster()))
+
+
+def pod_of(objects: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """The spec of the root's pods."""
+    ((_path, template),) = templates(objects[-1])
+    return template["spec"]
+
+
+def container_of(objects: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    return pod_of(objects)["containers"][0]
+
+
+def env_of(objects: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container_of(objects)["env"]}
+
+
+def layout(kind: str) -> JobSpec:
+    """A job for each template."""
+    if kind == "indexed_job":
+        return replace(SPEC, layout=Layout(2, 4, "gpu"))
+    if kind == "ipujob":
+        return replace(SPEC, layout=Layout(1, 8, "ipu"), launcher="poprun")
+    return SPEC
+
+
+def of_kind(kind: str, platform: Platform = EVERYTHING) -> tuple[dict[str, Any], ...]:
+    keys = platform.kubernetes.model_copy(update={"kind": kind})
+    return rendered(layout(kind), platform.model_copy(update={"kubernetes": keys}))
+
+
+KINDS = ["indexed_job", "ipujob", "job", "pod"]
+
+
+# --- what the models of the official client say -----------------------------------------------------------------------
+
+
+def models(each: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The model of an object, or, of a kind that the client does not know, of its pod template."""
+    from kubernetes import client
+
+    if (known := getattr(client, f"V1{each['kind']}", None)) is not None:
+        yield known, each
+        return
+    for _path, template in templates(each):
+        yield client.V1PodTemplateSpec, template
+
+
+@pytest.mark.parametrize("platform", [EVERYTHING, cluster()], ids=["everything", "nothing"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_template_is_what_kubernetes_knows(kind: str, platform: Platform) -> None:
+    checked = 0
+    for each in of_kind(kind, platform):
+        for model, tree in models(each):
+            if not hasattr(model, "model_validate"):
+                pytest.skip("a client older than 37 has no models that refuse what they do not know")
+            model.model_validate(tree)
+            checked += 1
+    assert checked == len(of_kind(kind, platform))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_models_refuse_a_key_that_does_not_exist(kind: str) -> None:
+    objects = of_kind(kind)
+    pod_of(objects)["nodeSelectr"] = {}
+    ((model, tree),) = models(objects[-1])
+    if not hasattr(model, "model_validate"):
+        pytest.skip("a client older than 37")
+    with pytest.raises(ValueError, match="nodeSelectr"):
+        model.model_validate(tree)
+
+
+# --- every template ---------------------------------------------------------------------------------------------------
+
+
+def test_a_platform_may_name_each_template() -> None:
+    known = KubernetesKeys.model_json_schema()["properties"]["kind"]["anyOf"][0]["enum"]
+    assert sorted(known) == KINDS
+    assert all((ROOT / "k8s_templates" / f"{kind}.yaml").exists() for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_template_is_a_manifest_itself_and_has_known_holes_only(kind: str) -> None:
+    text = (ROOT / "k8s_templates" / f"{kind}.yaml").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?<!\$)\$\{([^}]*)\}", text)) <= values.HOLES.keys()
+    assert all({"apiVersion", "kind"} <= one.value.keys() for one in documents.read(text, kind))
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_every_hole_has_a_value_and_a_description() -> None:
+    assert values.of(SPEC, EVERYTHING).keys() == values.HOLES.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_stand_on_every_object_and_pod_template(kind: str) -> None:
+    objects = of_kind(kind)
+    for each in objects:
+        assert OURS.items() <= each["metadata"]["labels"].items()
+        assert each["metadata"]["labels"]["site/user"] == "me"
+        assert each["metadata"]["annotations"] == {"site/note": "a: b"}
+        assert each["metadata"]["namespace"] == "project"
+        for _path, template in templates(each):
+            assert OURS.items() <= template["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_root_comes_last_and_has_names_queue_and_limit(kind: str) -> None:
+    objects = of_kind(kind)
+    *beside, root = objects
+    assert root is manifest.root_of(objects)
+    assert root["metadata"]["name"] == NAME
+    assert root["metadata"]["generateName"] == f"{NAME}-"
+    queue = {"kueue.x-k8s.io/queue-name": "project-user-queue", "kueue.x-k8s.io/max-exec-time-seconds": "4200"}
+    assert queue.items() <= root["metadata"]["labels"].items()
+    for each in beside:
+        assert not queue.keys() & each["metadata"]["labels"].keys()
+    assert [each["kind"] for each in beside] == (["Service"] if kind == "indexed_job" else [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_end_by_themselves_and_know_nothing_of_the_cluster(kind: str) -> None:
+    pod = pod_of(of_kind(kind))
+    assert pod["activeDeadlineSeconds"] == 3600 + 600
+    assert pod["restartPolicy"] == "Never"
+    assert pod["terminationGracePeriodSeconds"] == 10
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+    assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("bench", "low")
+    assert pod["imagePullSecrets"] == [{"name": "hub"}]
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_restricted_standard_but_for_what_a_device_needs(kind: str) -> None:
+    pod = pod_of(of_kind(kind))
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True, "runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 1234,
+        "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
+    }  # fmt: skip
+    more = {"add": ["IPC_LOCK"]} if kind == "ipujob" else {}
+    own = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], **more}}
+    assert pod["containers"][0]["securityContext"] == own
+    assert pod.get("hostIPC", False) is (kind == "ipujob")
+    assert not {"hostNetwork", "hostPID"} & pod.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_root_it_is_said_and_nothing_claims_otherwise(kind: str) -> None:
+    text = manifest.render(layout(kind), cluster(keys={"user": 0, "kind": kind}))
+    pod = pod_of(manifest.read(text))
+    assert "runAsNonRoot" not in pod["securityContext"]
+    assert pod["securityContext"]["runAsUser"] == 0
+    assert re.search(r"^# `user: 0`: as root", text, re.MULTILINE)
+    assert "as root" not in manifest.render(layout(kind), cluster(keys={"kind": kind}))
+
+
+def test_a_job_is_tried_once_and_kept_for_a_while() -> None:
+    spec = of_kind("job")[-1]["spec"]
+    assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 3600)
+
+
+def test_several_nodes_are_numbered_pods_that_know_the_first() -> None:
+    service, root = of_kind("indexed_job")
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert service["spec"]["selector"].items() <= root["spec"]["template"]["metadata"]["labels"].items()
+    spec, name = root["spec"], service["metadata"]["name"]
+    assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
+    assert spec["template"]["spec"]["subdomain"] == name
+    env = env_of((root,))
+    assert env["MASTER_ADDR"] == f"{NAME}-0.{name}"
+    assert 20000 <= int(env["MASTER_PORT"]) <= 29999
+    words = spec["template"]["spec"]["containers"][0]["args"]
+    expected = [
+        "python3", "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=4",
+        "--node-rank=$(JOB_COMPLETION_INDEX)", "--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)",
+        "/hpc-ml-bench/code/models-0123456789ab.pyz", "train", "resnet50",
+    ]  # fmt: skip
+    assert words[: len(expected)] == expected
+
+
+def test_the_name_of_a_service_begins_with_a_letter() -> None:
+    service, root = rendered(replace(SPEC, name="3d-2x4gpu-k2345abc", layout=Layout(2, 4, "gpu")))
+    assert service["metadata"]["name"] == root["spec"]["template"]["spec"]["subdomain"] == "job-3d-2x4gpu-k2345abc"
+    assert env_of((root,))["MASTER_ADDR"] == "3d-2x4gpu-k2345abc-0.job-3d-2x4gpu-k2345abc"
+
+
+def test_jobs_meet_at_different_ports() -> None:
+    ports = {values.of(replace(SPEC, name=f"job-{n}"), EVERYTHING)["port"]() for n in range(50)}
+    assert len(ports) > 45
+
+
+def test_an_ipujob_asks_for_a_partition() -> None:
+    (root,) = of_kind("ipujob")
+    assert (root["apiVersion"], root["spec"]["jobInstances"]) == ("graphcore.ai/v1alpha1", 1)
+    assert root["spec"]["ipusPerJobInstance"] == "8"
+    assert container_of((root,))["resources"]["limits"] == {"cpu": "16", "memory": "64Gi"}
+    assert container_of((root,))["args"][:4] == [
+        "poprun", "--num-instances=8", "--num-replicas=8", "--ipus-per-replica=1"
+    ]  # fmt: skip
+
+
+# --- what the pods get ------------------------------------------------------------------------------------------------
+
+
+def test_cpu_and_memory_are_requested_and_limited_and_devices_only_limited() -> None:
+    resources = container_of(of_kind("job"))["resources"]
+    assert resources["requests"] == {"cpu": "16", "memory": "64Gi"}
+    assert resources["limits"] == {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "keys", "limits"),
+    [
+        ("gpu", {}, {"nvidia.com/gpu": "4"}),
+        ("gpu", {"resource": "amd.com/gpu"}, {"amd.com/gpu": "4"}),
+        ("ipu", {}, {"graphcore.ai/ipu": "4"}),
+        ("cpu", {}, None),
+        ("cpu", {"cpu": "500m"}, {"cpu": "500m"}),
+    ],
+)
+def test_devices_by_their_names(unit: str, keys: dict[str, object], limits: dict[str, str] | None) -> None:
+    container = container_of(rendered(replace(SPEC, layout=Layout(1, 4, unit)), cluster(keys=keys)))
+    assert container.get("resources", {}).get("limits") == limits
+
+
+def test_volumes_of_every_kind() -> None:
+    pod = pod_of(of_kind("job"))
+    sources = {one.pop("name"): one for one in copy.deepcopy(pod["volumes"])}
+    mounts = {one.pop("name"): one for one in copy.deepcopy(pod["containers"][0]["volumeMounts"])}
+    assert sources == {
+        "work": {"emptyDir": {}},
+        "code": {"configMap": {"name": "hpc-ml-bench-models-0123456789ab"}},
+        "shm": {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+        "volume-1": {"persistentVolumeClaim": {"claimName": "sets"}},
+        "volume-2": {"hostPath": {"path": "/nvme", "type": "Directory"}},
+        "volume-3": {"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        "volume-4": {"emptyDir": {"sizeLimit": "9Gi"}},
+    }
+    assert mounts == {
+        "work": {"mountPath": "/hpc-ml-bench/work"},
+        "code": {"mountPath": "/hpc-ml-bench/code", "readOnly": True},
+        "shm": {"mountPath": "/dev/shm"},
+        "volume-1": {"mountPath": "/data", "readOnly": True},
+        "volume-2": {"mountPath": "/node"},
+        "volume-3": {"mountPath": "/fast"},
+        "volume-4": {"mountPath": "/scratch"},
+    }
+    assert pod["containers"][0]["workingDir"] == "/hpc-ml-bench/work"
+
+
+def test_code_that_lies_in_the_image_needs_no_volume() -> None:
+    objects = rendered(platform=cluster(keys={"archive": "/opt/models.pyz"}))
+    assert "/opt/models.pyz" in container_of(objects)["args"]
+    assert [one["name"] for one in pod_of(objects)["volumes"]] == ["work"]
+
+
+def test_the_environment() -> None:
+    objects = of_kind("job")
+    env = env_of(objects)
+    assert env["OMP_NUM_THREADS"] == "4"
+    assert env["HOME"] == "/tmp"
+    assert env["NCCL_DEBUG"] == "WARN"
+    assert (env["HPC_ML_BENCH_JOB"], env["HPC_ML_BENCH_LAST_WORD"]) == (NAME, "/dev/termination-log")
+    assert "HPC_ML_BENCH_NOT_AFTER" not in env
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpu", "expected"),
+    [(7, "16", "7"), (None, "16", "4"), (None, "15", "3"), (None, "500m", "1"), (None, None, None)],
+)
+def test_threads_of_a_rank(threads: int | None, cpu: str | None, expected: str | None) -> None:
+    platform = cluster(keys={} if cpu is None else {"cpu": cpu})
+    assert env_of(rendered(replace(SPEC, threads_per_rank=threads), platform)).get("OMP_NUM_THREADS") == expected
+
+
+def test_a_secret_stands_nowhere() -> None:
+    spec = replace(SPEC, env={"HF_TOKEN": "hf_very-secret", "DB_PASSWORD": "hunter2", "TOKEN_FILE": "/run/token"})
+    text = manifest.render(spec, cluster())
+    assert "hf_very-secret" not in text
+    assert "hunter2" not in text
+    env = env_of(manifest.read(text))
+    assert env["HF_TOKEN"] == {"secretKeyRef": {"name": NAME, "key": "HF_TOKEN"}}
+    assert env["TOKEN_FILE"] == "/run/token"
+
+
+# --- command lines ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"launcher": "none", "layout": Layout(1, 1, "gpu")},
+            ["python3", "/hpc-ml-bench/code/models-0123456789ab.pyz", "train"],
+        ),
+        ({"launcher": "auto"}, ["python3", "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=4"]),
+        ({"python": "/opt/py"}, ["/opt/py", "-m", "torch.distributed.run"]),
+        ({"archive": None, "arguments": ("my", "own"), "launcher": "none"}, ["my", "own"]),
+        (
+            {"archive": None, "arguments": ("my", "own")},
+            ["python3", "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=4", "--standalone"],
+        ),
+    ],
+)
+def test_launchers(changes: dict[str, object], words: list[str]) -> None:
+    assert container_of(rendered(replace(SPEC, **changes)))["args"][: len(words)] == words  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys", "said"),
+    [
+        ({"launcher": "srun"}, {}, "launcher srun belongs to another scheduler.*`launcher:` in cluster.yaml"),
+        ({"launcher": "none"}, {}, "launcher none starts one rank, and 1x4gpu has 4"),
+        ({"launcher": "poprun"}, {}, "poprun starts one rank an IPU"),
+        ({"layout": Layout(2, 4, "gpu")}, {"kind": "job"}, "has 2 nodes and kind job is one pod"),
+        ({"layout": Layout(2, 4, "gpu")}, {"kind": "pod"}, "kind: indexed_job"),
+        ({"layout": Layout(1, 6, "ipu"), "launcher": "poprun"}, {"kind": "ipujob"}, "powers of two: write 1x8"),
+        ({"layout": Layout(1, 4, "csx")}, {}, "no name for a device `csx`"),
+        ({}, {"image": None}, r"a pod needs an image: write `kubernetes: \{image: …\}` in cluster.yaml"),
+    ],
+)
+def test_what_kubernetes_cannot_run_is_refused_in_words(
+    changes: dict[str, object], keys: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RefusedError, match=said):
+        manifest.render(replace(SPEC, **changes), cluster(keys=keys))  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+@pytest.mark.parametrize(
+    ("not_after", "code", "printed", "last_word"),
+    [("1", 75, b"", b"hpc-ml-bench: not after\n"), ("9999999999", 0, b"ran\n", b""), ("", 0, b"ran\n", b"")],
+)
+@pytest.mark.parametrize("kind", ["pod", "job", "ipujob"])
+def test_the_script_starts_nothing_after_its_time(
+    tmp_path: Path, kind: str, not_after: str, code: int, printed: bytes, last_word: bytes
+) -> None:
+    command = container_of(of_kind(kind))["command"]
+    word = tmp_path / "word"
+    word.touch()
+    environ = {"PATH": "/usr/bin:/bin", "HPC_ML_BENCH_NOT_AFTER": not_after, "HPC_ML_BENCH_LAST_WORD": str(word)}
+    done = subprocess.run([*command, "echo", "ran"], env=environ, capture_output=True, timeout=20)
+    assert (done.returncode, done.stdout, word.read_bytes()) == (code, printed, last_word)
+
+
+def test_pods_wait_for_the_name_of_the_first(tmp_path: Path) -> None:
+    command = container_of(of_kind("indexed_job"))["command"]
+    tried = tmp_path / "tried"
+    (tmp_path / "getent").write_text(f'#!/bin/sh\necho "$2" >> {tried}\n[ $(wc -l < {tried}) -ge 2 ]\n')
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    for name in ("getent", "sleep"):
+        (tmp_path / name).chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MASTER_ADDR": "first"}
+    done = subprocess.run([*command, "echo", "ran"], env=environ, capture_output=True, timeout=20)
+    assert (done.returncode, done.stdout, tried.read_text()) == (0, b"ran\n", "first\nfirst\n")
+    (tmp_path / "getent").write_text("#!/bin/sh\nexit 2\n")
+    done = subprocess.run([*command, "echo", "ran"], env=environ, capture_output=True, timeout=20)
+    assert (done.returncode, done.stdout) == (78, b"")
+    assert b"no first after five minutes" in done.stderr
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+NASTY = [
+    "a\nb", "a\n\nb\n", "\na", " a ", "a: b", "- x", "-c /path", "${name}", "$${name}", "$(HOME)", "$$", "$$(A)$",
+    "'", '"', "a'b\"c", "\\", "é", "😀", "\x85", "a\u2028b", "\ufeff", "yes", "n", "null", "~", "1", "007", "1e3",
+    "0x1f", "1:30", "2024-01-01", "#x", "a #b", "&a", "*a", "!a", "|", ">", "%", "@", "`", "{}", "[]", "? a", "\t",
+    "a\tb\nc", "\x07", "a\rb", "<<", "", "\n", " \n ", "---", "...", "a\n---\nb", "<user: set in site.yaml>",
+]  # fmt: skip
+
+
+def as_a_program_gets_it(word: str) -> str:
+    """What a kubelet makes of a word, where no variable is of that name: `$$` is one dollar."""
+    return re.sub(r"\$\$|\$\(([^)]*)\)", lambda match: "$" if match[0] == "$$" else match[0], word)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_no_value_can_break_the_yaml(text: str) -> None:
+    spec = replace(SPEC, arguments=(text, "end"), env={"VALUE": text}, test=f"t::{text}")
+    platform = cluster(keys={"annotations": {"note": text}, "node_selector": {"key": text}})
+    whole = manifest.render(spec, platform)
+    objects = manifest.read(whole)
+    assert as_a_program_gets_it(container_of(objects)["args"][-2]) == text
+    assert as_a_program_gets_it(env_of(objects)["VALUE"]) == text
+    assert objects[-1]["metadata"]["annotations"] == {"note": text}
+    assert pod_of(objects)["nodeSelector"] == {"key": text}
+    assert len(objects) == 1
+    assert whole == manifest.render(spec, platform)
+
+
+def test_random_texts_come_back_as_they_were() -> None:
+    source = random.Random(5)
+    letters = "ab \n\t:#-'\"\\{}[]$&*!|>%@`,?\x85\u2028é😀\x07\r0e.~=<\ufeff"
+    for _ in range(60):
+        text = "".join(source.choice(letters) for _ in range(source.randint(1, 12)))
+        tree = {"value": text, "list": [text], text: {text: 1}}
+        (read,) = documents.read(documents.write([tree]), "it")
+        assert read.value == tree, repr(text)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udc80"])
+def test_what_no_cluster_takes_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no text that a cluster takes"):
+        manifest.render(replace(SPEC, env={"VALUE": text}), cluster())
+
+
+def test_people_read_scripts_as_lines() -> None:
+    text = manifest.render(SPEC, EVERYTHING)
+    assert re.search(r"^ +- \|\n(.*\n)+? +ulimit -n 4096\n +exec \"\$@\"$", text, re.MULTILINE)
+    assert "&id001" not in text
+
+
+def test_the_head_names_what_a_test_or_platform_names() -> None:
+    first = "# test_resnet50.py::test_resnet50[cluster-1x4gpu-tuned] on cluster, 1x4gpu\n"
+    assert manifest.render(SPEC, cluster()).startswith(f"{first}apiVersion: ")
+    named = manifest.render(SPEC, cluster(keys={"context": "prod", "kubeconfig": "/k"}))
+    assert named.startswith(f"{first}# context: prod\n# kubeconfig: /k\napiVersion: ")
+    assert manifest.where(named) == ("prod", "/k")
+    own = replace(SPEC, cluster={"context": "test", "kubeconfig": "/mine", "namespace": "other"})
+    text = manifest.render(own, cluster(keys={"context": "prod", "kubeconfig": "/k", "namespace": "project"}))
+    assert manifest.where(text) == ("test", "/mine")
+    assert [each["metadata"]["namespace"] for each in manifest.read(text)] == ["other"]
+    assert manifest.where(manifest.render(SPEC, cluster())) == (None, None)
+
+
+def test_a_line_break_cannot_begin_an_object() -> None:
+    text = manifest.render(replace(SPEC, test="a\nkind: Pod"), cluster(keys={"context": "x\n# kubeconfig: /evil"}))
+    assert manifest.where(text) == ("x?# kubeconfig: /evil", None)
+    assert text.startswith("# a?kind: Pod on cluster")
+
+
+@pytest.mark.parametrize(
+    ("test", "label"),
+    [
+        ("test_x.py::test_x[a-1x1cpu]", "test_x.py-test_x-a-1x1cpu"),
+        ("_ü_", ""),
+        ("x" * 63, "x" * 63),
+        ("test_x.py::test_x[" + "y" * 80 + "]", None),
+    ],
+)
+def test_a_tests_id_as_a_label(test: str, label: str | None) -> None:
+    made = labels.value(test)
+    assert label is None or made == label
+    assert len(made) <= 63
+    assert not made or re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", made)
+    assert len({labels.value(test + end) for end in ("1", "2")}) == (2 if made else 1 if label is None else 2)
+
+
+# --- somebody's own manifest ------------------------------------------------------------------------------------------
+
+OWN = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: theirs
+  labels: {team: ours, hpc-ml-bench/run: forged}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec: &pod
+          containers:
+            - name: pytorch
+              image: ${image}
+              command: [torchrun, "--nproc-per-node=${ranks_per_node}", "${archive}", "${arguments}"]
+              args: ["echo ${HOME} $${name}"]
+              env:
+                - ${env}
+                - {name: MINE, value: "on ${name}"}
+              resources: ${resources}
+              volumeMounts: ${volume_mounts}
+          volumes: ["${volumes}", {name: mine, emptyDir: {}}]
+    Worker:
+      replicas: ${nodes}
+      template:
+        metadata: {annotations: {a: b}}
+        spec:
+          activeDeadlineSeconds: 5
+          containers: [{name: pytorch, image: "${image}"}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "settings-${name}", labels: {a: b}}
+data: {when: 2024-01-01, mode: "0644", "${platform}": x}
+---
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN)
+    return path
+
+
+def test_an_own_manifest_is_filled_where_its_author_wants_it(own: Path) -> None:
+    config_map, root = rendered(replace(SPEC, manifest=own), EVERYTHING)
+    assert (config_map["kind"], root["kind"]) == ("ConfigMap", "PyTorchJob")
+    assert config_map["data"] == {"when": "2024-01-01", "mode": "0644", "cluster": "x"}
+    assert config_map["metadata"]["name"] == f"settings-{NAME}"
+    assert root["metadata"]["name"] == NAME
+    assert root["metadata"]["generateName"] == f"{NAME}-"
+    replicas = root["spec"]["pytorchReplicaSpecs"]
+    assert replicas["Worker"]["replicas"] == 1
+    pod = replicas["Master"]["template"]["spec"]
+    (container,) = pod["containers"]
+    archive = "/hpc-ml-bench/code/models-0123456789ab.pyz"
+    assert container["command"] == ["torchrun", "--nproc-per-node=4", archive, "train", "resnet50", "--size", "smoke"]
+    assert container["args"] == ["echo ${HOME} ${name}"]
+    assert container["env"][-1] == {"name": "MINE", "value": f"on {NAME}"}
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert [one["name"] for one in pod["volumes"]][-2:] == ["volume-4", "mine"]
+
+
+def test_an_own_manifest_gets_what_all_our_objects_have_and_nothing_else(own: Path) -> None:
+    config_map, root = rendered(replace(SPEC, manifest=own), EVERYTHING)
+    replicas = root["spec"]["pytorchReplicaSpecs"]
+    for labelled in (config_map, root, *(one["template"] for one in replicas.values())):
+        assert OURS.items() <= labelled["metadata"]["labels"].items()
+    assert root["metadata"]["labels"]["team"] == "ours"
+    assert root["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "project-user-queue"
+    assert "kueue.x-k8s.io/queue-name" not in config_map["metadata"]["labels"]
+    deadlines = {name: one["template"]["spec"]["activeDeadlineSeconds"] for name, one in replicas.items()}
+    assert deadlines == {"Master": 4200, "Worker": 5}
+    assert replicas["Worker"]["template"]["metadata"]["annotations"] == {"a": "b"}
+    assert "securityContext" not in replicas["Master"]["template"]["spec"]
+
+
+def test_a_dict_is_as_good_as_a_file_and_stays_as_it_is(own: Path) -> None:
+    parsed = [document.value for document in documents.read(OWN, "own")]
+    before = copy.deepcopy(parsed)
+    by_file = manifest.render(replace(SPEC, manifest=own), EVERYTHING)
+    assert manifest.render(replace(SPEC, manifest=parsed), EVERYTHING) == by_file
+    assert manifest.render(replace(SPEC, manifest=tuple(parsed)), EVERYTHING) == by_file
+    assert parsed == before
+
+
+def test_a_platforms_own_manifest_lies_beside_its_file(own: Path) -> None:
+    platform = cluster(keys={"manifest": "own.yaml"}, source=own.with_name("cluster.yaml"))
+    assert rendered(SPEC, platform)[-1]["kind"] == "PyTorchJob"
+    (pod,) = rendered(replace(SPEC, manifest={"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}), platform)
+    assert (pod["kind"], pod["metadata"]["name"], pod["spec"]["activeDeadlineSeconds"]) == ("Pod", NAME, 4800)
+
+
+def test_objects_beside_the_root_that_have_no_name_get_one() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}, "spec": {"containers": [{"name": "c"}]}}
+    beside = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}}] * 2
+    objects = rendered(replace(SPEC, manifest=[*beside, {"apiVersion": "v1", "kind": "Service"}, pod]))
+    assert [each["metadata"]["name"] for each in objects] == [NAME, f"{NAME}-2", NAME, NAME]
+
+
+def test_a_list_is_its_items() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
+    items = {"apiVersion": "v1", "kind": "List", "items": [pod, {"apiVersion": "v1", "kind": "Service"}]}
+    assert [each["kind"] for each in rendered(replace(SPEC, manifest=items))] == ["Service", "Pod"]
+
+
+def test_a_manifests_own_namespace_is_the_namespace_of_all_its_objects() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "theirs"}}
+    spaces = [each["metadata"]["namespace"] for each in rendered(replace(SPEC, manifest=[service, pod]))]
+    assert spaces == ["theirs", "theirs"]
+    asked = replace(SPEC, manifest=[service, pod], cluster={"namespace": "mine"})
+    assert {each["metadata"]["namespace"] for each in rendered(asked)} == {"mine"}
+    two = replace(SPEC, manifest=[service, {**pod, "metadata": {"namespace": "other"}}])
+    with pytest.raises(ConfigError, match="several namespaces: theirs, other"):
+        manifest.render(two, cluster())
+
+
+def test_own_queue_and_limit_stand() -> None:
+    mine = {labels.QUEUE: "other", labels.MAX_EXEC_TIME: "60"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": mine}, "spec": {"containers": [{"name": "c"}]}}
+    (root,) = rendered(replace(SPEC, manifest=pod), EVERYTHING)
+    assert mine.items() <= root["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, r"own\.yaml:1: cannot be read: No such file"),
+        ("", r"own\.yaml:1: there is no object in it"),
+        ("---\n---\n", r"own\.yaml:1: there is no object in it"),
+        ("# nothing", r"own\.yaml:1: there is no object in it"),
+        ("a: b\n c: d\n", r"own\.yaml:2: not YAML: mapping values are not allowed here"),
+        ("kind: Pod\nargs: [a, ${name}]\n", r"own\.yaml:2: not YAML: .*quote a hole inside brackets"),
+        ("kind: Pod\napiVersion: v1\nkind: Job\n", r"own\.yaml:3: not YAML: kind stands twice"),
+        ("- a\n", r"own\.yaml:1: this is no object"),
+        ("apiVersion: v1\nspec: {}\n", r"own\.yaml:1: `kind:` is missing, as in `kind: Job`"),
+        ("kind: Pod\n", r"own\.yaml:1: `apiVersion:` is missing"),
+        ("kind: Pod\napiVersion: v1\nmetadata: x\n", r"own\.yaml:3: needs lines of `key: value`"),
+        ("kind: Pod\napiVersion: v1\nmetadata:\n  labels: [a]\n", r"own\.yaml:4: needs lines"),
+        ("kind: Pod\napiVersion: v1\nx: &a [*a]\n", r"own\.yaml:1: nested too deeply"),
+        ("kind: Pod\napiVersion: v1\n1: x\n", r"own\.yaml:1: not YAML: the key 1 is no text"),
+        ("\x07", r"own\.yaml:1: a control character"),
+        (
+            "kind: Pod\napiVersion: v1\nspec:\n  image: ${imag}\n",
+            r"own\.yaml:4: there is no hole \$\{imag\} \(did you mean 'image'\?\)",
+        ),
+        ("kind: Pod\napiVersion: v1\nspec:\n  a: x${env}\n", r"\$\{env\} is no text"),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_file_and_line(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "own.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as raised:
+        manifest.render(replace(SPEC, manifest=path), cluster())
+    assert len(raised.value.problems) == 1
+
+
+def test_every_unknown_hole_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("kind: Pod\napiVersion: v1\nspec:\n  a: ${nome}\n  b: ['${x_y}']\n")
+    with pytest.raises(ConfigError) as raised:
+        manifest.render(replace(SPEC, manifest=path), cluster())
+    assert [problem.split(": there")[0] for problem in raised.value.problems] == [f"{path}:4", f"{path}:5"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({}, r"t::x: manifest: the object: `apiVersion:` is missing"),
+        ([], "t::x: manifest: there is no object in it"),
+        ([{"apiVersion": "v1", "kind": "Pod"}, 3], r"manifest\[1\]: the object: this is no object"),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "spec": {"a-b": [Path("x")]}},
+            r"manifest: spec\[a-b\]\[0\]: \w*Path\('x'\) is nothing that",
+        ),
+        ({"apiVersion": "v1", "kind": "Pod", 1: 2}, "the key 1 is no text"),
+        ({"apiVersion": "v1", "kind": "Pod", "a": float("nan")}, "a: nan is nothing that"),
+        ({"apiVersion": "v1", "kind": "Pod", "spec": "${nome}"}, r"manifest: spec: there is no hole \$\{nome\}"),
+    ],
+)
+def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        manifest.render(replace(SPEC, test="t::x", manifest=tree), cluster())
+
+
+# --- holes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "filled"),
+    [
+        ("${number}", 3),
+        ("a ${number} b ${text}", "a 3 b it's"),
+        ("${list}", ["a b", "c"]),
+        ("run ${list}", "run 'a b' c"),
+        (["x", "${list}", "${nothing}", "y"], ["x", "a b", "c", "y"]),
+        ({"a": "${nothing}", "b": "${text}"}, {"b": "it's"}),
+        ({"a": {"b": "${nothing}"}, "c": 1}, {"c": 1}),
+        ({"a": {}, "b": [], "c": None, "d": "", "e": 0}, {"a": {}, "b": [], "c": None, "d": "", "e": 0}),
+        ({"${text}": 1, "${nothing}": 2}, {"it's": 1}),
+        ({"a": "x${nothing}"}, {"a": "x"}),
+        ({"a": "${no}", "b": "is ${no}"}, {"a": False, "b": "is false"}),
+        ("$${number} ${NUMBER} ${a:-b} $number", "${number} ${NUMBER} ${a:-b} $number"),
+        ("${hole}", "${number}"),
+        ({"a": ("${number}",), "b": 1.5}, {"a": [3], "b": 1.5}),
+    ],
+)
+def test_holes(tree: object, filled: object) -> None:
+    known = {"number": 3, "text": "it's", "list": ["a b", "c"], "nothing": None, "no": False, "hole": "${number}"}
+    assert fill(tree, {name: lambda value=value: value for name, value in known.items()}, paths("it")) == filled
+
+
+def test_what_is_filled_in_is_a_copy() -> None:
+    value = [{"a": 1}]
+    filled = fill({"x": "${list}", "y": "${list}"}, {"list": lambda: value}, paths("it"))
+    filled["x"][0]["a"] = 2
+    assert (value, filled["y"]) == ([{"a": 1}], [{"a": 1}])
+
+
+def test_a_word_of_kubernetes_own_is_escaped() -> None:
+    assert launch.literal("$(A) $$ $B ${C} $") == "$$(A) $$$ $B ${C} $"

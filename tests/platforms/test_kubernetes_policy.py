@@ -1,0 +1,382 @@
+"""A site's rules and general sense against manifests, with EIDF's rules and the listing of the paper above all."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.__main__ import main
+from platforms.config import Platform, Site, load_platforms
+from platforms.job import JobSpec, Layout
+from platforms.schedulers import SCHEDULERS
+from platforms.schedulers.kubernetes import documents, manifest, policy
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = JobSpec(
+    "resnet50-1x4gpu-k2345abc", "test_resnet50.py::test_resnet50[x]", "cluster", Layout(1, 4, "gpu"),
+    ("train", "resnet50"), benchmark="resnet50", launcher="torchrun", python="auto", archive=Path("models-01.pyz"),
+    run="r2345abc",
+)  # fmt: skip
+
+# The ResNet-50 pod of HPDC'24, doi.org/10.1145/3625549.3658896, section 3.1 (where "resources" ends with a full stop).
+LISTING = """\
+apiVersion: v1
+kind: Pod
+metadata:
+ name: 'ResNet50-Test'
+spec:
+  restartPolicy: Never
+  containers:
+    - name: 'resnet-test'
+      image: bigballoon8/mlperf-epcc
+      workingDir: '/workspace/ML/ResNet50/Torch'
+      command:
+        - torchrun
+      args:
+        - "--nproc_per_node=4"
+        - "train.py"
+        - "-c /workspace/ML/ResNet50/Torch/config.yaml"
+      resources:
+        limits:
+          cpu: 16
+          memory: 32Gi
+          nvidia.com/gpu: '4'
+      volumeMounts:
+        - mountPath: /mnt/ceph_rbd
+          name: volume
+  nodeSelector:
+    nvidia.com/gpu.product: 'NVIDIA-A100-SXM4-40GB'
+  volumes:
+    - name: volume
+      persistentVolumeClaim:
+        claimName: 'imagenet-pvc'
+"""
+# What docs.eidf.ac.uk has against it, by the line of the listing.
+DEFECTS = {
+    "a bare Pod": r"^line 2: a Pod may run no pods here, Job, .*policy: kinds\)$",
+    "capital letters": r"^line 4: 'ResNet50-Test' is no name that Kubernetes takes.*RFC 1123",
+    "no queue": r"^line 3: metadata\.labels\[kueue\.x-k8s\.io/queue-name\] is missing: .*policy: manifest\)$",
+    "a fixed name": r"^line 3: metadata\.generateName is missing: .*policy: manifest\)$",
+    "no request of CPUs": r"^line 8: container\.resources\.requests\.cpu is missing",
+    "no request of memory": r"^line 8: container\.resources\.requests\.memory is missing",
+    "no shared memory": r"^line 8: container resnet-test: .*/dev/shm.*policy: sense: shm\)$",
+    "no OMP_NUM_THREADS": r"^line 8: container resnet-test: OMP_NUM_THREADS is not set.*policy: sense: threads\)$",
+    "a volume of Ceph RBD": r"^line 23: ceph_rbd should not stand here.*csi-cephfs-sc.*policy: avoid\)$",
+    "two words in one": r"^line 16: '-c /workspace\S+' reaches the program as one word: write '-c' and",
+    "no securityContext": r"^line 5: there is no securityContext.*policy: sense: security\)$",
+    "no deadline": r"^line 5: nothing ends it.*activeDeadlineSeconds.*policy: sense: deadline\)$",
+    "no digest": r"^line 9: image bigballoon8/mlperf-epcc has neither tag nor digest.*@sha256:.*: sense: image\)$",
+}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Platform]:
+    site = Site(values={"eidf_namespace": "eidf989ns", "eidf_image": "registry/torch:1@sha256:0123"})
+    found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    return {name: platform for name, platform in found.items() if platform.scheduler == "kubernetes"}
+
+
+def cluster(rules: Mapping[str, object] | None = None, **more: object) -> Platform:
+    fixed = {"name": "cluster", "scheduler": "kubernetes", "device": "gpu", "layouts": {"default": ("1x4",)}}
+    keys = {"image": "registry/image:1", "cpu": "16", "memory": "64Gi", "shm": "8Gi"}
+    place = {"data_dir": "/data", "source": Path("cluster.yaml"), "kubernetes": keys}
+    return Platform(**{**fixed, **place, "policy": rules or {}, **more})
+
+
+def against(text: str, platform: Platform, spec: JobSpec | None = None) -> tuple[str, ...]:
+    return policy.lint(manifest.read(text), platform, spec, text)
+
+
+# --- the paper's listing ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("spec", [None, SPEC], ids=["as it is", "as a job"])
+def test_each_defect_of_the_papers_listing_is_named(
+    shipped: dict[str, Platform], spec: JobSpec | None, defect: str
+) -> None:
+    found = against(LISTING, shipped["eidf_a100"], spec)
+    assert len([one for one in found if re.search(DEFECTS[defect], one)]) == 1, "\n".join(found)
+
+
+def test_nothing_is_found_twice(shipped: dict[str, Platform]) -> None:
+    found = against(LISTING, shipped["eidf_a100"], SPEC)
+    assert [one for one in found if not any(re.search(pattern, one) for pattern in DEFECTS.values())] == []
+    assert len(found) == len(DEFECTS)
+    lines = [int(one.split()[1].rstrip(":")) for one in found]
+    assert lines == sorted(lines)
+
+
+def test_with_every_defect_mended_it_is_taken(shipped: dict[str, Platform]) -> None:
+    (pod,) = manifest.read(LISTING)
+    container = pod["spec"]["containers"][0]
+    container["args"][2:] = ["-c", "/workspace/ML/ResNet50/Torch/config.yaml"]
+    container["resources"]["requests"] = {"cpu": 16, "memory": "32Gi"}
+    container["env"] = [{"name": "OMP_NUM_THREADS", "value": "4"}]
+    container["image"] += "@sha256:0123"
+    container["volumeMounts"][0]["mountPath"] = "/data"
+    container["volumeMounts"].append({"mountPath": "/dev/shm", "name": "shm"})
+    pod["spec"]["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    pod["spec"]["securityContext"] = {"runAsNonRoot": True}
+    pod["spec"]["activeDeadlineSeconds"] = 3600
+    queue = {"kueue.x-k8s.io/queue-name": "eidf989ns-user-queue"}
+    metadata = {"generateName": "resnet50-", "labels": queue}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod["spec"]}}}
+    assert against(documents.write([job]), shipped["eidf_a100"]) == ()
+
+
+def test_its_tests_with_a_fixed_name_are_refused_too(shipped: dict[str, Platform]) -> None:
+    text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: pvc-test}\nspec: {template: {spec: {containers: []}}}\n"
+    assert any("metadata.generateName is missing" in one for one in against(text, shipped["eidf_a100"]))
+
+
+@pytest.mark.parametrize("kind", ["job", "pod", "indexed_job"])
+def test_our_own_manifests_keep_to_general_sense(kind: str) -> None:
+    spec = replace(SPEC, layout=Layout(2, 4, "gpu")) if kind == "indexed_job" else SPEC
+    platform = cluster()
+    platform = platform.model_copy(update={"kubernetes": platform.kubernetes.model_copy(update={"kind": kind})})
+    text = manifest.render(spec, platform)
+    assert against(text, platform, spec) == ()
+    (found,) = against(text, platform)  # without a job all of sense counts, and the image has a tag only
+    assert "image registry/image:1 has no digest" in found
+
+
+def test_what_a_site_has_still_to_say_is_no_mistake(shipped: dict[str, Platform]) -> None:
+    found = load_platforms([ROOT / "platforms"], None, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    platform = found["eidf_a100"]
+    text = manifest.render(SPEC, platform)
+    assert "set in site.yaml" in text
+    assert against(text, platform, SPEC) == ()
+
+
+# --- the site's rules -------------------------------------------------------------------------------------------------
+
+CLEAN = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: a
+spec:
+  template:
+    spec:
+      activeDeadlineSeconds: 60
+      securityContext: {runAsNonRoot: true}
+      initContainers:
+      - name: first
+        image: i@sha256:0
+      containers:
+      - name: c
+        image: i@sha256:0
+        resources:
+          limits: {cpu: 1500m}
+          requests: {cpu: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({}, ()),
+        ({"kinds": {"Job": "why"}}, ()),
+        (
+            {"kinds": {"Pod": "of a", "IPUJob": "of b"}},
+            ("line 2: a Job may run no pods here, Pod and IPUJob may: of a; of b (cluster.yaml: policy: kinds)",),
+        ),
+        (
+            {"manifest": {"metadata.labels[a/b]": "why"}},
+            ("line 3: metadata.labels[a/b] is missing: why (cluster.yaml: policy: manifest)",),
+        ),
+        (
+            {"manifest": {"pod.spec.nodeSelector": "why"}},
+            ("line 6: pod.spec.nodeSelector is missing: why (cluster.yaml: policy: manifest)",),
+        ),
+        (
+            {"manifest": {"container.resources.limits.cpu": "why"}},
+            ("line 11: container.resources.limits.cpu is missing: why (cluster.yaml: policy: manifest)",),
+        ),
+        ({"manifest": {"spec.template.spec.containers[0].image": "why", "pod.spec.securityContext": "why"}}, ()),
+        ({"most": {"cpu": "1500m", "memory": "1Gi"}}, ()),
+        ({"most": {"cpu": "1.4"}}, ("line 13: a pod asks for more cpu than 1.4 (cluster.yaml: policy: most)",)),
+        ({"avoid": {"1500m": "why"}}, ("line 17: 1500m should not stand here: why (cluster.yaml: policy: avoid)",)),
+        ({"avoid": {"csi-rbd": "why"}}, ()),
+    ],
+)
+def test_rules_of_a_site(rules: dict[str, object], expected: tuple[str, ...]) -> None:
+    assert against(CLEAN, cluster(rules)) == expected
+    assert against(CLEAN, cluster(rules), SPEC) == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "changes", "more", "said"),
+    [
+        ({"max_nodes": 1}, {"layout": Layout(2, 4, "gpu")}, {}, r"line \d+: 2 nodes are more than 1 .*max_nodes\)"),
+        ({"max_time": "1h"}, {"time_limit_s": 3601.0}, {}, r"line \d+: 3601 s are more than 3600 s .*max_time\)"),
+        ({"max_running": 2}, {}, {"max_running": 3}, r"line \d+: max_running: 3 are more .* than 2 .*max_running\)"),
+    ],
+)
+def test_limits_of_a_site(
+    rules: dict[str, object], changes: dict[str, Any], more: dict[str, object], said: str
+) -> None:
+    platform, spec = cluster(rules, **more), replace(SPEC, **changes)
+    (found,) = against(manifest.render(spec, platform), platform, spec)
+    assert re.fullmatch(said, found)
+    fine = cluster(rules, max_running=2)
+    assert against(manifest.render(SPEC, fine), fine, SPEC) == ()
+
+
+# --- general sense ----------------------------------------------------------------------------------------------------
+
+
+def job(**changes: Any) -> str:
+    """CLEAN with another container."""
+    (tree,) = manifest.read(CLEAN)
+    tree["spec"]["template"]["spec"]["containers"][0].update(changes)
+    return documents.write([tree])
+
+
+def pod(**changes: Any) -> str:
+    (tree,) = manifest.read(CLEAN)
+    spec = tree["spec"]["template"]["spec"]
+    spec.update(changes)
+    for key in [key for key, value in changes.items() if value is None]:
+        del spec[key]
+    return documents.write([tree])
+
+
+GPUS = {"limits": {"nvidia.com/gpu": 2}}
+SHM = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "said"),
+    [
+        (CLEAN, None, None),
+        (CLEAN.replace("name: a\n", "name: A_b\n"), "names", "'A_b' is no name"),
+        (CLEAN.replace("name: a\n", f"name: {'a' * 64}\n"), "names", "longer than 63"),
+        (CLEAN.replace("name: a\n", "generateName: X-\n"), "names", "'X-' is no name"),
+        (CLEAN.replace("name: a\n", "name: 12\n"), "names", "12 is no name"),
+        (CLEAN.replace("name: c\n", "name: c_d\n"), "names", "'c_d' is no name"),
+        (CLEAN.replace("kind: Job", "kind: IPUJob").replace("name: a\n", f"name: {'a' * 37}\n"), "names", "than 36"),
+        (CLEAN.replace("name: a\n", "name: ${name}\n"), None, None),
+        (pod(volumes=[{"name": "A"}]), "names", "'A' is no name"),
+        (job(args=["-c /path"]), "words", "write '-c' and '/path' as two"),
+        (job(command=["run", "--config x y"]), "words", "write '--config' and 'x y' as two"),
+        (job(args=["--text=a b", "-c", "a b", "a -b c", "-", "-1 2", "- a"]), None, None),
+        (job(env=[{"name": "HF_TOKEN", "value": "hf_x"}]), "secrets", "the value of HF_TOKEN looks like a secret"),
+        (job(env=[{"name": "HF_TOKEN", "valueFrom": {}}, {"name": "TOKEN_FILE", "value": "/t"}]), None, None),
+        (job(resources=GPUS, env=[{"name": "OMP_NUM_THREADS", "value": "1"}]), "shm", "2 devices and no emptyDir"),
+        (job(command=["torchrun", "a.py"], envFrom=[{}]), "shm", "torchrun and no emptyDir of medium Memory"),
+        (job(args=["python -m torch.distributed.run x; OMP_NUM_THREADS=1"]), "shm", "/dev/shm"),
+        (job(resources={"limits": {"nvidia.com/gpu": 1}}), "threads", "OMP_NUM_THREADS is not set"),
+        (job(resources={"limits": {"cpu": 1, "memory": "1Gi"}}), "requests", "no requests of cpu and memory"),
+        (pod(securityContext=None), "security", "there is no securityContext"),
+        (pod(activeDeadlineSeconds=None), "deadline", "nothing ends it"),
+        (job(image="i"), "image", "image i has neither tag nor digest"),
+        (job(image="host:5000/i"), "image", "image host:5000/i has neither tag nor digest"),
+        (job(image="a/i:latest"), "image", "has the tag latest, but no digest"),
+        (job(image="host:5000/a/i:1"), "digest", "image host:5000/a/i:1 has no digest"),
+        (job(image="i:1@sha256:0"), None, None),
+    ],
+)
+def test_general_sense(text: str, rule: str | None, said: str | None) -> None:
+    found = against(text, cluster())
+    if rule is None or said is None:
+        assert found == ()
+        return
+    (one,) = found
+    assert said in one
+    assert one.endswith(f"(general sense: {rule})")
+    assert re.match(r"line \d+: ", one)
+    as_job = against(text, cluster(), SPEC)
+    assert "hf_x" not in one
+    if rule in ("names", "words", "secrets"):
+        assert as_job == found  # no site needs to forbid what cannot work
+    else:
+        assert as_job == ()
+        (law,) = against(text, cluster({"sense": {rule: "because"}}), SPEC)
+        assert law.endswith(f": because (cluster.yaml: policy: sense: {rule})")
+
+
+def test_shared_memory_is_a_mounted_volume_of_memory() -> None:
+    (tree,) = manifest.read(job(resources=GPUS, env=[{"name": "OMP_NUM_THREADS"}]))
+    spec = tree["spec"]["template"]["spec"]
+    spec.update(SHM)
+    assert "shm" in against(documents.write([tree]), cluster())[0]
+    mounted = copy.deepcopy(tree)
+    mounts = [{"name": "s", "mountPath": "/dev/shm"}]
+    mounted["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
+    assert against(documents.write([mounted]), cluster()) == ()
+    spec["hostIPC"] = True
+    assert against(documents.write([tree]), cluster()) == ()
+
+
+@pytest.mark.parametrize("place", [("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds")])
+def test_a_deadline_of_the_whole_job_is_one(place: tuple[str, ...]) -> None:
+    (tree,) = manifest.read(pod(activeDeadlineSeconds=None))
+    inner = tree
+    for key in place[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[place[-1]] = 60
+    assert against(documents.write([tree]), cluster()) == ()
+
+
+def test_pod_templates_are_found_wherever_they_sit() -> None:
+    (tree,) = manifest.read(job(image="i"))
+    spec = {
+        "replicatedJobs": [{"name": "w", "template": tree}],
+        "other": {"deep": {"template": tree["spec"]["template"]}},
+    }
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "a"}, "spec": spec}
+    assert len(against(documents.write([kind]), cluster())) == 2
+
+
+def test_objects_without_text_have_no_lines() -> None:
+    assert policy.lint(manifest.read(job(image="i")), cluster())[0].startswith("image i has")
+
+
+# --- python -m platforms lint -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HPC_ML_BENCH_SITE", str(tmp_path))
+    monkeypatch.setenv("HPC_ML_BENCH_EIDF_NAMESPACE", "eidf989ns")
+    return tmp_path
+
+
+def test_the_command_names_file_line_and_rule(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = site / "pod.yaml"
+    file.write_text(LISTING)
+    assert main(["lint", "eidf_a100", str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(DEFECTS)
+    assert lines[0].startswith(f"{file}:2: a Pod may run no pods here")
+    assert all(line.startswith(f"{file}:") for line in lines)
+
+
+def test_the_command_finds_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (site / "job.yaml").write_text(CLEAN)
+    assert main(["lint", "kind", str(site / "job.yaml")]) == 0
+    assert capsys.readouterr().out == f"{site / 'job.yaml'}: nothing against it on kind\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "said"),
+    [
+        ("kind", "none.yaml", "none.yaml:1: cannot be read"),
+        ("local", "job.yaml", "local has no manifests: its scheduler is local"),
+        ("knd", "job.yaml", "there is no platform 'knd'"),
+    ],
+)
+def test_what_the_command_cannot_look_at(
+    site: Path, capsys: pytest.CaptureFixture[str], name: str, file: str, said: str
+) -> None:
+    (site / "job.yaml").write_text(CLEAN)
+    assert main(["lint", name, str(site / file)]) == 2
+    assert said in capsys.readouterr().err
