@@ -1,4 +1,4 @@
-"""`python -m platforms COMMAND`: init writes a platform's file, doctor checks it, prepare makes data."""
+"""`python -m platforms COMMAND`: init writes a platform's file, doctor checks it, prepare makes data, prune cleans."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "init": ("platforms.init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
         "doctor": ("platforms.doctor", "check a platform step by step, and say what to do about the first failure"),
         "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
+        "lint": ("platforms.lint", "check a manifest of your own against a platform's rules, without asking anybody"),
+        "prune": ("platforms.prune", "show what earlier runs have left on a cluster, and remove it"),
     }
 )
 

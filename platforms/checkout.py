@@ -36,9 +36,18 @@ def load(site: Path) -> tuple[Site, dict[str, Platform]]:
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
     """The platform of that name. Raises RefusedError with the nearest one, or the command that makes it."""
     if name not in platforms:
-        make = f"python -m platforms init {name} [--ssh HOST]"
+        make = f"python -m platforms init {name} [--ssh HOST | --context CONTEXT]"
         raise RefusedError(f"there is no platform {name!r} {nearest(name, platforms)}; a new one: {make}")
     return platforms[name]
+
+
+def is_enabled(platform: Platform, settings: Site) -> bool:
+    """By the centre, or by the presence of a context that the platform looks for: a cluster on this machine."""
+    if platform.name in settings.enabled or not platform.kubernetes.contexts:
+        return platform.name in settings.enabled
+    from platforms.schedulers.kubernetes.place import Place, context_of
+
+    return context_of(Place.of(platform)) is not None
 
 
 def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:
@@ -50,6 +59,6 @@ def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)
         raise RefusedError(f"{platform.source} needs values of the site: write `values: {{{lines}}}` into {file}")
-    if platform.name != "local" and platform.name not in settings.enabled:
+    if platform.name != "local" and not is_enabled(platform, settings):
         names = ", ".join([*settings.enabled, platform.name])
         raise RefusedError(f"{platform.name} is not enabled: write `enabled: [{names}]` into {file}")

@@ -72,6 +72,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(platform: Platform, options: argparse.Namespace) -> int:
     """Make what is missing; 0 when all is there. Raises BenchError for what a person must put right."""
+    if platform.scheduler == "kubernetes":
+        make_claims(platform)
     if options.env:
         make_environment(platform, options.more)
     benchmarks = options.benchmark or [name for name in BENCHMARKS if name not in platform.unsupported]
@@ -90,6 +92,8 @@ def is_there(platform: Platform, folder: str) -> bool:
     """Whether a data set's folder is there, as far as the login node sees; sets appear whole or not at all."""
     if platform.scheduler == "local":
         return Path(folder).is_dir()
+    if platform.scheduler == "kubernetes":
+        return False  # only a pod sees into a claim: the job does nothing where the set is there
     return transports.connect(platform).run(["test", "-d", folder]).exit_code == 0
 
 
@@ -137,6 +141,16 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     )
 
 
+def make_claims(platform: Platform) -> None:
+    """The volumes that a cluster lacks. Raises RefusedError."""
+    from platforms.schedulers.kubernetes import claims
+    from platforms.schedulers.kubernetes.client import Client
+    from platforms.schedulers.kubernetes.place import Place
+
+    for said in claims.make(Client(Place.of(platform)), platform):
+        print(said)
+
+
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
     """A venv in work_dir, made on the login node, which has a network where compute nodes often have none.
 
@@ -144,6 +158,10 @@ def make_environment(platform: Platform, more: Sequence[str]) -> None:
     """
     if platform.scheduler == "local":
         raise RefusedError("--env is for other machines: here `make bench` sets up what it needs")
+    if platform.scheduler == "kubernetes":
+        raise RefusedError(
+            f"--env: pods run from an image: name one that has torch, numpy, h5py and Pillow in {platform.source}"
+        )
     transport = transports.connect(platform)
     ours = platform.python == "auto"
     modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]

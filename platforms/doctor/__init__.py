@@ -11,12 +11,12 @@ from pathlib import Path
 
 from platforms import checkout, schedulers, transports
 from platforms.config import Platform, Site
-from platforms.doctor import checks, node_checks
+from platforms.doctor import checks, cluster_checks, node_checks
 from platforms.doctor.checks import Found, Visit
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
 
 Step = tuple[str, Callable[[Visit], Found]]
-# By scheduler: what there is to look at between the file and the data sets.
+# By scheduler: what there is to look at between the file and the data sets; of kubernetes, cluster_checks says it.
 STEPS: dict[str, tuple[Step, ...]] = {
     "slurm": (
         ("transport", checks.transport),
@@ -53,15 +53,16 @@ def main(options: argparse.Namespace) -> int:
     site = checkout.site_folder(options.site)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
-    if platform.scheduler not in STEPS:
+    if platform.scheduler not in (*STEPS, "kubernetes"):
         raise RefusedError(f"{platform.source}: doctor knows nothing of scheduler {platform.scheduler}")
     if not _done("file", partial(_file, platform, site)):
         return 1
     visit = Visit(platform, transports.connect(platform), schedulers.connect(platform), options.size, _more(options))
-    steps: list[Step] = list(STEPS[platform.scheduler])
+    own = cluster_checks.steps(visit) if platform.scheduler == "kubernetes" else STEPS[platform.scheduler]
+    steps: list[Step] = list(own)
     if options.node:
         steps.append(("node", partial(_node, options=options, site=site, settings=settings)))
-    elif platform.scheduler == "slurm":
+    elif platform.scheduler in ("slurm", "kubernetes"):
         steps.append(("node", _not_asked))
     try:
         well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", checks.data)])

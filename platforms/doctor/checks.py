@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platforms.checkout import ROOT
 from platforms.config import Platform
-from platforms.job import AwayError, JobSpec, Layout, RefusedError, Submitted, job_name
+from platforms.job import AwayError, JobSpec, Layout, RefusedError, Submitted, job_name, run_label
 from platforms.prepare import BENCHMARKS
 from platforms.schedulers import Scheduler
+from platforms.schedulers.slurm import trial
 from platforms.transports import Done, Transport
 
 LEAST_BYTES = 1e9  # code, logs and the smallest data sets
@@ -33,12 +33,6 @@ code=$?
 [ -z "$draft" ] || rm -f "$draft"
 [ $code -eq 0 ] && df -Pk {folder}
 """
-# What the user's environment says to sbatch is not what our jobs are submitted with.
-_TEST = """\
-for name in $(env | sed -n 's/^\\(SBATCH_[A-Z0-9_]*\\)=.*/\\1/p'); do unset "$name"; done
-sbatch --test-only <<'{end}'
-{text}{end}
-"""
 # What sbatch says, and the key to look at.
 CURES: tuple[tuple[str, str], ...] = (
     ("account", "`slurm: {{account: …}}`; yours: {accounts}"),
@@ -50,7 +44,6 @@ CURES: tuple[tuple[str, str], ...] = (
     ("reservation", "`slurm: {{reservation: …}}`"),
     ("[Ff]eature", "`slurm: {{constraint: …}}`"),
 )
-AWAY = "Unable to contact|Socket timed out|Connection refused|Munge|Protocol authentication"
 
 
 @dataclass(frozen=True)
@@ -63,13 +56,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Visit:
-    """One platform being looked at. `size` of the data sets, None: its own; `more` belongs to commands to type."""
+    """One platform being looked at. `size` of the data sets, None: its own; `more` belongs to commands to type;
+    `folders` is what a job of ours has seen of them: "there" or "missing"."""
 
     platform: Platform
     transport: Transport
     scheduler: Scheduler
     size: str | None = None
     more: str = ""
+    folders: dict[str, str] = field(default_factory=dict)
 
     def sh(self, script: str, timeout_s: float = 120.0) -> Done:
         return self.transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=timeout_s)
@@ -78,6 +73,11 @@ class Visit:
     def benchmarks(self) -> list[str]:
         """Those that can run there."""
         return [name for name in BENCHMARKS if name not in self.platform.unsupported]
+
+    def data_folders(self) -> dict[str, str]:
+        """Where the data set of each benchmark lies: `resnet50 quick` -> folder."""
+        sizes = {name: self.size or self.platform.for_benchmark(name).size for name in self.benchmarks}
+        return {f"{name} {size}": self.platform.data_folder(name, size, ROOT) for name, size in sizes.items()}
 
     def specs(self) -> Iterator[JobSpec]:
         """A job of each benchmark in each of its default layouts, as pytest would submit it."""
@@ -106,6 +106,7 @@ def spec_of(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
         env=platform.env,
         time_limit_s=platform.time_limit_s,
         start_limit_s=platform.start_limit_s,
+        run=run_label("doctor"),
     )
 
 
@@ -175,20 +176,17 @@ def sbatch(visit: Visit) -> Found:
         asked = "\n".join(re.findall(r"^#SBATCH (?!--job-name|--output|--chdir).*", text, re.MULTILINE))
         if asked in answers:
             continue
-        end = f"END-{secrets.token_hex(8)}"
-        done = visit.sh(_TEST.format(end=end, text=text))
-        if done.exit_code:
-            raise _refused(visit, spec, said(done))
-        answers[asked] = said(done)
+        taken, words = trial.ask(visit.transport, text)
+        if not taken:
+            raise _refused(visit, spec, words)
+        answers[asked] = words
     if not answers:
         return Found("every benchmark is unsupported there", skipped=True)
     return Found(f"--test-only takes {len(answers)} scripts: {next(iter(answers.values()))}")
 
 
-def _refused(visit: Visit, spec: JobSpec, words: str) -> RefusedError | AwayError:
+def _refused(visit: Visit, spec: JobSpec, words: str) -> RefusedError:
     where, source = visit.transport.where, visit.platform.source
-    if re.search(AWAY, words):
-        return AwayError(f"{where}: {words}")
     typed = {
         "accounts": visit.transport.typed('sacctmgr show assoc user="$USER" format=account,partition,qos%60'),
         "partitions": visit.transport.typed('sinfo -o "%P %l %D %G"'),
@@ -206,10 +204,7 @@ def supervisor(visit: Visit) -> Found:
 
 def data(visit: Visit) -> Found:
     """A folder for each benchmark that can run there, as far as it can be seen from where commands run."""
-    places: dict[str, str] = {}
-    for name in visit.benchmarks:
-        size = visit.size or visit.platform.for_benchmark(name).size
-        places[f"{name} {size}"] = visit.platform.data_folder(name, size, ROOT)
+    places = visit.data_folders()
     seen = {what: _seen(visit, folder) for what, folder in places.items()}
     missing = [what for what, word in seen.items() if word == "missing"]
     hidden = [places[what] for what, word in seen.items() if word == "hidden"]
@@ -220,11 +215,18 @@ def data(visit: Visit) -> Found:
         some = "".join(f" --benchmark {what.split()[0]}" for what in missing) if len(missing) < len(places) else ""
         raise RefusedError(f"no data set of {lacks}; make it: {make}{sizes}{some}{visit.more}")
     if hidden:
-        return Found(f"{', '.join(hidden)}: only compute nodes can see that", skipped=True)
+        who = (
+            "a pod can see that, with --node"
+            if visit.platform.scheduler == "kubernetes"
+            else "compute nodes can see that"
+        )
+        return Found(f"{', '.join(hidden)}: only {who}", skipped=True)
     return Found(", ".join(places) or "no benchmark can run there")
 
 
 def _seen(visit: Visit, folder: str) -> str:
+    if visit.platform.scheduler == "kubernetes":
+        return visit.folders.get(folder, "hidden")
     work = str(visit.platform.work_dir or ROOT)
     parent = work if folder.startswith(f"{work}/") else folder.rpartition("/")[0] or "/"
     script = (

@@ -15,11 +15,12 @@ from typing import Any
 from platforms.config import Platform
 from platforms.doctor import node_report
 from platforms.doctor.checks import Found, Visit, said
-from platforms.job import JobSpec, Layout, RefusedError, job_name
+from platforms.job import JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.runner import Job, Runner
 from platforms.runner.evidence import make_folder
 
 REPORT = Path(node_report.__file__)
+REPORTING = ("slurm", "kubernetes")  # where only a job sees what jobs find
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
 OURS = {"numpy": "numpy", "h5py": "h5py", "PIL": "Pillow"}  # by their names in an import
 
@@ -52,40 +53,49 @@ def python(visit: Visit) -> Found:
 
 
 def node(visit: Visit, runs: Path) -> Found:
-    """A real job of seconds. Under Slurm it says what a compute node has; elsewhere `python` has said so, and it shows
-    that a job runs from its submission to its end."""
+    """A real job of seconds. Where only jobs see what a job finds it says that; elsewhere `python` has said so, and it
+    shows that a job runs from its submission to its end."""
     platform, run_id = visit.platform, time.strftime("doctor-%Y%m%d-%H%M%S")
     runner = Runner(runs, run_id, on_change=_say)
-    job = runner.add(spec_of(platform, runs, run_id), platform)
+    folders = visit.data_folders().values() if platform.scheduler == "kubernetes" else ()
+    job = runner.add(spec_of(platform, runs, run_id, *folders), reporting(platform))
     try:
         runner.wait(job)
     finally:
         runner.cancel()
     job.result()
-    if platform.scheduler != "slurm":
+    if platform.scheduler not in REPORTING:
         return Found(f"a job ran from its submission to its end ({job.folder})")
     report = find_report((job.folder / "log").read_text(encoding="utf-8", errors="replace"))
     if report is None:
         raise RefusedError(f"the job ended well and said nothing: less {job.folder / 'log'}")
+    visit.folders.update({path: "there" if seen else "missing" for path, seen in report.get("folders", {}).items()})
     return judge(report, platform, visit.more)
 
 
-def spec_of(platform: Platform, runs: Path, run_id: str) -> JobSpec:
-    """One rank on one device."""
+def reporting(platform: Platform) -> Platform:
+    """Without the archive that lies in its image: that one cannot report."""
+    keys = platform.kubernetes.model_copy(update={"archive": None})
+    return platform.model_copy(update={"kubernetes": keys})
+
+
+def spec_of(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
+    """One rank on one device, which says whether there are such folders."""
     layout = Layout(1, 1, platform.unit)
-    slurm = platform.scheduler == "slurm"
+    reports = platform.scheduler in REPORTING
     return JobSpec(
         name=job_name("doctor", layout, run_id, "doctor"),
         test="doctor",
         platform=platform.name,
         layout=layout,
-        arguments=() if slurm else ("true",),
+        arguments=folders if reports else ("true",),
         threads_per_rank=platform.threads_per_rank,
         python=platform.python,
-        archive=_travelling(runs) if slurm else None,
+        archive=_travelling(runs) if reports else None,
         env=platform.env,
         time_limit_s=min(IMPORT_LIMIT_S, platform.time_limit_s),
         start_limit_s=platform.start_limit_s,
+        run=run_label(run_id),
     )
 
 
@@ -110,12 +120,13 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Foun
         ]
         install = f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
         make = install if platform.scheduler == "local" else f"python -m platforms prepare {platform.name} --env{more}"
+        make = _image(platform) if platform.scheduler == "kubernetes" else make
         raise RefusedError(f"{at}: missing: {', '.join(why)}: {make}")
     devices = report["devices"]
     if platform.unit == "gpu" and not devices:
         raise RefusedError(
             f"{at}: torch {packages['torch']['version']} sees no GPU: is it a build for CPUs, or did the job get none? "
-            f"`python:`, `modules:`, `slurm: {{gpus: …}}` in {platform.source}"
+            f"{_knobs(platform)} in {platform.source}"
         )
     versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
     memory = [f"{report['free_bytes'] / 2**30:.0f} GiB free"] if report["free_bytes"] else []
@@ -131,7 +142,20 @@ def _wrong_torch(torch: Mapping[str, Any]) -> str:
     return f"torch {version} is older than 2.0" if major and int(major[0]) < 2 else ""
 
 
+def _image(platform: Platform) -> str:
+    image = platform.kubernetes.image or "the manifest's own"
+    return f"name an image that has it, in place of {image}: `kubernetes: {{image: …}}` in {platform.source}"
+
+
+def _knobs(platform: Platform) -> str:
+    if platform.scheduler == "kubernetes":
+        return "`kubernetes: {image: …, resource: …, node_selector: …}`"
+    return "`python:`, `modules:`, `slurm: {gpus: …}`"
+
+
 def _cure(platform: Platform, more: str) -> str:
+    if platform.scheduler == "kubernetes":
+        return _image(platform)
     if platform.scheduler == "local":
         return "pip install '.[local]', or run pytest by a Python that has it"
     make = f"python -m platforms prepare {platform.name} --env --with torch{more}"

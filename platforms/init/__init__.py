@@ -8,19 +8,26 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from platforms import checkout, config, loading, transports, yaml_lines
 from platforms.config import Platform
-from platforms.init import draft, enabling, proposal, sinfo
+from platforms.init import cluster, cluster_proposal, draft, enabling, proposal, sinfo
+from platforms.init.cluster_proposal import ClusterWish
+from platforms.init.draft import Line
 from platforms.init.machine import Machine
 from platforms.init.proposal import Wish
 from platforms.init.sinfo import NoSlurm
 from platforms.job import RefusedError
 from platforms.schedulers import SCHEDULERS
+from platforms.schedulers.kubernetes.client import Client
+from platforms.schedulers.kubernetes.place import Place
 from platforms.values import mark
+
+OF_CLUSTERS = ("kubeconfig", "context", "namespace", "product")  # options that make it a Kubernetes platform
+OF_MACHINES = ("ssh", "transport", "ssh_config", "partition")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +35,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ssh", metavar="HOST", help="the login node, as ssh knows it (default: this machine is one)")
     parser.add_argument("--transport", choices=("openssh", "paramiko"), help="how --ssh connects (default: openssh)")
     parser.add_argument("--ssh-config", metavar="FILE", help="ssh's configuration in place of ~/.ssh/config")
-    parser.add_argument("--scheduler", choices=("slurm", "ssh"), help="ssh: a machine without one (default: slurm)")
+    parser.add_argument(
+        "--scheduler",
+        choices=("slurm", "ssh", "kubernetes"),
+        help="ssh: a machine without one (default: kubernetes with --context or --kubeconfig, else slurm)",
+    )
     parser.add_argument("--partition", metavar="P", help="which partition (default: Slurm's own default)")
+    parser.add_argument("--context", metavar="CTX", help="a Kubernetes cluster, as the kubeconfig knows it")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="in place of $KUBECONFIG and ~/.kube/config")
+    parser.add_argument("--namespace", metavar="NS", help="of the cluster (default: the context's own)")
+    parser.add_argument("--product", metavar="P", help="which of the cluster's devices, as its nodes' labels call them")
     parser.add_argument("--force", action="store_true", help="overwrite the file that is there")
     parser.add_argument("--diff", action="store_true", help="show what the machine says now that the file does not")
     parser.add_argument("--enable", action="store_true", help="write NAME under `enabled:` in site.yaml, too")
@@ -40,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
     _check(options)
     site = checkout.site_folder(options.site)
     if options.diff:
-        return show_changes(options.name, site, options.partition)
+        return show_changes(options, site)
     path = site / "platforms" / f"{options.name}.yaml"
     if not path.exists() or options.force:
         _write(options, site, path)
@@ -62,10 +77,19 @@ def _check(options: argparse.Namespace) -> None:
         raise RefusedError(f"NAME: {error}") from None
     if options.name == "local":
         raise RefusedError("NAME: 'local' is this machine without a scheduler, and needs no file (choose another name)")
+    if _is_cluster(options):
+        if wrong := [name for name in OF_MACHINES if getattr(options, name)]:
+            raise RefusedError(f"--{wrong[0].replace('_', '-')} means nothing to a Kubernetes cluster")
+        if options.scheduler in ("slurm", "ssh"):
+            raise RefusedError(f"--scheduler {options.scheduler} has no contexts, namespaces and products")
     if options.transport and not options.ssh:
         raise RefusedError(f"--transport {options.transport} needs --ssh HOST, the login node as ssh knows it")
     if options.scheduler == "ssh" and not options.ssh and not options.diff:
         raise RefusedError("--scheduler ssh needs --ssh HOST; this machine is the platform `local` already")
+
+
+def _is_cluster(options: argparse.Namespace) -> bool:
+    return options.scheduler == "kubernetes" or any(getattr(options, name) for name in OF_CLUSTERS)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -75,6 +99,15 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     others = _marks(site, options.name)
     if carriers := [name for name, marks in others.items() if options.name in marks]:
         raise RefusedError(f"NAME: {options.name!r} is a mark of the platform {carriers[0]} (choose another name)")
+    drafted = (_of_cluster if _is_cluster(options) else _of_machine)(options, path, others)
+    text = draft.text(_head(options, path), drafted)
+    _validate(text, path.name)
+    _put(path, text)
+    todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
+    print(f"{path}: written" + (f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""))
+
+
+def _of_machine(options: argparse.Namespace, path: Path, others: Collection[str]) -> list[Line]:
     wish = Wish(
         options.scheduler or "slurm",
         transport=(options.transport or "openssh") if options.ssh else "local",
@@ -84,11 +117,15 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
         replaces=(checkout.SHIPPED / path.name).exists(),
     )
     machine, wish = ask(wish, options.name, Path("--ssh"))
-    text = draft.text(_head(options, path), proposal.lines(machine, wish, others))
-    _validate(text, path.name)
-    _put(path, text)
-    todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
-    print(f"{path}: written" + (f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""))
+    return proposal.lines(machine, wish, others)
+
+
+def _of_cluster(options: argparse.Namespace, path: Path, others: Collection[str]) -> list[Line]:
+    kubeconfig = options.kubeconfig and str(Path(options.kubeconfig).expanduser().absolute())
+    replaces = (checkout.SHIPPED / path.name).exists()
+    wish = ClusterWish(kubeconfig, options.context, options.namespace, options.product, replaces)
+    place = Place(wish.kubeconfig, wish.context, (), wish.namespace)
+    return cluster_proposal.lines(cluster.ask(Client(place)), wish, others)
 
 
 def ask(wish: Wish, name: str, source: Path) -> tuple[Machine, Wish]:
@@ -131,7 +168,7 @@ def _marks(site: Path, name: str) -> dict[str, list[str]]:
 
 def _head(options: argparse.Namespace, path: Path) -> str:
     words = ["python", "-m", "platforms", "init", options.name]
-    for name in ("site", "ssh", "transport", "ssh_config", "scheduler", "partition"):
+    for name in ("site", "ssh", "transport", "ssh_config", "scheduler", "partition", *OF_CLUSTERS):
         value = getattr(options, name)
         words += [f"--{name.replace('_', '-')}", value] if value else []
     schema = os.path.relpath(checkout.SHIPPED / "schema.json", path.parent)
@@ -174,35 +211,45 @@ def _say_next(options: argparse.Namespace, site: Path) -> None:
 # --- what has changed ------------------------------------------------------------------------------------------------
 
 
-def show_changes(name: str, site: Path, partition: str | None) -> int:
+def show_changes(options: argparse.Namespace, site: Path) -> int:
     """Print a unified diff from the file's values to the machine's. Returns 1 when there is one."""
     settings, platforms = checkout.load(site)
-    platform = checkout.find(name, platforms)
-    if platform.scheduler not in ("slurm", "ssh"):
+    platform = checkout.find(options.name, platforms)
+    if platform.scheduler not in SAYS:
         raise RefusedError(f"{platform.source}: scheduler {platform.scheduler} has nothing to be asked for")
-    file = flat(yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {})
-    wish = Wish(
-        platform.scheduler, platform.transport, platform.host, platform.ssh_config, platform.login_shell, partition
+    file = draft.flat(
+        yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {}
     )
-    machine, wish = ask(wish, name, platform.source)
-    known = partition or file.get("slurm.partition")
-    drafted = proposal.lines(machine, replace(wish, partition=known if known in machine.partitions else None), ())
+    where, drafted = SAYS[platform.scheduler](platform, options, file)
     old, new = draft.differences(drafted, file)
-    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{machine.where} now", lineterm="", n=0))
-    print("\n".join(changes) if changes else f"{platform.source}: {machine.where} says the same")
+    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{where} now", lineterm="", n=0))
+    print("\n".join(changes) if changes else f"{platform.source}: {where} says the same")
     return 1 if changes else 0
 
 
-def flat(value: Mapping[str, object]) -> dict[str, str]:
-    """`{slurm: {partition: gpu}}` as `{slurm.partition: gpu}`, every value as it was written."""
-    return {".".join(loc): text for loc, text in _flat(value, ())}
+def _machine_now(platform: Platform, options: argparse.Namespace, file: Mapping[str, str]) -> tuple[str, list[Line]]:
+    wish = Wish(
+        platform.scheduler,
+        platform.transport,
+        platform.host,
+        platform.ssh_config,
+        platform.login_shell,
+        options.partition,
+    )
+    machine, wish = ask(wish, platform.name, platform.source)
+    known = options.partition or file.get("slurm.partition")
+    wish = replace(wish, partition=known if known in machine.partitions else None)
+    return machine.where, proposal.lines(machine, wish, ())
 
 
-def _flat(value: object, loc: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(value, Mapping):
-        for key, child in value.items():
-            yield from _flat(child, (*loc, key))
-    elif isinstance(value, list):
-        yield loc, f"[{', '.join(text for child in value for _, text in _flat(child, ()))}]"
-    else:
-        yield loc, str(value).lower() if isinstance(value, bool) else str(getattr(value, "text", value))
+def _cluster_now(platform: Platform, options: argparse.Namespace, file: Mapping[str, str]) -> tuple[str, list[Line]]:
+    keys = platform.kubernetes
+    asked = cluster.ask(Client(Place(keys.kubeconfig, keys.context, keys.contexts, keys.namespace)))
+    selected = cluster_proposal.pairs(file.get("kubernetes.node_selector", "")).values()
+    known = next((pool.product for pool in asked.pools if pool.product in selected), None)
+    wish = ClusterWish(keys.kubeconfig, keys.context, keys.namespace, options.product or known)
+    return asked.where, cluster_proposal.lines(asked, wish, ())
+
+
+# By scheduler: what is there now, as lines of the file.
+SAYS = {"slurm": _machine_now, "ssh": _machine_now, "kubernetes": _cluster_now}

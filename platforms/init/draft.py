@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -12,6 +12,8 @@ from platforms.values import seconds_of
 from platforms.yaml_lines import scalar
 
 COLUMN = 36  # where the origins begin
+LONG = 60
+DEPTH = 2  # keys of a line; what lies deeper is written in one, as in {a: b}
 _UNSET = ": set in site.yaml>"  # a value that the site has not given yet
 
 
@@ -32,15 +34,19 @@ class Line:
 
 
 def text(head: str, drafted: Iterable[Line]) -> str:
-    """The file: every value with its origin behind it."""
+    """The file: every value with its origin behind it, a long one with its origin above it."""
     written = [f"# {line}" if line else "#" for line in head.splitlines()]
     for part, group in groupby(drafted, key=lambda line: line.key[:-1]):
         members = list(group)
         if part:
             written.append(f"{'# ' if all(line.todo for line in members) else ''}{part[0]}:")
         for line in members:
-            start = "  " * len(part) + ("# " if line.todo else "") + f"{line.key[-1]}: {line.value}"
-            written.append(f"{start:<{COLUMN - 1}} # {line.origin}" if line.origin else start)
+            indent = "  " * len(part)
+            start = indent + ("# " if line.todo else "") + f"{line.key[-1]}: {line.value}"
+            if line.origin and len(start) > LONG:
+                written += [f"{indent}# {line.origin}", start]
+            else:
+                written.append(f"{start:<{COLUMN - 1}} # {line.origin}" if line.origin else start)
     return "\n".join(written) + "\n"
 
 
@@ -48,6 +54,28 @@ def written(value: str) -> str:
     """A text as YAML: plain where it is read back as that text, else quoted."""
     plain = re.fullmatch(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@:-]*", value) and not value.endswith(":")
     return value if plain and scalar(value) == value else json.dumps(value)
+
+
+def flow(value: object) -> str:
+    """A parsed value as it stands in one line, every text as it was written."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {flow(child)}' for key, child in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "text", value))
+
+
+def flat(value: Mapping[str, object]) -> dict[str, str]:
+    """`{slurm: {partition: gpu}}` as `{slurm.partition: gpu}`, every value as it was written."""
+    return {".".join(loc): text for loc, text in _flat(value, ())}
+
+
+def _flat(value: object, loc: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, Mapping) and len(loc) < DEPTH:
+        for key, child in value.items():
+            yield from _flat(child, (*loc, key))
+    else:
+        yield loc, flow(value)
 
 
 def clock(seconds: float) -> str:

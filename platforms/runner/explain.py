@@ -28,7 +28,7 @@ def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hi
     """The text of a MachineError or WorkloadError. `tail` are the last lines of the log."""
     status, folder, problems = run.status, run.folder or Path(), run.problems
     lines = [f"{_where(spec, status)}: {_what(status)}"]
-    if status.reason and status.reason not in problems:
+    if status.reason and status.reason not in problems and status.reason not in _what(status):
         lines.append(f"why: {status.reason}")
     if problems:
         lines += ["problems:", *(f"  - {problem}" for problem in problems[:PROBLEMS])]

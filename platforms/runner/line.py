@@ -241,7 +241,7 @@ class Line:
                 return
             problems = (f"the log could not be read to its end: {explain.why(error)}",)
         run = job.reader.finish(job.spec)
-        problems += tuple(job.reader.contradictions(status.last_word))
+        problems += (*status.gaps, *job.reader.contradictions(status.last_word))
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
         self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))

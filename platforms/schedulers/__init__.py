@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SCHEDULERS: dict[str, str] = {
     "slurm": "platforms.schedulers.slurm:SlurmScheduler",
+    "kubernetes": "platforms.schedulers.kubernetes:KubernetesScheduler",
     "ssh": "platforms.schedulers.ssh:SshScheduler",
     "local": "platforms.schedulers.local:LocalScheduler",
 }
@@ -51,6 +52,17 @@ class Scheduler(Protocol):
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         """What the platform's `policy:` has against the rendered text, a sentence each; nothing is asked of anybody."""
+        ...
+
+    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """What the scheduler itself says against the rendered text, a sentence each; nothing is started by asking.
+
+        () also where there is nobody to ask, on machines without a scheduler.
+
+        Raises:
+            AwayError: it does not answer.
+            BenchError: it cannot be asked.
+        """
         ...
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:

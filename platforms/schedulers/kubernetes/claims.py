@@ -1,0 +1,55 @@
+"""The volumes that a platform wants and the cluster does not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from platforms.job import RefusedError
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.client import ApiError, Client
+from platforms.schedulers.kubernetes.resources import CLAIMS
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+    from platforms.keys import VolumeKeys
+
+
+def make(client: Client, platform: Platform) -> Iterator[str]:
+    """Make each claim that is missing and says its `size:`; a sentence each. What is there is left as it is.
+
+    Raises RefusedError for one that is missing and says no size, or that the cluster refuses.
+    """
+    for volume in platform.kubernetes.volumes:
+        if volume.pvc is None:
+            continue
+        try:
+            client.get(CLAIMS, volume.pvc)
+        except ApiError as error:
+            if error.reason != "NotFound":
+                raise RefusedError(f"{client.where}: claim {volume.pvc}: {error.message}") from None
+            yield _make(client, platform, volume)
+
+
+def _make(client: Client, platform: Platform, volume: VolumeKeys) -> str:
+    if volume.size is None:
+        raise RefusedError(
+            f"{client.where}: there is no claim {volume.pvc}, which {platform.source} mounts at {volume.mount}: create "
+            "it, or write `size: 100Gi` beside it and `prepare` does"
+        )
+    spec: dict[str, object] = {
+        "accessModes": [volume.access_mode],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class is not None:
+        spec["storageClassName"] = volume.storage_class
+    # no label of the platform: what lies in it is data, and no leftover
+    metadata = {"name": volume.pvc, "labels": {labels.MANAGED_BY: labels.US}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    try:
+        client.create(CLAIMS, claim)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise RefusedError(f"{client.where}: claim {volume.pvc}: {error.message}") from None
+    kind = f" of class {volume.storage_class}" if volume.storage_class else ""
+    return f"{client.where}: claim {volume.pvc}: {volume.size}{kind}, {volume.access_mode}: made"

@@ -1,0 +1,86 @@
+"""Our jobs in one namespace of one cluster: seen, judged, their logs followed, and what has failed stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from platforms.job import Outcome, State, Status
+from platforms.schedulers.kubernetes import ending, evidence, kinds
+from platforms.schedulers.kubernetes.client import Client
+from platforms.schedulers.kubernetes.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes.known import Known
+from platforms.schedulers.kubernetes.logs import JobLog
+from platforms.schedulers.kubernetes.mirror import mirror_of
+from platforms.schedulers.kubernetes.sights import Sights
+
+STOP_S = 30.0  # how long pods may take to stop before their job is deleted
+WAITS = (State.QUEUED, State.STARTING, State.UNKNOWN)
+
+
+class Cluster:
+    """One namespace, for one scheduler."""
+
+    def __init__(self, client: Client, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.client, self._clock = client, clock
+        self._sights = Sights(client, mirror_of(client), pod_start_limit_s, clock)
+        self._logs: dict[str, JobLog] = {}
+
+    def log(self, job: Known) -> JobLog:
+        if job.submitted.job_id not in self._logs:
+            self._logs[job.submitted.job_id] = JobLog(self.client, job.submitted.folder)
+        return self._logs[job.submitted.job_id]
+
+    def forget(self, job: Known) -> None:
+        """Nothing of it is followed any more."""
+        if (log := self._logs.pop(job.submitted.job_id, None)) is not None:
+            log.close()
+
+    def status(self, jobs: Sequence[Known]) -> dict[str, Status]:
+        """By id. Before an end is believed everything is asked for anew, once for all of them.
+
+        Raises AwayError, LoginNeeded; RefusedError when our objects may not be listed.
+        """
+        live = [job for job in jobs if job.ended is None]
+        verdicts = self._judge(live)
+        if any(verdict.final or verdict.stop for _sight, verdict in verdicts.values()):
+            verdicts = self._judge(live, fresh=True, explain=True)
+        elif any(verdict.status.state in WAITS for _sight, verdict in verdicts.values()):
+            verdicts = self._judge(live, explain=True)
+        found = {}
+        for job in live:
+            job.timers.next_round()
+            found[job.submitted.job_id] = self._settle(job, *verdicts[job.submitted.job_id])
+        ended = {job.submitted.job_id: replace(job.ended, gaps=self.log(job).lost) for job in jobs if job.ended}
+        return found | ended
+
+    def _judge(
+        self, jobs: Sequence[Known], *, fresh: bool = False, explain: bool = False
+    ) -> Mapping[str, tuple[Sight, Verdict]]:
+        sights = self._sights.look(jobs, fresh=fresh, explain=explain) if jobs else {}
+        return {job_id: (sight, judge(sight)) for job_id, sight in sights.items()}
+
+    def _settle(self, job: Known, sight: Sight, verdict: Verdict) -> Status:
+        """What is to be said of a job now: its end only when nothing of it goes on."""
+        self.log(job).follow([*sight.gone, *sight.pods])
+        if job.failed is None and not verdict.final and not verdict.stop:
+            return verdict.status
+        job.failed = job.failed or verdict.status  # what came of our stopping it is no news
+        if job.failed.state.outcome is not Outcome.PASSED and self._stop(job, sight, verdict):
+            return replace(job.failed, state=State.RUNNING, reason=f"what is left of it is being stopped: {job.failed}")
+        evidence.keep(job.submitted.folder, sight)
+        job.ended = job.failed
+        return job.ended
+
+    def _stop(self, job: Known, sight: Sight, verdict: Verdict) -> bool:
+        """A failed job keeps no device. Whether something of it is still there, so that we must look again."""
+        now = self._clock()
+        job.stopping = now if job.stopping is None else job.stopping
+        restarts = verdict.stop and sight.root is not None and kinds.restartable(sight.root)
+        if restarts or now - job.stopping > STOP_S:
+            evidence.keep(job.submitted.folder, sight)
+            ending.delete(self.client, job)
+            return False
+        ending.stop(self.client, sight.pods)
+        return bool(ending.live(sight.pods))

@@ -1,0 +1,58 @@
+"""What stays in a job's folder of the cluster's objects: which one was created, and how all looked at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from platforms.job import RefusedError
+from platforms.schedulers.kubernetes.judge import Sight
+
+CREATED = "created.json"
+OBJECTS = "objects.yaml"
+
+
+def created(folder: Path) -> str | None:
+    """The id of the job that was created from this folder. None: there is none, or nobody lived to write it down."""
+    try:
+        return str(json.loads((folder / CREATED).read_text(encoding="utf-8"))["job_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def note_created(folder: Path, job_id: str, root: Mapping[str, Any]) -> None:
+    """From now on submitting again finds it here, also when the cluster has forgotten it. Raises RefusedError."""
+    _write(folder / CREATED, json.dumps({"job_id": job_id, "uid": root["metadata"].get("uid")}, indent=1) + "\n")
+
+
+def keep(folder: Path, sight: Sight) -> None:
+    """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
+    RefusedError."""
+    root = sight.root or sight.root_gone
+    objects = [root, sight.workload, *sight.pods, *sight.gone, *sight.nodes.values(), *sight.events]
+    listed: dict[Any, Mapping[str, Any]] = {}
+    for each in objects:
+        if each is not None:  # a Pod is its own root
+            listed[each.get("metadata", {}).get("uid", id(each))] = each
+    texts = [yaml.safe_dump(_without_fields(each), sort_keys=False, allow_unicode=True) for each in listed.values()]
+    _write(folder / OBJECTS, "---\n".join(texts))
+
+
+def _without_fields(each: Mapping[str, Any]) -> dict[str, Any]:
+    """Who set which field is half of an object, and says nothing of how it went."""
+    metadata = {key: value for key, value in each.get("metadata", {}).items() if key != "managedFields"}
+    return {**each, "metadata": metadata}
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="surrogateescape")
+        draft.replace(path)
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None

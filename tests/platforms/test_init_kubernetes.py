@@ -1,0 +1,625 @@
+"""`python -m platforms init NAME --context CTX`: what a cluster says of itself becomes a file that loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms import config, yaml_lines
+from platforms.__main__ import main
+from platforms.config import Platform
+from platforms.init import cluster, cluster_proposal, draft
+from platforms.init.cluster import Claim, Cluster, Queue, StorageClass
+from platforms.init.cluster_proposal import ClusterWish
+from platforms.init.draft import Line
+from platforms.job import ConfigError
+from platforms.schedulers.kubernetes import capacity
+from platforms.schedulers.kubernetes.capacity import Limit, Taint, node_of
+from tests.clusters.kube import Kube
+
+GI = 2**30
+PRODUCT = "nvidia.com/gpu.product"
+A100, H100 = "NVIDIA-A100-SXM4-40GB", "NVIDIA-H100-80GB-HBM3"
+OURS = "hpc-ml-bench"
+Object = dict[str, Any]
+
+
+def node(
+    name: str,
+    allocatable: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+    taints: tuple[Object, ...] = (),
+    *,
+    ready: str = "True",
+    cordoned: bool = False,
+) -> Object:
+    """A Node object, as its kubelet keeps it, shortened."""
+    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
+    spec: Object = {"podCIDR": "10.244.0.0/24", "taints": list(taints)} if taints else {"podCIDR": "10.244.0.0/24"}
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {**spec, "unschedulable": True} if cordoned else spec,
+        "status": {"allocatable": {"pods": "110", **allocatable}, "conditions": conditions},
+    }
+
+
+def gpus(name: str, product: str, count: int, *taints: Object, cpu: str = "96", memory: str = "960Gi") -> Object:
+    allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(count), "ephemeral-storage": "1Ti"}
+    return node(name, allocatable, {PRODUCT: product, "nvidia.com/gpu.count": str(count)}, taints)
+
+
+CONTROL = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+SERVICE = (  # a shared service, with Kueue, several kinds of GPUs, and nodes that are not for everybody
+    node("control-1", {"cpu": "8", "memory": "16Gi"}, taints=(CONTROL,)),
+    node("cpu-1", {"cpu": "128", "memory": "500Gi"}),
+    gpus("a-1", A100, 8), gpus("a-2", A100, 8, memory="950Gi"), gpus("a-3", A100, 4), gpus("h-1", H100, 8),
+    gpus("a-4", A100, 8, {"key": "broken", "value": "yes", "effect": "PreferNoSchedule"}),
+    node("a-5", {"cpu": "96", "memory": "960Gi", "nvidia.com/gpu": "8"}, {PRODUCT: A100}, ready="Unknown"),
+    node("a-6", {"cpu": "96", "memory": "960Gi", "nvidia.com/gpu": "8"}, {PRODUCT: A100}, cordoned=True),
+)  # fmt: skip
+
+
+def cluster_of(*nodes: Object, **told: Any) -> Cluster:
+    known = {"version": "v1.36.2", **told}
+    return Cluster("cluster it, namespace mine", "it", "mine", pools=cluster.pools(map(node_of, nodes)), **known)
+
+
+def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[Line]:
+    return cluster_proposal.lines(seen, ClusterWish(**wish), taken)
+
+
+def loaded(folder: Path, lines: list[Line]) -> Platform:
+    (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
+    return config.load_platforms([folder], schedulers={"kubernetes"})["it"]
+
+
+def origins(lines: list[Line]) -> dict[str, str]:
+    return {line.path: line.origin for line in lines}
+
+
+# --- what a cluster says becomes a file ------------------------------------------------------------------------------
+
+
+def test_the_most_common_nodes_with_devices(tmp_path: Path) -> None:
+    queues = (Queue("mine-user-queue", "team"),)
+    classes = (StorageClass("rbd", "rbd.csi.ceph.com", False), StorageClass("cephfs", "cephfs.csi.ceph.com", True))
+    seen = cluster_of(*SERVICE, queues=queues, kueue="v1beta1", classes=classes)
+    lines = lines_of(seen, context="it")
+    it = loaded(tmp_path, lines)
+    assert (it.scheduler, it.device, it.layouts) == ("kubernetes", "gpu", {"default": ("1x8",)})
+    assert (it.marks, it.data_dir, it.time_limit_s, it.max_running) == (
+        ("a100", "nvidia", "kubernetes"),
+        "/data",
+        3600,
+        8,
+    )
+    keys = it.kubernetes
+    assert (keys.context, keys.namespace, keys.queue, keys.kind) == ("it", "mine", "mine-user-queue", None)
+    assert (keys.node_selector, keys.tolerations, keys.resource) == ({PRODUCT: A100}, (), None)
+    assert (keys.cpu, keys.memory, keys.shm, it.threads_per_rank) == ("86", "855Gi", "64Gi", 10)
+    (volume,) = keys.volumes
+    assert (volume.mount, volume.pvc, volume.size, volume.access_mode) == (
+        "/data",
+        "hpc-ml-bench",
+        "100Gi",
+        "ReadWriteMany",
+    )
+    assert volume.storage_class is None
+    said = origins(lines)
+    assert said["scheduler"] == "Kubernetes v1.36.2, Kueue v1beta1"
+    assert said["device"] == f"nodes: 8 x {A100} on 3 nodes"
+    assert said["kubernetes.node_selector"] == (
+        f"nodes: 3 have it; others: 8 x {H100} on 1 node, 4 x {A100} on 1 node (--product names one)"
+    )
+    assert said["kubernetes.memory"] == "nodes: 950Gi each, 90% of it"
+    assert said["kubernetes.queue"] == "Kueue: LocalQueue of ClusterQueue team"
+    assert "cephfs" in said["kubernetes.volumes"]
+    assert [line.path for line in lines if line.todo] == ["kubernetes.image"]
+    assert "nvcr.io/nvidia/pytorch" in next(line.value for line in lines if line.todo)
+
+
+def test_another_product(tmp_path: Path) -> None:
+    lines = lines_of(cluster_of(*SERVICE), product=H100)
+    it = loaded(tmp_path, lines)
+    assert (it.kubernetes.node_selector, it.marks[0]) == ({PRODUCT: H100}, "h100")
+    with pytest.raises(ConfigError, match=rf"no node has the product 'NVIDIA-H100' \(did you mean '{H100}'\?\)"):
+        lines_of(cluster_of(*SERVICE), product="NVIDIA-H100")
+
+
+def test_quotas_and_ranges_leave_less_than_a_node(tmp_path: Path) -> None:
+    limits = (
+        Limit("requests.nvidia.com/gpu", 12.0, "ResourceQuota team"),
+        Limit("requests.cpu", 100.0, "ResourceQuota team"),
+        Limit("limits.memory", 1024.0 * GI, "ResourceQuota team"),
+        Limit("requests.storage", 50.0 * GI, "ResourceQuota disks"),
+    )
+    largest = (Limit("memory", 600.0 * GI, "LimitRange pods"), Limit("cpu", 64.0, "LimitRange pods"))
+    lines = lines_of(cluster_of(*SERVICE, limits=limits, largest=largest))
+    it = loaded(tmp_path, lines)
+    assert (it.layouts, it.max_running) == ({"default": ("1x8",)}, 1)
+    assert (it.kubernetes.cpu, it.kubernetes.memory) == ("64", "600Gi")
+    assert it.kubernetes.volumes[0].size == "50Gi"
+    assert it.policy.most == {"memory": "600Gi", "cpu": "64"}
+    said = origins(lines)
+    assert said["max_running"] == "ResourceQuota team: requests.nvidia.com/gpu 12"
+    assert said["kubernetes.memory"] == "LimitRange pods: the most of a pod"
+    smaller = (Limit("requests.nvidia.com/gpu", 2.0, "ResourceQuota team"), *limits[1:2])
+    lines = lines_of(cluster_of(*SERVICE, limits=smaller))
+    it = loaded(tmp_path, lines)
+    assert (it.layouts, it.kubernetes.cpu, it.kubernetes.memory) == ({"default": ("1x2",)}, "21", "213Gi")
+    assert origins(lines)["layouts.default"] == "nodes x devices a node; ResourceQuota team allows 2 of 8"
+
+
+def test_nodes_that_may_not_be_seen(tmp_path: Path) -> None:
+    why = 'nodes is forbidden: User "me" cannot list resource "nodes" in API group "" at the cluster scope'
+    seen = cluster_of(hidden={"nodes": why, "localqueues": "forbidden"}, kueue="v1beta2")
+    lines = lines_of(seen)
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.layouts, it.kubernetes.cpu) == ("cpu", {"default": ("1x1",)}, None)
+    said = origins(lines)
+    assert said["device"] == f"TODO nodes may not be seen ({why})"
+    assert why in said["kubernetes.cpu"]
+    assert said["kubernetes.queue"] == "TODO Kueue is there: forbidden"
+    assert {line.path for line in lines if line.todo} == {
+        "kubernetes.queue", "kubernetes.image", "kubernetes.cpu", "kubernetes.memory",
+    }  # fmt: skip
+
+
+def test_what_a_quota_knows_of_nodes_that_may_not_be_seen(tmp_path: Path) -> None:
+    limits = (
+        Limit("nvidia.com/gpu", 12.0, "ClusterQueue team"),
+        Limit("cpu", 120.0, "ClusterQueue team"),
+        Limit("memory", 960.0 * GI, "ClusterQueue team"),
+    )
+    lines = lines_of(cluster_of(limits=limits, hidden={"nodes": "forbidden"}))
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.layouts, it.max_running) == ("gpu", {"default": ("1x1",)}, 8)
+    assert (it.kubernetes.cpu, it.kubernetes.memory, it.threads_per_rank) == ("10", "80Gi", 10)
+    todo = {line.path: line.value for line in lines if line.todo}
+    assert todo["kubernetes.node_selector"] == "{nvidia.com/gpu.product: NAME}"
+
+
+@pytest.mark.parametrize(
+    ("labels", "allocatable", "resource", "selector", "marks"),
+    [
+        ({PRODUCT: f"{A100}-MIG-1g.5gb"}, {"nvidia.com/gpu": "56"}, None, {PRODUCT: f"{A100}-MIG-1g.5gb"}, "mig"),
+        ({PRODUCT: A100}, {"nvidia.com/mig-3g.20gb": "16"}, "nvidia.com/mig-3g.20gb", {PRODUCT: A100}, "mig"),
+    ],
+    ids=["single", "mixed"],
+)
+def test_a_process_uses_one_part_of_a_mig_device(
+    labels: Mapping[str, str],
+    allocatable: Mapping[str, str],
+    resource: str | None,
+    selector: Mapping[str, str],
+    marks: str,
+    tmp_path: Path,
+) -> None:
+    lines = lines_of(cluster_of(node("m-1", {"cpu": "112", "memory": "1120Gi", **allocatable}, labels)))
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.layouts) == ("gpu", {"default": ("1x1",)})
+    assert (it.kubernetes.resource, it.kubernetes.node_selector) == (resource, selector)
+    assert it.marks == ("a100", marks, "nvidia", "kubernetes")
+    assert "one part of a MIG device" in origins(lines)["layouts.default"]
+
+
+def test_amd_and_taints_that_all_of_its_nodes_have(tmp_path: Path) -> None:
+    devices = {"key": "amd.com/gpu", "value": "present", "effect": "NoSchedule"}
+    passing = {"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}
+    team = {"key": "team", "value": "5", "effect": "NoExecute"}
+    nodes = [
+        node(f"m-{number}", {"cpu": "128", "memory": "1Ti", "amd.com/gpu": "8"},
+             {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, (devices, *more))
+        for number, more in enumerate([(passing,), (team,)])
+    ]  # fmt: skip
+    lines = lines_of(cluster_of(*nodes))
+    it = loaded(tmp_path, lines)
+    assert (it.kubernetes.resource, it.marks) == ("amd.com/gpu", ("mi300x", "amd", "kubernetes"))
+    assert it.kubernetes.tolerations == (
+        {"key": "amd.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+    )
+    assert origins(lines)["kubernetes.tolerations"] == "nodes: taints of all of them"
+    lines = lines_of(cluster_of(nodes[1]))
+    assert [each["value"] for each in loaded(tmp_path, lines).kubernetes.tolerations] == ["present", "5"]
+    assert "are they meant for you?" in origins(lines)["kubernetes.tolerations"]
+
+
+def test_a_small_cluster_of_cpus(tmp_path: Path) -> None:
+    only = node("kind-control-plane", {"cpu": "2", "memory": "2000Mi"}, taints=(CONTROL,))
+    classes = (StorageClass("standard", "rancher.io/local-path", True),)
+    lines = lines_of(cluster_of(only, classes=classes, security="restricted"))
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.layouts, it.marks) == ("cpu", {"default": ("1x1",)}, ("cpu", "kubernetes"))
+    assert (it.kubernetes.cpu, it.kubernetes.memory, it.kubernetes.shm) == ("1", "1000Mi", "250Mi")
+    assert (it.kubernetes.volumes[0].access_mode, it.threads_per_rank) == ("ReadWriteOnce", 1)
+    assert it.kubernetes.tolerations[0]["operator"] == "Exists"
+    said = origins(lines)
+    assert "standard serves one node at a time" in said["kubernetes.volumes"]
+    assert said["kubernetes.namespace"].endswith("it enforces the Pod Security Standard restricted")
+
+
+def test_a_cluster_with_ipu_jobs(tmp_path: Path) -> None:
+    lines = lines_of(cluster_of(node("c-1", {"cpu": "64", "memory": "512Gi"}), ipu_jobs=True, security="baseline"))
+    it = loaded(tmp_path, lines)
+    assert (it.device, it.kubernetes.kind, it.layouts, it.marks[0]) == (
+        "ipu",
+        "ipujob",
+        {"default": ("1x4",)},
+        "graphcore",
+    )
+    assert origins(lines)["kubernetes.kind"].startswith("TODO they need hostIPC")
+
+
+def claim(name: str, mode: str = "ReadWriteMany", size: float = 10.0, phase: str = "Bound") -> Claim:
+    return Claim(name, (mode,), size * GI, phase, "any")
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected", "origin"),
+    [
+        ((claim("a", size=5), claim("b", size=50)), "b", "claim: b (50Gi, ReadWriteMany); may data sets be written"),
+        ((claim("a", size=50, phase="Pending"), claim("b")), "b", "others: a (50Gi, ReadWriteMany)"),
+        ((claim("a"), claim(OURS, "ReadWriteOnce")), OURS, "claim: hpc-ml-bench (10Gi, ReadWriteOnce)"),
+        ((claim("a", "ReadWriteOnce"),), OURS, "; there are: a (10Gi, ReadWriteOnce)"),
+        ((claim("a", phase="Lost"),), OURS, "the cluster has no storage class"),
+    ],
+)  # fmt: skip
+def test_which_claim(claims: tuple[Claim, ...], expected: str, origin: str, tmp_path: Path) -> None:
+    lines = lines_of(cluster_of(claims=claims))
+    volume = loaded(tmp_path, lines).kubernetes.volumes[0]
+    assert volume.pvc == expected
+    assert (volume.size is None) == (expected in [each.name for each in claims])
+    assert origin in origins(lines)["kubernetes.volumes"]
+
+
+def test_queues_and_priorities_to_choose_from(tmp_path: Path) -> None:
+    queues = (Queue("a", "one", "is inactive"), Queue("b", "two"))
+    lines = lines_of(cluster_of(queues=queues, priorities={"high": 1000, "low": -5}, default_priority="high"))
+    assert loaded(tmp_path, lines).kubernetes.queue == "b"
+    said = origins(lines)
+    assert said["kubernetes.queue"] == "Kueue: LocalQueue of ClusterQueue two; others: a"
+    assert said["kubernetes.priority_class"] == "TODO if it matters, one of low (-5), high (1000); without it high"
+    lines = lines_of(cluster_of(queues=queues[:1]))
+    assert origins(lines)["kubernetes.queue"].startswith("TODO it takes no jobs now (is inactive); ")
+
+
+def test_marks_that_are_taken() -> None:
+    line = next(line for line in lines_of(cluster_of(*SERVICE), taken=("a100", "kubernetes")) if line.path == "marks")
+    assert line.value == "[nvidia]"
+
+
+# --- what has changed since ------------------------------------------------------------------------------------------
+
+QUOTA = Limit("requests.nvidia.com/gpu", 16.0, "ResourceQuota team")
+NOW = cluster_of(
+    *SERVICE,
+    gpus("t-1", "NVIDIA-L4", 9, {"key": "nvidia.com/gpu", "effect": "NoSchedule"}),
+    queues=(Queue("b", "two"), Queue("c", "two")),
+    claims=(claim("sets"), claim("more")),
+    limits=(QUOTA,),
+    largest=(Limit("cpu", 192.0, "LimitRange pods"),),
+)
+AGREES = {line.path: line.value for line in lines_of(NOW) if not line.todo}
+L4 = {line.path: line.value for line in lines_of(NOW, product="NVIDIA-L4") if not line.todo}
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({}, []),
+        ({"layouts.default": "[2x8, 1x4]"}, []),
+        ({"layouts.default": "[1x9]"}, ["layouts.default"]),
+        ({"layouts.default": "[3x8]"}, ["layouts.default"]),
+        ({"device": "cpu"}, ["device"]),
+        ({"max_running": "1"}, []),
+        ({"max_running": "3"}, ["max_running"]),
+        ({"max_running": None}, ["max_running"]),
+        ({"kubernetes.queue": "c"}, []),
+        ({"kubernetes.queue": "d"}, ["kubernetes.queue"]),
+        ({"kubernetes.queue": "<queue: set in site.yaml>"}, []),
+        ({"kubernetes.node_selector": f"{{{PRODUCT}: {H100}, rack: 5}}"}, []),
+        ({"kubernetes.node_selector": "{rack: 5}"}, []),
+        ({"kubernetes.node_selector": f"{{{PRODUCT}: {A100[:-2]}}}"}, ["kubernetes.node_selector"]),
+        ({"kubernetes.cpu": "16"}, []),
+        ({"kubernetes.cpu": "97"}, ["kubernetes.cpu"]),
+        ({"kubernetes.memory": "1Ti"}, ["kubernetes.memory"]),
+        ({"kubernetes.shm": "1Gi", "data_dir": "/elsewhere", "kubernetes.namespace": "other"}, []),
+        ({"kubernetes.volumes": "[{mount: /data, pvc: more}]"}, []),
+        ({"kubernetes.volumes": "[{mount: /data, pvc: gone}]"}, ["kubernetes.volumes"]),
+        ({"kubernetes.volumes": "[{mount: /data, pvc: ours, size: 5Gi}]"}, []),
+        ({"policy.most": "{cpu: 192}"}, []),
+        ({"policy.most": "{cpu: 96}"}, ["policy.most"]),
+    ],
+    ids=str,
+)
+def test_a_choice_is_no_difference_and_a_fact_is(change: dict[str, str | None], shown: list[str]) -> None:
+    file = {key: value for key, value in {**AGREES, **change}.items() if value is not None}
+    old, new = draft.differences(lines_of(NOW), file)
+    differs = {line.partition(":")[0] for line in {*old} ^ {*new}}
+    assert sorted(differs) == shown
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "shown"),
+    [
+        ("[{key: nvidia.com/gpu, operator: Exists}]", []),
+        ("[{operator: Exists}]", []),
+        ("[{key: team, operator: Exists}]", ["kubernetes.tolerations"]),
+        (None, ["kubernetes.tolerations"]),
+    ],
+)
+def test_taints_that_are_new(tolerations: str | None, shown: list[str]) -> None:
+    file = {key: value for key, value in L4.items() if key != "kubernetes.tolerations"}
+    file |= {"kubernetes.tolerations": tolerations} if tolerations else {}
+    old, new = draft.differences(lines_of(NOW, product="NVIDIA-L4"), file)
+    assert sorted({line.partition(":")[0] for line in {*old} ^ {*new}}) == shown
+
+
+def test_what_lies_deep_is_compared_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "device: gpu\nlayouts:\n  default: [1x4, 2x4]\nkubernetes:\n  node_selector:\n    a/b: 007\n"
+        "  volumes:\n    - mount: /data\n      pvc: sets\n  generate_name: true\n"
+    )
+    assert draft.flat(yaml_lines.read(path).value or {}) == {
+        "device": "gpu",
+        "layouts.default": "[1x4, 2x4]",
+        "kubernetes.node_selector": "{a/b: 007}",
+        "kubernetes.volumes": "[{mount: /data, pvc: sets}]",
+        "kubernetes.generate_name": "true",
+    }
+
+
+# --- what a cluster has room for -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        ({"key": "team", "operator": "Equal", "value": "5", "effect": "NoSchedule"}, True),
+        ({"key": "team", "value": "5"}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "team", "value": "6"}, False),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "teams", "operator": "Exists"}, False),
+        ({"key": "team"}, False),
+    ],
+)
+def test_taints_are_tolerated_as_kube_scheduler_does(toleration: Object, expected: bool) -> None:
+    assert Taint("team", "5", "NoSchedule").tolerated([{"key": "other"}, toleration]) == expected
+
+
+def template(**limits: str) -> Object:
+    requests = {name: value for name, value in limits.items() if name == "cpu"}
+    each = {"name": "c", "resources": {"limits": {**limits, "nvidia.com/gpu": "4"}, "requests": requests}}
+    return {"metadata": {}, "spec": {"containers": [each], "initContainers": [{"resources": {"limits": {"cpu": "9"}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("root", "pods"),
+    [
+        ({"kind": "Pod", **template()}, 1),
+        ({"kind": "Job", "spec": {"template": template(), "parallelism": 2, "completions": 2}}, 2),
+        ({"kind": "IPUJob", "spec": {"jobInstances": 3, "workers": {"template": template()}}}, 3),
+        ({"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {
+            "Master": {"replicas": 1, "template": template()}, "Worker": {"replicas": 3, "template": template()}}}}, 4),
+        ({"kind": "JobSet", "spec": {"replicatedJobs": [
+            {"replicas": 2, "template": {"spec": {"parallelism": 4, "template": template()}}}]}}, 8),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else str(value),
+)  # fmt: skip
+def test_what_a_job_asks_for(root: Object, pods: int) -> None:
+    found = list(capacity.demands(root))
+    assert capacity.total(found, "pods") == pods
+    assert capacity.total(found, "requests.nvidia.com/gpu") == 4 * pods
+    assert capacity.total(found, "cpu") == 9 * pods  # of the container that initialises
+    assert capacity.total(found, "limits.memory") == 0
+
+
+def scope(name: str, operator: str, *values: str) -> Object:
+    return {"scopeSelector": {"matchExpressions": [{"scopeName": name, "operator": operator, "values": list(values)}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, ["pods"]),
+        ({"scopes": ["Terminating"]}, ["pods"]),
+        ({"scopes": ["NotTerminating"]}, []),
+        ({"scopes": ["BestEffort"]}, []),
+        (scope("PriorityClass", "In", "high"), ["pods"]),
+        (scope("PriorityClass", "In", "low"), []),
+        (scope("PriorityClass", "NotIn", "high"), []),
+        (scope("PriorityClass", "DoesNotExist"), []),
+        (scope("BestEffort", "Exists"), []),
+    ],
+)  # fmt: skip
+def test_quotas_that_count_jobs_like_ours(spec: Object, expected: list[str]) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": spec, "status": {"hard": {"pods": "4"}, "used": {"pods": "1"}}}
+    found = capacity.quota_limits([quota], "high")
+    assert [limit.key for limit in found] == expected
+    assert all((limit.most, limit.used, limit.of) == (4, 1, "ResourceQuota q") for limit in found)
+
+
+def test_what_a_queue_can_give() -> None:
+    def resource(name: str, most: str, **more: str) -> Object:
+        return {"name": name, "nominalQuota": most, **more}
+
+    flavors = [
+        {"name": "a", "resources": [resource("nvidia.com/gpu", "4"), resource("cpu", "100")]},
+        {"name": "b", "resources": [resource("nvidia.com/gpu", "8", borrowingLimit="2"), resource("cpu", "10")]},
+    ]
+    queue: Object = {"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
+    assert {each.key: each.most for each in capacity.queue_limits(queue)} == {"nvidia.com/gpu": 8, "cpu": 100}
+    queue["spec"]["cohort"] = "all"
+    assert capacity.queue_limits(queue) == ()  # the first flavor may borrow without a limit
+    del flavors[0]
+    assert [(each.key, each.most) for each in capacity.queue_limits(queue)] == [("nvidia.com/gpu", 10)]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+KUEUE = "kueue.x-k8s.io"
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+    """An API server without nodes of its own."""
+    with Kube(tmp_path / "kube", nodes=False) as kube:
+        monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+        yield kube
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    return tmp_path / "site"
+
+
+def put(kube: Kube, plural: str, name: str, namespace: str = "default", **keys: Any) -> None:
+    """An object as it is, its status, too."""
+    namespace = namespace if kube.store.kinds[plural].namespaced else ""
+    metadata = {"name": name, **keys.pop("metadata", {})}
+    status = keys.pop("status", None)
+    kube.store.create(plural, namespace, {"metadata": metadata, **keys})
+    if status is not None:
+        kube.store.patch_status(plural, namespace, name, status)
+
+
+def nodes(kube: Kube, *given: Object) -> None:
+    for each in given:
+        put(kube, "nodes", each["metadata"]["name"], **each)
+
+
+def furnish(kube: Kube) -> None:
+    """A namespace as a shared service gives it to a project."""
+    nodes(kube, *SERVICE)
+    kube.namespace("mine")
+    kube.store.change("namespaces", "", "mine", lambda each: each["metadata"].setdefault("labels", {}).update(
+        {"pod-security.kubernetes.io/enforce": "restricted"}))  # fmt: skip
+    for kind, plural, namespaced in (("LocalQueue", "localqueues", True), ("ClusterQueue", "clusterqueues", False)):
+        kube.add_crd(KUEUE, "v1beta1", kind, plural, namespaced=namespaced, also=("v1alpha1",))
+    active = {"conditions": [{"type": "Active", "status": "True", "reason": "Ready", "message": "Can submit"}]}
+    put(kube, "localqueues", "mine-user-queue", "mine", spec={"clusterQueue": "team"}, status=active)
+    covered = [{"name": "nvidia.com/gpu", "nominalQuota": "12"}, {"name": "cpu", "nominalQuota": 100}]
+    groups = [{"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "all", "resources": covered}]}]
+    put(kube, "clusterqueues", "team", spec={"resourceGroups": groups})
+    put(kube, "resourcequotas", "disks", "mine", spec={"hard": {"requests.storage": "80Gi", "count/jobs.batch": "4"}})
+    put(kube, "limitranges", "pods", "mine", spec={"limits": [{"type": "Container", "max": {"cpu": "64"}}]})
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    put(kube, "storageclasses", "rbd", metadata={"annotations": default}, provisioner="rbd.csi.ceph.com")
+    put(kube, "storageclasses", "cephfs", provisioner="cephfs.csi.ceph.com")
+    put(kube, "priorityclasses", "batch", value=-100)
+    put(kube, "priorityclasses", "system-node-critical", value=2000001000)
+
+
+def init(site: Path, *words: str) -> int:
+    return main(["init", "gpus", "--site", str(site), *words])
+
+
+def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    furnish(kube)
+    assert init(site, "--context", "fake", "--namespace", "mine", "--enable") == 0
+    it = config.load_platforms([site / "platforms"])["gpus"]
+    keys = it.kubernetes
+    assert (it.device, it.layouts, it.max_running, it.marks[0]) == ("gpu", {"default": ("1x8",)}, 4, "a100")
+    assert (keys.context, keys.namespace, keys.queue, keys.cpu) == ("fake", "mine", "mine-user-queue", "64")
+    assert (keys.node_selector, it.policy.most, keys.kubeconfig) == ({PRODUCT: A100}, {"cpu": "64"}, None)
+    (volume,) = keys.volumes
+    assert (volume.pvc, volume.size, volume.storage_class) == (OURS, "80Gi", "cephfs")
+    text = (site / "platforms" / "gpus.yaml").read_text()
+    assert "init gpus --site" in text
+    assert "--context fake --namespace mine" in text
+    assert "# --namespace; it enforces the Pod Security Standard restricted" in text
+    assert "# priority_class: batch" in text
+    assert "system-node-critical" not in text
+    assert config.load_site(site).enabled == ("gpus",)
+    printed = capsys.readouterr().out
+    todo = [number for number, line in enumerate(text.splitlines(), 1) if "# TODO" in line and number > 3]
+    assert f"what only you know: line {', '.join(map(str, todo))} (TODO)" in printed
+    assert "python -m platforms doctor gpus" in printed
+    assert not any(request.method != "GET" for request in kube.requests)
+
+
+def test_nothing_but_our_own_objects_may_be_seen(kube: Kube, site: Path) -> None:
+    furnish(kube)
+    kube.forbid("nodes", "clusterqueues", "resourcequotas", "limitranges", "storageclasses", "namespaces")
+    kube.forbid("persistentvolumeclaims", "priorityclasses")
+    assert init(site, "--context", "fake", "--namespace", "mine") == 0
+    it = config.load_platforms([site / "platforms"])["gpus"]
+    assert (it.device, it.kubernetes.queue) == ("cpu", "mine-user-queue")
+    text = (site / "platforms" / "gpus.yaml").read_text()
+    assert 'TODO nodes may not be seen (nodes is forbidden: User "system:serviceaccount:default:ci" cannot list' in text
+    assert "which storage class: storageclasses.storage.k8s.io is forbidden" in text
+
+
+def test_only_a_kubeconfig(kube: Kube, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    nodes(kube, node("n-1", {"cpu": "4", "memory": "8Gi"}))
+    assert init(site, "--kubeconfig", str(kube.kubeconfig)) == 0
+    keys = config.load_platforms([site / "platforms"])["gpus"].kubernetes
+    assert (keys.kubeconfig, keys.context, keys.namespace) == (str(kube.kubeconfig), "fake", "default")
+    assert init(site, "--diff") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--context", "fakes"], "there is no context 'fakes'"),
+        (["--context", "fake", "--namespace", "mien"], "no namespace 'mien' (did you mean 'mine'?); --namespace names"),
+        (["--context", "fake", "--namespace", "mine", "--product", "H100"], "no node has the product 'H100'"),
+        (["--context", "fake", "--partition", "gpu"], "--partition means nothing to a Kubernetes cluster"),
+        (["--context", "fake", "--ssh-config", "x"], "--ssh-config means nothing to a Kubernetes cluster"),
+        (["--product", "H100", "--scheduler", "slurm"], "--scheduler slurm has no contexts"),
+        (["--kubeconfig", "/no/such/file"], "/no/such/file"),
+    ],
+)
+def test_a_request_that_makes_no_sense(
+    words: list[str], message: str, kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    furnish(kube)
+    assert init(site, *words) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+    assert list(site.iterdir()) == []
+
+
+def test_what_changed_on_a_cluster(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    furnish(kube)
+    assert init(site, "--context", "fake", "--namespace", "mine", "--product", H100) == 0
+    path = site / "platforms" / "gpus.yaml"
+    before = path.read_bytes()
+    capsys.readouterr()
+    assert init(site, "--diff") == 0
+    assert capsys.readouterr().out == f"{path}: cluster fake, namespace mine says the same\n"
+    kube.store.patch_status(
+        "nodes", "", "h-1", {"allocatable": {"cpu": "48", "memory": "960Gi", "nvidia.com/gpu": "4"}}
+    )
+    kube.store.delete("localqueues", "mine", "mine-user-queue")
+    put(kube, "localqueues", "others", "mine", spec={"clusterQueue": "team"})
+    assert init(site, "--diff") == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in printed if line[0] in "+-") == sorted([
+        f"--- {path}",
+        "+++ cluster fake, namespace mine now",
+        "-layouts.default: [1x8]",
+        "+layouts.default: [1x4]  # nodes x devices a node",
+        "-kubernetes.queue: mine-user-queue",
+        "+kubernetes.queue: others  # Kueue: LocalQueue of ClusterQueue team",
+        "-kubernetes.cpu: 64",
+        "+kubernetes.cpu: 33  # ClusterQueue team: 100, 33% of it",
+    ])  # fmt: skip
+    assert path.read_bytes() == before
+    assert init(site) == 2
+    assert "is there already (--force" in capsys.readouterr().err
+
+
+def test_a_server_that_is_away(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kube.fault("GET", ".*", None, code=401)
+    assert init(site, "--context", "fake") == 2
+    assert "kubectl" in capsys.readouterr().err
