@@ -1,9 +1,10 @@
-"""The real Slurm that tests marked real_slurm use."""
+"""The clusters that tests use: the real Slurm of those marked real_slurm, and a Kubernetes, which is real on demand."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,14 @@ from tests.clusters.slurm import PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
+from tests.clusters.stage import IMAGE, Stage, fake_stage, real_stage
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("a real Kubernetes for the suite's own tests")
+    group.addoption("--kubeconfig", type=Path, help="tests marked live_k8s run on its current context's cluster")
+    group.addoption("--live-image", default=IMAGE, help="an image with sh and python3 there; default: %(default)s")
+    group.addoption("--live-torch-image", help="an image with what benchmarks need; without one none is trained there")
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +47,12 @@ def slurm(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         monkeypatch.setenv(name, value)
     yield slurm_cluster
     slurm_cluster.heal()
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A Kubernetes: a stand-in in this process, or that of --kubeconfig. What was made there is gone at the end."""
+    folder, kubeconfig = tmp_path_factory.mktemp("kube"), request.config.getoption("--kubeconfig")
+    options = [request.config.getoption(f"--live-{name}") for name in ("image", "torch-image")]
+    with real_stage(folder, kubeconfig.resolve(), *options) if kubeconfig else fake_stage(folder) as stage:
+        yield stage

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PATIENCE_S = 301.0  # longer than anything is waited for that may pass
 FOREVER = "exec sleep 600"
 
-Script = Callable[["Play"], Iterator[None]]
+Script = Callable[["Play"], Generator[None, None, None]]
 Changes = Mapping[str, Any]  # of a JobSpec
 
 
@@ -80,8 +81,8 @@ class Scenario:
     """One job and what must come of it.
 
     `job` makes what is changed of a JobSpec; `before` is done first, with the job's name. `reason` is searched in what is said of the end, `log` is all of the log,
-    `told` is searched in the events. `left`: objects of it stay for people to look at; by default those of a failure
-    do. `needs`: what not every cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on.
+    `told` is searched in the events. `left`: whether its objects stay for people to look at; None: a success's
+    do not, and a failure's do or were written down. `needs`: what not every cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on.
     """
 
     name: str
@@ -153,7 +154,7 @@ def pulled(stage: Stage, answers: str, **more: Any) -> Changes:
 # --- what happens meanwhile ------------------------------------------------------------------------------------------
 
 
-def when(true: Callable[[], object]) -> Iterator[None]:
+def when(true: Callable[[], object]) -> Generator[None, None, None]:
     while not true():
         yield
 
@@ -161,7 +162,7 @@ def when(true: Callable[[], object]) -> Iterator[None]:
 def once_running(act: Callable[[Play], object]) -> Script:
     """Once it has said something."""
 
-    def script(play: Play) -> Iterator[None]:
+    def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.runs and play.log())
         act(play)
 
@@ -171,7 +172,7 @@ def once_running(act: Callable[[Play], object]) -> Script:
 def on(reason: str, act: Callable[[Play], object]) -> Script:
     """Once that is told of it."""
 
-    def script(play: Play) -> Iterator[None]:
+    def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.says(reason))
         act(play)
 
@@ -181,7 +182,7 @@ def on(reason: str, act: Callable[[Play], object]) -> Script:
 def waited(reason: str) -> Script:
     """It has been so for longer than anybody waits for it to pass."""
 
-    def script(play: Play) -> Iterator[None]:
+    def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.says(reason))
         assert play.job.status.state.live, play.job.status
         play.clock.skipped_s += PATIENCE_S
@@ -214,7 +215,7 @@ def device(stage: Stage, name: str) -> str:
     return f"bench.local/{name}-{stage.key}"
 
 
-def failed_once(play: Play) -> Iterator[None]:
+def failed_once(play: Play) -> Generator[None, None, None]:
     """Its first pod fails; then comes what it lacked."""
     yield from when(lambda: any(each["status"].get("phase") == "Failed" for each in play.pods()))
     assert play.job.status.state.live, play.job.status
@@ -227,13 +228,13 @@ def second(stage: Stage) -> Changes:
     return job(box('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=6)
 
 
-def heal(play: Play) -> Iterator[None]:
+def heal(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.says("500 Internal"))
     assert play.job.status.state is State.STARTING, play.job.status
     play.stage.heal(play.pods()[0])
 
 
-def grow(play: Play) -> Iterator[None]:
+def grow(play: Play) -> Generator[None, None, None]:
     """The devices come later."""
     yield from when(lambda: play.says("Insufficient bench.local"))
     assert play.job.status.state is State.QUEUED, play.job.status
@@ -265,7 +266,7 @@ def limited(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
     return made
 
 
-def make_room(play: Play) -> Iterator[None]:
+def make_room(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.says("quota bench is used up"))
     assert play.job.status.state is State.QUEUED, play.job.status
     play.hands.delete("pods", "hoarder", gracePeriodSeconds=1)
@@ -317,7 +318,7 @@ def still_theirs(play: Play) -> None:
 def controlled(kind: str, shape: Shape) -> Script:
     """We are the controller of a kind: `racks.bench.local/v1`."""
 
-    def script(play: Play) -> Iterator[None]:
+    def script(play: Play) -> Generator[None, None, None]:
         hands, name = play.hands, play.name
         yield from when(lambda: hands.get(kind, name))
         made: set[str] = set()
@@ -393,8 +394,8 @@ def rack(then: Script | None = None) -> Script:
     """A kind that says nothing: its pods decide, when there have been no more for a while."""
     control = controlled("racks.bench.local/v1", RACK)
 
-    def script(play: Play) -> Iterator[None]:
-        beside = then(play) if then else iter(())
+    def script(play: Play) -> Generator[None, None, None]:
+        beside: Iterator[None] = then(play) if then else iter(())
         for _ in control(play):
             next(beside, None)
             yield
@@ -428,26 +429,46 @@ def cpus(count: str, script: str = "echo done") -> Tree:
     return box(script, resources={"requests": {"cpu": count}})
 
 
+@contextmanager
+def held(stage: Stage) -> Iterator[Kueue]:
+    """Nothing is admitted meanwhile."""
+    queue = kueue(stage)
+    stage.notes["held"] = stage.notes.get("held", 0) + 1
+    queue.pause()
+    try:
+        yield queue
+    finally:
+        stage.notes["held"] -= 1
+        queue.pause(on=stage.notes["held"] > 0)
+
+
 def taken_back(reason: str) -> Script:
-    return once_running(lambda play: kueue(play.stage).evict(play.name, reason))
+    """And not given again before its end."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        yield from when(lambda: play.runs and play.log())
+        with held(play.stage) as queue:
+            queue.evict(play.name, reason)
+            yield from when(lambda: play.job.done)
+
+    return script
 
 
-def give(play: Play) -> Iterator[None]:
+def give(play: Play) -> Generator[None, None, None]:
     yield from when(lambda: play.says("insufficient unused quota"))
     assert play.job.status.state is State.QUEUED, play.job.status
     play.hands.delete("jobs", "hoarder")
 
 
-def sent_back(play: Play) -> Iterator[None]:
+def sent_back(play: Play) -> Generator[None, None, None]:
     """It is admitted, cannot start, is taken back, admitted again, and starts."""
-    queue, label = kueue(play.stage), {"bench": f"wanted-{play.stage.key}"}
     yield from when(lambda: play.says("didn't match"))
-    queue.pause()
-    queue.evict(play.name, "PodsReadyTimeout")
-    yield from when(lambda: play.says("evicted: PodsReadyTimeout"))
-    assert play.job.status.state is State.QUEUED, play.job.status
-    play.hands.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
-    queue.pause(on=False)
+    with held(play.stage) as queue:
+        queue.evict(play.name, "PodsReadyTimeout")
+        yield from when(lambda: play.says("evicted: PodsReadyTimeout"))
+        assert play.job.status.state is State.QUEUED, play.job.status
+        label = {"bench": f"wanted-{play.stage.key}"}
+        play.hands.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
 
 
 # --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------
@@ -456,7 +477,7 @@ def sent_back(play: Play) -> Iterator[None]:
 def old_job(end: Tree, status: Tree) -> Script:
     """We are its controllers: a pod with the one label of those days, and its end, and the Job's."""
 
-    def script(play: Play) -> Iterator[None]:
+    def script(play: Play) -> Generator[None, None, None]:
         hands, name = play.hands, play.name
         yield from when(lambda: hands.get("jobs", name))
         root = hands.get("jobs", name)
@@ -610,7 +631,7 @@ JOBS = [
              State.EXITED, "exit code 42.*PodFailurePolicy", code=42),
     Scenario("on-failure", lambda _: job(box("echo try; exit 2"), pods={"restartPolicy": "OnFailure"}, backoffLimit=1),
              State.EXITED, "exit code 2|BackoffLimitExceeded"),
-    Scenario("ttl", lambda _: job(box("echo done"), ttlSecondsAfterFinished=0), log=b"done\n", left=False),
+    Scenario("ttl", lambda _: job(box("echo done"), ttlSecondsAfterFinished=1), log=b"done\n", left=False),
     Scenario("no-newline", command("printf half"), log=b"half"),
     Scenario("not-utf-8", lambda _: pod(box(r"printf '\377\000\351t\351\n'")), log=b"\xff\x00\xe9t\xe9\n"),
     Scenario("two-containers", lambda _: job(box("echo one", "one"), box("sleep 0.3; echo two", "two")),
@@ -655,13 +676,13 @@ WAITS = [
     Scenario("suspended", lambda _: {**job(box("true"), suspend=True), "start_limit_s": 1.0}, State.START_DEADLINE,
              "start limit of 1 s: suspended", left=False),
     Scenario("gated", lambda _: {**pod(box("true"), schedulingGates=[{"name": "bench.local/gate"}]), "start_limit_s": 1.0},
-             State.START_DEADLINE, "held back by bench.local/gate", left=False),
+             State.START_DEADLINE, "start limit of 1 s: suspended", left=False),
     Scenario("quota-job", limited(lambda: job(storage("600Ki"))), log=b"done\n", needs=("quota",), script=make_room),
     Scenario("quota-pod", limited(lambda: pod(storage("600Ki"))), log=b"done\n", needs=("quota",), script=make_room),
     Scenario("quota-never", limited(lambda: job(storage("2Mi"))), State.NEVER_ADMISSIBLE,
              "more than quota bench allows at all", needs=("quota",)),
     Scenario("quota-pod-never", limited(lambda: pod(storage("2Mi"))), State.NEVER_ADMISSIBLE,
-             "more than quota bench allows at all", left=False, needs=("quota",)),
+             "exceeded quota: bench", left=False, needs=("quota",)),
 ]  # fmt: skip
 
 REFUSALS = [
@@ -723,13 +744,13 @@ QUEUES = [
 ]  # fmt: skip
 
 OLD = [
-    Scenario("old-success", lambda _: job(box("true"), suspend=True), needs=("old",), script=old_job(
+    Scenario("old-success", lambda _: job(box("true"), managedBy="bench.local/old"), needs=("old",), script=old_job(
              old_pod("Succeeded", OLD_GOOD), {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]})),
-    Scenario("old-deadline", lambda _: job(box("true"), suspend=True), State.TIME_LIMIT,
+    Scenario("old-deadline", lambda _: job(box("true"), managedBy="bench.local/old"), State.TIME_LIMIT,
              "active longer than specified deadline", needs=("old",), script=old_job(old_pod("Running", OLD_RUNS), {
              "failed": 1, "conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded",
              "message": "Job was active longer than specified deadline"}]})),
-    Scenario("old-pod-deadline", lambda _: job(box("true"), suspend=True), State.TIME_LIMIT,
+    Scenario("old-pod-deadline", lambda _: job(box("true"), managedBy="bench.local/old"), State.TIME_LIMIT,
              "longer than the specified deadline", needs=("old",), script=old_job(old_pod("Failed", OLD_RUNS, **OVERDUE), {
              "failed": 1, "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
              "message": "Job has reached the specified backoff limit"}]})),

@@ -16,7 +16,7 @@ import yaml
 from platforms import config, yaml_lines
 from platforms.config import Platform, Site, load_platforms, load_site
 from platforms.job import ConfigError, Layout
-from platforms.keys import ContainerKeys, PolicyKeys, SlurmKeys
+from platforms.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, VolumeKeys
 from platforms.values import RESERVED_MARKS
 
 HERE = Path(config.__file__).parent
@@ -70,6 +70,7 @@ def test_the_documentation_names_every_key() -> None:
     text = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
     written = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `")}
     parts = {"slurm": SlurmKeys, "container": ContainerKeys, "policy": PolicyKeys}
+    parts |= {"kubernetes": KubernetesKeys, "kubernetes.volumes": VolumeKeys}
     nested = {f"{part}.{f.alias or name}" for part, model in parts.items() for name, f in model.model_fields.items()}
     assert written == {*config.schema()["properties"], *Site.model_fields, *nested}
 

@@ -3,10 +3,15 @@ test holds in its hands, and the fake cluster over HTTP."""
 
 from __future__ import annotations
 
+import calendar
+import json
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +19,18 @@ from typing import Any
 
 import pytest
 
-from platforms.job import AwayError
-from platforms.schedulers.kubernetes.client import ApiError
+from platforms.job import AwayError, RefusedError
+from platforms.schedulers.kubernetes.client import ApiError, Client
 from platforms.schedulers.kubernetes.log_reading import Patience
+from platforms.schedulers.kubernetes.log_starts import containers
 from platforms.schedulers.kubernetes.logs import JobLog
+from platforms.schedulers.kubernetes.place import Place
+from tests.clusters.kube import Kube
 
-PATIENCE_S = 20.0
-QUICK = Patience(ended_s=0.01, again_s=0.005, longest_s=0.05, sure_s=0.05, late_s=0.1)
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = Path(__file__).parent / "kubernetes_recorded"
+PATIENCE_S = 30.0
+QUICK = Patience(ended_s=0.02, again_s=0.01, longest_s=0.1, sure_s=0.1, late_s=0.2)
 NOON = 1_790_000_000  # any second
 PIECE = 16 * 1024
 ODD = [
@@ -53,7 +63,7 @@ class Stream:
     """An open log, which another thread can end."""
 
     def __init__(self, node: Node, start: int, follow: bool, since: float) -> None:
-        self.node, self.stopped = node, False
+        self.node, self.stopped, self._drops = node, False, node.drops
         self._pieces = self._cut(self._all(start, follow, since), *node.cut(len(node.asked) - 1))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -68,20 +78,26 @@ class Stream:
         node, file, at, at_start = self.node, self.node.starts[start], 0, True
         while True:
             with node.changed:
-                waiting = lambda: at == len(file.records) and file.after is None and not self.stopped  # noqa: E731
-                while follow and waiting() and node.goes_on(start):
-                    node.changed.wait(5)
+                while follow and self._nothing(file, at) and node.goes_on(start):
+                    node.changed.wait(PATIENCE_S)
                 records, at, after = file.records[at:], len(file.records), file.after
             for stamp, piece in records:
                 if stamp >= since:
                     yield (stamp_of(stamp).encode() + b" " if at_start else b"") + piece
                 at_start = piece.endswith(b"\n") or not piece
-            if self.stopped or not node.kubelet:
+            if self._over():
                 return
             if after is not None and follow:
                 file, at = after, 0
             elif not records and not (follow and node.goes_on(start)):
+                yield node.words
                 return
+
+    def _nothing(self, file: LogFile, at: int) -> bool:
+        return at == len(file.records) and file.after is None and not self._over()
+
+    def _over(self) -> bool:
+        return self.stopped or self._drops < self.node.drops
 
     @staticmethod
     def _cut(pieces: Iterator[bytes], size: int | None, broken: bool) -> Iterator[bytes]:
@@ -95,21 +111,25 @@ class Stream:
             yield piece
 
 
-class Node:
-    """One container and its log, given as a kubelet gives it. `cut(stream number)`: after how many bytes which stream
-    ends, and whether with an error; `trouble`: what is answered instead, one a request."""
+Cut = tuple[int | None, bool]  # after how many bytes a stream ends, and whether with an error
 
-    def __init__(self, name: str = "p", policy: str = "Never") -> None:
-        self.name, self.policy = name, policy
-        self.cut: Callable[[int], tuple[int | None, bool]] = lambda number: (None, False)
+
+class Node:
+    """One container and its log, given as a kubelet gives it. `cut`: by the stream's number; `trouble`: what is
+    answered instead, one a request; `words`: what is said at the end of a stream, and not by the container."""
+
+    def __init__(
+        self, name: str = "p", policy: str = "Never", cut: Callable[[int], Cut] = lambda _: (None, False)
+    ) -> None:
+        self.name, self.policy, self.cut = name, policy, cut
         self.trouble: list[Exception] = []
+        self.words = b""
         self.asked: list[dict[str, Any]] = []
         self.starts: list[LogFile] = [LogFile()]
-        self.running, self.kubelet = True, True
+        self.running, self.frozen, self.waiting, self.drops = True, False, False, 0
         self.said = b""
         self.changed = threading.Condition()
         self.ended_s: float | None = None
-        self.open = 0
 
     def say(self, stamp: float, words: bytes, *, newline: bool = True) -> None:
         with self.changed:
@@ -125,6 +145,12 @@ class Node:
             self.running, self.ended_s = False, ended_s
             self.changed.notify_all()
 
+    def drop(self) -> None:
+        """All streams that are open end, as if they were complete."""
+        with self.changed:
+            self.drops += 1
+            self.changed.notify_all()
+
     def rotate(self) -> None:
         with self.changed:
             self.starts[-1].after = LogFile()
@@ -134,16 +160,20 @@ class Node:
     def restart(self) -> None:
         with self.changed:
             self.starts.append(LogFile())
-            self.running = True
+            self.running, self.waiting = True, False
             self.changed.notify_all()
 
     def pod(self) -> dict[str, Any]:
         number = len(self.starts) - 1
         times = {"startedAt": stamp_of(NOON)[:19] + "Z", "finishedAt": stamp_of(self.ended_s or NOON)[:19] + "Z"}
-        state = {"running": {}} if self.running else {"terminated": {**times, "containerID": f"c://{number}"}}
+        state: dict[str, Any] = {"running": {}}
+        if not self.running:
+            state = {"terminated": {**times, "containerID": f"c://{number}"}}
         status: dict[str, Any] = {"name": "c", "restartCount": number, "state": state, "containerID": f"c://{number}"}
         if number:
             status["lastState"] = {"terminated": {**times, "containerID": f"c://{number - 1}"}}
+        if self.waiting:
+            status |= {"lastState": state, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
         return {
             "metadata": {"name": self.name, "uid": f"uid-{self.name}"},
             "spec": {"containers": [{"name": "c"}], "restartPolicy": self.policy},
@@ -154,21 +184,14 @@ class Node:
     def log(
         self, pod: str, container: str, *, follow: bool, since: str | None, previous: bool = False
     ) -> Iterator[Iterator[bytes]]:
-        number = len(self.asked)
         self.asked.append({"follow": follow, "since": since, "previous": previous})
         if self.trouble:
             raise self.trouble.pop(0)
-        if not self.kubelet:
-            raise AwayError("dial tcp 127.0.0.1:10250: connect: connection refused")
         start = len(self.starts) - 2 if previous else len(self.starts) - 1
-        self.open += 1
-        try:
-            yield Stream(self, start, follow, seconds(since))
-        finally:
-            self.open -= 1
+        yield Stream(self, start, follow, seconds(since))
 
     def goes_on(self, start: int) -> bool:
-        return self.kubelet and self.running and start == len(self.starts) - 1
+        return self.frozen or (self.running and start == len(self.starts) - 1)
 
 
 def stamp_of(stamp: float) -> str:
@@ -177,8 +200,6 @@ def stamp_of(stamp: float) -> str:
 
 
 def seconds(since: str | None) -> float:
-    import calendar
-
     return float("-inf") if since is None else calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ"))
 
 
@@ -189,17 +210,17 @@ def until(what: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-def held(folder: Path) -> bytes:
-    return (folder / "log").read_bytes()
-
-
 @contextmanager
-def following(node: Any, folder: Path) -> Iterator[JobLog]:
-    log = JobLog(node, folder, patience=QUICK)
+def following(source: Any, folder: Path, patience: Patience = QUICK) -> Iterator[JobLog]:
+    log = JobLog(source, folder, patience=patience)
     try:
         yield log
     finally:
         log.close()
+
+
+def read_up_to_here(log: JobLog, node: Node) -> None:
+    until(lambda: log.follow([node.pod()]) or len(log.read(0, 1 << 30)) >= len(node.said))
 
 
 def finish(log: JobLog, *nodes: Node) -> None:
@@ -207,28 +228,752 @@ def finish(log: JobLog, *nodes: Node) -> None:
     assert log.settled(PATIENCE_S), log.missing
 
 
-def random_cuts(seed: int, most: int, share: float = 0.7) -> Callable[[int], tuple[int | None, bool]]:
-    chance = random.Random(seed)
-    return lambda number: (chance.randrange(most) if chance.random() < share else None, chance.random() < 0.5)
+def merged(folder: Path) -> bytes:
+    return (folder / "log").read_bytes()
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_fuzz(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+def random_cuts(chance: random.Random, most: int) -> Callable[[int], Cut]:
+    """A dozen streams end within so many bytes, half of them as if they were complete."""
+    return lambda number: (chance.randrange(most) if number < 12 else None, chance.random() < 0.5)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("log of")]
+
+
+# --- nothing lost, doubled or torn -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newline", [True, False])
+@pytest.mark.parametrize("words", ODD, ids=range(len(ODD)))
+def test_bytes_are_those_of_the_container(tmp_path: Path, words: bytes, newline: bool) -> None:
     node = Node()
-    node.cut = random_cuts(seed, 60_000)
+    node.say(NOON, b"first")
+    node.say(NOON, words)
+    node.say(NOON, words, newline=newline)
+    node.end()
+    with following(node, tmp_path) as log:
+        finish(log, node)
+        assert log.missing == ()
+        assert log.sizes == {"log": len(node.said), "logs/p.log": len(node.said)}
+    assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_streams_are_cut_anywhere(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    node = Node(cut=random_cuts(chance, chance.choice([500, 2000, 50_000])))
     stamp = NOON + 0.25
     with following(node, tmp_path) as log:
-        for number in range(300):
+        for number in range(150):
             stamp += chance.choice([0, 0, 1e-6, 0.01, 0.3, 1.7, 5])
-            words = chance.choice(ODD) if chance.random() < 0.3 else b"line %d" % number
-            node.say(stamp, words)
-            if number % 20 == 0:
+            node.say(stamp, chance.choice(ODD) if chance.random() < 0.05 else b"line %d" % number)
+            if number % 25 == 0:
                 log.follow([node.pod()])
                 time.sleep(0.002)
-        node.say(stamp, b"the end", newline=chance.random() < 0.5)
+        node.say(stamp, b"the end", newline=seed % 2 == 0)
+        node.end()
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+    assert len(node.asked) > 2
+
+
+@pytest.mark.parametrize("jump_s", [0.001, 1, 30, 4000])
+@pytest.mark.parametrize("many", [20, 250], ids=["short", "long"])
+def test_the_clock_is_set_back(tmp_path: Path, many: int, jump_s: float) -> None:
+    """While the log is followed; later streams repeat lines of before, which were stamped with the same seconds."""
+    node = Node()
+    stamp = NOON + 0.0005
+    with following(node, tmp_path) as log:
+        for number in range(many):
+            node.say(stamp := stamp + 0.4, b"before %d" % number)
+        read_up_to_here(log, node)
+        node.say(stamp := stamp - jump_s, b"set back")
+        read_up_to_here(log, node)
+        for number in range(5):
+            node.drop()
+            node.say(stamp := stamp + 0.4, b"after %d" % number)
+            read_up_to_here(log, node)
         node.end(stamp)
         finish(log, node)
         assert log.missing == ()
-    assert held(tmp_path) == node.said
-    print(len(node.asked))
+    assert merged(tmp_path) == node.said
+
+
+@pytest.mark.parametrize("known", [20, 500], ids=["all remembered", "not all remembered"])
+def test_the_clock_is_set_back_while_nobody_reads(tmp_path: Path, known: int) -> None:
+    """`sinceTime` does not show such lines, and an end before what we know gives it away."""
+    node = Node()
+    with following(node, tmp_path) as log:
+        for number in range(known):
+            node.say(NOON + number, b"before %d" % number)
+        read_up_to_here(log, node)
+    for number in range(5):
+        node.say(NOON - 5000 + number, b"after %d" % number)
+    node.end(NOON - 4000)
+    with following(node, tmp_path) as log:
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+
+
+@pytest.mark.parametrize(("known", "back_s", "seen"), [(20, 5000, False), (500, 2, False), (500, 5000, True)])
+def test_the_clock_is_set_back_and_catches_up(tmp_path: Path, known: int, back_s: float, seen: bool) -> None:
+    """While nobody reads: a short log is remembered whole, a small step expected, and of a line that was cut off by the
+    break the stamp had come."""
+    node = Node()
+    for number in range(known):
+        node.say(NOON + number, b"before %d" % number)
+    size = 31 * known + len(node.said)
+    node.cut = lambda number: (size + (40 if seen else 0) if number == 0 else None, False)
+    with following(node, tmp_path) as log:
+        read_up_to_here(log, node)
+        stamp = NOON + known - back_s
+        for number in range(20):
+            node.say(stamp + number * back_s / 10, b"after %d, and some more words" % number)
+        node.end(stamp + 3 * back_s)
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+
+
+def test_two_lines_of_one_stamp_and_one_line_twice(tmp_path: Path) -> None:
+    node = Node(cut=lambda number: (95 * (number + 1), number % 2 == 0))
+    with following(node, tmp_path) as log:
+        for words in (b"one", b"two", b"one", b"one", b"two", b"three", b"three"):
+            node.say(NOON + 0.5, words)
+            log.follow([node.pod()])
+        node.end()
+        finish(log, node)
+    assert merged(tmp_path) == node.said
+
+
+def test_standard_error_is_stamped_a_little_late(tmp_path: Path) -> None:
+    """Two writers: a stamp of the second before may follow one of the next."""
+    node = Node(cut=lambda number: (120 if number < 4 else None, False))
+    with following(node, tmp_path) as log:
+        for number in range(150):
+            node.say(NOON + number + 0.000_001, b"out %d" % number)
+            node.say(NOON + number - 0.000_001, b"err %d" % number)
+        log.follow([node.pod()])
+        node.end(NOON + 200)
+        finish(log, node)
+    assert merged(tmp_path) == node.said
+
+
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("cut", [0, 10, 31, 34], ids=["before it", "in its stamp", "no word", "in its words"])
+def test_a_reading_that_is_cut_is_no_end(tmp_path: Path, cut: int, followed: bool) -> None:
+    """Also when it is cut within the last line, and ends as if that were all."""
+    node = Node()
+    node.say(NOON, b"one")
+    with following(node, tmp_path) as log:
+        if followed:
+            read_up_to_here(log, node)
+            node.drop()
+            until(lambda: len(node.asked) == 2)
+        read = len(node.asked)
+        node.say(NOON, b"two")
+        size = 2 * 31 + len(node.said)
+        node.say(NOON, b"the last one")
+        node.cut = lambda number: (size + cut, False) if number in (read, read + 1 - followed) else (None, False)
+        node.end()
+        finish(log, node)
+    assert merged(tmp_path) == node.said
+
+
+def test_a_long_line_whose_beginning_is_not_shown_again(tmp_path: Path) -> None:
+    """Its pieces are stamped in other seconds, so that a reading that begins between them begins with its end."""
+    node = Node()
+    with following(node, tmp_path) as log:
+        for number in range(120):
+            node.say(NOON + number, b"line %d" % number)
+        tail = b"2026-09-21T14:13:20.000000000Z looks like a line\n"
+        node.starts[-1].records += [(NOON + 119.9, b"z" * PIECE), (NOON + 124.1, tail)]
+        node.said += b"z" * PIECE + tail
+        for number in range(125, 300):
+            node.say(NOON + number, b"line %d" % number)
+        node.cut = lambda number: (
+            (len(node.said) * 2 // 3 if number == 0 else 1000, True) if number < 5 else (None, True)
+        )
+        log.follow([node.pod()])
+        node.end(NOON + 400)
+        finish(log, node)
+    assert merged(tmp_path) == node.said
+
+
+# --- rotation --------------------------------------------------------------------------------------------------------
+
+
+def test_rotation_under_a_follow(tmp_path: Path) -> None:
+    node = Node()
+    with following(node, tmp_path) as log:
+        for number in range(300):
+            node.say(NOON + number, b"line %d" % number)
+            if number % 100 == 50:
+                log.follow([node.pod()])
+                read_up_to_here(log, node)
+                node.rotate()
+        node.end(NOON + 500)
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+
+
+@pytest.mark.parametrize("before", [3, 300])
+@pytest.mark.parametrize("after", [0, 1, 40])
+def test_rotation_while_nobody_reads(tmp_path: Path, before: int, after: int) -> None:
+    """Nothing is doubled; lines that follow may not be the next ones, and that is said."""
+    node = Node()
+    with following(node, tmp_path) as log:
+        for number in range(before):
+            node.say(NOON + number, b"line %d" % number)
+        read_up_to_here(log, node)
+    read, node.said = node.said, b""
+    if after:
+        node.say(NOON + before, b"nobody will see this")
+    node.rotate()
+    node.said = read
+    for number in range(after):
+        node.say(NOON + before + 1 + number, b"new %d" % number)
+    node.end(NOON + 1000)
+    with following(node, tmp_path) as log:
+        finish(log, node)
+        assert ["rotated" in why for why in log.lost] == [True] * (after > 0)
+        assert log.missing == log.lost
+    assert merged(tmp_path) == node.said
+
+
+# --- starts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told at once", "told late"])
+@pytest.mark.parametrize("cuts", [0, 3])
+def test_all_starts_in_a_row(tmp_path: Path, cuts: int, told: bool) -> None:
+    """A stream may be of the next start before the pod says that there is one."""
+    node = Node(policy="OnFailure", cut=lambda number: (70 * (number + 1) if number < cuts else None, False))
+    with following(node, tmp_path) as log:
+        for start in range(3):
+            for number in range(10):
+                node.say(NOON + 100 * start + number, b"start %d line %d" % (start, number))
+            if start < 2:
+                log.follow([node.pod()])
+                old = node.pod()
+                node.end()
+                node.restart()
+                time.sleep(0.05)
+                log.follow([old if not told else node.pod()])
+                until(lambda: log.follow([node.pod()]) or state(log, node) == f"c://{len(node.starts) - 1}")
+        node.end()
+        finish_restartable(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
+
+
+def test_a_start_of_which_nobody_has_told(tmp_path: Path) -> None:
+    """The first stream is of the second start already, and it would be taken for the first."""
+    node = Node(policy="OnFailure")
+    node.say(NOON, b"start 0")
+    old = node.pod()
+    node.end()
+    node.restart()
+    node.say(NOON, b"start 1")
+    with following(node, tmp_path) as log:
+        log.follow([old])
+        until(lambda: node.asked)
+        time.sleep(0.05)
+        node.end()
+        finish_restartable(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == b"start 0\nstart 1\n"
+
+
+def state(log: JobLog, node: Node) -> str:
+    return log._files.track(next(containers(node.pod()))).run
+
+
+def finish_restartable(log: JobLog, node: Node) -> None:
+    """Looks go on, as long as something may start again."""
+    until(lambda: log.follow([node.pod()]) or not log.missing or len(log.missing) == len(log.lost))
+
+
+def test_a_start_that_nobody_saw_is_missed(tmp_path: Path) -> None:
+    node = Node(policy="Always")
+    with following(node, tmp_path) as log:
+        for start in range(4):
+            if start:
+                node.end()
+                node.restart()
+            node.say(NOON + start, b"start %d" % start)
+        node.end()
+        finish_restartable(log, node)
+        assert log.missing == ("container c of pod p: 2 of its starts came and went before anybody looked",)
+    assert merged(tmp_path) == b"start 2\nstart 3\n"
+
+
+def test_between_two_starts(tmp_path: Path) -> None:
+    node = Node(policy="Always")
+    node.say(NOON, b"it crashes", newline=False)
+    node.end()
+    node.waiting = True
+    with following(node, tmp_path) as log:
+        finish_restartable(log, node)
+        assert merged(tmp_path) == b"it crashes"
+        node.restart()
+        node.say(NOON + 20, b"again")
+        node.end()
+        finish_restartable(log, node)
+    assert merged(tmp_path) == b"it crashes\nagain\n"
+    assert (tmp_path / "logs/p.log").read_bytes() == b"it crashesagain\n"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        ("exit3", (0, True)),
+        ("oom", (0, True)),
+        ("deadline", (0, True)),
+        ("crashloop", (1, True)),
+        ("gpu-ok", (0, True)),
+        ("badcmd", None),
+        ("deadline-pending", None),
+        ("img-404", None),
+        ("unsched-gpu", None),
+    ],
+)
+def test_which_containers_have_a_log(recorded: str, expected: tuple[int, bool] | None) -> None:
+    status = json.loads((RECORDED / f"{recorded}.json").read_text())["status"]
+    found = list(containers({"metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": status}))
+    assert [(each.count, each.ended) for each in found] == ([] if expected is None else [expected])
+    assert all(each.run.startswith("containerd://") for each in found)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_says_nothing_at_the_end(tmp_path: Path) -> None:
+    node = Node()
+    node.frozen = True
+    with following(node, tmp_path) as log:
+        node.say(NOON, b"one")
+        read_up_to_here(log, node)
+        node.end()
+        finish(log, node)
+    assert merged(tmp_path) == b"one\n"
+
+
+def test_no_kubelet(tmp_path: Path) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    node.end()
+    node.trouble = [AwayError("dial tcp 127.0.0.1:10250: connect: connection refused")] * 1000
+    with following(node, tmp_path) as log:
+        log.follow([node.pod()])
+        until(lambda: len(node.asked) > 3)
+        (why,) = log.missing
+        assert why.startswith("container c of pod p: its log is not read to its end yet: dial tcp"), why
+        assert log.lost == ()
+        assert not log.settled(0)
+        node.trouble = []
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "running"),
+    [
+        (404, 'pods "p" not found', True),
+        (404, 'pods "p" not found', False),
+        (400, "unable to retrieve container logs for containerd://0", False),
+        (403, 'pods "p" is forbidden: cannot get resource "pods/log"', False),
+    ],
+)
+def test_what_is_lost_for_good(tmp_path: Path, status: int, message: str, running: bool) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    with following(node, tmp_path) as log:
+        read_up_to_here(log, node)
+        node.trouble = [ApiError(status, "", message)] * 1000
+        if running:
+            log.follow([node.pod()])  # the last sight of it
+        node.end()
+        finish(log, node)
+        assert log.missing == log.lost == (f"container c of pod p: the end of its log is lost: {message}",)
+    assert threads() == []
+    assert merged(tmp_path) == b"one\n"
+
+
+def test_not_started_yet_is_no_end(tmp_path: Path) -> None:
+    node = Node()
+    node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is waiting to start: ContainerCreating')] * 6
+    with following(node, tmp_path) as log:
+        node.say(NOON, b"one")
+        read_up_to_here(log, node)
+        node.end()
+        finish(log, node)
+        assert log.missing == ()
+
+
+def test_one_404_is_not_believed(tmp_path: Path) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    node.end()
+    node.trouble = [ApiError(404, "NotFound", "404 page not found")]
+    with following(node, tmp_path) as log:
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == b"one\n"
+
+
+def test_a_pod_that_vanishes_after_its_log_was_read(tmp_path: Path) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    node.end()
+    with following(node, tmp_path) as log:
+        finish(log, node)
+        node.trouble = [ApiError(404, "NotFound", 'pods "p" not found')] * 10
+        log.follow([node.pod()])
+        assert log.missing == ()
+
+
+@pytest.mark.parametrize("words", [b"unable to retrieve container logs for containerd://0", b"rpc error: gone\n"])
+def test_words_of_the_node_are_not_of_the_container(tmp_path: Path, words: bytes) -> None:
+    node = Node()
+    node.words = words
+    with following(node, tmp_path) as log:
+        log.follow([node.pod()])
+        node.say(NOON, b"one")
+        node.end()
+        finish(log, node)
+        assert log.lost == (f"container c of pod p: the end of its log is lost: {words.decode().strip()}",)
+    assert merged(tmp_path) == b"one\n"
+
+
+@pytest.mark.parametrize("name", ["log", "logs/p.log"])
+def test_what_cannot_be_written_is_written_later(tmp_path: Path, name: str) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    node.end()
+    with following(node, tmp_path) as log:
+        (tmp_path / name).mkdir()
+        log.follow([node.pod()])
+        until(lambda: any("cannot be written" in why for why in log.missing))
+        with pytest.raises(RefusedError, match="its logs cannot be written: Is a directory"):
+            log.read(0)
+        (tmp_path / name).rmdir()
+        finish(log, node)
+        until(lambda: log.read(0) == b"one\n")
+    assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == b"one\n"
+
+
+# --- another session -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spoil", ["nothing", "more", "half a line", "no state", "broken state", "less"])
+def test_another_session_goes_on(tmp_path: Path, spoil: str) -> None:
+    """Whatever lies beyond the state of a session that was killed is cut off and read again."""
+    node = Node()
+    for number in range(300):
+        node.say(NOON + number / 7, b"line %d" % number)
+    with following(node, tmp_path) as log:
+        read_up_to_here(log, node)
+    for name in ("log", "logs/p.log"):
+        path = tmp_path / name
+        added = {"more": b"line 300\nline 301\n", "half a line": b"line 3"}.get(spoil, b"")
+        path.write_bytes(path.read_bytes()[: 1000 if spoil == "less" and name == "log" else None] + added)
+    saved = tmp_path / "logs/.state.json"
+    if spoil == "no state":
+        saved.unlink()
+    elif spoil == "broken state":
+        saved.write_text(saved.read_text()[:100])
+    node.asked.clear()
+    for number in range(300, 400):
+        node.say(NOON + number / 7, b"line %d" % number)
+    node.end(NOON + 100)
+    with following(node, tmp_path) as log:
+        assert len(merged(tmp_path)) == log.sizes.get("log", 0)
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
+    assert (node.asked[0]["since"] is None) == (spoil in ("no state", "broken state", "less"))
+
+
+def test_what_is_complete_is_not_asked_for_again(tmp_path: Path) -> None:
+    node = Node()
+    node.say(NOON, b"one", newline=False)
+    node.end()
+    for _session in range(2):
+        with following(node, tmp_path) as log:
+            finish(log, node)
+    assert len(node.asked) == 2
+    assert merged(tmp_path) == b"one"
+
+
+# --- files and threads -----------------------------------------------------------------------------------------------
+
+
+def test_no_thread_is_left(tmp_path: Path) -> None:
+    nodes = {f"p{number}": Node(f"p{number}") for number in range(20)}
+    log = JobLog(Many(nodes), tmp_path, patience=QUICK)
+    for node in nodes.values():
+        node.say(NOON, b"x" * 10, newline=False)
+    log.follow([node.pod() for node in nodes.values()])
+    assert len(threads()) == 20
+    for node in list(nodes.values())[:10]:
+        node.end()
+    log.follow([node.pod() for node in nodes.values()])
+    until(lambda: len(threads()) == 10)
+    assert [why.rpartition(": ")[2] for why in log.missing] == ["it still runs"] * 10
+    log.close()
+    assert threads() == []
+    log.follow([node.pod() for node in nodes.values()])
+    assert threads() == []
+    assert merged(tmp_path) == b"\n".join([b"x" * 10] * 10)
+
+
+class Many:
+    """Nodes by the names of their pods."""
+
+    def __init__(self, nodes: dict[str, Node]) -> None:
+        self.nodes = nodes
+
+    def log(self, pod: str, container: str, **how: Any) -> Any:
+        return self.nodes[pod].log(pod, container, **how)
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    pods = [("a", ["b", "c"]), ("a.b", ["x"]), ("l" * 253, ["main"]), ("m" * 253, ["main", "w" * 63])]
+    with following(Many({name: Node(name) for name, _ in pods}), tmp_path) as log:
+        for number, (name, names) in enumerate(pods):
+            rows = [{"name": each, "state": {"running": {}}} for each in names]
+            spec = {"containers": [{"name": each} for each in names]}
+            metadata = {"name": name, "uid": str(number)}
+            log.follow([{"metadata": metadata, "spec": spec, "status": {"containerStatuses": rows}}])
+        files = [track.file for track in log._files.tracks.values()]
+    assert files[:2] == ["logs/a.b.log", "logs/a.c.log"]
+    assert files[2].startswith("logs/a.b-")
+    assert len(set(files)) == 6
+    assert all(len(Path(file).name) < 255 for file in files)
+
+
+# --- the fake cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kube(tmp_path: Path) -> Iterator[Kube]:
+    with Kube(tmp_path / "kube", nodes=False) as kube:
+        yield kube
+
+
+@pytest.fixture
+def client(kube: Kube) -> Client:
+    return Client(Place(str(kube.kubeconfig), None, (), None))
+
+
+class Pods:
+    """Pods of one container each, whose node is this test."""
+
+    def __init__(self, kube: Kube, number: int) -> None:
+        self.kube, self.names = kube, [f"p{each}" for each in range(number)]
+        self.files, self.said = {}, dict.fromkeys(self.names, b"")
+        for name in self.names:
+            spec = {"nodeName": "n", "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+            uid = kube.store.create("pods", "default", {"metadata": {"name": name}, "spec": spec})["metadata"]["uid"]
+            self.files[name] = kube.logs.open(uid, "c")
+            self.tell(name, "Running", {"running": {"startedAt": "2026-11-20T22:11:20Z"}})
+
+    def tell(self, name: str, phase: str, state: dict[str, Any]) -> None:
+        row = {"name": "c", "restartCount": 0, "state": state, "containerID": f"containerd://{name}"}
+        self.kube.store.patch_status("pods", "default", name, {"phase": phase, "containerStatuses": [row]})
+
+    def say(self, name: str, data: bytes) -> None:
+        self.said[name] += data
+        self.files[name].write("stdout", data)
+
+    def end(self) -> None:
+        for name in self.names:
+            self.files[name].close()
+            times = {"startedAt": "2026-11-20T22:11:20Z", "finishedAt": "2100-01-01T00:00:00Z"}
+            self.tell(
+                name, "Succeeded", {"terminated": {"exitCode": 0, **times, "containerID": f"containerd://{name}"}}
+            )
+
+    def look(self) -> list[dict[str, Any]]:
+        return [self.kube.store.get("pods", "default", name) for name in self.names]
+
+    def reads(self) -> int:
+        return sum(request.path.endswith("/log") for request in self.kube.requests)
+
+
+def test_a_hundred_pods_with_cut_streams(tmp_path: Path, kube: Kube, client: Client) -> None:
+    """One request to follow, one a cut, one at the end: no more."""
+    chance, pods, cuts = random.Random(1), Pods(kube, 100), 60
+    for _ in range(cuts):
+        kube.fault("GET", "/log.*follow=true", cut_after=1 + chance.randrange(1500), clean=chance.random() < 0.5)
+    with following(client, tmp_path, Patience(ended_s=5.0)) as log:
+        log.follow(pods.look())
+        for number in range(5):
+            for name in pods.names:
+                pods.say(
+                    name, b"".join(b"%s line %d %s\n" % (name.encode(), 4 * number + k, b"." * 40) for k in range(4))
+                )
+        for name in pods.names:
+            pods.say(name, b"\xff last")
+        pods.end()
+        log.follow(pods.look())
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert {name: (tmp_path / f"logs/{name}.log").read_bytes() for name in pods.names} == pods.said
+    assert sorted(merged(tmp_path).split(b"\n")) == sorted(b"\n".join(pods.said.values()).split(b"\n"))
+    assert pods.reads() <= 3 * 100 + 2 * cuts
+    assert threads() == []
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_the_api_server_restarts(tmp_path: Path, kube: Kube, client: Client, graceful: bool) -> None:
+    pods = Pods(kube, 3)
+    with following(client, tmp_path) as log:
+        log.follow(pods.look())
+        for number in range(30):
+            for name in pods.names:
+                pods.say(name, b"line %d\n" % number)
+            if number % 10 == 5:
+                kube.restart(0.05, graceful=graceful)
+            time.sleep(0.005)
+        pods.end()
+        log.follow(pods.look())
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert {name: (tmp_path / f"logs/{name}.log").read_bytes() for name in pods.names} == pods.said
+
+
+@pytest.mark.parametrize("code", [429, 500])
+def test_answers_that_are_none(tmp_path: Path, kube: Kube, client: Client, code: int) -> None:
+    pods = Pods(kube, 1)
+    pods.say("p0", b"one\ntwo")
+    pods.end()
+    kube.fault("GET", "/log", times=2, code=code, retry_after=0)
+    with following(client, tmp_path) as log:
+        log.follow(pods.look())
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert merged(tmp_path) == b"one\ntwo"
+
+
+def test_a_stream_is_frozen(tmp_path: Path, kube: Kube, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platforms.schedulers.kubernetes.client.LOG_SILENCE_S", 0.3)
+    pods = Pods(kube, 1)
+    pods.say("p0", b"one\ntwo\nthree\n")
+    for cut_after in (0, 50, 70):
+        kube.fault("GET", "/log.*follow=true", freeze=True, cut_after=cut_after)
+    with following(client, tmp_path) as log:
+        log.follow(pods.look())
+        until(lambda: log.read(0) == pods.said["p0"])
+        pods.end()
+        log.follow(pods.look())
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert merged(tmp_path) == pods.said["p0"]
+
+
+def test_a_pod_that_is_gone(tmp_path: Path, kube: Kube, client: Client) -> None:
+    pods = Pods(kube, 1)
+    pods.say("p0", b"one\n")
+    with following(client, tmp_path) as log:
+        log.follow(last := pods.look())
+        until(lambda: log.read(0) == b"one\n")
+        kube.store.delete("pods", "default", "p0", grace_s=0)
+        pods.files["p0"].close()
+        log.follow(last)
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ('container c of pod p0: the end of its log is lost: pods "p0" not found',)
+
+
+SESSION = """
+import sys, time
+from pathlib import Path
+from platforms.schedulers.kubernetes.client import Client
+from platforms.schedulers.kubernetes.logs import JobLog
+from platforms.schedulers.kubernetes.place import Place
+from platforms.schedulers.kubernetes.resources import PODS
+client = Client(Place(sys.argv[1], None, (), None))
+log = JobLog(client, Path(sys.argv[2]))
+while True:
+    log.follow(client.list(PODS)[0])
+    log.read(0)
+    time.sleep(0.02)
+"""
+
+
+def test_a_session_is_killed(tmp_path: Path, kube: Kube, client: Client) -> None:
+    pods = Pods(kube, 3)
+    said = 0
+
+    def say(lines: int) -> None:
+        nonlocal said
+        for number in range(said, said + lines):
+            for name in pods.names:
+                pods.say(name, b"%s line %d\n" % (name.encode(), number))
+        said += lines
+
+    say(200)
+    command = [sys.executable, "-c", SESSION, str(kube.kubeconfig), str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT) as session:
+        until(lambda: (tmp_path / "logs/.state.json").exists())
+        say(200)
+        until(lambda: merged(tmp_path).count(b"line 399") > 0)
+        session.send_signal(signal.SIGKILL)
+    say(100)
+    pods.end()
+    with following(client, tmp_path) as log:
+        log.follow(pods.look())
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert {name: (tmp_path / f"logs/{name}.log").read_bytes() for name in pods.names} == pods.said
+    assert sorted(merged(tmp_path).split(b"\n")) == sorted(b"".join(pods.said.values()).split(b"\n"))
+
+
+def test_real_containers(tmp_path: Path) -> None:
+    """Init containers, several containers, starts in a row, a kubelet that is away for a while, rotation."""
+
+    def box(name: str, script: str) -> dict[str, Any]:
+        return {"name": name, "image": "bench.local/busybox:1.35", "command": ["sh", "-c", script]}
+
+    once = "test -e /work/a || { touch /work/a; echo first start; exit 1; }; echo second start"
+    slow = "for i in 1 2 3 4 5 6 7 8 9 10; do echo slow $i; sleep 0.1; done; printf 'no newline'"
+    mounted = box("again", once) | {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    spec = {
+        "restartPolicy": "OnFailure",
+        "volumes": [{"name": "work", "emptyDir": {}}],
+        "initContainers": [box("init", "echo init")],
+        "containers": [mounted, box("slow", slow)],
+    }
+    with Kube(tmp_path / "kube") as kube, following(_client(kube), tmp_path) as log:
+        kube.store.create("pods", "default", {"metadata": {"name": "p"}, "spec": spec})
+
+        def look() -> dict[str, Any]:
+            log.follow([pod := kube.store.get("pods", "default", "p")])
+            return pod
+
+        until(lambda: look() and b"slow 2" in log.read(0))
+        kube.rotate("p")
+        until(lambda: look() and b"slow 4" in log.read(0))
+        kube.kubelet_down()
+        time.sleep(0.3)
+        kube.kubelet_up()
+        until(lambda: look()["status"]["phase"] == "Succeeded")
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    logs = {path.name: path.read_bytes() for path in (tmp_path / "logs").glob("*.log")}
+    assert logs == {
+        "p.init.log": b"init\n",
+        "p.again.log": b"first start\nsecond start\n",
+        "p.slow.log": b"".join(b"slow %d\n" % number for number in range(1, 11)) + b"no newline",
+    }
+    assert len(merged(tmp_path)) - sum(map(len, logs.values())) in (0, 1)
+
+
+def _client(kube: Kube) -> Client:
+    return Client(Place(str(kube.kubeconfig), None, (), None))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platforms.job import AwayError, JobSpec, LoginNeeded, RefusedError, State, Status, Submitted
+from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted
 from platforms.schedulers.kubernetes import creation, ending, evidence, known, labels, manifest, policy
 from platforms.schedulers.kubernetes.client import ApiError, Client
 from platforms.schedulers.kubernetes.cluster import Cluster
@@ -35,6 +35,7 @@ class KubernetesScheduler:
         self._platform, self._clock, self._sleep = platform, clock, sleep
         self._clusters: dict[Place, Cluster] = {}
         self._jobs: dict[str, Known] = {}
+        self._ended_well: set[str] = set()  # ids at the last look: those that are cleaned next
 
     def render(self, spec: JobSpec) -> str:
         """Manifests, as `kubectl create -f` takes them, the one that makes the pods last."""
@@ -57,8 +58,9 @@ class KubernetesScheduler:
         """Idempotent by the root's name and label; one that had been cleaned up is known by what its folder says."""
         if (before := evidence.created(folder)) is not None:
             return before
-        client = self._cluster(self._place(text)).client
-        root = creation.create(client, spec, manifest.read(text), folder / self.text_name)
+        cluster = self._cluster(self._place(text))
+        client = cluster.client
+        root = creation.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
         resource = client.resource(root["apiVersion"], root["kind"])
         job_id = str(known.address_of(client.context, client.namespace, resource, root))
         evidence.note_created(folder, job_id, root)
@@ -77,6 +79,7 @@ class KubernetesScheduler:
                 raise
             except AwayError as error:
                 found |= {job.submitted.job_id: Status(State.UNKNOWN, str(error)) for job in mine}
+        self._ended_well = {job_id for job_id, status in found.items() if status.state.outcome is Outcome.PASSED}
         return found
 
     def read(self, job: Submitted, offset: int) -> bytes:
@@ -105,7 +108,8 @@ class KubernetesScheduler:
         ending.delete(cluster.client, one)
         one.deleted = True
         cluster.forget(one)
-        if all(each.ended is not None for each in self._jobs.values()):
+        self._ended_well.discard(job.job_id)
+        if not self._ended_well and all(each.ended is not None for each in self._jobs.values()):
             deleted = [each for each in self._jobs.values() if each.deleted and each.place == one.place]
             remains = ending.still_there(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
             if remains:

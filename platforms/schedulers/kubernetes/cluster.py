@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from platforms.job import Outcome, State, Status
 from platforms.schedulers.kubernetes import ending, evidence, kinds
@@ -26,6 +27,7 @@ class Cluster:
         self.client, self._clock = client, clock
         self._sights = Sights(client, mirror_of(client), pod_start_limit_s, clock)
         self._logs: dict[str, JobLog] = {}
+        self.code: set[str] = set()  # names of the archives that this session has put there
 
     def log(self, job: Known) -> JobLog:
         if job.submitted.job_id not in self._logs:
@@ -63,12 +65,13 @@ class Cluster:
 
     def _settle(self, job: Known, sight: Sight, verdict: Verdict) -> Status:
         """What is to be said of a job now: its end only when nothing of it goes on."""
-        self.log(job).follow([*sight.gone, *sight.pods])
+        self.log(job).follow([*sight.gone, *_own(sight.root_gone), *_there(sight)])
         if job.failed is None and not verdict.final and not verdict.stop:
             return verdict.status
         job.failed = job.failed or verdict.status  # what came of our stopping it is no news
         if job.failed.state.outcome is not Outcome.PASSED and self._stop(job, sight, verdict):
-            return replace(job.failed, state=State.RUNNING, reason=f"what is left of it is being stopped: {job.failed}")
+            meanwhile = State.STARTING if job.failed.started_s is None else State.RUNNING
+            return replace(job.failed, state=meanwhile, reason=f"what is left of it is being stopped: {job.failed}")
         evidence.keep(job.submitted.folder, sight)
         job.ended = job.failed
         return job.ended
@@ -82,5 +85,15 @@ class Cluster:
             evidence.keep(job.submitted.folder, sight)
             ending.delete(self.client, job)
             return False
-        ending.stop(self.client, sight.pods)
-        return bool(ending.live(sight.pods))
+        ending.stop(self.client, _there(sight))
+        return bool(ending.live(_there(sight)))
+
+
+def _there(sight: Sight) -> list[Mapping[str, Any]]:
+    """The pods that there are."""
+    return [*sight.pods, *_own(sight.root)]
+
+
+def _own(root: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """A Pod is its own pod; other kinds make theirs."""
+    return [root] if root is not None and root.get("kind") == "Pod" else []

@@ -20,9 +20,16 @@ Object = Mapping[str, Any]
 
 
 def create(
-    client: Client, spec: JobSpec, objects: Sequence[Object], text: Path, wall: Callable[[], float] = time.time
+    client: Client,
+    spec: JobSpec,
+    objects: Sequence[Object],
+    text: Path,
+    known_code: set[str],
+    wall: Callable[[], float] = time.time,
 ) -> Mapping[str, Any]:
     """Everything that the job needs, its root last: once that is there, there is a job. Returns the root.
+
+    `known_code` are the names of code archives that are there; what is brought is added.
 
     What another submitter has created under our name is ours. Objects beside the root become its dependents, so that
     they go when it goes.
@@ -35,8 +42,9 @@ def create(
     *beside, wanted = (_dated(each, spec, wall) for each in objects)
     made: list[Mapping[str, Any]] = []
     try:
-        for code in _code(spec, objects):
-            _create(client, CONFIG_MAPS, code)
+        if (name := _code(spec, objects)) and name not in known_code:
+            _create(client, CONFIG_MAPS, _code_map(spec, name))
+            known_code.add(name)
         made += [_create(client, SECRETS, each) for each in _secrets(spec, wanted)]
         made += [_create(client, client.resource(each["apiVersion"], each["kind"]), each) for each in beside]
         root = _create(client, client.resource(wanted["apiVersion"], wanted["kind"]), wanted)
@@ -80,10 +88,15 @@ def _dated(wanted: Object, spec: JobSpec, wall: Callable[[], float]) -> dict[str
     return dated
 
 
-def _code(spec: JobSpec, objects: Sequence[Object]) -> Iterator[dict[str, Any]]:
+def _code(spec: JobSpec, objects: Sequence[Object]) -> str | None:
+    """The name of the ConfigMap from which the job reads its code archive, if it does."""
+    name = None if spec.archive is None else labels.config_map(spec.archive)
+    return name if name in _config_maps(objects) else None
+
+
+def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
     """The code archive, once per content and namespace: other jobs, of other runs too, read the same one."""
-    if spec.archive is None or (name := labels.config_map(spec.archive)) not in _config_maps(objects):
-        return
+    assert spec.archive is not None
     content = spec.archive.read_bytes()
     if len(content) > CONFIG_MAP_BYTES:
         raise RefusedError(
@@ -92,7 +105,7 @@ def _code(spec: JobSpec, objects: Sequence[Object]) -> Iterator[dict[str, Any]]:
         )
     metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.US}}
     data = {spec.archive.name: base64.b64encode(content).decode()}
-    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data, "immutable": True}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data, "immutable": True}
 
 
 def _config_maps(objects: Sequence[Object]) -> set[str]:

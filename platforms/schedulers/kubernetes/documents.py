@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -66,7 +68,7 @@ def read(text: str, where: str) -> list[Document]:
         line = text.count("\n", 0, forbidden.start()) + 1
         raise ConfigError([f"{where}:{line}: a control character (U+{ord(forbidden[0]):04X}), which YAML forbids"])
     try:
-        return list(_documents(text))
+        return [Document(copy.deepcopy(each.value), each.lines) for each in _parsed(text)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, [error.context, error.problem]))
@@ -115,6 +117,11 @@ def _text(text: str, where: str, path: Path) -> str:
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ConfigError([f"{where}: {shown(path)}: {text!r} is no text that a cluster takes (NUL, or no Unicode)"])
     return text
+
+
+@lru_cache(maxsize=256)  # a template serves many jobs, and a manifest is read again at each step of its way
+def _parsed(text: str) -> tuple[Document, ...]:
+    return tuple(_documents(text))
 
 
 def _documents(text: str) -> Iterator[Document]:

@@ -74,6 +74,7 @@ class LogFiles:
         self._buffered = 0
         self._flushed_s = self._saved_s = clock()
         self._save_cost_s = 0.0
+        self.trouble = ""  # why what has come is not in the files
         self._changed = False  # since the state was saved
         with self._refusing():
             (folder / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -123,6 +124,7 @@ class LogFiles:
             pause_s = max(STATE_S, STATE_SHARE * self._save_cost_s)
             if self._changed and (save or self._flushed_s - self._saved_s >= pause_s):
                 self._save()
+            self.trouble = ""
 
     def _write(self, name: str, data: bytes) -> None:
         """At the place where it belongs, whatever an attempt that failed has left there."""
@@ -156,7 +158,8 @@ class LogFiles:
         try:
             yield
         except OSError as error:
-            raise RefusedError(f"{self._folder}: its logs cannot be written: {error.strerror or error}") from None
+            self.trouble = f"{self._folder}: its logs cannot be written: {error.strerror or error}"
+            raise RefusedError(self.trouble) from None
 
     # --- going on ----------------------------------------------------------------------------------------------------
 

@@ -71,9 +71,15 @@ class News:
             self._changed.wait_for(lambda: self.stopped or _facts(self.seen) != before, pause_s)
 
     def confirmed(self, holds: Callable[[Seen], bool], after_s: float, limit_s: float) -> bool:
-        """Wait for a look later than `after_s` by the clock. Whether it, or the last one until the limit, has it so."""
+        """Wait for a look later than `after_s` by the clock, or for the last one that matters. Whether that one, or the
+        last one within the limit, has it so."""
+
+        def told() -> bool:
+            last = self.seen.fixed and self.seen.ended
+            return self.stopped or last or self._told_s >= after_s or not holds(self.seen)
+
         with self._changed:
-            self._changed.wait_for(lambda: self.stopped or self._told_s >= after_s or not holds(self.seen), limit_s)
+            self._changed.wait_for(told, limit_s)
             return not self.stopped and holds(self.seen)
 
 

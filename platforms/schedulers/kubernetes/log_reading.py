@@ -41,8 +41,8 @@ class Reading:
     """One stream, from its beginning to wherever it ended.
 
     `size`: bytes, of which `rest` came after the last newline; `new`: lines. `known`: it went on from what was known of
-    the log. `strange`: words that are not the container's. `broken`: why it has ended, unless it did so by itself, which
-    means little.
+    the log. `strange`: words that are not the container's. `broken`: why it has ended, unless it did so by itself,
+    which means little.
     """
 
     size: int

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.fields import Object
 from platforms.schedulers.kubernetes.log_files import LogFiles
 from platforms.schedulers.kubernetes.log_follower import Follower
@@ -71,6 +73,9 @@ class JobLog:
     def _hurry(self) -> None:
         for follower in list(self._followers.values()):
             follower.hurry()
+        if self._files.due:  # threads that have ended, or say nothing, write nothing
+            with contextlib.suppress(RefusedError):
+                self._files.flush()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -94,7 +99,8 @@ class JobLog:
         come, with what prevents it."""
         self._hurry()
         with self._files.lock:
-            return (*self.lost, *(said for key in self._files.tracks if (said := self._to_come(key))))
+            to_come = [said for key in self._files.tracks if (said := self._to_come(key))]
+            return (*self.lost, *to_come, *filter(None, [self._files.trouble]))
 
     def _to_come(self, key: str) -> str:
         track, seen, follower = self._files.tracks[key], self._seen.get(key), self._followers.get(key)

@@ -35,12 +35,14 @@ class Sights:
 
         Raises AwayError, LoginNeeded; RefusedError when the objects themselves may not be listed.
         """
-        resources = {PODS, *(self._resource(job) for job in jobs)}
+        resources = list(dict.fromkeys([PODS, *map(self._resource, jobs)]))  # what caused an end is never older than it
         view = self._mirror.look(resources, {job.run for job in jobs}, max_age_s=0.0 if fresh else TRUTH_S)
         pods, gone = _by_job(view.objects), _by_job(view.gone)
         events: Sequence[Object] = ()
         workloads: Sequence[Object] = ()
         if explain:
+            if fresh:
+                self._asides.clear()  # an old reason would explain a new end wrongly
             events = self._aside(EVENTS)
             if any(kueue.queue_of(job.root) for job in jobs):
                 workloads = self._workloads()
@@ -66,7 +68,8 @@ class Sights:
             pods, gone = [], []
         workload = kueue.workload_of(root or root_gone or job.root, workloads)
         ours = {str(each["metadata"]["uid"]) for each in (root, root_gone, workload, *pods, *gone) if each is not None}
-        nodes = self._nodes(pods) if any(_unready(pod) for pod in pods) else {}
+        there = [root] if root is not None and root["kind"] == "Pod" else pods
+        nodes = self._nodes(there) if any(_unready(pod) for pod in there) else {}
         about = tuple(event for event in events if _is_about(event, ours, job.name))
         return Sight(
             root=root,

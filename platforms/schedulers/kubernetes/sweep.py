@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes import ending, labels
+from platforms.schedulers.kubernetes import ending, kinds, labels
 from platforms.schedulers.kubernetes.client import ApiError, Client
+from platforms.schedulers.kubernetes.objects import templates
 from platforms.schedulers.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
 
 # Kinds that make pods and that nobody may have left a pod of; those whose pods are there are found by their pods.
@@ -37,36 +38,21 @@ class Left:
 def left(client: Client, platform: str) -> list[Left]:
     """Everything with the platform's label, owners first; what is owned goes with its owner. Raises RefusedError."""
     chosen = f"{labels.MANAGED_BY}={labels.US},{labels.PLATFORM}={platform}"
-    pods = _list(client, PODS, chosen)
-    live = {_label(pod, labels.JOB) for pod in ending.live(pods)}
+    found = _there(client, chosen)
+    live = {_label(each, labels.JOB) for each in _live(found)}
     now = datetime.datetime.now(datetime.UTC)
-    found = []
-    for resource in (*_roots(client, pods), PODS, SERVICES, SECRETS):
-        for each in pods if resource == PODS else _list(client, resource, chosen):
-            metadata, job = each["metadata"], _label(each, labels.JOB)
-            born = datetime.datetime.fromisoformat(metadata["creationTimestamp"])
-            found.append(
-                Left(
-                    resource,
-                    metadata["name"],
-                    metadata["uid"],
-                    _label(each, labels.RUN),
-                    job,
-                    (now - born).total_seconds(),
-                    job in live,
-                    bool(metadata.get("ownerReferences")),
-                )
-            )
-    return found
+    rest = [(resource, each) for resource in (SERVICES, SECRETS) for each in _list(client, resource, chosen)]
+    return [_left(resource, each, live, now) for resource, each in (*found, *rest)]
 
 
 def code(client: Client) -> list[str]:
-    """The names of code archives that no pod of ours mounts any more."""
+    """The names of code archives that no job of ours mounts any more, or will when it may make its pods."""
     chosen = f"{labels.MANAGED_BY}={labels.US}"
     mounted = {
-        volume["configMap"]["name"]
-        for pod in ending.live(_list(client, PODS, chosen))
-        for volume in pod["spec"].get("volumes") or ()
+        volume["configMap"].get("name")
+        for each in _live(_there(client, chosen))
+        for _path, template in templates(each)
+        for volume in template["spec"].get("volumes") or ()
         if "configMap" in volume
     }
     archives = (str(each["metadata"]["name"]) for each in _list(client, CONFIG_MAPS, chosen))
@@ -97,6 +83,35 @@ def age(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _there(client: Client, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
+    """Jobs and pods, owners first. Raises RefusedError."""
+    pods = _list(client, PODS, chosen)
+    roots = [(resource, each) for resource in _roots(client, pods) for each in _list(client, resource, chosen)]
+    return [*roots, *((PODS, pod) for pod in pods)]
+
+
+def _live(found: Sequence[tuple[Resource, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What waits or runs."""
+    had_pods = {_label(each, labels.JOB) for resource, each in found if resource == PODS}
+    return [each for resource, each in found if _goes_on(resource, each, had_pods)]
+
+
+def _goes_on(resource: Resource, each: dict[str, Any], had_pods: set[str]) -> bool:
+    """Also a job without a pod: Kueue may let it have one."""
+    if resource == PODS:
+        return bool(ending.live([each]))
+    said = kinds.completion(each)
+    return said == "running" or (said is None and _label(each, labels.JOB) not in had_pods)
+
+
+def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: datetime.datetime) -> Left:
+    metadata, job = each["metadata"], _label(each, labels.JOB)
+    age_s = (now - datetime.datetime.fromisoformat(metadata["creationTimestamp"])).total_seconds()
+    owned = bool(metadata.get("ownerReferences"))
+    run = _label(each, labels.RUN)
+    return Left(resource, metadata["name"], metadata["uid"], run, job, age_s, job in live, owned)
 
 
 def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:

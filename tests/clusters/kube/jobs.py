@@ -15,6 +15,7 @@ from tests.clusters.kube.store import Store
 from tests.clusters.kube.tally import Tally, set_counts
 from tests.clusters.kube.trees import Tree, timestamp, unix
 
+OURSELVES = "kubernetes.io/job-controller"  # spec.managedBy; another controller's Jobs are not looked at
 REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
 BACKOFF = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -39,6 +40,8 @@ class Jobs:
 
     def _react(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
+        if plural == "jobs" and obj["spec"].get("managedBy", OURSELVES) != OURSELVES:
+            return
         if plural == "pods":
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
             if uid in self._jobs:

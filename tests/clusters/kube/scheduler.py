@@ -164,9 +164,16 @@ class Scheduler:
                 victims.append(victim)
             left = [one for one in placed.values() if one not in victims and one not in going]
             if (victims or going) and less and not insufficient(pod, free_of(node, left)):
-                self._expel(pod, name, victims)
+                self._expel(pod, name, self._needed(pod, node, victims, left))
                 return True
         return False
+
+    def _needed(self, pod: Tree, node: Tree, victims: list[Tree], left: list[Tree]) -> list[Tree]:
+        """Those of the victims without whose end there is no room; the most important ones are spared first."""
+        for victim in sorted(victims, key=self._priority, reverse=True):
+            if not insufficient(pod, free_of(node, [*left, victim])):
+                left = [*left, victim]
+        return [victim for victim in victims if victim not in left]
 
     def _expel(self, pod: Tree, node: str, victims: Iterable[Tree]) -> None:
         for victim in victims:

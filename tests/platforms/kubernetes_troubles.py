@@ -1,0 +1,284 @@
+"""What can happen to a whole session: its cluster, its login, its watches and logs break, or somebody ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import yaml
+
+from platforms.job import Outcome, State, StillPending
+from tests.clusters.stage import Stage
+from tests.platforms.kubernetes_scenarios import FOREVER, NO_NODE, PATIENCE_S, POD, TEMPLATES, Play, box, job, pod
+from tests.platforms.kubernetes_show import Show
+
+ROOT = Path(__file__).parents[2]
+LINES = 40
+COUNTS = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i + 1)); sleep 0.05; done"
+ALL = b"".join(b"line %d\n" % number for number in range(LINES))
+PERSON_S = 5.0  # for which nothing is asked after a login was refused
+NO_KUBELET = 'Get "https://127.0.0.1:10250/containerLogs/x": dial tcp 127.0.0.1:10250: connect: connection refused'
+
+
+class Trouble(NamedTuple):
+    """What happens, and what of a cluster it needs (Stage.lacks)."""
+
+    play: Callable[[Show], None]
+    needs: tuple[str, ...] = ()
+
+
+def succeeds(show: Show, play: Play, log: bytes = ALL) -> None:
+    """All of its log has come, once."""
+    done = show.end(play)
+    assert done.status.state is State.SUCCEEDED, done.error
+    assert play.log() == log, play.log()
+    assert done.run is not None and not done.run.problems, done.run
+    show.gone(play)
+
+
+def fails(show: Show, play: Play, state: State, reason: str) -> None:
+    done = show.end(play)
+    assert done.status.state is state, done.error
+    assert re.search(reason, done.status.reason), done.status
+    show.nothing_held(play)
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+def lists_fail(show: Show) -> None:
+    """An answer that is an error, which anybody may get once, ends nothing."""
+    front = show.stage.front
+    front.fault("GET", r"/pods\?labelSelector", code=500)
+    front.fault("GET", r"/jobs\?labelSelector", code=429, retry_after=1)
+    front.fault("GET", r"/jobs\?.*watch", code=503)
+    front.fault("GET", r"/pods\?.*watch", reset=True)
+    front.fault("DELETE", "/jobs/", code=504)
+    good, bad = show.shell("good", COUNTS), show.shell("bad", "exit 3")
+    succeeds(show, good)
+    fails(show, bad, State.EXITED, "exit code 3")
+
+
+def server_restarts(show: Show) -> None:
+    play = show.running(show.shell("restart", COUNTS), 5)
+    show.stage.front.down()
+    time.sleep(0.5)
+    show.stage.front.up()
+    succeeds(show, play)
+
+
+def history_is_lost(show: Show) -> None:
+    """Watches cannot go on where they were."""
+    play = show.running(show.shell("compacted", COUNTS), 5)
+    show.stage.front.fault("GET", "watch=", 3, code=410)
+    if show.stage.fake:
+        show.stage.fake.compact(running=True)
+    show.stage.front.down()
+    show.stage.front.up()
+    succeeds(show, play)
+
+
+def token_is_renewed(show: Show) -> None:
+    """The old one is not good any more, and the kubeconfig has the new one."""
+    play = show.running(show.shell("renewed", COUNTS), 5)
+    show.stage.front.revoke_token()
+    show.stage.front.renew_token()
+    show.stage.front.down()
+    show.stage.front.up()
+    succeeds(show, play)
+
+
+def token_is_revoked(show: Show) -> None:
+    """Nobody but a person can help: the job goes on, the session tells what to type, and the next one collects it."""
+    play = show.running(show.shell("revoked", COUNTS), 5)
+    show.stage.front.revoke_token()
+    show.stage.front.down()
+    show.stage.front.up()
+    show.runner.wait(play.job, show.tick, deadline=show.clock() + show.limit_s)
+    left = play.job.error
+    assert isinstance(left, StillPending), play.job.status
+    assert play.job.status.state.outcome is Outcome.PENDING
+    assert re.search(r"kubectl .*auth whoami", str(left)), left
+    show.stage.front.renew_token()
+    time.sleep(PERSON_S)
+    other = again(show)
+    succeeds(other, other.shell("revoked", COUNTS))
+
+
+def again(show: Show) -> Show:
+    """Another session with the same run id."""
+    return Show(show.stage, show.runner.runs, show.run_id.rpartition("-")[0])
+
+
+def little_is_allowed(show: Show) -> None:
+    """Events and nodes are not ours to see: less is explained, and everything ends as it must."""
+    said = '{0} is forbidden: User "system:serviceaccount:proj:ci" cannot list resource "{0}" in API group ""'
+    for kind in ("events", "nodes"):
+        show.stage.front.fault("GET", rf"/{kind}\b", None, code=403, message=said.format(kind))
+    never = box("true", image="bench.local/none:1", imagePullPolicy="Never")
+    plays = [show.shell("good", "echo done"), show.shell("bad", "exit 3"), show.add("image", job(never))]
+    waits = show.add("waits", {**job(box("true"), pods=NO_NODE), "start_limit_s": 2.0})
+    succeeds(show, plays[0], b"done\n")
+    fails(show, plays[1], State.EXITED, "exit code 3")
+    fails(show, plays[2], State.IMAGE, "is not present")
+    fails(show, waits, State.START_DEADLINE, "didn't match")
+
+
+def few_requests(show: Show) -> None:
+    """Waiting asks nothing: a job that takes its time costs no more than one that does not."""
+    before = len(show.stage.front.requests)
+    succeeds(show, show.shell("long", "sleep 3; echo done"), b"done\n")
+    asked = Counter(_kind(each) for each in show.stage.front.requests[before:])
+    assert asked["POST"] == asked["DELETE"] == 1, asked
+    assert asked["GET"] <= 16, asked
+    assert asked["watch"] <= 4 and asked["log"] <= 4, asked
+
+
+def _kind(request: Any) -> str:
+    return "watch" if request.watches else "log" if request.path.endswith("/log") else request.method
+
+
+# --- logs and nodes --------------------------------------------------------------------------------------------------
+
+
+def logs_break(show: Show) -> None:
+    """They end without a word, in the middle of a line, and cannot be had for a while."""
+    front = show.stage.front
+    front.fault("GET", "/log.*follow", cut_after=200, clean=True)
+    front.fault("GET", "/log", 2, code=500, message=NO_KUBELET)
+    front.fault("GET", "/log.*follow", cut_after=333)
+    front.fault("GET", "/log", reset=True)
+    front.fault("GET", "/log", code=429, retry_after=1)
+    play = show.shell("logs", COUNTS)
+    succeeds(show, play)
+
+
+def kubelet_is_away(show: Show) -> None:
+    """What runs goes on."""
+    assert show.stage.fake is not None
+    play = show.running(show.shell("kubelet", COUNTS), 5)
+    show.stage.fake.kubelet_down()
+    time.sleep(0.7)
+    show.stage.fake.kubelet_up()
+    succeeds(show, play)
+
+
+def node_is_lost(show: Show) -> None:
+    """Nobody can say what becomes of the pod, and after a while nobody waits for that."""
+    fake = show.stage.fake
+    assert fake is not None
+    fake.node("node-2", labels={"bench": "doomed"})
+    made = job(box(f"echo begun; {FOREVER}"), pods={"nodeSelector": {"bench": "doomed"}})
+    play = show.running(show.add("lost", made))
+    fake.lose_node("node-2")
+    try:
+        show.until(lambda: play.job.status.state is State.UNKNOWN and play.says("node node-2"), "it is noticed")
+        play.clock.skipped_s += PATIENCE_S
+        show.until(lambda: play.job.done or play.says("is being stopped"), "it is believed")
+        play.clock.skipped_s += PATIENCE_S  # nothing there can be stopped
+        show.until(lambda: play.job.ended is not None, "nobody waits for its end any more")
+        show.clock.skipped_s += PATIENCE_S  # nor for its log
+        done = show.end(play)
+        assert (done.status.state, done.status.nodes) == (State.NODE_LOST, ("node-2",)), done.error
+        assert done.run is not None and "log could not be read to its end" in " ".join(done.run.problems), done.run
+    finally:
+        fake.kubelet_up("node-2")
+        fake.machines.cordon("node-2")
+    show.nothing_held(play)
+
+
+# --- the session -----------------------------------------------------------------------------------------------------
+
+
+def time_is_up(show: Show) -> None:
+    """Where the cluster does not end it in time, we do."""
+    made = {**pod(box(f"echo begun; {FOREVER}"), activeDeadlineSeconds=36000), "time_limit_s": 1.0}
+    play = show.running(show.add("endless", made))
+    show.clock.skipped_s += 62.0
+    fails(show, play, State.TIME_LIMIT, "longer than its time limit")
+    show.gone(play)
+
+
+def too_late(show: Show) -> None:
+    """Nobody is there any more when the cluster would start it at last."""
+    manifest = yaml.safe_load((TEMPLATES / "job.yaml").read_text())
+    manifest["spec"]["suspend"] = True
+    late = {"arguments": ("sh", "-c", "echo never"), "manifest": manifest, "start_limit_s": 1.0}
+    play = show.add("late", late)
+    show.until(lambda: play.job.submission, "it is submitted")
+    time.sleep(2.5)
+    show.stage.hands.patch("jobs", play.name, {"spec": {"suspend": False}})
+    show.until_there(lambda: not show.live(play) and play.pods(), "it has ended")
+    other = again(show)
+    found = other.add("late", late)
+    fails(other, found, State.START_DEADLINE, "its start limit had passed")
+    assert found.job.status.exit_code == 75 and b"never" not in found.log()
+
+
+def cancelled(show: Show) -> None:
+    """Whatever they do, they are gone when it returns."""
+    deaf = "trap '' TERM; echo deaf; while :; do sleep 0.2; done"
+    polite = "trap 'exit 1' TERM; echo begun; sleep 600 & wait"
+    plays = [
+        show.shell("one", polite),
+        show.add("pod", {"arguments": ("sh", "-c", polite), "manifest": POD}),
+        show.add("deaf", job(box(deaf), pods={"terminationGracePeriodSeconds": 2})),
+        show.add("several", job(box(f"echo begun; {FOREVER}"), completions=3, parallelism=2)),
+        show.add("waits", job(box("true"), pods=NO_NODE)),
+    ]
+    for play in plays[:4]:
+        show.running(play)
+    show.until(lambda: plays[4].says("didn't match"), "the last one waits")
+    assert show.runner.cancel() == []
+    assert not [left for play in plays for left in show.left(play)]
+    ends = [play.job.status for play in plays]
+    assert {each.state for each in ends} == {State.CANCELLED}, ends
+
+
+def killed(show: Show) -> None:
+    """A session that ends without a word loses nothing: the next one with its run id goes on where it was."""
+    stage = show.stage
+    words = [stage.key, str(stage.front.kubeconfig), stage.image, str(show.runner.runs), show.run_id.rpartition("-")[0]]
+    command = [sys.executable, "-m", __name__, *words]
+    ended = subprocess.run(command, cwd=ROOT, env=dict(os.environ), timeout=show.limit_s, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    play = show.shell("killed", COUNTS)
+    assert play.job.submission is not None and play.log().count(b"\n") >= 5
+    succeeds(show, play)
+
+
+def _lives_to_be_killed(key: str, kubeconfig: str, image: str, runs: str, run_id: str) -> None:
+    stage = SimpleNamespace(key=key, fake=None, image=image, front=SimpleNamespace(kubeconfig=Path(kubeconfig)))
+    show = Show(cast(Stage, stage), Path(runs), run_id)
+    show.running(show.shell("killed", COUNTS), 5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+TROUBLES: Mapping[str, Trouble] = {
+    "lists-fail": Trouble(lists_fail),
+    "server-restarts": Trouble(server_restarts),
+    "history-is-lost": Trouble(history_is_lost),
+    "token-is-renewed": Trouble(token_is_renewed),
+    "token-is-revoked": Trouble(token_is_revoked),
+    "little-is-allowed": Trouble(little_is_allowed),
+    "few-requests": Trouble(few_requests),
+    "logs-break": Trouble(logs_break),
+    "kubelet-is-away": Trouble(kubelet_is_away, ("kubelet",)),
+    "node-is-lost": Trouble(node_is_lost, ("kubelet",)),
+    "time-is-up": Trouble(time_is_up),
+    "too-late": Trouble(too_late),
+    "cancelled": Trouble(cancelled),
+    "killed": Trouble(killed),
+}
+
+if __name__ == "__main__":
+    _lives_to_be_killed(*sys.argv[1:])
