@@ -40,7 +40,7 @@ class Person:
         self.site, self.runs = folder / "site", folder / "runs"
         (self.site / "platforms").mkdir(parents=True)
 
-    def types(self, *words: str) -> str:
+    def types(self, *words: str, code: int = 0) -> str:
         """What it printed."""
         ours = ("PYTEST_", "KUBE", "HPC_ML_BENCH")  # pytest-benchmark saves nothing in what it takes for a worker
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -52,7 +52,7 @@ class Person:
             text=True,
             timeout=PATIENCE_S,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def edits(self, name: str, old: str, new: str) -> None:
@@ -81,8 +81,9 @@ def test_from_a_clone_to_results(person: Person, tmp_path: Path) -> None:
     person.edits("platforms/jobs.yaml", r"^layouts:", "benchmarks: {cosmoflow: {layouts: [2x1]}}\nlayouts:")
     person.types("platforms", "init", "pods", "--context", "fake", "--enable")
     person.edits("platforms/pods.yaml", r"^  # image: .*", f"  image: {IMAGE}\n  kind: pod")
-    said = person.types("platforms", "doctor", "jobs")
-    assert "`python -m platforms prepare jobs" in said
+    said = person.types("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
+    assert re.search(r"^failed +node .*platforms prepare jobs", said, re.MULTILINE)
+    assert not person.finds("jobs")
 
     data = prepared(person)
     size, runs = "--size=smoke", f"--runs-dir={person.runs}"

@@ -97,6 +97,10 @@ def _file(platform: Platform, site: Path) -> Found:
 
 def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> Found:
     checkout.refuse_unready(visit.platform, site, settings)
+    if visit.unmade:
+        claims = ", ".join(visit.unmade)
+        make = f"python -m platforms prepare {visit.platform.name}{visit.more}"
+        raise RefusedError(f"no pod can start before {claims} is there; make it, and the data sets: {make}")
     return node_checks.node(visit, options.runs_dir)
 
 

@@ -57,7 +57,7 @@ class Found:
 @dataclass(frozen=True)
 class Visit:
     """One platform being looked at. `size` of the data sets, None: its own; `more` belongs to commands to type;
-    `folders` is what a job of ours has seen of them: "there" or "missing"."""
+    `folders` is what a job of ours has seen of them: "there" or "missing"; `unmade`: claims that prepare makes."""
 
     platform: Platform
     transport: Transport
@@ -65,6 +65,7 @@ class Visit:
     size: str | None = None
     more: str = ""
     folders: dict[str, str] = field(default_factory=dict)
+    unmade: list[str] = field(default_factory=list)
 
     def sh(self, script: str, timeout_s: float = 120.0) -> Done:
         return self.transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=timeout_s)

@@ -62,6 +62,7 @@ def _missing(look: Look, name: str) -> str:
     if volume.storage_class is not None and known is not None and volume.storage_class not in known:
         said = f"there is no storage class {volume.storage_class!r} {nearest(volume.storage_class, known)}"
         raise look.wrong(said, KEYS)
+    look.visit.unmade.append(name)
     return f"{name} is not there yet: {make}, {volume.size}, {volume.access_mode}"
 
 

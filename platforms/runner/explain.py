@@ -11,18 +11,18 @@ from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, NoRoom, R
 LINES = 20  # of the log
 PROBLEMS = 10
 
-# What usually helps; {source} is the platform's file, {platform} its name, {name} the job's.
+# What usually helps; {source} is the platform's file, {platform} its name, {name} the job's, {size} its option.
 ADVICE: Mapping[State, str] = {
-    State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or, with Slurm, "
-    "more of it: `slurm: {{mem: 16G}}` there",
+    State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or "
+    "more of it: `slurm: {{mem: 16G}}` or `kubernetes: {{memory: 16Gi}}` there",
     State.TIME_LIMIT: "more time: `time_limit:` in {source}",
     State.START_DEADLINE: "more patience: `start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
     State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}",
     State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
-    State.IMAGE: "the right image, and who may pull it: `kubernetes: {{image: …, image_pull_secrets: […]}}` in {source}",
+    State.IMAGE: "another image, or who may pull it: `kubernetes: {{image: …, image_pull_secrets: […]}}` in {source}",
     State.VOLUME: "`python -m platforms prepare {platform}` makes claims of `volumes:` in {source} that say their size",
-    State.DATA_MISSING: "`python -m platforms prepare {platform}` makes the data sets",
+    State.DATA_MISSING: "`python -m platforms prepare {platform}{size}` makes the data sets",
     State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
 }
 
@@ -43,7 +43,10 @@ def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hi
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
     if status.state in ADVICE:
-        lines.append("try: " + ADVICE[status.state].format(source=source, name=spec.name, platform=spec.platform))
+        asked = spec.request.get("size")
+        size = f" --size {asked}" if asked else ""
+        holes = {"source": source, "name": spec.name, "platform": spec.platform, "size": size}
+        lines.append("try: " + ADVICE[status.state].format(**holes))
     return "\n".join(lines + _commands(hints))
 
 

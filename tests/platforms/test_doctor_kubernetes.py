@@ -276,6 +276,9 @@ def test_what_is_only_said(kube: Kube, site: Path, capsys: pytest.CaptureFixture
     assert "new is not there yet: `python -m platforms prepare it" in printed
     assert ("skipped", "queue") in steps(printed)
     assert "is named; there are: mine: does the site demand one?" in printed
+    assert doctor(site, "--node") == 1
+    assert "failed   node       no pod can start before new is there" in capsys.readouterr().out
+    assert not kube.store.list("jobs")[0]
 
 
 def test_a_cluster_without_kueue(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:

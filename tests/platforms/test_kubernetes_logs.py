@@ -6,6 +6,7 @@ from __future__ import annotations
 import calendar
 import json
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -80,13 +81,13 @@ class Stream:
             with node.changed:
                 while follow and self._nothing(file, at) and node.goes_on(start):
                     node.changed.wait(PATIENCE_S)
+                if self._over():
+                    return
                 records, at, after = file.records[at:], len(file.records), file.after
             for stamp, piece in records:
                 if stamp >= since:
                     yield (stamp_of(stamp).encode() + b" " if at_start else b"") + piece
                 at_start = piece.endswith(b"\n") or not piece
-            if self._over():
-                return
             if after is not None and follow:
                 file, at = after, 0
             elif not records and not (follow and node.goes_on(start)):
@@ -291,10 +292,12 @@ def test_the_clock_is_set_back(tmp_path: Path, many: int, jump_s: float) -> None
         read_up_to_here(log, node)
         node.say(stamp := stamp - jump_s, b"set back")
         read_up_to_here(log, node)
-        for number in range(5):
-            node.drop()
+        for number in range(130):
+            if number % 30 == 0:
+                read_up_to_here(log, node)
+                node.drop()
             node.say(stamp := stamp + 0.4, b"after %d" % number)
-            read_up_to_here(log, node)
+        read_up_to_here(log, node)
         node.end(stamp)
         finish(log, node)
         assert log.missing == ()
@@ -371,14 +374,14 @@ def test_a_reading_that_is_cut_is_no_end(tmp_path: Path, cut: int, followed: boo
     with following(node, tmp_path) as log:
         if followed:
             read_up_to_here(log, node)
+        with node.changed:
             node.drop()
-            until(lambda: len(node.asked) == 2)
-        read = len(node.asked)
-        node.say(NOON, b"two")
-        size = 2 * 31 + len(node.said)
-        node.say(NOON, b"the last one")
-        node.cut = lambda number: (size + cut, False) if number in (read, read + 1 - followed) else (None, False)
-        node.end()
+            read = len(node.asked)
+            node.say(NOON, b"two")
+            size = 2 * 31 + len(node.said)
+            node.say(NOON, b"the last one")
+            node.cut = lambda number: (size + cut if number == read else None, False)
+            node.end()
         finish(log, node)
     assert merged(tmp_path) == node.said
 
@@ -666,6 +669,24 @@ def test_what_cannot_be_written_is_written_later(tmp_path: Path, name: str) -> N
         finish(log, node)
         until(lambda: log.read(0) == b"one\n")
     assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == b"one\n"
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """What was written in part is written anew, at its place."""
+    node = Node()
+    for number in range(1000):
+        node.say(NOON + number, b"line %d" % number)
+    node.end(NOON + 1000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with following(node, tmp_path) as log:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+            log.follow([node.pod()])
+            until(lambda: any("File too large" in why for why in log.missing))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        finish(log, node)
+    assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
 
 
 # --- another session -------------------------------------------------------------------------------------------------

@@ -500,6 +500,7 @@ def test_a_line_break_cannot_begin_an_object() -> None:
         ("x" * 63, "x" * 63),
         ("test_x.py::test_x[" + "y" * 80 + "]", None),
     ],
+    ids=["short", "nothing", "full", "long"],  # an id in an id looks like a job's
 )
 def test_a_tests_id_as_a_label(test: str, label: str | None) -> None:
     made = labels.value(test)

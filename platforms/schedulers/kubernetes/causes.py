@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from platforms.job import State, state_of_exit
 from platforms.schedulers.kubernetes import exits, kinds, reasons, wording
@@ -47,9 +48,22 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
     if cause is None and case.live and not case.waited("cause", SETTLE_S):
         return Finding(case.between, f"ended ({words}); its pods have not told why yet")
     cause = cause or of_pods(case, case.torn)
-    if cause is None or (cause.state in (State.LOST, State.CANCELLED) and _exit_code(said) is not None):
-        return _by_message(said, words)
+    if cause is None or cause.state in (State.LOST, State.CANCELLED):  # whoever says so may have deleted them for that
+        crash = _crash(case)
+        if crash is not None:
+            return replace(crash, reason=f"{crash.reason} ({words})")
+        if cause is None or _exit_code(said) is not None:
+            return _by_message(said, words)
     return replace(cause, reason=_and(cause.reason, case, said, words))
+
+
+def _crash(case: Case) -> Finding | None:
+    """The first failure of a container that was started again."""
+    ends = [
+        (each.last.ended_s or 0.0, pod, each, each.last) for pod in case.pods for each in pod.containers if each.last
+    ]
+    failed = [(pod, each, end) for _time, pod, each, end in sorted(ends, key=itemgetter(0)) if not end.good]
+    return exits.by_exit(*failed[0]) if failed else None
 
 
 def _and(reason: str, case: Case, said: kinds.Completion, words: str) -> str:

@@ -46,7 +46,8 @@ class Cluster:
         """
         live = [job for job in jobs if job.ended is None]
         verdicts = self._judge(live)
-        if any(verdict.final or verdict.stop for _sight, verdict in verdicts.values()):
+        ends = (verdicts[job.submitted.job_id][1] for job in live if job.failed is None)
+        if any(verdict.final or verdict.stop for verdict in ends):
             verdicts = self._judge(live, fresh=True, explain=True)
         elif any(verdict.status.state in WAITS for _sight, verdict in verdicts.values()):
             verdicts = self._judge(live, explain=True)

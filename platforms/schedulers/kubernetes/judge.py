@@ -115,11 +115,11 @@ def _held_back(case: Case) -> Finding | None:
 
 
 def _replaced(pod: Pod, case: Case) -> bool:
-    """Another pod was made after this one had left."""
+    """Another pod was made after this one had left; one of the same second as itself is its neighbour."""
     times = (pod.created_s, pod.started_s, pod.ended_s, pod.deleted_s)
     left_s = max((time for time in times if time is not None), default=0.0)
-    others = (each for each in case.live + case.over if each is not pod)
-    return any((each.created_s or 0.0) >= left_s for each in others)
+    made = [each.created_s or 0.0 for each in case.live + case.over if each is not pod]
+    return any(time >= left_s and time > (pod.created_s or 0.0) for time in made)
 
 
 def _trouble(case: Case) -> Finding | None:

@@ -84,10 +84,16 @@ def _amounts(template: Object, path: Path, platform: Platform) -> Iterator[Broke
     for name, most in platform.policy.most.items():
         asked = 0.0
         for _place, container in containers(template, path):
-            resources = container.get("resources") or {}
-            asked += max(sense.amount_of((resources.get(kind) or {}).get(name, 0)) for kind in ("requests", "limits"))
+            asked += max(sense.amount_of(_amount(container, kind, name)) for kind in ("requests", "limits"))
         if not sense.open_yet(most) and asked > quantity_of(most):
             yield (*path, "spec", "containers"), f"a pod asks for more {name} than {most}", "most"
+
+
+def _amount(container: Object, kind: str, name: str) -> object:
+    """0 where nothing is written, or a hole that is not filled yet."""
+    resources = container.get("resources")
+    amounts = resources.get(kind) if isinstance(resources, dict) else None
+    return amounts.get(name, 0) if isinstance(amounts, dict) else 0
 
 
 def _limits(root: Object, platform: Platform, spec: JobSpec) -> Iterator[Broken]:

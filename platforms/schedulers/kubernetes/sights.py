@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from platforms.job import RefusedError
 from platforms.schedulers.kubernetes import kueue, labels
 from platforms.schedulers.kubernetes.client import ApiError, Client
 from platforms.schedulers.kubernetes.judge import Sight
@@ -36,7 +37,11 @@ class Sights:
         Raises AwayError, LoginNeeded; RefusedError when the objects themselves may not be listed.
         """
         resources = list(dict.fromkeys([PODS, *map(self._resource, jobs)]))  # what caused an end is never older than it
-        view = self._mirror.look(resources, {job.run for job in jobs}, max_age_s=0.0 if fresh else TRUTH_S)
+        try:
+            view = self._mirror.look(resources, {job.run for job in jobs}, max_age_s=0.0 if fresh else TRUTH_S)
+        except ApiError as error:
+            rights = "k8s_templates/rbac.yaml has the rights that are needed"
+            raise RefusedError(f"{self._client.where}: {error.message}; {rights}") from None
         pods, gone = _by_job(view.objects), _by_job(view.gone)
         events: Sequence[Object] = ()
         workloads: Sequence[Object] = ()

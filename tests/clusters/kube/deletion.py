@@ -6,7 +6,7 @@ import time
 
 from tests.clusters.kube.errors import KubeError, bad_request, conflict
 from tests.clusters.kube.kinds import Kind
-from tests.clusters.kube.trees import Tree, timestamp
+from tests.clusters.kube.trees import Tree, timestamp, unix
 
 DEFAULT_GRACE_S = 30
 
@@ -48,7 +48,15 @@ def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
             finalizers.append("foregroundDeletion")
     if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
         return
-    meta["deletionTimestamp"] = timestamp(time.time() + grace_s)
+    set_grace(meta, grace_s)
+
+
+def set_grace(meta: Tree, grace_s: int) -> None:
+    """The timestamp is that of the first request and the grace, also when that is shortened later."""
+    asked_s = time.time()
+    if "deletionTimestamp" in meta:
+        asked_s = unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0)
+    meta["deletionTimestamp"] = timestamp(asked_s + grace_s)
     meta["deletionGracePeriodSeconds"] = grace_s
 
 

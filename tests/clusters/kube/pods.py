@@ -43,6 +43,7 @@ class Life:
         self._why: Tree = {}
         self._phase = "Pending"
         self._attempts = 0
+        self._limit: int | None = None  # activeDeadlineSeconds that is kept
         self._began = time.time()
         self._address = HOST_IP if spec.get("hostNetwork") else node.shop.address()
 
@@ -86,10 +87,9 @@ class Life:
     def see(self, pod: Tree) -> None:
         """The pod as somebody has written it."""
         if int(pod["metadata"]["resourceVersion"]) > int(self.pod["metadata"]["resourceVersion"]):
-            changed = pod["spec"].get("activeDeadlineSeconds") != self.pod["spec"].get("activeDeadlineSeconds")
             self.pod = pod
-            if changed:
-                self._set_deadline()
+        if self.pod["spec"].get("activeDeadlineSeconds") != self._limit:  # it may have come with a write of ours
+            self._set_deadline()
         if "deletionTimestamp" in pod["metadata"]:
             self.stop(pod["metadata"].get("deletionGracePeriodSeconds", 0))
 
@@ -173,7 +173,7 @@ class Life:
             Start(self, box).begin()
 
     def _set_deadline(self) -> None:
-        limit = self.pod["spec"].get("activeDeadlineSeconds")
+        limit = self._limit = self.pod["spec"].get("activeDeadlineSeconds")
         if limit is not None:
             self.node.after(max(0.0, self._began + limit - time.time()), self._deadline)
 

@@ -55,6 +55,8 @@ class Quota:
             unsaid = ", ".join(container["name"] for container in obj["spec"]["containers"])
             why = "; ".join(f"{one} for: {unsaid}" for one in sorted(missing))
             raise forbidden(resource, name, f"failed quota: {quota['metadata']['name']}: must specify {why}")
+        if not wanted.keys() & hard.keys():
+            return
         used = self.used(quota)
         beyond = [one for one in sorted(hard) if one in wanted and used[one] + wanted[one] > quantity(hard[one])]
         if beyond:

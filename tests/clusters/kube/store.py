@@ -156,9 +156,7 @@ class Store:
         (or has another uid by now) is no error."""
 
         def end(obj: Tree) -> None:
-            meta = obj["metadata"]
-            meta["deletionTimestamp"] = meta.get("deletionTimestamp", timestamp())
-            meta["deletionGracePeriodSeconds"] = 0
+            deletion.set_grace(obj["metadata"], 0)
 
         with self.lock:
             obj = self._objects.get((plural, namespace, name))
