@@ -654,6 +654,18 @@ def test_words_of_the_node_are_not_of_the_container(tmp_path: Path, words: bytes
     assert merged(tmp_path) == b"one\n"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_ours_is_said(tmp_path: Path) -> None:
+    node = Node()
+    node.trouble = [TypeError("unexpected")]
+    node.end()
+    with following(node, tmp_path) as log:
+        log.follow([node.pod()])
+        until(lambda: threads() == [])
+        (why,) = log.missing
+    assert why.endswith("its log is not read to its end yet: TypeError: unexpected (a mistake in the suite)")
+
+
 @pytest.mark.parametrize("name", ["log", "logs/p.log"])
 def test_what_cannot_be_written_is_written_later(tmp_path: Path, name: str) -> None:
     node = Node()
@@ -897,6 +909,22 @@ def test_a_stream_is_frozen(tmp_path: Path, kube: Kube, client: Client, monkeypa
         assert log.settled(PATIENCE_S), log.missing
         assert log.missing == ()
     assert merged(tmp_path) == pods.said["p0"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_silent_stream_is_ended(tmp_path: Path, kube: Kube, client: Client, ended: bool) -> None:
+    """When its container has ended, or nobody follows it any more: its own limit is minutes."""
+    pods = Pods(kube, 1)
+    pods.say("p0", b"one\n")
+    kube.fault("GET", "/log.*follow=true", freeze=True, cut_after=35)
+    with following(client, tmp_path) as log:
+        log.follow(pods.look())
+        until(lambda: log.read(0) == b"one\n")
+        if ended:
+            pods.end()
+            log.follow(pods.look())
+            assert log.settled(PATIENCE_S), log.missing
+    assert threads() == []
 
 
 def test_a_pod_that_is_gone(tmp_path: Path, kube: Kube, client: Client) -> None:

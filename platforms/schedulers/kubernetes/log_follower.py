@@ -55,6 +55,9 @@ class Follower:
                 self._step()
             except BenchError as error:  # also of a disk that is full: then nothing more is read for a while
                 self._failed(str(error))
+            except Exception as error:
+                self.trouble = f"{type(error).__name__}: {error} (a mistake in the suite)"
+                raise
 
     # --- which start of the container --------------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -27,6 +28,26 @@ JSON = "application/json"
 
 Query = list[tuple[str, str]]
 T = TypeVar("T")
+
+
+class Pieces:
+    """An answer as it comes. stop(), by another thread, ends it at once, as if its connection had broken."""
+
+    def __init__(self, pieces: Iterator[bytes], response: Any) -> None:
+        self._pieces, self._response = pieces, response
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def __next__(self) -> bytes:
+        return next(self._pieces)
+
+    def stop(self) -> None:
+        with suppress(Exception):  # it is over, or of a library that has it elsewhere: then its silence limit ends it
+            if hasattr(self._response, "shutdown"):  # since urllib3 2.3
+                self._response.shutdown()
+            else:
+                self._response._fp.fp.raw._sock.shutdown(socket.SHUT_RD)
 
 
 class Session:
@@ -92,7 +113,7 @@ class Session:
 
         response = self._repeated(once, (TOO_MANY,))
         try:
-            yield self._pieces(response, silence_s)
+            yield Pieces(self._pieces(response, silence_s), response)
         finally:
             response.close()  # and its connection, unless it was read to its end
 
