@@ -14,12 +14,19 @@ from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
 from tests.clusters.stage import IMAGE, Stage, fake_stage, real_stage
 
+MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real", "test_benchmarks", "test_train")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("a real Kubernetes for the suite's own tests")
     group.addoption("--kubeconfig", type=Path, help="tests marked live_k8s run on its current context's cluster")
     group.addoption("--live-image", default=IMAGE, help="an image with sh and python3 there; default: %(default)s")
     group.addoption("--live-torch-image", help="an image with what benchmarks need; without one none is trained there")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take minutes come first, so that no worker of xdist is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.stem not in MINUTES)
 
 
 @pytest.fixture(scope="session")

@@ -52,11 +52,11 @@ class Hands:
         self._respond, self.namespace = respond, namespace
         self.made: list[tuple[str, str, str]] = []
 
-    def ask(self, method: str, path: str, body: Tree | None = None, **query: str) -> Any:
+    def ask(self, method: str, path: str, body: Tree | None = None, query: Mapping[str, str] | None = None) -> Any:
         """Raises KubeError for every answer that is a no."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = b"" if body is None else json.dumps(body).encode()
-        answer = self._respond(Request(method, path, query, {"content-type": kind}, content))
+        answer = self._respond(Request(method, path, dict(query or {}), {"content-type": kind}, content))
         if isinstance(answer, Stream):
             return b"".join(piece for piece in answer.pieces if piece)
         if answer.status >= 400:
@@ -82,7 +82,7 @@ class Hands:
 
     def list(self, kind: str, selector: str = "", namespace: str = "") -> list[Tree]:
         query = {"labelSelector": selector} if selector else {}
-        found: list[Tree] = self.ask("GET", self.path(kind, namespace=namespace), **query)["items"]
+        found: list[Tree] = self.ask("GET", self.path(kind, namespace=namespace), query=query)["items"]
         return found
 
     def create(self, kind: str, obj: Tree) -> Tree:
@@ -108,7 +108,9 @@ class Hands:
         if resource not in CLUSTER_WIDE:
             place["namespace"] = self.namespace
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        answer = self.ask("POST", self.path("selfsubjectaccessreviews"), review | {"spec": {"resourceAttributes": place}})
+        answer = self.ask(
+            "POST", self.path("selfsubjectaccessreviews"), review | {"spec": {"resourceAttributes": place}}
+        )
         return bool(answer["status"]["allowed"])
 
 
@@ -158,13 +160,14 @@ class Stage:
                 "old": "needs a cluster that speaks as Kubernetes 1.20 did",
                 "kueue": "needs a Kueue whose queues a test may change",
             }[need]
+        if need == "registry":
+            return self._no_registry
         rights = {
             "quota": [("create", "resourcequotas", "", "")],
             "device": [("patch", "nodes", "", "status"), ("list", "nodes", "", "")],
             "priority": [("create", "priorityclasses", "scheduling.k8s.io", "")],
             "kinds": [("create", "customresourcedefinitions", "apiextensions.k8s.io", "")],
             "namespace": [("create", "namespaces", "", "")],
-            "registry": [],
         }[need]
         missing = [f"{verb} {resource}{below and '/' + below}" for verb, resource, group, below in rights
                    if not self.hands.may(verb, resource, group, below)]  # fmt: skip
@@ -196,15 +199,16 @@ class Stage:
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-        spec = {"group": group, "scope": "Namespaced", "names": names}
+        spec: Tree = {"group": group, "scope": "Namespaced", "names": names}
         spec |= {"versions": [{**served, "subresources": {"status": {}}}]}
         definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
         name = f"{plural}.{group}"
         if self.hands.get("customresourcedefinitions", name) is None:
             self.hands.create("customresourcedefinitions", {**definition, "metadata": {"name": name}, "spec": spec})
-            self._wait(lambda: self._serves(f"{plural}.{group}/{version}"), f"{name} is served")
+            self._wait(lambda: self.serves(f"{plural}.{group}/{version}"), f"{name} is served")
 
-    def _serves(self, kind: str) -> bool:
+    def serves(self, kind: str) -> bool:
+        """`racks.bench.local/v1`."""
         try:
             self.hands.list(kind)
         except KubeError:
@@ -216,11 +220,22 @@ class Stage:
         name = f"hpc-ml-bench-{self.key}-b"
         kind = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.hands.create("namespaces", kind)
-        if self.fake is not None:
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self.hands.ask("POST", self.hands.path("serviceaccounts", namespace=name), account)
         self._wait(lambda: self.hands.list("serviceaccounts", namespace=name), f"{name} is usable")
         return name
+
+    def other_context(self) -> tuple[Path, str]:
+        """A kubeconfig in which it is named, and not the current one."""
+        tree: Tree = json.loads(self.front.kubeconfig.read_text())
+        named, user = tree["contexts"][0]["context"], tree["users"][0]["name"]
+        tree["contexts"] = [
+            {"name": "nowhere", "context": {"cluster": "nowhere", "user": user}},
+            {"name": "there", "context": {**named, "namespace": self.other_namespace}},
+        ]
+        tree["clusters"].append({"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}})
+        path = self.front.kubeconfig.with_name("other")
+        path.touch(0o600)
+        path.write_text(json.dumps({**tree, "current-context": "nowhere"}))
+        return path, "there"
 
     # images that cannot be pulled
 
@@ -234,6 +249,15 @@ class Stage:
             return {"image": "127.0.0.1:1/bench/none:1", "nodeSelector": {}}
         port, node = self._registry
         return {"image": f"127.0.0.1:{port}/bench/{answers}:1", "nodeSelector": {"kubernetes.io/hostname": node}}
+
+    @cached_property
+    def _no_registry(self) -> str:
+        """Why there can be none."""
+        try:
+            assert self._registry
+        except KubeError as error:
+            return f"needs a pod in its node's network: {error.message}"
+        return ""
 
     @cached_property
     def _registry(self) -> tuple[int, str]:

@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from platforms.config import Platform
 from platforms.job import JobSpec, Layout, State, job_name, run_label
 from platforms.runner import Job, Runner
 from platforms.schedulers.kubernetes import KubernetesScheduler
 from tests.clusters.stage import SHOWN, Stage
-from tests.platforms.kubernetes_scenarios import SMALL, Clock, Play, Scenario
+from tests.platforms.kubernetes_parts import SMALL, Clock, Play, Scenario
 
 YEAR_S = 3e7
 
@@ -45,7 +43,7 @@ class Show:
         self._clocks.setdefault(name, Clock())
         cluster = {"kubeconfig": str(self.stage.front.kubeconfig), "image": self.stage.image, **SMALL, **keys}
         known = {"source": self.stage.front.kubeconfig, "scheduler": "kubernetes", "device": "cpu"}
-        pace = {"poll_s": 0.5 if self.real else 0.2, "max_running": self._max_running}
+        pace = {"poll_s": 0.5 if self.real else 0.3, "max_running": self._max_running}
         return Platform.model_validate(
             {"name": name, "layouts": {"default": ("1x1",)}, "kubernetes": cluster, **known, **pace}
         )
@@ -132,7 +130,8 @@ class Show:
         """All that must be true of a job that is done."""
         job, status = play.job, play.job.status
         assert status.state is scenario.state, f"{status}\n{job.error}"
-        assert job.done and (job.failure is None) == (scenario.state is State.SUCCEEDED)
+        assert job.done
+        assert (job.failure is None) == (scenario.state is State.SUCCEEDED)
         assert re.search(scenario.reason, status.reason), f"{scenario.reason!r} is not in {status.reason!r}"
         if scenario.code is not None:
             assert status.exit_code == scenario.code, status
@@ -141,7 +140,8 @@ class Show:
         assert any(re.search(scenario.told, event) for event in status.events) or not scenario.told, status.events
         assert status.run_s is None or 0 <= status.run_s < YEAR_S
         if scenario.state is State.SUCCEEDED:
-            assert job.run is not None and not job.run.problems, job.run
+            assert job.run is not None
+            assert not job.run.problems, job.run.problems
         self.nothing_held(play)
         self.objects(scenario, play)
         if scenario.check:
@@ -159,16 +159,17 @@ class Show:
         """Where it was to stay, it is there for people to look at, or at least in the folder as it was; else gone."""
         if not scenario.leaves:
             return self.gone(play)
-        kept = list(yaml.safe_load_all((play.job.folder / "objects.yaml").read_text()))
-        assert any(each["metadata"]["name"] == play.name for each in kept)
+        kept = (play.job.folder / "objects.yaml").read_text()
+        assert re.search(rf"^  name: {play.name}$", kept, re.MULTILINE), kept
         assert "\nnext:\n" in str(play.job.failure)
         assert self.left(play) or scenario.left is None, "nothing of it is left to look at"
         return None
 
     def left(self, play: Play) -> list[str]:
-        root = yaml.safe_load_all((play.job.folder / "manifest.yaml").read_text())
-        kinds = {f"{each['kind'].lower()}s.{each['apiVersion']}" for each in root if each and "." in each["apiVersion"]}
-        served = [kind for kind in kinds if self.stage._serves(kind)]
+        text = (play.job.folder / "manifest.yaml").read_text()
+        written = re.findall(r"^apiVersion: (\S+)\nkind: (\S+)$", text, re.MULTILINE)
+        kinds = {f"{kind.lower()}s.{version}" for version, kind in written if "." in version}
+        served = [kind for kind in kinds if self.stage.serves(kind)]
         found = ((kind, each) for kind in (*SHOWN, *served) for each in play.hands.list(kind, play.selector))
         return [f"{kind}/{each['metadata']['name']}" for kind, each in found]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_scenarios import TOGETHER, Play, Scenario
+from tests.platforms.kubernetes_parts import Play, Scenario
+from tests.platforms.kubernetes_scenarios import TOGETHER
 from tests.platforms.kubernetes_show import Show
 from tests.platforms.kubernetes_troubles import TROUBLES
 

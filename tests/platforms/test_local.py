@@ -720,7 +720,7 @@ def test_policy(kind: str, either: Scheduler, tmp_path: Path) -> None:
 
 def test_connect() -> None:
     assert isinstance(connect(Platform(name="local")), LocalScheduler)
-    with pytest.raises(ConfigError, match="there is no 'pbs'; there are: local"):
+    with pytest.raises(ConfigError, match="there is no 'pbs'; there are: kubernetes, local"):
         connect(Platform(name="local", scheduler="pbs"))
     assert set(SCHEDULERS) >= {"local"}
 

@@ -24,6 +24,7 @@ from tests.clusters.kube.kinds import Kind
 from tests.clusters.kube.kubeconfig import kubeconfig_text
 from tests.clusters.kube.logs import LogSource
 from tests.clusters.kube.message import Request
+from tests.clusters.kube.namespaces import furnish
 from tests.clusters.kube.podsecurity import PodSecurity
 from tests.clusters.kube.quota import Quota
 from tests.clusters.kube.routes import Place
@@ -128,9 +129,7 @@ class Kube:
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """With what the controllers put into each."""
         self.store.create("namespaces", "", {"metadata": {"name": name, "labels": dict(labels or {})}})
-        self.store.create("serviceaccounts", name, {"metadata": {"name": "default"}})
-        certificate = {"ca.crt": "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"}
-        self.store.create("configmaps", name, {"metadata": {"name": "kube-root-ca.crt"}, "data": certificate})
+        furnish(self.store, name)
 
     def add_crd(
         self, group: str, version: str, kind: str, plural: str, controller: Any = None, *, also: tuple[str, ...] = (),

@@ -15,6 +15,7 @@ from tests.clusters.kube.jobs import Jobs
 from tests.clusters.kube.kinds import Kind
 from tests.clusters.kube.kubelet import Kubelet, Workshop
 from tests.clusters.kube.kueue import Kueue
+from tests.clusters.kube.namespaces import Namespaces
 from tests.clusters.kube.nodes import declare_found, declare_lost, node_object
 from tests.clusters.kube.pace import Pace
 from tests.clusters.kube.replicas import Replicas, Shape
@@ -72,6 +73,7 @@ class Machines:
             Scheduler(store, failures),
             Jobs(store, self.pace, failures),
             Claims(store, failures),
+            Namespaces(store, failures),
             self._garbage,
             self._replicas,
         ]

@@ -77,7 +77,9 @@ class Runtime:
                 self._limit_memory()
 
     def _requests(self) -> None:
-        data, files, _, _ = socket.recv_fds(self._control, 1 << 16, 64, socket.MSG_CMSG_CLOEXEC)
+        data, files, _, _ = socket.recv_fds(self._control, 1 << 16, 64)
+        for fd in files:
+            os.set_inheritable(fd, False)  # no other container may hold what this one's end closes
         self._files += files
         if not data:
             self._end_all()

@@ -1,0 +1,551 @@
+"""What scenarios on Kubernetes are made of: manifests, what happens meanwhile, what must be true afterwards."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platforms.job import State
+from platforms.runner import Job
+from tests.clusters.kube.errors import KubeError
+from tests.clusters.kube.job_pods import pod_of
+from tests.clusters.kube.kueue import Kueue
+from tests.clusters.kube.message import Answer, Request
+from tests.clusters.kube.replicas import Child, Shape
+from tests.clusters.stage import Hands, Stage, Tree
+
+TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
+SMALL = {"cpu": "50m", "memory": "64Mi"}
+QUEUE = "kueue.x-k8s.io/queue-name"
+PATIENCE_S = 301.0  # longer than anything is waited for that may pass
+FOREVER = "exec sleep 600"
+ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(30)"
+SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
+POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
+NO_NODE = {"nodeSelector": {"bench.local/nobody": "has-this"}}
+
+Script = Callable[["Play"], Generator[None, None, None]]
+Changes = Mapping[str, Any]  # of a JobSpec
+
+
+class Clock:
+    """Monotonic seconds, of which some may be skipped."""
+
+    def __init__(self) -> None:
+        self.skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.skipped_s
+
+
+@dataclass
+class Play:
+    """A scenario while it is played. `clock` is that of its scheduler."""
+
+    stage: Stage
+    job: Job
+    clock: Clock
+
+    @property
+    def hands(self) -> Hands:
+        return self.stage.hands
+
+    @property
+    def name(self) -> str:
+        return self.job.spec.name
+
+    @property
+    def selector(self) -> str:
+        return f"hpc-ml-bench/job={self.name}"
+
+    @property
+    def runs(self) -> bool:
+        return self.job.status.state is State.RUNNING
+
+    def pods(self) -> list[Tree]:
+        return self.hands.list("pods", self.selector)
+
+    def says(self, pattern: str) -> bool:
+        """Whether what is told of the job matches, while it waits or runs."""
+        return re.search(pattern, self.job.status.reason) is not None
+
+    def log(self) -> bytes:
+        path = self.job.folder / "log"
+        return path.read_bytes() if path.exists() else b""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One job and what must come of it.
+
+    `job` makes what is changed of a JobSpec; `before` is done first, with the job's name. `reason` is searched in what
+    is said of the end, `log` is all of the log, `told` is searched in the events. `left`: whether its objects stay for
+    people to look at; None: a success's do not, and a failure's do or were written down. `needs`: what not every
+    cluster has (Stage.lacks). `patient`: its scheduler's clock may be moved on.
+    """
+
+    name: str
+    job: Callable[[Stage], Changes]
+    state: State = State.SUCCEEDED
+    reason: str = ""
+    log: bytes | None = None
+    told: str = ""
+    left: bool | None = None
+    before: Callable[[Stage, str], object] | None = None
+    needs: tuple[str, ...] = ()
+    script: Script | None = None
+    check: Callable[[Play], None] | None = None
+    patient: bool = False
+    code: int | None = None
+
+    @property
+    def leaves(self) -> bool:
+        return self.state is not State.SUCCEEDED if self.left is None else self.left
+
+
+# --- what is submitted -----------------------------------------------------------------------------------------------
+
+
+def command(script: str) -> Callable[[Stage], Changes]:
+    """A shell's script in our own template."""
+    return lambda _stage: {"arguments": ("sh", "-c", script)}
+
+
+def box(script: str, name: str = "c", **more: Any) -> Tree:
+    """A container, as the restricted Pod Security Standard wants it."""
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    made = {"name": name, "image": "${image}", "command": ["sh", "-c", script], "securityContext": security}
+    return {**made, "resources": {"requests": SMALL}, **more}
+
+
+def pod_spec(*boxes: Tree, **more: Any) -> Tree:
+    security = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "securityContext": security}
+    return {**spec, "automountServiceAccountToken": False, "containers": list(boxes), **more}
+
+
+def pod(*boxes: Tree, **more: Any) -> Changes:
+    return {"manifest": {"apiVersion": "v1", "kind": "Pod", "spec": pod_spec(*boxes, **more)}}
+
+
+def job(
+    *boxes: Tree, pods: Mapping[str, Any] | None = None, labels: Mapping[str, str] | None = None, **spec: Any
+) -> Changes:
+    template = {"spec": pod_spec(*boxes, **(pods or {}))}
+    metadata = {"labels": dict(labels)} if labels else {}
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    return {"manifest": {**made, "spec": {"backoffLimit": 0, "template": template, **spec}}}
+
+
+def of(name: str, count: str) -> Tree:
+    """Beside the usual resources."""
+    return {"resources": {"requests": {**SMALL, name: count}, "limits": {name: count}}}
+
+
+def python(script: str, **more: Any) -> Tree:
+    """Without a shell."""
+    return box("", command=["python3", "-S", "-c", script], **more)
+
+
+def pulled(stage: Stage, answers: str, **more: Any) -> Changes:
+    """A Job whose image is answered so."""
+    found = stage.image_that(answers)
+    return job(box("true", image=found["image"]), pods={"nodeSelector": found["nodeSelector"], **more})
+
+
+# --- what happens meanwhile ------------------------------------------------------------------------------------------
+
+
+def when(true: Callable[[], object]) -> Generator[None, None, None]:
+    while not true():
+        yield
+
+
+def once_running(act: Callable[[Play], object]) -> Script:
+    """Once it has said something."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        yield from when(lambda: play.runs and play.log())
+        act(play)
+
+    return script
+
+
+def on(reason: str, act: Callable[[Play], object]) -> Script:
+    """Once that is told of it."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        yield from when(lambda: play.says(reason))
+        act(play)
+
+    return script
+
+
+def waited(reason: str) -> Script:
+    """It has been so for longer than anybody waits for it to pass."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        yield from when(lambda: play.says(reason))
+        assert play.job.status.state.live, play.job.status
+        play.clock.skipped_s += PATIENCE_S
+
+    return script
+
+
+def evict(play: Play) -> None:
+    play.hands.evict(play.pods()[0]["metadata"]["name"])
+
+
+def delete(kind: str) -> Callable[[Play], None]:
+    return lambda play: play.hands.delete(kind, play.name, gracePeriodSeconds=1)
+
+
+def foreign(name: str, *boxes: Tree, image: str, **more: Any) -> Tree:
+    """Somebody else's pod."""
+    filled = [{**each, "image": image} for each in boxes]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(*filled, **more)}
+
+
+def victim(stage: Stage) -> Changes:
+    """It has the only device of its kind."""
+    stage.device(device(stage, "preempt"), 1)
+    return job(box(f"echo begun; {FOREVER}", **of(device(stage, "preempt"), "1")))
+
+
+def preempt(play: Play) -> None:
+    """A more important pod wants the same device."""
+    wanted = box(FOREVER, **of(device(play.stage, "preempt"), "1"))
+    name, importance = f"vip-{play.stage.key}", play.stage.priority_class(1000)
+    play.hands.create("pods", foreign(name, wanted, image=play.stage.image, priorityClassName=importance))
+
+
+def device(stage: Stage, name: str) -> str:
+    return f"bench.local/{name}-{stage.key}"
+
+
+def failed_once(play: Play) -> Generator[None, None, None]:
+    """Its first pod fails; then comes what it lacked."""
+    yield from when(lambda: any(each["status"].get("phase") == "Failed" for each in play.pods()))
+    assert play.job.status.state.live, play.job.status
+    data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"READY": "yes"}}
+    play.hands.create("configmaps", {**data, "metadata": {"name": f"second-{play.stage.key}"}})
+
+
+def second(stage: Stage) -> Changes:
+    switch = {"configMapRef": {"name": f"second-{stage.key}", "optional": True}}
+    return job(box('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=6)
+
+
+def tried_again(play: Play) -> None:
+    """Once or more, by how quick we were, and the last one was good."""
+    *before, last = play.log().splitlines()
+    assert (set(before), last) == ({b"try "}, b"try yes"), play.log()
+
+
+def heal(play: Play) -> Generator[None, None, None]:
+    yield from when(lambda: play.says("500 Internal"))
+    assert play.job.status.state is State.STARTING, play.job.status
+    play.stage.heal(play.pods()[0])
+
+
+def grow(play: Play) -> Generator[None, None, None]:
+    """The devices come later."""
+    yield from when(lambda: play.says("Insufficient bench.local"))
+    assert play.job.status.state is State.QUEUED, play.job.status
+    play.stage.device(device(play.stage, "late"), 1)
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------------
+
+STORAGE = "ephemeral-storage"  # a quota of it concerns only those who ask for it
+
+
+def quota(stage: Stage) -> None:
+    """1Mi of it, of which somebody has 600Ki."""
+    if stage.hands.get("resourcequotas", "bench") is None:
+        limits = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}}
+        stage.hands.create("resourcequotas", {**limits, "spec": {"hard": {f"requests.{STORAGE}": "1Mi"}}})
+        stage.hands.create("pods", foreign("hoarder", storage("600Ki", FOREVER), image=stage.image))
+
+
+def storage(amount: str, script: str = "echo done") -> Tree:
+    return box(script, resources={"requests": {**SMALL, STORAGE: amount}})
+
+
+def limited(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
+    def made(stage: Stage) -> Changes:
+        quota(stage)
+        return make()
+
+    return made
+
+
+def make_room(play: Play) -> Generator[None, None, None]:
+    yield from when(lambda: play.says("quota bench is used up"))
+    assert play.job.status.state is State.QUEUED, play.job.status
+    play.hands.delete("pods", "hoarder", gracePeriodSeconds=1)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refusing(code: int, message: str) -> Callable[[Stage, str], None]:
+    """What creates it is answered so."""
+
+    def prepare(stage: Stage, name: str) -> None:
+        stage.surprises[name] = lambda _request: Answer(code, KubeError(code, message.format(name=name)).status())
+
+    return prepare
+
+
+def losing(stage: Stage, name: str) -> None:
+    """It is created, and nobody hears of it."""
+
+    def lose(request: Request) -> None:
+        del stage.surprises[name]
+        stage.hands.ask("POST", request.path, request.json())
+        raise ConnectionResetError
+
+    stage.surprises[name] = lose
+
+
+def named(stage: Stage) -> Mapping[str, str]:
+    """A test's own kubeconfig and context."""
+    path, context = stage.other_context()
+    return {"kubeconfig": str(path), "context": context}
+
+
+def taken(stage: Stage, name: str) -> None:
+    """Somebody else has a Job of that name."""
+    other = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    template = {"spec": pod_spec(box(FOREVER, image=stage.image))}
+    stage.hands.create("jobs", {**other, "spec": {"suspend": True, "template": template}})
+
+
+def still_theirs(play: Play) -> None:
+    theirs = play.hands.get("jobs", play.name)
+    assert theirs is not None
+    assert "hpc-ml-bench/run" not in theirs["metadata"].get("labels", {})
+
+
+# --- kinds that others have made -------------------------------------------------------------------------------------
+
+
+def controlled(kind: str, shape: Shape) -> Script:
+    """We are the controller of a kind: `racks.bench.local/v1`."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        hands, name = play.hands, play.name
+        yield from when(lambda: hands.get(kind, name))
+        made: set[str] = set()
+        told: Tree = {}
+        while (owner := hands.get(kind, name)) is not None and not play.job.done:
+            wanted = list(shape.children(owner))
+            for child in wanted:
+                if child.name not in made:
+                    made.add(child.name)
+                    hands.ask("POST", hands.path(child.plural), _child(owner, shape, child))
+            known = {child.name: found for child in wanted if (found := hands.get(child.plural, child.name))}
+            owner.setdefault("status", {})
+            shape.tell(owner, wanted, known)
+            if owner["status"] != told and len(known) == len(wanted):
+                told = owner["status"]
+                hands.patch(kind, name, {"status": told}, "status")
+            yield
+
+    return script
+
+
+def _child(owner: Tree, shape: Shape, child: Child) -> Tree:
+    made = pod_of(owner, child.template, child.name, shape.labels(owner, child), exact=True)
+    kind = {"pods": ("v1", "Pod"), "jobs": ("batch/v1", "Job")}[child.plural]
+    return {"apiVersion": kind[0], "kind": kind[1], **made}
+
+
+def _speechless(rack: Tree, _wanted: list[Child], _known: dict[str, Tree]) -> None:
+    """It never says how it is."""
+
+
+def _shelves(rack: Tree) -> Iterator[Child]:
+    for at in range(rack["spec"]["count"]):
+        yield Child("shelf", at, f"{rack['metadata']['name']}-{at}", rack["spec"]["shelf"])
+
+
+RACK = Shape(_shelves, _speechless)
+
+
+def custom(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:
+    def made(stage: Stage) -> Changes:
+        stage.kind(group, version, kind)
+        return {"manifest": {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}}
+
+    return made
+
+
+def ipus(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
+    spec = {"jobInstances": instances, "workers": {"template": {"metadata": {}, "spec": pod_spec(box(script))}}}
+    return custom("graphcore.ai", "v1alpha1", "IPUJob", spec)
+
+
+def torch(master: str, worker: str) -> Callable[[Stage], Changes]:
+    replicas = {}
+    for role, script in (("Master", master), ("Worker", worker)):
+        template = {"metadata": {}, "spec": pod_spec(box(script, "pytorch"))}
+        replicas[role] = {"replicas": 1, "restartPolicy": "Never", "template": template}
+    return custom("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+
+
+def job_set(script: str) -> Callable[[Stage], Changes]:
+    template = {"spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": pod_spec(box(script))}}}
+    spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": template}]}
+    return custom("jobset.x-k8s.io", "v1alpha2", "JobSet", spec)
+
+
+def racks(script: str) -> Callable[[Stage], Changes]:
+    return custom("bench.local", "v1", "Rack", {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(box(script))}})
+
+
+def rack(then: Script | None = None) -> Script:
+    """A kind that says nothing: its pods decide, when there have been no more for a while."""
+    control = controlled("racks.bench.local/v1", RACK)
+
+    def script(play: Play) -> Generator[None, None, None]:
+        beside: Iterator[None] = then(play) if then else iter(())
+        for _ in control(play):
+            next(beside, None)
+            yield
+
+    return script
+
+
+# --- Kueue -----------------------------------------------------------------------------------------------------------
+
+
+def kueue(stage: Stage) -> Kueue:
+    """One of which 10 CPUs can be had, 8 of them by one who has them."""
+    known = stage.notes.get("kueue")
+    if known is None:
+        assert stage.fake is not None
+        known = stage.notes["kueue"] = stage.fake.kueue(queue="bench", quota={"cpu": "10"})
+        hoarder = job(box(FOREVER, image=stage.image, resources={"requests": {"cpu": "8"}}))["manifest"]
+        stage.hands.create("jobs", {**hoarder, "metadata": {"name": "hoarder", "labels": {QUEUE: "bench"}}})
+    return known
+
+
+def queued(
+    *boxes: Tree, pods: Mapping[str, Any] | None = None, queue: str = "bench", limit_s: int | None = None
+) -> Callable[[Stage], Changes]:
+    limit = {} if limit_s is None else {"kueue.x-k8s.io/max-exec-time-seconds": str(limit_s)}
+
+    def made(stage: Stage) -> Changes:
+        kueue(stage)
+        return job(*boxes, pods=pods, labels={QUEUE: queue, **limit})
+
+    return made
+
+
+def cpus(count: str, script: str = "echo done") -> Tree:
+    return box(script, resources={"requests": {"cpu": count}})
+
+
+@contextmanager
+def held(stage: Stage) -> Iterator[Kueue]:
+    """Nothing is admitted meanwhile."""
+    queue = kueue(stage)
+    stage.notes["held"] = stage.notes.get("held", 0) + 1
+    queue.pause()
+    try:
+        yield queue
+    finally:
+        stage.notes["held"] -= 1
+        queue.pause(on=stage.notes["held"] > 0)
+
+
+def taken_back(reason: str) -> Script:
+    """And not given again before its end."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        yield from when(lambda: play.runs and play.log())
+        with held(play.stage) as queue:
+            queue.evict(play.name, reason)
+            yield from when(lambda: play.job.done)
+
+    return script
+
+
+def give(play: Play) -> Generator[None, None, None]:
+    yield from when(lambda: play.says("insufficient unused quota"))
+    assert play.job.status.state is State.QUEUED, play.job.status
+    play.hands.delete("jobs", "hoarder")
+
+
+def sent_back(play: Play) -> Generator[None, None, None]:
+    """It is admitted, cannot start, is taken back, admitted again, and starts."""
+    yield from when(lambda: play.says("didn't match"))
+    with held(play.stage) as queue:
+        queue.evict(play.name, "PodsReadyTimeout")
+        yield from when(lambda: play.says("evicted: PodsReadyTimeout"))
+        assert play.job.status.state is State.QUEUED, play.job.status
+        label = {"bench": f"wanted-{play.stage.key}"}
+        play.hands.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
+
+
+# --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------
+
+
+def old_job(end: Tree, status: Tree) -> Script:
+    """We are its controllers: a pod with the one label of those days, and its end, and the Job's."""
+
+    def script(play: Play) -> Generator[None, None, None]:
+        hands, name = play.hands, play.name
+        yield from when(lambda: hands.get("jobs", name))
+        root = hands.get("jobs", name)
+        assert root is not None
+        made = pod_of(root, root["spec"]["template"], f"{name}-x", {"job-name": name}, exact=True)
+        made["spec"]["schedulingGates"] = [{"name": "bench.local/by-hand"}]
+        hands.ask("POST", hands.path("pods"), {"apiVersion": "v1", "kind": "Pod", **made})
+        hands.patch("pods", f"{name}-x", {"status": end}, "status")
+        yield
+        hands.patch("jobs", name, {"status": status}, "status")
+
+    return script
+
+
+OLD_TIMES = {"startedAt": "2026-11-20T22:11:20Z", "finishedAt": "2026-11-20T22:11:22Z"}
+OLD_GOOD = {"terminated": {"exitCode": 0, "reason": "Completed", **OLD_TIMES}}
+OLD_RUNS = {"running": {"startedAt": "2026-11-20T22:11:20Z"}}
+
+
+def old_pod(phase: str, state: Tree, **more: Any) -> Tree:
+    return {"phase": phase, "containerStatuses": [{"name": "c", "state": state, "restartCount": 0}], **more}
+
+
+OVERDUE = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
+
+
+# --- what must be true afterwards ------------------------------------------------------------------------------------
+
+
+def files(play: Play, count: int) -> None:
+    """A log for each container of each pod."""
+    assert len([path for path in (play.job.folder / "logs").iterdir() if path.suffix == ".log"]) == count
+
+
+def several(play: Play, *lines: bytes) -> None:
+    """Of each container one line, in whatever order they come."""
+    files(play, len(lines))
+    assert sorted(play.log().splitlines()) == sorted(lines), play.log()
+
+
+def indices(play: Play, count: int) -> None:
+    several(play, *(b"%d" % index for index in range(count)))
+
+
+def elsewhere(play: Play) -> None:
+    """It was in the other namespace."""
+    assert f":{play.stage.other_namespace}/job.batch/" in str(play.job.job_id)
