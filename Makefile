@@ -29,7 +29,7 @@ data: $(VENV)/bench.stamp
 	  $(RUN) -m models data $$benchmark --size $(SIZE) --data-dir $(DATA)/$$benchmark-$(SIZE) || exit; done
 
 test: $(VENV)/test.stamp
-	$(RUN) -m pytest tests -n 4 --dist loadfile $(ARGS)
+	$(RUN) -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .

@@ -163,6 +163,7 @@ class Stage:
         if need == "registry":
             return self._no_registry
         rights = {
+            "events": [("list", "events", "", "")],
             "quota": [("create", "resourcequotas", "", "")],
             "device": [("patch", "nodes", "", "status"), ("list", "nodes", "", "")],
             "priority": [("create", "priorityclasses", "scheduling.k8s.io", "")],

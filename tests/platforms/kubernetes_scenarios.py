@@ -214,7 +214,7 @@ WAITS = [
              'configmap "nope" not found'),
     Scenario("no-secret-volume", lambda _: job(box("true"), pods={"volumes": [{"name": "s", "secret": {
              "secretName": "nope"}}]}), State.SECRET, 'secret "nope" not found', patient=True,
-             script=waited('secret "nope" not found')),
+             needs=("events",), script=waited('secret "nope" not found')),
     Scenario("no-claim", lambda _: job(box("true"), pods={"volumes": [{"name": "data", "persistentVolumeClaim": {
              "claimName": "nope"}}]}), State.VOLUME, 'persistentvolumeclaim "nope" not found'),
     Scenario("no-such-node", lambda _: job(box("true"), pods=NO_NODE), State.NEVER_ADMISSIBLE,
@@ -227,10 +227,11 @@ WAITS = [
              "start limit of 1 s: suspended", left=False),
     Scenario("gated", lambda _: {**pod(box("true"), schedulingGates=[{"name": "bench.local/gate"}]),
              "start_limit_s": 1.0}, State.START_DEADLINE, "start limit of 1 s: suspended", left=False),
-    Scenario("quota-job", limited(lambda: job(storage("600Ki"))), log=b"done\n", needs=("quota",), script=make_room),
+    Scenario("quota-job", limited(lambda: job(storage("600Ki"))), log=b"done\n",
+             needs=("quota", "events"), script=make_room),
     Scenario("quota-pod", limited(lambda: pod(storage("600Ki"))), log=b"done\n", needs=("quota",), script=make_room),
     Scenario("quota-never", limited(lambda: job(storage("2Mi"))), State.NEVER_ADMISSIBLE,
-             "more than quota bench allows at all", needs=("quota",)),
+             "more than quota bench allows at all", needs=("quota", "events")),
     Scenario("quota-pod-never", limited(lambda: pod(storage("2Mi"))), State.NEVER_ADMISSIBLE,
              "exceeded quota: bench", left=False, needs=("quota",)),
 ]  # fmt: skip

@@ -137,7 +137,8 @@ class Show:
             assert status.exit_code == scenario.code, status
         if scenario.log is not None:
             assert play.log() == scenario.log, play.log()
-        assert any(re.search(scenario.told, event) for event in status.events) or not scenario.told, status.events
+        if scenario.told and not self.stage.lacks("events"):
+            assert any(re.search(scenario.told, event) for event in status.events), status.events
         assert status.run_s is None or 0 <= status.run_s < YEAR_S
         if scenario.state is State.SUCCEEDED:
             assert job.run is not None

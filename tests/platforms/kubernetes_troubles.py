@@ -22,8 +22,8 @@ from tests.platforms.kubernetes_parts import FOREVER, NO_NODE, PATIENCE_S, POD, 
 from tests.platforms.kubernetes_show import Show
 
 ROOT = Path(__file__).parents[2]
-LINES = 25
-COUNTS = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i + 1)); sleep 0.04; done"
+LINES = 20
+COUNTS = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i + 1)); sleep 0.05; done"
 ALL = b"".join(b"line %d\n" % number for number in range(LINES))
 NO_KUBELET = 'Get "https://127.0.0.1:10250/containerLogs/x": dial tcp 127.0.0.1:10250: connect: connection refused'
 
@@ -99,7 +99,7 @@ def token_is_renewed(show: Show) -> None:
 
 def token_is_revoked(show: Show) -> None:
     """Nobody but a person can help: the job goes on, the session tells what to type, and the next one collects it."""
-    play = show.running(show.shell("revoked", COUNTS), 5)
+    play = show.running(show.shell("revoked", f"{COUNTS}; sleep 2"), 5)
     show.stage.front.revoke_token()
     show.stage.front.down()
     show.stage.front.up()
