@@ -23,7 +23,7 @@ import torch
 from models import host
 from models.errors import Impossible
 
-EXIT_PATIENCE_S = 2.0  # at the interpreter's exit: a thread that hangs in a file system is left to the kernel
+EXIT_PATIENCE_S = 8.0  # at the interpreter's exit: a thread that hangs in a file system is left to the kernel
 
 Fill = Callable[[int, torch.Tensor, torch.Tensor], None]
 Batch = Tuple[torch.Tensor, torch.Tensor]
