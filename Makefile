@@ -17,6 +17,9 @@ EXTRA := $(if $(SYSTEM_TORCH),job,local)
 RUN   := $(VENV)/bin/python
 PIP   := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint environments/constraints.txt
 
+# a test that hangs shows where each of its threads is, and fails
+HANGS := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
+
 .PHONY: bench test lint check-host check-torch data clean help
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -29,7 +32,7 @@ data: $(VENV)/bench.stamp
 	  $(RUN) -m models data $$benchmark --size $(SIZE) --data-dir $(DATA)/$$benchmark-$(SIZE) || exit; done
 
 test: $(VENV)/test.stamp
-	$(RUN) -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder $(HANGS) $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .

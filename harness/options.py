@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         platforms=tuple(config.getoption("platform")),
         site=site,
         runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
-        run_id=config.getoption("run_id"),
+        run_id=_run_id(config.getoption("run_id")),
         dry_run=config.getoption("dry_run") is not None,
         ask_server=config.getoption("dry_run") == "server",
         wait_s=wait_s,
@@ -130,3 +131,12 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         layouts=value("layouts") or "default",
         settings={**(PRESETS[preset] if preset else {}), **own},
     )
+
+
+def _run_id(text: str | None) -> str | None:
+    """It becomes a folder's name. Raises UsageError."""
+    if text is not None and (text == "latest" or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII)):
+        raise pytest.UsageError(
+            f"--run-id: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and not 'latest'"
+        )
+    return text

@@ -45,7 +45,7 @@ def is_enabled(platform: Platform, settings: Site) -> bool:
     """By the centre, or by the presence of a context that the platform looks for: a cluster on this machine."""
     if platform.name in settings.enabled or not platform.kubernetes.contexts:
         return platform.name in settings.enabled
-    from platforms.schedulers.kubernetes.place import Place, context_of
+    from platforms.schedulers.kubernetes.api.place import Place, context_of
 
     return context_of(Place.of(platform)) is not None
 

@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what is wrong with the file, a line each; 1 when anything is. Raises BenchError for what cannot be read."""
-    from platforms.schedulers.kubernetes import policy, sources
+    from platforms.schedulers.kubernetes.manifest import policy, sources
 
     _site, platforms = checkout.load(checkout.site_folder(options.site))
     platform = checkout.find(options.name, platforms)

@@ -144,8 +144,8 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
 def make_claims(platform: Platform) -> None:
     """The volumes that a cluster lacks. Raises RefusedError."""
     from platforms.schedulers.kubernetes import claims
-    from platforms.schedulers.kubernetes.client import Client
-    from platforms.schedulers.kubernetes.place import Place
+    from platforms.schedulers.kubernetes.api.client import Client
+    from platforms.schedulers.kubernetes.api.place import Place
 
     for said in claims.make(Client(Place.of(platform)), platform):
         print(said)

@@ -42,8 +42,8 @@ def main(options: argparse.Namespace) -> int:
 def prune(platform: Platform, options: argparse.Namespace) -> int:
     """As main, for a cluster."""
     from platforms.schedulers.kubernetes import sweep
-    from platforms.schedulers.kubernetes.client import Client
-    from platforms.schedulers.kubernetes.place import Place
+    from platforms.schedulers.kubernetes.api.client import Client
+    from platforms.schedulers.kubernetes.api.place import Place
 
     client = Client(Place.of(platform))
     found, least_s = sweep.left(client, platform.name), _seconds(options.older_than)

@@ -14,11 +14,11 @@ from platforms.doctor.checks import Found, Visit
 from platforms.doctor.cluster_look import Look, Rendered
 from platforms.job import RefusedError
 from platforms.loading import nearest
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 
 if TYPE_CHECKING:
-    from platforms.schedulers.kubernetes import KubernetesScheduler
+    from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 Object = Mapping[str, Any]
 # Why a namespace refuses a pod, whoever makes it.

@@ -8,11 +8,12 @@ from typing import Any
 
 from platforms.doctor.checks import Visit
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.kubernetes import kueue, manifest
+from platforms.schedulers.kubernetes import manifest
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.resources import Resource
 from platforms.schedulers.kubernetes.capacity import Demand, demands
-from platforms.schedulers.kubernetes.client import Client
-from platforms.schedulers.kubernetes.place import Place
-from platforms.schedulers.kubernetes.resources import Resource
+from platforms.schedulers.kubernetes.state import kueue
 
 Object = dict[str, Any]
 

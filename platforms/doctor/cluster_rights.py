@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from platforms.doctor.checks import Found
 from platforms.doctor.cluster_look import Look
 from platforms.job import RefusedError, names_a_secret
-from platforms.schedulers.kubernetes import kueue
+from platforms.schedulers.kubernetes.state import kueue
 
 ROLE = "k8s_templates/rbac.yaml"
 ROOT = ("create", "get", "list", "watch", "patch", "delete")

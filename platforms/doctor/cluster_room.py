@@ -9,6 +9,8 @@ from platforms.doctor.checks import Found
 from platforms.doctor.cluster_look import Look, Rendered
 from platforms.job import AwayError
 from platforms.loading import nearest
+from platforms.schedulers.kubernetes.api.client import ApiError
+from platforms.schedulers.kubernetes.api.resources import LIMIT_RANGES, NODES, QUOTAS
 from platforms.schedulers.kubernetes.capacity import (
     Demand,
     Limit,
@@ -19,8 +21,6 @@ from platforms.schedulers.kubernetes.capacity import (
     range_limits,
     total,
 )
-from platforms.schedulers.kubernetes.client import ApiError
-from platforms.schedulers.kubernetes.resources import LIMIT_RANGES, NODES, QUOTAS
 
 Object = Mapping[str, Any]
 SIZE_KEYS = "`layouts:` or `kubernetes: {cpu: …, memory: …}`"

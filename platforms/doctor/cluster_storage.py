@@ -8,9 +8,9 @@ from platforms.doctor.checks import Found
 from platforms.doctor.cluster_look import Look, Rendered
 from platforms.job import RefusedError
 from platforms.loading import nearest
+from platforms.schedulers.kubernetes.api.client import ApiError
+from platforms.schedulers.kubernetes.api.resources import CLAIMS, STORAGE_CLASSES, Resource
 from platforms.schedulers.kubernetes.capacity import amounts
-from platforms.schedulers.kubernetes.client import ApiError
-from platforms.schedulers.kubernetes.resources import CLAIMS, STORAGE_CLASSES, Resource
 
 KEYS = "`kubernetes: {volumes: …}`"
 

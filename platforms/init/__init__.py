@@ -22,8 +22,8 @@ from platforms.init.proposal import Wish
 from platforms.init.sinfo import NoSlurm
 from platforms.job import RefusedError
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes.client import Client
-from platforms.schedulers.kubernetes.place import Place
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.api.place import Place
 from platforms.values import mark
 
 OF_CLUSTERS = ("kubeconfig", "context", "namespace", "product")  # options that make it a Kubernetes platform

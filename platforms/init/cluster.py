@@ -9,7 +9,16 @@ from typing import Any
 from platforms.config import Unit
 from platforms.job import RefusedError
 from platforms.loading import nearest
-from platforms.schedulers.kubernetes import kueue
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import (
+    CLAIMS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    QUOTAS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from platforms.schedulers.kubernetes.capacity import (
     Limit,
     Node,
@@ -19,16 +28,7 @@ from platforms.schedulers.kubernetes.capacity import (
     quota_limits,
     range_limits,
 )
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.resources import (
-    CLAIMS,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    QUOTAS,
-    STORAGE_CLASSES,
-    Resource,
-)
+from platforms.schedulers.kubernetes.state import kueue
 from platforms.values import quantity_of
 
 Object = Mapping[str, Any]

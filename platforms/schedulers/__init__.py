@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEDULERS: dict[str, str] = {
     "slurm": "platforms.schedulers.slurm:SlurmScheduler",
-    "kubernetes": "platforms.schedulers.kubernetes:KubernetesScheduler",
+    "kubernetes": "platforms.schedulers.kubernetes.scheduler:KubernetesScheduler",
     "ssh": "platforms.schedulers.ssh:SshScheduler",
     "local": "platforms.schedulers.local:LocalScheduler",
 }

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platforms.schedulers.kubernetes.answers import Refusal
-from platforms.schedulers.kubernetes.connection import Connection, connect
-from platforms.schedulers.kubernetes.place import Place, find
+from platforms.schedulers.kubernetes.api.answers import Refusal
+from platforms.schedulers.kubernetes.api.connection import Connection, connect
+from platforms.schedulers.kubernetes.api.place import Place, find
 from tests.clusters.kube.access import Access
 from tests.clusters.kube.faults import Fault, Faults
 from tests.clusters.kube.kubeconfig import kubeconfig_text

@@ -11,10 +11,11 @@ import pytest
 from platforms.config import Platform, Site, load_platforms
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes import manifest, policy, values
-from platforms.schedulers.kubernetes.client import Client
+from platforms.schedulers.kubernetes import manifest
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.manifest import policy, values
 from platforms.schedulers.kubernetes.objects import templates
-from platforms.schedulers.kubernetes.place import Place
 from tests.clusters.kube import Kube
 
 ROOT = Path(__file__).resolve().parents[2]

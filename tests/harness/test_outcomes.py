@@ -114,6 +114,15 @@ def test_the_same_run_id_finds_the_unfinished_job_again(project):
     assert (marks / "ended").read_text() == "x"
 
 
+@pytest.mark.parametrize("name", ["latest", "", "a/b", "..", "-x", "x" * 101])
+def test_a_run_id_that_can_be_no_folder_is_refused(project, name):
+    project.job_test()
+    result = project.pytest(f"--run-id={name}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--run-id: {name!r} can be no name of a run*"])
+    assert not list(project.path.glob("runs/*/*"))
+
+
 def test_exit_first_cancels_the_others(project):
     marks = project.path / "marks"
     marks.mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"

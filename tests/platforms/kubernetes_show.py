@@ -12,7 +12,7 @@ from typing import Any
 from platforms.config import Platform
 from platforms.job import JobSpec, Layout, State, job_name, run_label
 from platforms.runner import Job, Runner
-from platforms.schedulers.kubernetes import KubernetesScheduler
+from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from tests.clusters.stage import SHOWN, Stage
 from tests.platforms.kubernetes_parts import SMALL, Clock, Play, Scenario
 

@@ -24,11 +24,11 @@ import pytest
 import yaml
 
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
-from platforms.schedulers.kubernetes import place as places
-from platforms.schedulers.kubernetes.client import ApiError, Client, Expired, lines
-from platforms.schedulers.kubernetes.connection import connect, proxy
-from platforms.schedulers.kubernetes.place import Found, Place, context_of, contexts
-from platforms.schedulers.kubernetes.resources import CLAIMS, JOBS, NODES, PODS, Resource
+from platforms.schedulers.kubernetes.api import place as places
+from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired, lines
+from platforms.schedulers.kubernetes.api.connection import connect, proxy
+from platforms.schedulers.kubernetes.api.place import Found, Place, context_of, contexts
+from platforms.schedulers.kubernetes.api.resources import CLAIMS, JOBS, NODES, PODS, Resource
 from tests.clusters.kube import Kube
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
@@ -232,9 +232,9 @@ def test_a_place_is_one_context_or_none(tmp_path: Path, place: Place, context: s
 
 def test_asking_for_contexts_imports_no_client(tmp_path: Path) -> None:
     program = (
-        "import sys; from platforms.schedulers.kubernetes.client import Client\n"
-        "from platforms.schedulers.kubernetes.mirror import Mirror\n"
-        "from platforms.schedulers.kubernetes.place import Place, context_of\n"
+        "import sys; from platforms.schedulers.kubernetes.api.client import Client\n"
+        "from platforms.schedulers.kubernetes.api.mirror import Mirror\n"
+        "from platforms.schedulers.kubernetes.api.place import Place, context_of\n"
         "assert context_of(Place()) == 'kind-2' and Client(Place()).namespace == 'default'\n"
         "print(*{'kubernetes', 'urllib3', 'requests'} & set(sys.modules))"
     )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from platforms.job import State
-from platforms.schedulers.kubernetes import reasons
 from platforms.schedulers.kubernetes.fields import WORDS
+from platforms.schedulers.kubernetes.state import reasons
 from tests.platforms.kubernetes_objects import (
     BORN,
     COMPLETE,

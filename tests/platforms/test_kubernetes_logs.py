@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from platforms.job import AwayError, RefusedError
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.log_reading import Patience
-from platforms.schedulers.kubernetes.log_starts import containers
-from platforms.schedulers.kubernetes.logs import JobLog
-from platforms.schedulers.kubernetes.place import Place
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.log.reading import Patience
+from platforms.schedulers.kubernetes.log.starts import containers
 from tests.clusters.kube import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -896,7 +896,7 @@ def test_answers_that_are_none(tmp_path: Path, kube: Kube, client: Client, code:
 
 
 def test_a_stream_is_frozen(tmp_path: Path, kube: Kube, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platforms.schedulers.kubernetes.client.LOG_SILENCE_S", 0.3)
+    monkeypatch.setattr("platforms.schedulers.kubernetes.api.client.LOG_SILENCE_S", 0.3)
     pods = Pods(kube, 1)
     pods.say("p0", b"one\ntwo\nthree\n")
     for cut_after in (0, 50, 70):
@@ -943,10 +943,10 @@ def test_a_pod_that_is_gone(tmp_path: Path, kube: Kube, client: Client) -> None:
 SESSION = """
 import sys, time
 from pathlib import Path
-from platforms.schedulers.kubernetes.client import Client
-from platforms.schedulers.kubernetes.logs import JobLog
-from platforms.schedulers.kubernetes.place import Place
-from platforms.schedulers.kubernetes.resources import PODS
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.resources import PODS
 client = Client(Place(sys.argv[1], None, (), None))
 log = JobLog(client, Path(sys.argv[2]))
 while True:
@@ -970,10 +970,12 @@ def test_a_session_is_killed(tmp_path: Path, kube: Kube, client: Client) -> None
     say(200)
     command = [sys.executable, "-c", SESSION, str(kube.kubeconfig), str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT) as session:
-        until(lambda: (tmp_path / "logs/.state.json").exists())
-        say(200)
-        until(lambda: merged(tmp_path).count(b"line 399") > 0)
-        session.send_signal(signal.SIGKILL)
+        try:
+            until(lambda: (tmp_path / "logs/.state.json").exists() and (tmp_path / "log").exists())
+            say(200)
+            until(lambda: merged(tmp_path).count(b"line 399") > 0)
+        finally:
+            session.send_signal(signal.SIGKILL)
     say(100)
     pods.end()
     with following(client, tmp_path) as log:

@@ -17,8 +17,9 @@ import pytest
 from platforms.config import Platform
 from platforms.job import ConfigError, JobSpec, Layout, RefusedError
 from platforms.keys import KubernetesKeys
-from platforms.schedulers.kubernetes import documents, labels, launch, manifest, values
-from platforms.schedulers.kubernetes.holes import fill, paths
+from platforms.schedulers.kubernetes import labels, manifest
+from platforms.schedulers.kubernetes.manifest import documents, launch, values
+from platforms.schedulers.kubernetes.manifest.holes import fill, paths
 from platforms.schedulers.kubernetes.objects import templates
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.schedulers.kubernetes import labels, mirror
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.mirror import Mirror, View, mirror_of
-from platforms.schedulers.kubernetes.place import Place
-from platforms.schedulers.kubernetes.resources import JOBS, PODS
-from platforms.schedulers.kubernetes.store import Store
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.api import mirror
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.mirror import Mirror, View, mirror_of
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
+from platforms.schedulers.kubernetes.api.store import Store
 from tests.clusters.kube import Kube
 from tests.clusters.kube.message import Answer
 

@@ -15,7 +15,8 @@ from platforms.__main__ import main
 from platforms.config import Platform, Site, load_platforms
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes import documents, manifest, policy
+from platforms.schedulers.kubernetes import manifest
+from platforms.schedulers.kubernetes.manifest import documents, policy
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = JobSpec(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from platforms.job import Outcome, State
-from platforms.schedulers.kubernetes import reasons
 from platforms.schedulers.kubernetes.fields import WORDS
-from platforms.schedulers.kubernetes.judge import Sight, judge
+from platforms.schedulers.kubernetes.state import reasons
+from platforms.schedulers.kubernetes.state.judge import Sight, judge
 from tests.platforms.kubernetes_objects import (
     DELETED,
     LESS,

@@ -21,7 +21,7 @@ from platforms.config import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
 from platforms.schedulers.kubernetes import manifest
-from platforms.schedulers.kubernetes import policy as rules
+from platforms.schedulers.kubernetes.manifest import policy as rules
 from platforms.schedulers.kubernetes.objects import templates
 from platforms.schedulers.slurm import policy, render
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.resources import CLAIMS
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import CLAIMS
 
 if TYPE_CHECKING:
     from platforms.config import Platform

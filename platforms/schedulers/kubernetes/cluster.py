@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from platforms.job import Outcome, State, Status
-from platforms.schedulers.kubernetes import ending, evidence, kinds
-from platforms.schedulers.kubernetes.client import Client
-from platforms.schedulers.kubernetes.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes import ending, evidence
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.api.mirror import mirror_of
 from platforms.schedulers.kubernetes.known import Known
-from platforms.schedulers.kubernetes.logs import JobLog
-from platforms.schedulers.kubernetes.mirror import mirror_of
+from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.sights import Sights
+from platforms.schedulers.kubernetes.state import kinds
+from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
 
 STOP_S = 30.0  # how long pods may take to stop before their job is deleted
 WAITS = (State.QUEUED, State.STARTING, State.UNKNOWN)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import JobSpec, MachineError, NoRoom, RefusedError, State, Status, names_a_secret
-from platforms.schedulers.kubernetes import kinds, labels, reasons
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.resources import CONFIG_MAPS, SECRETS, Resource
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, SECRETS, Resource
+from platforms.schedulers.kubernetes.state import kinds, reasons
 
 CONFIG_MAP_BYTES = 1 << 20
 NOT_AFTER = "HPC_ML_BENCH_NOT_AFTER"

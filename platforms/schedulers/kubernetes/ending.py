@@ -8,9 +8,9 @@ from typing import Any
 
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import PODS
 from platforms.schedulers.kubernetes.known import Known
-from platforms.schedulers.kubernetes.resources import PODS
 
 GONE_LIMIT_S = 60.0  # graceful ends take up to terminationGracePeriodSeconds
 GONE_POLL_S = 1.0

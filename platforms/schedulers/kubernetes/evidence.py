@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.judge import Sight
+from platforms.schedulers.kubernetes.state.judge import Sight
 
 CREATED = "created.json"
 OBJECTS = "objects.yaml"

@@ -10,8 +10,8 @@ from typing import Any
 
 from platforms.job import RefusedError, Status, Submitted
 from platforms.schedulers.kubernetes import labels, manifest
-from platforms.schedulers.kubernetes.place import Place
-from platforms.schedulers.kubernetes.resources import Resource
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.resources import Resource
 
 TEXT = "manifest.yaml"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from platforms.schedulers.kubernetes.documents import Path
-
 Object = dict[str, Any]
+TreePath = tuple[str | int, ...]
 
 
-def templates(tree: object, path: Path = ()) -> Iterator[tuple[Path, Object]]:
+def templates(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, Object]]:
     """Every pod template, wherever it sits, with its path: any dict whose `spec` has a list of `containers`. A Pod is
     its own."""
     if isinstance(tree, dict):
@@ -25,7 +24,7 @@ def templates(tree: object, path: Path = ()) -> Iterator[tuple[Path, Object]]:
             yield from templates(child, (*path, index))
 
 
-def containers(template: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Object]]:
+def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[TreePath, Object]]:
     """Those of a pod template, also those that run before the others, with their paths."""
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template["spec"].get(kind) or ()):

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes import kueue, labels
-from platforms.schedulers.kubernetes.client import ApiError, Client
-from platforms.schedulers.kubernetes.judge import Sight
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.mirror import Mirror, View
+from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.known import Known
-from platforms.schedulers.kubernetes.mirror import Mirror, View
-from platforms.schedulers.kubernetes.resources import EVENTS, NODES, PODS, Resource
+from platforms.schedulers.kubernetes.state import kueue
+from platforms.schedulers.kubernetes.state.judge import Sight
 
 TRUTH_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 ASIDE_S = 5.0  # how old what explains a state may be

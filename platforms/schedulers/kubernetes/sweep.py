@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes import ending, kinds, labels
-from platforms.schedulers.kubernetes.client import ApiError, Client
+from platforms.schedulers.kubernetes import ending, labels
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
 from platforms.schedulers.kubernetes.objects import templates
-from platforms.schedulers.kubernetes.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
+from platforms.schedulers.kubernetes.state import kinds
 
 # Kinds that make pods and that nobody may have left a pod of; those whose pods are there are found by their pods.
 OTHERS = (("graphcore.ai", "IPUJob"), ("kubeflow.org", "PyTorchJob"), ("jobset.x-k8s.io", "JobSet"))
@@ -116,14 +117,14 @@ def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: date
 
 def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
     """The kinds whose objects own pods of ours, and those that may have none left."""
-    kinds = {
+    wanted = {
         (owner["apiVersion"], owner["kind"]) for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()
     }
     for group, kind in OTHERS:
         if served := client.served(group):
-            kinds.add((f"{group}/{served[0]}", kind))
+            wanted.add((f"{group}/{served[0]}", kind))
     roots = {JOBS}
-    for version, kind in kinds:
+    for version, kind in wanted:
         try:
             roots.add(client.resource(version, kind))
         except RefusedError:

@@ -113,12 +113,14 @@ class _Reading:
                 yield None
                 continue
             skip -= 1
-            if skip >= 0 or (self._since and unix(record.timestamp) < self._since):
+            if skip >= 0:
+                continue
+            begins, at_start = at_start, record.text.endswith(b"\n")
+            if self._since and unix(record.timestamp) < self._since:
                 continue
             text = record.text
-            if self._timestamps and at_start:
+            if self._timestamps and begins:
                 text = record.timestamp.encode() + b" " + text
-            at_start = record.text.endswith(b"\n")
             if self._left is not None:
                 text = text[: self._left]
                 self._left -= len(text)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import JobSpec
-from platforms.schedulers.kubernetes import documents, sense
-from platforms.schedulers.kubernetes.documents import Path
-from platforms.schedulers.kubernetes.objects import Object, containers, root_of, templates
+from platforms.schedulers.kubernetes.manifest import documents, sense
+from platforms.schedulers.kubernetes.objects import Object, TreePath, containers, root_of, templates
 from platforms.values import quantity_of
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class Found:
     """One thing that is wrong: in which object, by its number, where in it, and in words."""
 
     number: int
-    path: Path
+    path: TreePath
     what: str
 
 
@@ -49,10 +48,10 @@ def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None
         yield from (Found(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None))
 
 
-Broken = tuple[Path, str, str]  # where in the object, what, and which of the site's rules
+Broken = tuple[TreePath, str, str]  # where in the object, what, and which of the site's rules
 
 
-def _against_sense(each: Object, platform: Platform, *, everything: bool) -> Iterator[tuple[Path, str]]:
+def _against_sense(each: Object, platform: Platform, *, everything: bool) -> Iterator[tuple[TreePath, str]]:
     rules = platform.policy
     law: Mapping[str, str] = {str(rule): why for rule, why in rules.sense.items()}
     said = {"requests"} if any(rule.startswith("container.resources.requests") for rule in rules.manifest) else set()
@@ -80,7 +79,7 @@ def _against_site(each: Object, platform: Platform, *, root: bool) -> Iterator[B
         yield from _amounts(template, path, platform)
 
 
-def _amounts(template: Object, path: Path, platform: Platform) -> Iterator[Broken]:
+def _amounts(template: Object, path: TreePath, platform: Platform) -> Iterator[Broken]:
     for name, most in platform.policy.most.items():
         asked = 0.0
         for _place, container in containers(template, path):
@@ -111,8 +110,8 @@ def _limits(root: Object, platform: Platform, spec: JobSpec) -> Iterator[Broken]
 
 
 def _subjects(
-    rule: str, each: Object, pods: Sequence[tuple[Path, Object]], *, root: bool
-) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    rule: str, each: Object, pods: Sequence[tuple[TreePath, Object]], *, root: bool
+) -> Iterator[tuple[TreePath, Mapping[str, Any]]]:
     """What a rule on the manifest is about: each container, each pod template, or the object that makes the pods."""
     if rule.startswith("container."):
         for path, template in pods:
@@ -139,7 +138,7 @@ def _value(tree: object, parts: Sequence[str]) -> object:
     return tree
 
 
-def _holding(tree: object, text: str, path: Path = ()) -> Iterator[Path]:
+def _holding(tree: object, text: str, path: TreePath = ()) -> Iterator[TreePath]:
     """Where a text stands, as a value or in one."""
     if isinstance(tree, str):
         yield from [path] if text in tree else []
@@ -156,7 +155,7 @@ def _listed(names: Mapping[str, object]) -> str:
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
-def _places(objects: Sequence[Object], text: str) -> list[Callable[[Path], int]]:
+def _places(objects: Sequence[Object], text: str) -> list[Callable[[TreePath], int]]:
     """For each object, the line of a path in it; 0 where that is not known."""
     written = documents.read(text, "manifest") if text else []
     found = (next((one.line for one in written if one.value == each), None) for each in objects)

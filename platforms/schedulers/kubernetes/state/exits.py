@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from platforms.job import State, state_of_exit
-from platforms.schedulers.kubernetes import reasons
-from platforms.schedulers.kubernetes.events import Event, about
-from platforms.schedulers.kubernetes.pods import Container, End, Pod
-from platforms.schedulers.kubernetes.reasons import Finding, always, find, finding
-from platforms.schedulers.kubernetes.wording import called, plain, waited_for
+from platforms.schedulers.kubernetes.state import reasons
+from platforms.schedulers.kubernetes.state.events import Event, about
+from platforms.schedulers.kubernetes.state.pods import Container, End, Pod
+from platforms.schedulers.kubernetes.state.reasons import Finding, always, find, finding
+from platforms.schedulers.kubernetes.state.wording import called, plain, waited_for
 
 NOT_AFTER, NOT_AFTER_CODE = "hpc-ml-bench: not after", 75  # what our own script says when it is too late to begin
 

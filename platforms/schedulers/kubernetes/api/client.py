@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from platforms.job import AwayError, RefusedError
-from platforms.schedulers.kubernetes.answers import ApiError, Expired, Trouble, of_event
-from platforms.schedulers.kubernetes.place import Place
-from platforms.schedulers.kubernetes.resources import ACCESS_REVIEWS, BUILT_IN, PODS, Resource, api_path
-from platforms.schedulers.kubernetes.session import READ_S, Query, Session
+from platforms.schedulers.kubernetes.api.answers import ApiError, Expired, Trouble, of_event
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.resources import ACCESS_REVIEWS, BUILT_IN, PODS, Resource, api_path
+from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from platforms.job import ConfigError, RefusedError
-from platforms.schedulers.kubernetes.answers import Refusal
-from platforms.schedulers.kubernetes.credentials import Credentials, credentials
-from platforms.schedulers.kubernetes.place import Found
+from platforms.schedulers.kubernetes.api.answers import Refusal
+from platforms.schedulers.kubernetes.api.credentials import Credentials, credentials
+from platforms.schedulers.kubernetes.api.place import Found
 
 POOL = 400  # connections that are kept: followed logs hold one each
 _LOCAL = "local"  # the name of everything in what the client library is given

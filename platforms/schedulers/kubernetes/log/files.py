@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.log_lines import Overlap
-from platforms.schedulers.kubernetes.log_starts import Seen
+from platforms.schedulers.kubernetes.log.lines import Overlap
+from platforms.schedulers.kubernetes.log.starts import Seen
 
 MERGED = "log"
 FOLDER = "logs"

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 
 from platforms.job import AwayError, BenchError
-from platforms.schedulers.kubernetes.answers import ApiError, Expired
+from platforms.schedulers.kubernetes.api.answers import ApiError, Expired
 from platforms.schedulers.kubernetes.fields import short
-from platforms.schedulers.kubernetes.log_files import LogFiles
-from platforms.schedulers.kubernetes.log_lines import UNSTAMPED, Line, Search, Splitter, line_of, rfc3339
-from platforms.schedulers.kubernetes.log_news import News
-from platforms.schedulers.kubernetes.log_reading import PATIENCE, Patience, Reading, Source
-from platforms.schedulers.kubernetes.log_starts import Seen
+from platforms.schedulers.kubernetes.log.files import LogFiles
+from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, Line, Search, Splitter, line_of, rfc3339
+from platforms.schedulers.kubernetes.log.news import News
+from platforms.schedulers.kubernetes.log.reading import PATIENCE, Patience, Reading, Source
+from platforms.schedulers.kubernetes.log.starts import Seen
 
 TRIES = 3  # before a no, or something that contradicts what we know, is believed
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from platforms.schedulers.kubernetes.log_starts import Seen
+from platforms.schedulers.kubernetes.log.starts import Seen
 
 
 class News:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from platforms.schedulers.kubernetes.events import Event
-from platforms.schedulers.kubernetes.pods import Container, Pod
+from platforms.schedulers.kubernetes.state.events import Event
+from platforms.schedulers.kubernetes.state.pods import Container, Pod
 
 # Kubelet and container runtime say the same thing once in each of their layers.
 _NOISE = re.compile(

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.schedulers.kubernetes import credentials, place
-from platforms.schedulers.kubernetes.answers import TOO_MANY, TRANSIENT, UNAUTHORIZED, Trouble, answered, translated
-from platforms.schedulers.kubernetes.connection import Connection, connect
-from platforms.schedulers.kubernetes.place import Found, Place
+from platforms.schedulers.kubernetes.api import credentials, place
+from platforms.schedulers.kubernetes.api.answers import TOO_MANY, TRANSIENT, UNAUTHORIZED, Trouble, answered, translated
+from platforms.schedulers.kubernetes.api.connection import Connection, connect
+from platforms.schedulers.kubernetes.api.place import Found, Place
 
 CONNECT_S = 10.0
 READ_S = 30.0

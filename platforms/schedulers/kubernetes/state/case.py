@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Literal
 
 from platforms.job import State
-from platforms.schedulers.kubernetes import events, kinds, pods
 from platforms.schedulers.kubernetes.fields import Object, text
-from platforms.schedulers.kubernetes.pods import Pod
-from platforms.schedulers.kubernetes.reasons import Finding
+from platforms.schedulers.kubernetes.state import events, kinds, pods
+from platforms.schedulers.kubernetes.state.pods import Pod
+from platforms.schedulers.kubernetes.state.reasons import Finding
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status
-from platforms.schedulers.kubernetes import causes, events, exits, kinds, kueue, symptoms
-from platforms.schedulers.kubernetes.case import Case, Sight
-from platforms.schedulers.kubernetes.causes import SETTLE_S
 from platforms.schedulers.kubernetes.fields import number, seconds, short
-from platforms.schedulers.kubernetes.kinds import Completion
-from platforms.schedulers.kubernetes.pods import Pod
-from platforms.schedulers.kubernetes.reasons import Finding
+from platforms.schedulers.kubernetes.state import causes, events, exits, kinds, kueue, symptoms
+from platforms.schedulers.kubernetes.state.case import Case, Sight
+from platforms.schedulers.kubernetes.state.causes import SETTLE_S
+from platforms.schedulers.kubernetes.state.kinds import Completion
+from platforms.schedulers.kubernetes.state.pods import Pod
+from platforms.schedulers.kubernetes.state.reasons import Finding
 
 __all__ = ["Sight", "Verdict", "judge"]
 

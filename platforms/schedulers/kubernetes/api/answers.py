@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from platforms.job import ConfigError, RefusedError
-from platforms.schedulers.kubernetes.place import Found
+from platforms.schedulers.kubernetes.api.place import Found
 
 SAID = 500  # characters of an answer that is no Status which are shown
 UNAUTHORIZED, SLOW, TOO_MANY = 401, 408, 429

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from platforms.job import ConfigError
+from platforms.schedulers.kubernetes.objects import TreePath
 
-Path = tuple[str | int, ...]
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 _TIME = "tag:yaml.org,2002:timestamp"
@@ -28,9 +28,9 @@ class Document:
     """One of a file's documents, and the line of each of its keys and items by the path that leads there."""
 
     value: Any
-    lines: Mapping[Path, int]
+    lines: Mapping[TreePath, int]
 
-    def line(self, path: Path) -> int:
+    def line(self, path: TreePath) -> int:
         """The line of what stands at `path`, or of the nearest thing above it."""
         while path and path not in self.lines:
             path = path[:-1]
@@ -88,7 +88,7 @@ def write(objects: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
-def plain(value: object, where: str, path: Path = ()) -> Any:
+def plain(value: object, where: str, path: TreePath = ()) -> Any:
     """A copy made of dicts, lists and JSON's own scalars. Raises ConfigError for what no manifest can hold."""
     if value is None or isinstance(value, bool):
         return value
@@ -107,13 +107,13 @@ def plain(value: object, where: str, path: Path = ()) -> Any:
     raise ConfigError([f"{where}: {shown(path)}: {value!r} is nothing that a manifest can hold"])
 
 
-def shown(path: Path) -> str:
+def shown(path: TreePath) -> str:
     """A path as people write it: `spec.containers[0].image`, `metadata.labels[hpc-ml-bench/run]`."""
     parts = [f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part}]" for part in path]
     return "".join(parts).lstrip(".") or "the object"
 
 
-def _text(text: str, where: str, path: Path) -> str:
+def _text(text: str, where: str, path: TreePath) -> str:
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ConfigError([f"{where}: {shown(path)}: {text!r} is no text that a cluster takes (NUL, or no Unicode)"])
     return text
@@ -130,7 +130,7 @@ def _documents(text: str) -> Iterator[Document]:
         while loader.check_node():
             node = loader.get_node()
             assert node is not None
-            lines: dict[Path, int] = {}
+            lines: dict[TreePath, int] = {}
             _note(node, (), lines)
             value = loader.construct_document(node)
             if value is not None:
@@ -139,7 +139,7 @@ def _documents(text: str) -> Iterator[Document]:
         loader.dispose()
 
 
-def _note(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
+def _note(node: yaml.Node, path: TreePath, lines: dict[TreePath, int]) -> None:
     """The lines of a node's children, by path."""
     lines.setdefault(path, node.start_mark.line + 1)
     if len(lines) > _MOST_NODES:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
-from platforms.schedulers.kubernetes import documents, holes, labels, sources, values
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.manifest import documents, holes, sources, values
+from platforms.schedulers.kubernetes.manifest.sources import Source
 from platforms.schedulers.kubernetes.objects import Object, root_last, root_of, templates
-from platforms.schedulers.kubernetes.sources import Source
 
 if TYPE_CHECKING:
     from platforms.config import Platform

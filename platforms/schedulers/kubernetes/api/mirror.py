@@ -14,9 +14,9 @@ from typing import Any
 
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.client import ApiError, Client, Expired
-from platforms.schedulers.kubernetes.resources import Resource
-from platforms.schedulers.kubernetes.store import Store, later, newer, version_of
+from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired
+from platforms.schedulers.kubernetes.api.resources import Resource
+from platforms.schedulers.kubernetes.api.store import Store, later, newer, version_of
 
 WATCH_S = 240.0  # after which the server ends a watch
 SILENCE_S = 90.0  # bookmarks come every minute: a watch that says nothing for longer is not believed

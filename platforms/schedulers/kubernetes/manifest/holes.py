@@ -10,10 +10,11 @@ from typing import Any
 
 from platforms.job import ConfigError
 from platforms.loading import nearest
-from platforms.schedulers.kubernetes.documents import Path, shown
+from platforms.schedulers.kubernetes.manifest.documents import shown
+from platforms.schedulers.kubernetes.objects import TreePath
 
 Values = Mapping[str, Callable[[], object]]
-Where = Callable[[Path], str]
+Where = Callable[[TreePath], str]
 
 # Small letters: `${HOME}` and `${x:-1}` are a shell's. `$${name}` stands for `${name}` itself.
 _HOLE = re.compile(r"\$\$\{|\$\{([a-z][a-z0-9_]*)\}")
@@ -49,7 +50,7 @@ def _hint(name: str, values: Values) -> str:
     return f"{nearest(name, values)}; a shell's own variable is written $${{{name}}} or ${name}"
 
 
-def _holes(tree: object, path: Path) -> Iterator[tuple[Path, str]]:
+def _holes(tree: object, path: TreePath) -> Iterator[tuple[TreePath, str]]:
     if isinstance(tree, str):
         yield from ((path, match[1]) for match in _HOLE.finditer(tree) if match[1])
     elif isinstance(tree, Mapping):

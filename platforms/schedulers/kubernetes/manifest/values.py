@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.kubernetes import labels, launch, pod
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.manifest import launch, pod
 
 if TYPE_CHECKING:
     from platforms.config import Platform

@@ -8,11 +8,11 @@ from dataclasses import replace
 from operator import itemgetter
 
 from platforms.job import State, state_of_exit
-from platforms.schedulers.kubernetes import exits, kinds, reasons, wording
-from platforms.schedulers.kubernetes.case import Case
 from platforms.schedulers.kubernetes.fields import number
-from platforms.schedulers.kubernetes.pods import Pod
-from platforms.schedulers.kubernetes.reasons import Finding
+from platforms.schedulers.kubernetes.state import exits, kinds, reasons, wording
+from platforms.schedulers.kubernetes.state.case import Case
+from platforms.schedulers.kubernetes.state.pods import Pod
+from platforms.schedulers.kubernetes.state.reasons import Finding
 
 SETTLE_S = 20.0  # how much later pods may show what their kind already says, or the other way round
 

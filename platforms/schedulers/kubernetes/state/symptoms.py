@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from platforms.job import State
-from platforms.schedulers.kubernetes import reasons
-from platforms.schedulers.kubernetes.events import Event, about
-from platforms.schedulers.kubernetes.exits import by_exit, disrupted
 from platforms.schedulers.kubernetes.fields import Object, conditions
-from platforms.schedulers.kubernetes.pods import Container, Pod
-from platforms.schedulers.kubernetes.reasons import Finding, find, finding, patiently
-from platforms.schedulers.kubernetes.wording import called, cause, words
+from platforms.schedulers.kubernetes.state import reasons
+from platforms.schedulers.kubernetes.state.events import Event, about
+from platforms.schedulers.kubernetes.state.exits import by_exit, disrupted
+from platforms.schedulers.kubernetes.state.pods import Container, Pod
+from platforms.schedulers.kubernetes.state.reasons import Finding, find, finding, patiently
+from platforms.schedulers.kubernetes.state.wording import called, cause, words
 
 OTHERS_S = 30.0  # how long a pod may go on after one of its containers has failed
 DELETED_S = 90.0  # how long a pod that is being deleted may take, beyond the time that it is given

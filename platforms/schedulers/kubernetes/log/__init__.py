@@ -9,10 +9,10 @@ from pathlib import Path
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.fields import Object
-from platforms.schedulers.kubernetes.log_files import LogFiles
-from platforms.schedulers.kubernetes.log_follower import Follower
-from platforms.schedulers.kubernetes.log_reading import PATIENCE, Patience, Source
-from platforms.schedulers.kubernetes.log_starts import Seen, containers
+from platforms.schedulers.kubernetes.log.files import LogFiles
+from platforms.schedulers.kubernetes.log.follower import Follower
+from platforms.schedulers.kubernetes.log.reading import PATIENCE, Patience, Source
+from platforms.schedulers.kubernetes.log.starts import Seen, containers
 
 CHUNK = 1 << 20
 CLOSE_S = 5.0

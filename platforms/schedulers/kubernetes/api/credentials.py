@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
-from platforms.schedulers.kubernetes.place import Found
+from platforms.schedulers.kubernetes.api.place import Found
 
 PROGRAM_S = 60.0  # how long a program may take that logs in
 EARLY_S = 30.0  # how long before its end a credential is asked for again

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from platforms.job import State
-from platforms.schedulers.kubernetes import labels, reasons
+from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.fields import Condition, Object, conditions, dig, items, label, text, uid
-from platforms.schedulers.kubernetes.reasons import Finding
+from platforms.schedulers.kubernetes.state import reasons
+from platforms.schedulers.kubernetes.state.reasons import Finding
 
 GROUP = "kueue.x-k8s.io"
 JOB_UID = "kueue.x-k8s.io/job-uid"

@@ -9,8 +9,7 @@ from typing import Any
 
 from platforms.job import names_a_secret
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.documents import Path
-from platforms.schedulers.kubernetes.objects import Object, containers, templates
+from platforms.schedulers.kubernetes.objects import Object, TreePath, containers, templates
 from platforms.values import quantity_of
 
 # Rules that are law everywhere: who breaks them is refused by the cluster, runs something else than was meant, or tells
@@ -33,7 +32,7 @@ class Finding:
     """Which rule is broken, where in the object, and how."""
 
     rule: str
-    path: Path
+    path: TreePath
     what: str
 
 
@@ -82,7 +81,7 @@ def _names(each: Object) -> Iterator[Finding]:
             yield from _name(volume.get("name"), (*place, "spec", "volumes", index, "name"), _NAME, labels.LONGEST)
 
 
-def _name(name: object, path: Path, pattern: re.Pattern[str], most: int) -> Iterator[Finding]:
+def _name(name: object, path: TreePath, pattern: re.Pattern[str], most: int) -> Iterator[Finding]:
     if name is None or open_yet(name):
         return
     if not isinstance(name, str) or not pattern.fullmatch(name):
@@ -91,7 +90,7 @@ def _name(name: object, path: Path, pattern: re.Pattern[str], most: int) -> Iter
         yield Finding("names", path, f"{name!r} is longer than {most} characters")
 
 
-def _words(container: Object, path: Path) -> Iterator[Finding]:
+def _words(container: Object, path: TreePath) -> Iterator[Finding]:
     for key in ("command", "args"):
         for index, word in enumerate(container.get(key) or ()):
             match = _TWO_WORDS.fullmatch(word) if isinstance(word, str) else None
@@ -100,7 +99,7 @@ def _words(container: Object, path: Path) -> Iterator[Finding]:
                 yield Finding("words", (*path, key, index), what)
 
 
-def _secrets(container: Object, path: Path) -> Iterator[Finding]:
+def _secrets(container: Object, path: TreePath) -> Iterator[Finding]:
     for index, one in enumerate(container.get("env") or ()):
         name = one.get("name") if isinstance(one, dict) else None
         if isinstance(name, str) and names_a_secret(name) and one.get("value") and not open_yet(one["value"]):
@@ -108,7 +107,7 @@ def _secrets(container: Object, path: Path) -> Iterator[Finding]:
             yield Finding("secrets", (*path, "env", index), what)
 
 
-def _pod(each: Object, template: Object, path: Path) -> Iterator[Finding]:
+def _pod(each: Object, template: Object, path: TreePath) -> Iterator[Finding]:
     spec = template["spec"]
     bare = [one for _, one in containers(template, path) if not one.get("securityContext")]
     if bare and not spec.get("securityContext"):
@@ -121,7 +120,7 @@ def _pod(each: Object, template: Object, path: Path) -> Iterator[Finding]:
         yield Finding("deadline", (*path, "spec"), what)
 
 
-def _needs(container: Object, template: Object, path: Path) -> Iterator[Finding]:
+def _needs(container: Object, template: Object, path: TreePath) -> Iterator[Finding]:
     name, count = container.get("name"), devices(container)
     words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
     torch = any(_TORCH.search(word) for word in words)
@@ -153,7 +152,7 @@ def _shared_memory(container: Object, spec: Mapping[str, Any]) -> bool:
     return mounted or spec.get("hostIPC") is True
 
 
-def _image(container: Object, path: Path) -> Iterator[Finding]:
+def _image(container: Object, path: TreePath) -> Iterator[Finding]:
     image = container.get("image")
     if not isinstance(image, str) or open_yet(image) or "@sha256:" in image:
         return

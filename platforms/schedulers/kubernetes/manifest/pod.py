@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from platforms.job import JobSpec, RefusedError, names_a_secret
 from platforms.keys import VolumeKeys
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.launch import CODE, literal
+from platforms.schedulers.kubernetes.manifest.launch import CODE, literal
 from platforms.values import quantity_of
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import ConfigError, JobSpec, RefusedError
-from platforms.schedulers.kubernetes import documents, holes
-from platforms.schedulers.kubernetes.holes import Where
+from platforms.schedulers.kubernetes.manifest import documents, holes
+from platforms.schedulers.kubernetes.manifest.holes import Where
+from platforms.schedulers.kubernetes.objects import TreePath
 
 if TYPE_CHECKING:
     from platforms.config import Platform
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "k8s_templates"
+TEMPLATES = Path(__file__).resolve().parents[4] / "k8s_templates"
 _MOST_BYTES = 1 << 20
 
 
@@ -61,7 +62,7 @@ def from_file(path: Path) -> list[Source]:
     for document in documents.read(text, str(path)):
         line = document.line
 
-        def where(place: documents.Path, line: Any = line) -> str:
+        def where(place: TreePath, line: Any = line) -> str:
             return f"{path}:{line(place)}"
 
         found += _objects(document.value, where)
@@ -82,7 +83,7 @@ def from_test(manifest: object, where: str) -> list[Source]:
     return found
 
 
-def _objects(tree: Any, where: Where, path: documents.Path = ()) -> list[Source]:
+def _objects(tree: Any, where: Where, path: TreePath = ()) -> list[Source]:
     """One object, or those of a List. Raises ConfigError for what is none."""
     if not isinstance(tree, Mapping):
         raise ConfigError([f"{where(path)}: this is no object (write apiVersion, kind, metadata and spec)"])

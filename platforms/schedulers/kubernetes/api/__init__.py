@@ -1,0 +1,1 @@
+"""The API server: which one, what it serves, asked and watched."""

@@ -1,0 +1,161 @@
+"""Runs jobs on Kubernetes, as any kind of object that makes pods: Pods, Jobs, IPUJobs and others, also under Kueue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted
+from platforms.schedulers.kubernetes import creation, ending, evidence, known, labels, manifest
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.cluster import Cluster
+from platforms.schedulers.kubernetes.known import Known
+from platforms.schedulers.kubernetes.manifest import policy
+
+if TYPE_CHECKING:
+    from platforms.config import Platform
+
+CLEAN_S = 5.0  # how long the last of a session's jobs is watched while it goes
+
+
+class KubernetesScheduler:
+    """The Protocol `Scheduler` on clusters. A job's id is `<context>:<namespace>/<resource>/<name>`."""
+
+    text_name = known.TEXT
+    log_in_folder = True  # of many pods at once, so that reading it is no turn of the runner's
+
+    def __init__(
+        self,
+        platform: Platform,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._platform, self._clock, self._sleep = platform, clock, sleep
+        self._clusters: dict[Place, Cluster] = {}
+        self._jobs: dict[str, Known] = {}
+        self._ended_well: set[str] = set()  # ids at the last look: those that are cleaned next
+
+    def render(self, spec: JobSpec) -> str:
+        """Manifests, as `kubectl create -f` takes them, the one that makes the pods last."""
+        return manifest.render(spec, self._platform)
+
+    def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
+        return policy.lint(manifest.read(text), self._platform, spec, text)
+
+    def check(self, spec: JobSpec, text: str) -> Sequence[str]:
+        """What the API server has against it: a dry run with strict validation, in which a quota counts, too."""
+        found, client = [], self._cluster(self._place(text)).client
+        for each in manifest.read(text):
+            try:
+                client.create(client.resource(each["apiVersion"], each["kind"]), each, dry_run=True, strict=True)
+            except ApiError as error:
+                found.append(f"{each['kind']} {each['metadata']['name']}: {error.message}")
+        return found
+
+    def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        """Idempotent by the root's name and label; one that had been cleaned up is known by what its folder says."""
+        if (before := evidence.created(folder)) is not None:
+            return before
+        cluster = self._cluster(self._place(text))
+        client = cluster.client
+        root = creation.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
+        resource = client.resource(root["apiVersion"], root["kind"])
+        job_id = str(known.address_of(client.context, client.namespace, resource, root))
+        evidence.note_created(folder, job_id, root)
+        return job_id
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
+        """What watches have told, without a request; before an end is believed, one LIST a kind for all jobs."""
+        clusters, unreadable = self._by_cluster(jobs)
+        found = {job_id: Status(State.LOST, why) for job_id, why in unreadable.items()}
+        for cluster, mine in clusters.items():
+            try:
+                found |= cluster.status(mine)
+            except LoginNeeded:
+                raise
+            except AwayError as error:
+                found |= {job.submitted.job_id: Status(State.UNKNOWN, str(error)) for job in mine}
+        self._ended_well = {job_id for job_id, status in found.items() if status.state.outcome is Outcome.PASSED}
+        return found
+
+    def read(self, job: Submitted, offset: int) -> bytes:
+        """Of the merged log. Raises RefusedError when the job has ended and some of its lines have not come."""
+        one = self._known(job)
+        log = self._cluster(one.place).log(one)
+        chunk = log.read(offset)
+        if not chunk and one.ended is not None and len(missing := log.missing) > len(log.lost):
+            raise RefusedError("; ".join(missing))
+        return chunk
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        """Delete them, their pods with them, and see that they are gone; what is known of them by then stays known."""
+        clusters, left = self._by_cluster(jobs)
+        for cluster, mine in clusters.items():
+            remains = ending.cancel(cluster.client, mine, self._clock, self._sleep)
+            left |= {job_id: f"{why}: {self._typed(job_id, 'delete {}')}" for job_id, why in remains.items()}
+        return left
+
+    def clean(self, job: Submitted) -> None:
+        """Delete it; with the last job that anybody follows, see that all of them are gone."""
+        one = self._known(job)
+        cluster = self._cluster(one.place)
+        ending.delete(cluster.client, one)
+        one.deleted = True
+        cluster.forget(one)
+        self._ended_well.discard(job.job_id)
+        if not self._ended_well and all(each.ended is not None for each in self._jobs.values()):
+            deleted = [each for each in self._jobs.values() if each.deleted and each.place == one.place]
+            remains = ending.still_there(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
+            if remains:
+                names = ", ".join(name for left in remains.values() for name in left)
+                raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
+
+    def hints(self, job: Submitted) -> tuple[str, ...]:
+        pods = f"-l {labels.JOB}={self._known(job).name}"
+        return (
+            self._typed(job.job_id, "describe {}"),
+            self._typed(job.job_id, f"get pods {pods} -o wide"),
+            self._typed(job.job_id, f"logs {pods} --all-containers --prefix --tail=-1"),
+            self._typed(job.job_id, "delete {}"),
+        )
+
+    # --- clusters ----------------------------------------------------------------------------------------------------
+
+    def _typed(self, job_id: str, words: str) -> str:
+        """A command about one object, for which {} stands."""
+        one = self._jobs[job_id]
+        return self._cluster(one.place).client.typed(words.format(f"{one.address.resource}/{one.name}"))
+
+    def _place(self, text: str) -> Place:
+        return known.place_of(text, Place.of(self._platform), manifest.read(text))
+
+    def _cluster(self, place: Place) -> Cluster:
+        if place not in self._clusters:
+            limit_s = self._platform.kubernetes.pod_start_limit_s
+            self._clusters[place] = Cluster(Client(place), limit_s, self._clock)
+        return self._clusters[place]
+
+    def _known(self, job: Submitted) -> Known:
+        if job.job_id not in self._jobs:
+            self._jobs[job.job_id] = known.read(job, self._clock)
+        return self._jobs[job.job_id]
+
+    def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[Known]], dict[str, str]]:
+        """And why some of them cannot be known any more, by id."""
+        found: dict[Cluster, list[Known]] = {}
+        unreadable: dict[str, str] = {}
+        for job in jobs:
+            try:
+                one = self._known(job)
+            except RefusedError as error:
+                unreadable[job.job_id] = str(error)
+            else:
+                found.setdefault(self._cluster(one.place), []).append(one)
+        return found, unreadable
