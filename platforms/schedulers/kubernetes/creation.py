@@ -124,10 +124,10 @@ def _secrets(spec: JobSpec, root: Object) -> Iterator[dict[str, Any]]:
 
 
 def _refusal(error: ApiError, spec: JobSpec, client: Client, text: Path) -> Exception:
-    said = f"{client.where}: {error.message}"
     quota = reasons.quota(error.message)
+    said = f"{client.where}: {error.message if quota is None else quota.words}"
     if quota is not None and not quota.never:
-        return NoRoom(f"{client.where}: {quota.words}")
-    state = State.NEVER_ADMISSIBLE if quota is not None else State.SUBMIT_REFUSED
+        return NoRoom(said)
+    state = State.SUBMIT_REFUSED if quota is None else State.NEVER_ADMISSIBLE
     reason = f"{said}; manifest: {text}"
     return MachineError(f"{spec.name}: {reason}", Status(state, reason), text.parent)

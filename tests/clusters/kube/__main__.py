@@ -1,4 +1,5 @@
-"""The test cluster by hand: `python -m tests.clusters.kube up FOLDER` and, when done, `down FOLDER`."""
+"""The test cluster by hand: `python -m tests.clusters.kube up FOLDER` and, when done, `down FOLDER`, which leaves there
+what it was asked, `requests`."""
 
 from __future__ import annotations
 
@@ -56,9 +57,13 @@ def _running(folder: Path) -> int:
 def _serve(folder: Path, port: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    with Kube(folder, port=port):
-        while True:
-            signal.pause()
+    with Kube(folder, port=port) as kube:
+        try:
+            while True:
+                signal.pause()
+        finally:
+            told = (f"{request.method} {request.target}\n" for request in list(kube.requests))
+            (folder / "requests").write_text("".join(told))
 
 
 def _down(folder: Path) -> int:

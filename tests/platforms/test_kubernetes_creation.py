@@ -1,0 +1,238 @@
+"""A job's objects on Kubernetes: made once whoever submits and however often, owned, and nobody else's; claims."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import AwayError, JobSpec, Layout, MachineError, NoRoom, RefusedError, State
+from platforms.schedulers.kubernetes import claims, labels
+from platforms.schedulers.kubernetes.api.client import Client
+from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
+from tests.clusters.kube import Kube
+
+NAME = "it-2x1cpu-abcdefgh"
+SUBMITTERS = 5
+
+
+@pytest.fixture
+def kube(tmp_path: Path) -> Iterator[Kube]:
+    with Kube(tmp_path / "kube", nodes=False) as kube:
+        yield kube
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "models-0123456789ab.pyz"
+    path.write_bytes(b"PK\x00\xff")
+    return path
+
+
+def platform_of(kube: Kube, **keys: Any) -> Platform:
+    cluster = {"kubeconfig": str(kube.kubeconfig), "image": "i:1", "cpu": "1", "memory": "1Gi", **keys}
+    known = {"name": "k", "source": kube.folder / "k.yaml", "scheduler": "kubernetes", "device": "cpu"}
+    return Platform.model_validate(known | {"layouts": {"default": ("2x1",)}, "kubernetes": cluster})
+
+
+def spec_of(archive: Path | None = None, **changes: Any) -> JobSpec:
+    spec = JobSpec(NAME, "test_it.py::test_it[k]", "k", Layout(2, 1, "cpu"), ("train",), run="rabcdefg")
+    return replace(spec, archive=archive, launcher="torchrun", python="python3", **changes)
+
+
+def submit(kube: Kube, spec: JobSpec, folder: Path, scheduler: KubernetesScheduler | None = None, **keys: Any) -> str:
+    """As a session does that knows nothing of others."""
+    scheduler = scheduler or KubernetesScheduler(platform_of(kube, **keys))
+    folder.mkdir(exist_ok=True)
+    text = scheduler.render(spec)
+    (folder / scheduler.text_name).write_text(text)
+    return scheduler.submit(spec, text, folder)
+
+
+def there(kube: Kube, kind: str) -> list[dict[str, Any]]:
+    return [
+        each for each in kube.store.list(kind, "default")[0] if labels.MANAGED_BY in each["metadata"].get("labels", {})
+    ]
+
+
+def made(kube: Kube) -> Counter[str]:
+    """Objects that were created, by kind: 201, no 409."""
+    kinds = ("jobs", "services", "secrets", "configmaps", "pods")
+    return Counter({kind: len(there(kube, kind)) for kind in kinds if there(kube, kind)})
+
+
+ONE_OF_EACH = {"jobs": 1, "services": 1, "secrets": 1, "configmaps": 1}
+
+
+def test_five_submitters_at_once_make_one_job(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    spec = spec_of(archive, env={"API_TOKEN": "s3cret", "PLAIN": "1"})
+    with ThreadPoolExecutor(SUBMITTERS) as pool:
+        ids = list(pool.map(lambda number: submit(kube, spec, tmp_path / str(number)), range(SUBMITTERS)))
+    assert set(ids) == {f"fake:default/job.batch/{NAME}"}
+    assert made(kube) == ONE_OF_EACH
+    (root,) = there(kube, "jobs")
+    for kind in ("services", "secrets"):  # they go when it goes
+        (beside,) = there(kube, kind)
+        assert [owner["uid"] for owner in beside["metadata"]["ownerReferences"]] == [root["metadata"]["uid"]]
+    assert "ownerReferences" not in there(kube, "configmaps")[0]["metadata"]  # other jobs read it
+
+
+def test_what_is_hidden_stands_in_the_secret_alone(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    submit(kube, spec_of(archive, env={"API_TOKEN": "s3cret", "PLAIN": "1"}), tmp_path / "job")
+    (secret,) = there(kube, "secrets")
+    assert base64.b64decode(secret["data"]["API_TOKEN"]) == b"s3cret"
+    assert "PLAIN" not in secret["data"]
+    assert "s3cret" not in str(there(kube, "jobs")) + (tmp_path / "job/manifest.yaml").read_text()
+
+
+@pytest.mark.parametrize("path", ["/configmaps", "/services", "/secrets", "/jobs"])
+def test_an_answer_that_is_lost(kube: Kube, tmp_path: Path, archive: Path, path: str) -> None:
+    """The object was made and nobody heard of it."""
+    kube.fault("POST", path + "$", lost=True)
+    spec = spec_of(archive, env={"API_TOKEN": "s3cret"})
+    folder, scheduler = tmp_path / "job", KubernetesScheduler(platform_of(kube))
+    end = time.monotonic() + 30
+    while True:
+        try:
+            assert submit(kube, spec, folder, scheduler) == f"fake:default/job.batch/{NAME}"
+            break
+        except AwayError:
+            assert time.monotonic() < end
+    assert made(kube) == ONE_OF_EACH
+
+
+def test_a_session_that_died_between_its_objects(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    """It had got as far as the Service: the next one goes on from there."""
+    spec = spec_of(archive)
+    kube.fault("POST", "/jobs$", code=403)
+    with pytest.raises(MachineError):
+        submit(kube, spec, tmp_path / "first")
+    assert made(kube) == {"services": 1, "configmaps": 1}
+    submit(kube, spec, tmp_path / "second")
+    assert made(kube) == {"jobs": 1, "services": 1, "configmaps": 1}
+    assert there(kube, "services")[0]["metadata"]["ownerReferences"]
+
+
+def test_submitted_again_after_it_was_cleaned_up(kube: Kube, tmp_path: Path) -> None:
+    """The folder remembers: a job that ran is not run again because the cluster has forgotten it."""
+    job_id = submit(kube, spec_of(), tmp_path / "job")
+    kube.store.delete("jobs", "default", NAME)
+    before = len(kube.requests)
+    assert submit(kube, spec_of(), tmp_path / "job") == job_id
+    assert len(kube.requests) == before
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {},
+        {"app.kubernetes.io/managed-by": "Helm"},
+        {"app.kubernetes.io/managed-by": "hpc-ml-bench", "hpc-ml-bench/job": "another"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["jobs", "services"])
+def test_a_name_that_belongs_to_somebody_else(kube: Kube, tmp_path: Path, kind: str, foreign: dict[str, str]) -> None:
+    version = {"jobs": "batch/v1", "services": "v1"}[kind]
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    spec = {"jobs": {"template": {"spec": pod}}, "services": {"clusterIP": "None", "selector": {"a": "b"}}}[kind]
+    theirs = {"apiVersion": version, "metadata": {"name": NAME, "labels": foreign}, "spec": spec}
+    uid = kube.store.create(kind, "default", theirs)["metadata"]["uid"]
+    with pytest.raises(MachineError, match="already exists, and it is not ours") as refused:
+        submit(kube, spec_of(), tmp_path / "job")
+    assert refused.value.status.state is State.SUBMIT_REFUSED
+    assert str(tmp_path / "job/manifest.yaml") in str(refused.value)
+    assert kube.store.get(kind, "default", NAME)["metadata"]["uid"] == uid
+
+
+def test_code_is_brought_once_for_all_jobs(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    scheduler = KubernetesScheduler(platform_of(kube))
+    for number in range(3):
+        submit(kube, replace(spec_of(archive), name=f"it{number}-2x1cpu-abcdefgh"), tmp_path / str(number), scheduler)
+    posts = [request for request in kube.requests if (request.method, request.path[-11:]) == ("POST", "/configmaps")]
+    assert len(posts) == 1
+    (code,) = there(kube, "configmaps")
+    assert base64.b64decode(code["binaryData"][archive.name]) == archive.read_bytes()
+    assert code["immutable"] is True
+
+
+def test_code_that_a_config_map_cannot_hold(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    archive.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(RefusedError, match=r"1048577 bytes are more than a ConfigMap .*`kubernetes: {archive: …}`"):
+        submit(kube, spec_of(archive), tmp_path / "job")
+    assert made(kube) == {}
+
+
+def test_code_in_the_image_is_not_brought(kube: Kube, tmp_path: Path, archive: Path) -> None:
+    submit(kube, spec_of(archive), tmp_path / "job", archive="/opt/models.pyz")
+    assert made(kube) == {"jobs": 1, "services": 1}
+
+
+def test_after_its_start_deadline_it_does_not_begin(kube: Kube, tmp_path: Path) -> None:
+    began = time.time()
+    submit(kube, spec_of(start_limit_s=100.0), tmp_path / "job")
+    (root,) = there(kube, "jobs")
+    env = {each["name"]: each.get("value") for each in root["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert int(began) + 100 <= int(env["HPC_ML_BENCH_NOT_AFTER"]) <= time.time() + 100
+
+
+@pytest.mark.parametrize(
+    ("hard", "error", "said"),
+    [
+        ("count/jobs.batch=1", NoRoom, "used up"),
+        ("count/jobs.batch=0", MachineError, "more than quota team allows at all"),
+    ],
+)
+def test_a_quota_that_is_used_up_is_waited_for(
+    kube: Kube, tmp_path: Path, hard: str, error: type[Exception], said: str
+) -> None:
+    """And one that will never have room is not."""
+    submit(kube, replace(spec_of(), name="before-2x1cpu-abcdefgh"), tmp_path / "before")
+    name, _, most = hard.partition("=")
+    kube.store.create("resourcequotas", "default", {"metadata": {"name": "team"}, "spec": {"hard": {name: most}}})
+    with pytest.raises(error, match=said):
+        submit(kube, spec_of(), tmp_path / "job")
+    assert [each["metadata"]["name"] for each in there(kube, "jobs")] == ["before-2x1cpu-abcdefgh"]
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def volume(**keys: str) -> dict[str, str]:
+    return {"mount": "/data", "pvc": "hpc-ml-bench-data", **keys}
+
+
+def make(kube: Kube, *volumes: dict[str, str]) -> list[str]:
+    platform = platform_of(kube, volumes=volumes)
+    return list(claims.make(Client(Place.of(platform)), platform))
+
+
+def test_a_claim_is_made_once(kube: Kube) -> None:
+    wanted = volume(size="100Gi", storage_class="fast", access_mode="ReadWriteMany")
+    (said,) = make(kube, wanted)
+    assert said.endswith("claim hpc-ml-bench-data: 100Gi of class fast, ReadWriteMany: made")
+    claim = kube.store.get("persistentvolumeclaims", "default", "hpc-ml-bench-data")
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "100Gi"
+    assert labels.PLATFORM not in claim["metadata"]["labels"]  # prune takes nobody's data
+    assert make(kube, volume(size="1Gi")) == []
+
+
+def test_a_claim_without_a_size_is_nobodys_guess(kube: Kube) -> None:
+    with pytest.raises(RefusedError, match=r"no claim hpc-ml-bench-data, .* at /data: create it, or write `size:"):
+        make(kube, volume())
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+def test_a_claim_that_the_cluster_refuses(kube: Kube, verb: str) -> None:
+    kube.fault(verb, "/persistentvolumeclaims", code=403, message="not yours")
+    with pytest.raises(RefusedError, match="claim hpc-ml-bench-data: not yours"):
+        make(kube, volume(size="1Gi"))
