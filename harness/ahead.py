@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from signal import SIGTERM, signal
-from types import FrameType
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness.show import Show, describe
+from harness import resume
+from harness.leaving import leaving
+from harness.show import Show
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
 from platforms import archive, checkout, schedulers
-from platforms.job import BenchError, JobSpec
+from platforms.job import BenchError, JobSpec, RefusedError
 from platforms.runner import Runner, explain
 from platforms.schedulers import Scheduler
 
@@ -101,7 +101,7 @@ def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show
 
 
 @contextmanager
-def submitted(suite: Suite, items: list[pytest.Item], show: Show) -> Iterator[None]:
+def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], show: Show) -> Iterator[None]:
     """All jobs submitted (as many as each platform takes at once); then what is not finished is cancelled."""
     run_id = new_run_id(suite)
     jobs = specs(suite, [item for item in items if will_run(item)], run_id)
@@ -111,34 +111,21 @@ def submitted(suite: Suite, items: list[pytest.Item], show: Show) -> Iterator[No
         yield
         return
     check_complete(suite, jobs)
-    runner = suite.runner = Runner(suite.options.runs, run_id, on_change=show.change)
-    for test, spec in jobs.items():
-        suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform])
-    show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
-    deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
-    suite.deadline = deadline
-    before = signal(SIGTERM, _interrupt)
+    beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
+        begun = resume.begin(suite.options, run_id, resume.plan(config, jobs), jobs, beat_s)
+    except RefusedError as error:
+        raise pytest.UsageError(str(error)) from None
+    runner = suite.runner = Runner(suite.options.runs, run_id, journal=begun.journal, on_change=show.change)
+    for test, spec in jobs.items():
+        suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts.get(test))
+    show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
+    for line in begun.told:
+        show.line(line)
+    suite.deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
+    with leaving(runner, begun, show, detach=suite.options.detach):
         runner.pump()
         yield
-    finally:
-        signal(SIGTERM, before)
-        _leave(suite, runner, show)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt("SIGTERM")
-
-
-def _leave(suite: Suite, runner: Runner, show: Show) -> None:
-    """Cancel what nobody will read (-x, Ctrl-C, SIGTERM); a PENDING job is left alone."""
-    abandoned = [job for job in runner.jobs if not job.done and job.error is None]
-    if not abandoned:
-        return
-    names = ", ".join(job.spec.name for job in abandoned)
-    show.line(f"cancelling {len(abandoned)} unfinished job{'s' * (len(abandoned) > 1)}: {names}")
-    for job in runner.cancel(abandoned):
-        show.problem("\n".join([f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]))
 
 
 def wait(suite: Suite, item: pytest.Item, show: Show) -> None:

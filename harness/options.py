@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
+LAST = ""  # of --resume: no run was named
 SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")
 
 
@@ -38,6 +40,9 @@ class Options:
     site: Path
     runs: Path
     run_id: str | None
+    run_again: bool
+    resume: bool
+    detach: bool
     dry_run: bool
     ask_server: bool
     wait_s: float | None
@@ -76,7 +81,25 @@ def add(parser: pytest.Parser) -> None:
         metavar="TIME",
         help="stop waiting after this time (30m, 2h, 0): what is not finished is PENDING, exit code 75",
     )
-    group.addoption("--run-id", metavar="ID", help="name of this run; the same name finds its unfinished jobs again")
+    group.addoption(
+        "--run-id",
+        metavar="ID",
+        help="name of this run (default: $CI_PIPELINE_ID, else date and time); a session of the same name goes on with "
+        "what one that was killed, detached or stopped waiting has left",
+    )
+    group.addoption(
+        "--resume",
+        nargs="?",
+        const=LAST,
+        metavar="RUN",
+        help="go on with this run (default: the last one that is not finished): its tests, its options, its jobs",
+    )
+    group.addoption(
+        "--on-interrupt",
+        choices=("cancel", "detach"),
+        default="cancel",
+        help="what Ctrl-C and SIGTERM do with jobs: end them (default), or let them go on, for --resume",
+    )
     group.addoption("--runs-dir", metavar="DIR", help="where jobs leave their evidence (default: runs/)")
     group.addoption(
         "--site",
@@ -118,12 +141,16 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
     preset = value("preset")
     if preset is not None and preset not in PRESETS:
         raise pytest.UsageError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
+    named: str | None = config.getoption("run_id")
     own = {name: found for name in (*CHOICES, "variant") if (found := value(name)) is not None}
     return Options(
         platforms=tuple(config.getoption("platform")),
         site=site,
         runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
-        run_id=_run_id(config.getoption("run_id")),
+        run_id=run_name("--run-id", named if named is not None else os.environ.get("CI_PIPELINE_ID") or None),
+        run_again=named is not None and config.getoption("resume") is None,
+        resume=config.getoption("resume") is not None,
+        detach=config.getoption("on_interrupt") == "detach",
         dry_run=config.getoption("dry_run") is not None,
         ask_server=config.getoption("dry_run") == "server",
         wait_s=wait_s,
@@ -133,10 +160,10 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
     )
 
 
-def _run_id(text: str | None) -> str | None:
-    """It becomes a folder's name. Raises UsageError."""
+def run_name(option: str, text: str | None) -> str | None:
+    """The name that a run was given; it becomes a folder's. Raises UsageError."""
     if text is not None and (text == "latest" or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII)):
         raise pytest.UsageError(
-            f"--run-id: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and not 'latest'"
+            f"{option}: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and not 'latest'"
         )
     return text

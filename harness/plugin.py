@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness import ahead, options, outcome, record, select, suite
+from harness import ahead, options, outcome, record, resume, select, suite
 from harness.show import Show
 from harness.suite import SUITE, suite_of
 
@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    resume.restore(config)
     config.stash[SUITE] = suite.start(config)
     config.addinivalue_line("markers", MARKS)
     for name, of in suite.marks(config.stash[SUITE]).items():
@@ -63,7 +64,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         ahead.dry_run(mine, session.items, config.stash[SHOW])
         session.items.clear()
         return (yield)
-    with ahead.submitted(mine, session.items, config.stash[SHOW]):
+    with ahead.submitted(mine, config, session.items, config.stash[SHOW]):
         return (yield)
 
 

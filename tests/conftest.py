@@ -14,6 +14,7 @@ from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
 from tests.clusters.stage import IMAGE, Stage, fake_stage, real_stage
 
+os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
 MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real", "test_benchmarks", "test_train")
 
 

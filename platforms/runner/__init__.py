@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from platforms import schedulers
 from platforms.job import JobSpec, LoginNeeded, StillPending
+from platforms.journal import Journal
 from platforms.runner import evidence, explain
 from platforms.runner.line import Line
-from platforms.runner.live import Job, numbered
+from platforms.runner.live import Job, entry, numbered
 from platforms.runner.turns import Threads, Turns
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Runner:
     Args:
         runs: the folder of all runs; a job's evidence lies in runs/<run id>/<test>.
         run_id: a session with the same run id finds its live jobs, and those that nobody collected, again.
+        journal: where this session writes down what becomes of its jobs.
         clock, wall: monotonic seconds, Unix seconds.
         turns: who takes the platforms' turns, and how to wait for them.
         on_change: called by the main thread with a job when its state or the reason for it has changed.
@@ -43,38 +46,54 @@ class Runner:
         runs: Path,
         run_id: str,
         *,
+        journal: Journal | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         turns: Turns | None = None,
         on_change: Callable[[Job], None] = lambda job: None,
         connect: Callable[[Platform], schedulers.Scheduler] = schedulers.connect,
     ) -> None:
-        self.runs, self.run_id = runs, run_id
+        self.runs, self.run_id, self._journal = runs, run_id, journal
         self.jobs: list[Job] = []
         self._clock, self._wall = clock, wall
         self._turns = turns or Threads()
         self._on_change, self._connect = on_change, connect
         self._lines: dict[str, Line] = {}
+        self._added: list[Job] = []  # not in the journal yet
 
     def folder_for(self, test: str) -> Path:
         """Where the evidence of a test goes, or lies while its job is live."""
         return evidence.attempt(self.runs, self.run_id, test)[0]
 
-    def add(self, spec: JobSpec, platform: Platform) -> Job:
-        """Render a job into its folder and put it in line; pump() submits it. A refusal becomes the job's error."""
-        folder, attempt = evidence.attempt(self.runs, self.run_id, spec.test)
+    def add(self, spec: JobSpec, platform: Platform, attempt: int | None = None) -> Job:
+        """Render a job into its folder and put it in line; pump() submits it. A refusal becomes the job's error.
+
+        With the number of an attempt that an earlier session has made, go on with that one, whatever has become of it.
+        """
+        if attempt is None:
+            folder, attempt = evidence.attempt(self.runs, self.run_id, spec.test)
+        else:
+            folder = evidence.of_attempt(self.runs, self.run_id, spec.test, attempt)
         for job in self.jobs:
             if job.folder == folder and not job.done:
                 return job
-        job = Job(numbered(spec, self.run_id, attempt), platform, folder, clock=self._clock, changed=self._clock())
+        spec = numbered(spec, self.run_id, attempt)
+        job = Job(spec, platform, folder, attempt=attempt, clock=self._clock, changed=self._clock())
         self.jobs.append(job)
         line = self._line(platform)
+        self._added.append(job)
         line.guarded(job, self._add, line, job)
         self._tell(line)
         return job
 
     def pump(self) -> None:
-        """Start the turns that are due, and wait for nothing. Raises what went wrong in a turn: a mistake of ours."""
+        """Start the turns that are due, and wait for nothing. Raises what went wrong in a turn, which is a mistake of
+        ours; TakenOver when another session goes on in our place."""
+        if self._journal is not None:
+            self._journal.refuse_taken()
+            if self._added:  # before anything is submitted
+                self._journal.jobs(map(entry, self._added))
+                self._added = []
         for line in self._lines.values():
             if line.worker.busy:
                 self._tell(line)
@@ -146,7 +165,9 @@ class Runner:
         line = self._lines.get(platform.name)
         if line is None:
             worker = self._turns.worker(platform.name)
-            line = self._lines[platform.name] = Line(platform, self._connect, worker, self._clock, self._wall)
+            line = self._lines[platform.name] = Line(
+                platform, self._connect, worker, self._ours, self._clock, self._wall
+            )
         return line
 
     def _add(self, line: Line, job: Job) -> None:
@@ -168,6 +189,15 @@ class Runner:
         )
         return TICK_S if due is None else min(TICK_S, max(0.01, due - self._clock()))
 
+    def _ours(self) -> bool:
+        return self._journal is None or self._journal.taken is None
+
     def _tell(self, line: Line) -> None:
+        news = []
         while line.news:
-            self._on_change(line.news.popleft())
+            news.append(line.news.popleft())
+        if news and self._journal is not None:
+            with contextlib.suppress(OSError):  # the disk is full: whoever goes on finds the jobs by their folders
+                self._journal.jobs(map(entry, news))
+        for job in news:
+            self._on_change(job)

@@ -1,4 +1,4 @@
-"""What is made of a job that has ended: its Run, its error and its run.json; success is cleaned up at the scheduler."""
+"""What is made of a job that has ended: its Run, its error and its run.json, and these again out of that file."""
 
 from __future__ import annotations
 
@@ -28,3 +28,16 @@ def write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[Ru
     except OSError as problem:
         failure = MachineError(f"{spec.name}: its evidence cannot be written: {problem}", status, job.folder)
     return run, failure
+
+
+def recall(job: Job) -> bool:
+    """Whether an earlier session has written the job's end down; then it is done, as it was there."""
+    found = evidence.recorded(job.folder)
+    if found is None:
+        return False
+    job.run, text = found
+    job.status = job.run.status
+    if text is not None:
+        job.failure = ERRORS.get(job.status.state.outcome, MachineError)(text, job.status, job.folder)
+    job.claimed = job.done = True
+    return True

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from platforms.job import JobSpec, RefusedError, Run, names_a_secret
+from platforms.job import JobSpec, RefusedError, Run, State, Status, Window, names_a_secret
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,12 +37,16 @@ def slug(test: str) -> str:
 def attempt(runs: Path, run_id: str, test: str) -> tuple[Path, int]:
     """The folder of a test that is about to run, and its number. One that holds a run.json has ended and is never taken
     for tonight's; one that does not may hold a job that still runs, or ended when nobody looked: it is found again."""
-    first = runs / run_id / slug(test)
-    folder, number = first, 1
-    while (folder / "run.json").exists():
+    number = 1
+    while ((folder := of_attempt(runs, run_id, test, number)) / "run.json").exists():
         number += 1
-        folder = first.with_name(f"{first.name}.{number}")
     return folder, number
+
+
+def of_attempt(runs: Path, run_id: str, test: str, number: int) -> Path:
+    """The folder of a test's attempt."""
+    first = runs / run_id / slug(test)
+    return first if number == 1 else first.with_name(f"{first.name}.{number}")
 
 
 def make_folder(folder: Path) -> None:
@@ -123,6 +127,29 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
         "asked": _asked(spec),
         "suite": {"commit": suite_commit(), "host": platform.node(), "python": platform.python_version()},
     }
+
+
+def recorded(folder: Path) -> tuple[Run, str | None] | None:
+    """What run.json says: the run, and what its test failed with; None where there is none."""
+    found = read_json(folder / "run.json")
+    if found.get("schema") != SCHEMA:
+        return None
+    known: dict[str, Any] = {name: found[name] for name in ("reason", "exit_code", "signal")}
+    times: dict[str, Any] = {name: found[name] for name in ("submitted_s", "started_s", "ended_s")}
+    lists: dict[str, Any] = {name: tuple(found[name]) for name in ("nodes", "events")}
+    status = Status(State(found["state"]), **known, **times, **lists)
+    names: dict[str, Any] = {name: found[name] for name in ("name", "test", "platform", "benchmark", "layout")}
+    run = Run(
+        **names,
+        windows=tuple(Window(**window) for window in found["windows"]),
+        start=found["start"],
+        summary=found["summary"],
+        problems=tuple(found["problems"]),
+        warnings=tuple(found["warnings"]),
+        status=status,
+        folder=folder,
+    )
+    return run, found["error"]
 
 
 def _asked(spec: JobSpec) -> dict[str, object]:

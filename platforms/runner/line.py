@@ -46,6 +46,7 @@ class Line:
     Args:
         connect: the scheduler of a platform.
         worker: who takes the turns.
+        ours: whether the run is still this session's to write down.
         clock, wall: monotonic seconds, Unix seconds.
     """
 
@@ -54,6 +55,7 @@ class Line:
         platform: Platform,
         connect: Callable[[Platform], Scheduler],
         worker: Worker,
+        ours: Callable[[], bool],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -62,7 +64,7 @@ class Line:
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
         self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
         self.contact = Contact(platform, connect, clock)
-        self._clock, self._wall = clock, wall
+        self._ours, self._clock, self._wall = ours, clock, wall
         self._stuck: float | None = None  # since when nothing can be submitted
 
     @property
@@ -85,7 +87,10 @@ class Line:
         return live < self.platform.max_running and any(job.waiting for job in self.jobs)
 
     def add(self, job: Job) -> None:
-        """Render a job into its folder and put it in line, or find the one that an earlier session submitted."""
+        """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
+        end that session has written down is done."""
+        if ending.recall(job):
+            return
         path = job.folder / self.contact.scheduler.text_name
         before = evidence.read_json(job.folder / "submitted.json")
         if "job_id" in before:
@@ -248,7 +253,7 @@ class Line:
 
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
         """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""
-        if not job.claim():
+        if not self._ours() or not job.claim():
             job.over = True
             return
         self._set(job, status)

@@ -43,6 +43,7 @@ class Job:
     spec: JobSpec
     platform: Platform
     folder: Path
+    attempt: int = 1
     text: str = ""
     submission: Submitted | None = None
     status: Status = NOT_YET
@@ -209,3 +210,16 @@ def numbered(spec: JobSpec, run_id: str, attempt: int) -> JobSpec:
         return spec
     key = job_name("", spec.layout, run_id, spec.test, attempt).rpartition("-")[2]
     return replace(spec, name=f"{spec.name.rpartition('-')[0]}-{key}")
+
+
+def entry(job: Job) -> dict[str, object]:
+    """A job's line in the session's journal."""
+    return {
+        "test": job.spec.test,
+        "attempt": job.attempt,
+        "name": job.spec.name,
+        "platform": job.spec.platform,
+        "job_id": job.job_id,
+        "state": job.status.state,
+        "reason": job.status.reason,
+    }

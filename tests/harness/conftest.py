@@ -32,6 +32,8 @@ seconds = [float(s) * float(os.environ.get("SLOWER", 1)) for s in options.get("s
 emit("hpcml_start", {"schema": 1, "benchmark": None, "workload_version": None, "code": None, "request": {"mode": "overlap"},
                      "device": {"type": "cpu", "name": "A CPU", "count": 1}, "world": {"size": 1}, "versions": {}, "host": {}, "data": {}})
 time.sleep(float(options.get("sleep", 0)))
+while "gate" in options and not os.path.exists(options["gate"]):
+    time.sleep(0.05)
 if "marks" in options:
     mark("ended")
 if "words" in options:

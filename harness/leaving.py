@@ -1,0 +1,82 @@
+"""How a session leaves its jobs: at its end, by Ctrl-C once or twice, by SIGTERM, with its terminal, or taken over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal, signal
+from types import FrameType
+from typing import NoReturn
+
+import pytest
+
+from harness.resume import Begun
+from harness.show import Show, describe
+from platforms import journal
+from platforms.journal import TakenOver
+from platforms.runner import Job, Runner
+
+
+class Hangup(KeyboardInterrupt):
+    """The terminal is gone, and nobody has asked for an end."""
+
+
+@contextlib.contextmanager
+def leaving(runner: Runner, begun: Begun, show: Show, *, detach: bool) -> Iterator[None]:
+    """While a session has jobs. In the end those that nobody will read are cancelled, and what has become of all is
+    written down.
+
+    Ctrl-C and SIGTERM let them go on instead, where `detach` says so; a terminal that is closed always does.
+    """
+    handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
+    go_on, how = False, journal.PENDING
+    try:
+        yield
+    except TakenOver as error:
+        go_on = True
+        pytest.exit(str(error), returncode=pytest.ExitCode.INTERRUPTED)
+    except KeyboardInterrupt as error:
+        go_on = detach or isinstance(error, Hangup)
+        raise
+    finally:
+        try:
+            abandoned = [job for job in runner.jobs if not job.done and job.error is None]
+            if abandoned:
+                (_detach if go_on else _cancel)(runner, abandoned, show)
+            if all(job.done for job in runner.jobs) and not begun.carried:
+                how = journal.DONE
+        finally:
+            begun.journal.end(how)
+            for number, handler in handlers.items():
+                signal(number, handler)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Hangup("SIGHUP") if number == SIGHUP else KeyboardInterrupt("SIGTERM")
+
+
+def _detach(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
+    with contextlib.suppress(OSError):  # there may be no terminal any more
+        show.problem(f"{_many(jobs)} without a session from now on: pytest --resume={runner.run_id} goes on with them")
+
+
+def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
+    names = ", ".join(job.spec.name for job in jobs)
+    try:
+        show.line(f"cancelling {_many(jobs)}: {names}")
+        left = runner.cancel(jobs)
+    except KeyboardInterrupt:
+        show.problem(f"interrupted while jobs were cancelled; nobody has seen whether these are gone, {runner.run_id}:")
+        _list([job for job in jobs if not job.done and job.asked_s is not None], show)
+        raise
+    _list(left, show)
+
+
+def _list(jobs: Sequence[Job], show: Show) -> None:
+    """What may still run, and how to end it by hand."""
+    for job in jobs:
+        show.problem("\n".join([f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]))
+
+
+def _many(jobs: Sequence[Job]) -> str:
+    return f"{len(jobs)} unfinished job{'s' * (len(jobs) > 1)}"

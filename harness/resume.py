@@ -1,0 +1,132 @@
+"""Going on with a run that an earlier session has left: which one, its tests and options, and which of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.options import CHOICES, LAST, Options, run_name
+from platforms import journal
+from platforms.job import JobSpec
+from platforms.journal import Journal, Past
+from platforms.runner import evidence
+
+# What decides which jobs tests make; a run goes on with what it began with.
+KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
+TOO_OLD_S = 12 * 3600.0  # what was left longer ago is a result of another day, unless it is named by --resume
+
+
+def restore(config: pytest.Config) -> None:
+    """--resume: before anything is collected, select that run's tests, with its options. Raises UsageError."""
+    named: str | None = config.getoption("resume")
+    if named is None:
+        return
+    if config.getoption("run_id"):
+        raise pytest.UsageError("--resume and --run-id both name a run: --resume=RUN alone goes on with it")
+    runs = Path(config.getoption("runs_dir") or config.rootpath / "runs")
+    run_id = run_name("--resume", named) if named != LAST else _last(runs)
+    assert run_id is not None
+    config.option.run_id = run_id
+    left = [past for past in journal.sessions(runs / run_id) if past.open]
+    if not left:
+        _refuse(config, runs, run_id)
+        return
+    if _selects(config):
+        raise pytest.UsageError(f"--resume={run_id} takes the tests and options of that run: leave the others out")
+    tests = dict.fromkeys(test for past in left for test in past.tests)
+    config.args = [str(config.rootpath / test) for test in tests]
+    config.option.markexpr = config.option.keyword = ""
+    for name, value in left[-1].plan["options"].items():
+        setattr(config.option, name, value)
+
+
+def _last(runs: Path) -> str:
+    found = journal.unfinished(runs)
+    if not found:
+        raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; --runs-dir names another folder")
+    return found[0]
+
+
+def _refuse(config: pytest.Config, runs: Path, run_id: str) -> None:
+    """Unless nothing is known of the run here: with its tests named again, their jobs are found by their names."""
+    if journal.sessions(runs / run_id):
+        raise pytest.UsageError(f"--resume: run {run_id} has ended; its results are in {runs / run_id}")
+    if not _selects(config):
+        raise pytest.UsageError(
+            f"--resume: {runs} knows no run {run_id}. Name its tests as they were named then, and the platforms find "
+            f"its jobs by their names: pytest --resume={run_id} -m … (or its folder: --runs-dir=…)"
+        )
+
+
+def _selects(config: pytest.Config) -> bool:
+    chosen = config.option.markexpr or config.option.keyword or any(config.getoption(name) for name in KEPT)
+    return bool(chosen) or config.args_source is pytest.Config.ArgsSource.ARGS
+
+
+def plan(config: pytest.Config, jobs: Mapping[str, JobSpec]) -> dict[str, object]:
+    """What another session needs to go on with ours."""
+    options = {name: value for name in KEPT if (value := config.getoption(name))}
+    archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
+    return {"tests": list(jobs), "options": options, "code": sorted(archives)}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """This session's journal, and what it goes on with. `attempts` are those of its tests that earlier sessions have
+    begun; `carried` are tests of theirs that are not ours; `told` is what a person should know of it."""
+
+    journal: Journal
+    attempts: Mapping[str, int]
+    carried: Sequence[str] = ()
+    told: Sequence[str] = ()
+
+
+def begin(
+    options: Options, run_id: str, plan: Mapping[str, object], jobs: Mapping[str, JobSpec], beat_s: float
+) -> Begun:
+    """Raises UsageError when another session of the run lives that has a test of ours."""
+    before = [past for past in journal.sessions(options.runs / run_id) if past.open]
+    before = [past for past in before if not jobs.keys().isdisjoint(past.tests)]
+    mine = Journal(options.runs / run_id, plan, beat_s)
+    try:
+        for past in before:
+            if journal.alive(past, mine.touched_s):
+                raise pytest.UsageError(f"run {run_id} is under way in {past}; nothing was submitted")
+        old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
+        attempts = _taken([past for past in before if past not in old], mine, run_id)
+    except BaseException:
+        mine.end(journal.PENDING)
+        raise
+    carried = [test for test in attempts if test not in jobs]
+    begun = {test: number for test, number in attempts.items() if test in jobs and number is not None}
+    told = [f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before"] if before != old else []
+    if begun and len(begun) < len(jobs) and any(past.plan.get("code") != plan["code"] for past in before):
+        told.append("the code has changed since: those that are begun now run other code than the rest")
+    if carried:
+        told.append(f"{len(carried)} jobs of it are not among these tests: pytest --resume={run_id} goes on with all")
+    for past in old:
+        told.append(f"what {past} has left is of another day and left alone: pytest --resume={run_id} reads it")
+        begun |= {test: _unused(options.runs, run_id, test) for test in past.attempts if test in jobs}
+    return Begun(mine, begun, carried, told)
+
+
+def _taken(before: Sequence[Past], mine: Journal, run_id: str) -> dict[str, int | None]:
+    """The attempts of all tests of these sessions, in whose place we go on; None for one that was not begun."""
+    attempts: dict[str, int | None] = {}
+    for past in before:
+        if not journal.take(past, mine.name):
+            raise pytest.UsageError(f"run {run_id}: another session has just gone on with it; nothing was submitted")
+        found = {test: past.attempts.get(test) for test in past.tests}
+        mine.jobs({"test": test, "attempt": number, "state": "taken over"} for test, number in found.items())
+        attempts |= found
+    return attempts
+
+
+def _unused(runs: Path, run_id: str, test: str) -> int:
+    number = 1
+    while evidence.of_attempt(runs, run_id, test, number).exists():
+        number += 1
+    return number

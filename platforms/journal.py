@@ -1,0 +1,258 @@
+"""What each session of a run did, written by it alone as it happens, so that another one can go on where it ended.
+
+A session's file is runs/<run id>/sessions/<session>.jsonl. It is created with O_EXCL, and nobody else writes to it;
+whoever goes on in its place first creates <session>.taken with O_EXCL. So no file system needs to know locks. That a
+session lives is seen at its process, on this machine, and elsewhere at its file's time, which it moves on with every
+beat and which is compared with a time that the same file system has just given (docs/resuming.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from platforms.job import BenchError, RefusedError
+
+SCHEMA = 1
+FOLDER = "sessions"
+BEAT_S = 5.0  # the least between two beats
+MISSED = 3  # beats, after which a session is taken for dead
+POLL_S = 0.5
+
+DONE = "done"  # every job has its result, or was cancelled
+PENDING = "pending"  # some jobs go on without a session
+
+
+class TakenOver(BenchError):
+    """Another session goes on in this one's place, since it gave no sign of life."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """A session as its file tells. `attempts` are the jobs it had, by test; `how` it ended is None while it lives, or
+    when it was killed; `taken` is the session that went on in its place."""
+
+    name: str
+    path: Path
+    began_s: float = 0.0
+    host: str = ""
+    process: Mapping[str, Any] = field(default_factory=dict)
+    beat_s: float = BEAT_S
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    how: str | None = None
+    taken: str | None = None
+
+    @property
+    def open(self) -> bool:
+        """Somebody may go on with it."""
+        return self.how != DONE and self.taken is None
+
+    @property
+    def beat_at_s(self) -> float:
+        """When it gave its last sign of life, by the file system's clock."""
+        return self.path.stat().st_mtime
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Its own, and those that it took over and left alone."""
+        return tuple(dict.fromkeys((*self.plan["tests"], *self.states)))
+
+    def __str__(self) -> str:
+        return f"session {self.name} (process {self.process.get('pid')} on {self.host})"
+
+
+class Journal:
+    """This session's own file. Its methods may be called by any thread.
+
+    Args:
+        folder: the run's, runs/<run id>.
+        plan: what another session needs to go on: the tests, the options.
+        beat_s: between two signs of life; those of a session whose scheduler is asked rarely may be rare.
+    """
+
+    def __init__(self, folder: Path, plan: Mapping[str, object], beat_s: float = BEAT_S) -> None:
+        self._beat_s = max(BEAT_S, beat_s)
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self.name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+        self.path = folder / FOLDER / f"{self.name}.jsonl"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+            head = {"schema": SCHEMA, "session": self.name, "began_s": time.time(), "host": platform.node()}
+            self._write([{**head, "process": _this_process(), "beat_s": self._beat_s, "plan": plan}])
+        except OSError as error:
+            raise RefusedError(
+                f"this session's record cannot be kept: {error}; --runs-dir names another place"
+            ) from None
+        self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    @property
+    def taken(self) -> str | None:
+        """The session that goes on in our place."""
+        return _taken(self.path)
+
+    def refuse_taken(self) -> None:
+        """Raises TakenOver."""
+        if self._over.is_set() and (other := self.taken) is not None:
+            raise TakenOver(
+                f"session {self.name} gave no sign of life for {MISSED * self._beat_s:g} s, and session {other} goes "
+                "on in its place; nothing was cancelled"
+            )
+
+    def jobs(self, lines: Iterable[Mapping[str, object]]) -> None:
+        """What has become of some jobs, a line each, on the disk when it returns. Raises OSError."""
+        self._write([{"at_s": time.time(), **line} for line in lines])
+
+    def end(self, how: str) -> None:
+        """DONE or PENDING. Nothing is written any more."""
+        self._over.set()
+        self._write([{"at_s": time.time(), "end": how}])
+        os.close(self._file)
+
+    def touched_s(self) -> float:
+        """The file system's time, now."""
+        os.utime(self.path)
+        return self.path.stat().st_mtime
+
+    def _write(self, lines: Sequence[Mapping[str, object]]) -> None:
+        text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
+        with self._lock:
+            os.write(self._file, text.encode())
+            os.fsync(self._file)
+
+    def _live(self) -> None:
+        while not self._over.wait(self._beat_s):
+            try:
+                os.utime(self.path)
+            except OSError:
+                continue  # the disk may be away for a while
+            if self.taken is not None:
+                self._over.set()
+
+
+# --- those before us -------------------------------------------------------------------------------------------------
+
+
+def sessions(folder: Path) -> list[Past]:
+    """Of a run, oldest first. A file that is torn at its end is read as far as it goes."""
+    return [past for path in sorted((folder / FOLDER).glob("*.jsonl")) if (past := read(path)) is not None]
+
+
+def read(path: Path) -> Past | None:
+    """None when not even its first line is whole: then it had done nothing yet."""
+    lines = _lines(path)
+    if not lines or lines[0].get("schema") != SCHEMA:
+        return None
+    head, attempts, states, how = lines[0], dict[str, int](), dict[str, Mapping[str, Any]](), None
+    for line in lines[1:]:
+        if "test" in line:
+            states[str(line["test"])] = line
+            if line.get("attempt") is not None:
+                attempts[str(line["test"])] = int(line["attempt"])
+        how = line.get("end", how)
+    return Past(
+        path.stem, path, head["began_s"], head["host"], head["process"], head["beat_s"], head["plan"], attempts,
+        states, how, _taken(path),
+    )  # fmt: skip
+
+
+def unfinished(runs: Path) -> list[str]:
+    """The ids of runs that a session has left open, the last one first."""
+    found = []
+    for folder in {path.parent.parent for path in runs.glob(f"*/{FOLDER}/*.jsonl")}:
+        if not folder.is_symlink() and (left := [past for past in sessions(folder) if past.open]):
+            found.append((max(past.began_s for past in left), folder.name))
+    return [name for _began, name in sorted(found, reverse=True)]
+
+
+def alive(past: Past, now_s: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether an open session goes on. Asks its process where that can be seen, else watches for its next beat, which
+    takes three beats where it is dead. `now_s` gives the file system's time, Journal.touched_s."""
+    if past.how is not None:
+        return False
+    if (seen := _seen_here(past.process)) is not None:
+        return seen
+    beat_s = past.beat_at_s
+    while now_s() - beat_s <= MISSED * past.beat_s:
+        sleep(POLL_S)
+        if past.beat_at_s > beat_s:
+            return True
+    return past.beat_at_s > beat_s
+
+
+def take(past: Past, by: str) -> bool:
+    """Go on in its place: False when somebody else was quicker."""
+    try:
+        file = os.open(past.path.with_suffix(".taken"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(file, "w") as opened:
+        opened.write(by)
+        opened.flush()
+        os.fsync(opened.fileno())
+    return True
+
+
+def _taken(path: Path) -> str | None:
+    try:
+        return path.with_suffix(".taken").read_text() or "another"
+    except OSError:
+        return None
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def _this_process() -> dict[str, object]:
+    pid = os.getpid()
+    return {"pid": pid, "began": _began(pid), "boot": _boot(), "space": _space()}
+
+
+def _seen_here(process: Mapping[str, Any]) -> bool | None:
+    """Whether a process of this machine, and of this container, lives; None for others."""
+    if process.get("boot") is None or (process["boot"], process.get("space")) != (_boot(), _space()):
+        return None
+    return _began(int(process["pid"])) == process.get("began")
+
+
+def _began(pid: int) -> str | None:
+    """When, in ticks since the machine was started: a pid is given again."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def _boot() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _space() -> str | None:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None

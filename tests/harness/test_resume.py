@@ -1,0 +1,400 @@
+"""Going on with a run: after kill -9, detached, stopped waiting; what is refused; what Ctrl-C does, once and twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from platforms import journal
+from platforms.journal import Journal
+from platforms.runner import evidence
+from tests.harness.conftest import Project
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def night(project: Project) -> Night:
+    return Night(project)
+
+
+class Night:
+    """Three tests on a platform that takes two jobs at a time: one ends at once, one when it may, one comes later."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.path = project, project.path
+        self.marks = project.path / "marks"
+        for name in "abc":
+            (self.marks / name).mkdir(parents=True)
+        project.platform("cluster", "max_running: 2\n")
+        for name, words in {"a": [], "b": [f"gate={self.marks}/gate"], "c": []}.items():
+            project.job_test(f"marks={self.marks}/{name}", *words, name=f"test_{name}.py")
+
+    def start(self, *args: str, **more: Any) -> subprocess.Popen[str]:
+        """A session in a process of its own."""
+        command = [sys.executable, "-m", "pytest", *args]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.path, stdout=pipe, stderr=subprocess.STDOUT, text=True, **more)
+
+    def killed(self, *args: str) -> None:
+        """Once the first test has its result, the second runs, and the third is waiting for its place."""
+        with self.start(*args) as session:
+            try:
+                self.under_way()
+            finally:
+                session.kill()
+
+    def under_way(self) -> None:
+        until(lambda: self.ran("b") and list(self.path.glob("runs/*/test_a*/run.json")))
+
+    def open_gate(self) -> None:
+        (self.marks / "gate").touch()
+
+    def ran(self, name: str) -> int:
+        """How often."""
+        path = self.marks / name / "started"
+        return len(path.read_text()) if path.exists() else 0
+
+    def saved(self) -> list[str]:
+        """The tests of the last file of pytest-benchmark."""
+        return sorted(one["name"] for one in self.project.saved()[-1]["benchmarks"])
+
+    def run_id(self) -> str:
+        return (self.path / "runs/latest").resolve().name
+
+    def all_once(self) -> None:
+        assert [self.ran(name) for name in "abc"] == [1, 1, 1]
+
+
+THREE = ["test_it[cluster-1x2gpu]"] * 3
+
+
+def test_killed_and_resumed_without_naming_anything(night: Night) -> None:
+    night.killed("-m", "cluster", "--mode", "overlap")
+    run_id = night.run_id()
+    night.open_gate()
+    result = night.project.pytest_process("--resume", "--benchmark-autosave")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines([f"*going on with run {run_id}: 3 of 3 jobs were begun before*"])
+    night.all_once()
+    assert night.saved() == THREE  # also the one that was read before the kill
+    assert night.run_id() == run_id
+    assert len(list(night.path.glob("runs/2*"))) == 1
+
+
+def test_killed_before_anything_was_submitted(night: Night) -> None:
+    (night.path / "site/platforms/cluster.yaml").write_text(
+        "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n"
+    )
+    program = "import os, signal\nimport platforms.runner.line as line\n"
+    program += "line.Line.turn = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+    night.project.write("deadly.py", program)
+    with night.start("-m", "cluster", "-p", "deadly", env={**os.environ, "PYTHONPATH": str(night.path)}) as session:
+        session.wait(PATIENCE_S)
+    assert [night.ran(name) for name in "abc"] == [0, 0, 0]
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_the_same_run_id_goes_on_as_well(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    night.open_gate()
+    night.project.pytest_process("-m", "cluster", "--run-id=17", "--benchmark-autosave").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.saved() == THREE
+    again = night.project.pytest_process(
+        "-m", "cluster", "--run-id=17"
+    )  # that run has ended: this is a new measurement
+    again.assert_outcomes(passed=3)
+    assert [night.ran(name) for name in "abc"] == [2, 2, 2]
+
+
+def test_a_pipelines_number_is_a_run_id(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI_PIPELINE_ID", "4711")
+    night.killed("-m", "cluster")
+    night.open_gate()
+    night.project.pytest_process("-m", "cluster").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.run_id() == "4711"
+
+
+def test_killed_twice(night: Night) -> None:
+    night.killed("-m", "cluster")
+    night.killed("--resume")
+    night.open_gate()
+    night.project.pytest_process("--resume", "--benchmark-autosave").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.saved() == THREE
+
+
+def test_failures_are_read_again_too(night: Night) -> None:
+    night.project.job_test(f"marks={night.marks}/a", "exit=3", "words=it went wrong", name="test_a.py")
+    night.killed("-m", "cluster")
+    night.open_gate()
+    result = night.project.pytest_process("--resume")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*a gate failed*", "*it went wrong*"])
+    night.all_once()
+
+
+def test_submitted_and_left_then_resumed(night: Night) -> None:
+    result = night.project.pytest_process("-m", "cluster", "--wait", "0")
+    assert result.ret == 75
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_detaches(night: Night, how: signal.Signals) -> None:
+    with night.start("-m", "cluster", "--on-interrupt=detach") as session:
+        night.under_way()
+        session.send_signal(how)
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert re.search(r"[12] unfinished jobs? without a session from now on: pytest --resume=\S+ goes on with", out)
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_an_interrupt_that_cancels_ends_the_run(night: Night) -> None:
+    with night.start("-m", "cluster") as session:
+        night.under_way()
+        session.send_signal(signal.SIGINT)
+        session.communicate(timeout=PATIENCE_S)
+    result = night.project.pytest_process("--resume")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--resume: no run in *runs is unfinished*"])
+
+
+def test_a_session_that_lives_is_not_gone_on_with(night: Night) -> None:
+    with night.start("-m", "cluster", "--run-id=17") as session:
+        try:
+            night.under_way()
+            for words in (["--resume"], ["-m", "cluster", "--run-id=17"]):
+                result = night.project.pytest_process(*words)
+                assert result.ret == pytest.ExitCode.USAGE_ERROR
+                result.stderr.fnmatch_lines(
+                    [f"*run 17 is under way in session * (process {session.pid} on *); nothing was submitted*"]
+                )
+            other = night.project.pytest_process("-m", "cluster", "--run-id=17", "test_c.py", "--wait=0")
+            assert other.ret == pytest.ExitCode.USAGE_ERROR
+        finally:
+            night.open_gate()
+        session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == 0
+    night.all_once()
+
+
+def test_two_sessions_of_a_run_with_tests_of_their_own(night: Night) -> None:
+    """As the jobs of a pipeline are: they have one run id, and know nothing of each other."""
+    with night.start("-m", "cluster", "--run-id=17", "test_b.py") as session:
+        until(lambda: night.ran("b"))
+        night.project.pytest_process("-m", "cluster", "--run-id=17", "test_a.py", "test_c.py").assert_outcomes(passed=2)
+        night.open_gate()
+        session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == 0
+    night.all_once()
+
+
+def test_two_that_resume_at_once(night: Night) -> None:
+    night.killed("-m", "cluster")
+    sessions = [night.start("--resume") for _ in range(2)]
+    time.sleep(3)
+    night.open_gate()
+    texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
+    assert sorted(session.returncode for session in sessions) == [0, pytest.ExitCode.USAGE_ERROR], texts
+    night.all_once()
+
+
+def test_some_of_a_runs_tests(night: Night) -> None:
+    """The others stay open."""
+    night.killed("-m", "cluster", "--run-id=17")
+    night.open_gate()
+    result = night.project.pytest_process("-m", "cluster", "--run-id=17", "test_c.py")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*2 jobs of it are not among these tests: pytest --resume=17 goes on with all*"])
+    night.project.pytest_process("--resume=17", "--benchmark-autosave").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.saved() == THREE
+
+
+def test_what_was_left_on_another_day_is_not_tonights(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=nightly")
+    night.open_gate()
+    until(lambda: (night.marks / "b/ended").exists())
+    (old,) = night.path.glob("runs/nightly/sessions/*.jsonl")
+    os.utime(old, (time.time() - 86400,) * 2)
+    result = night.project.pytest_process("-m", "cluster", "--run-id=nightly")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*is of another day and left alone: pytest --resume=nightly reads it*"])
+    assert [night.ran(name) for name in "ab"] == [2, 2]
+    assert night.project.pytest_process("--resume=nightly").ret == 0
+    assert [night.ran(name) for name in "ab"] == [2, 2]
+
+
+def test_code_that_has_changed_meanwhile_is_told(night: Night) -> None:
+    night.killed("-m", "cluster")
+    (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
+    path.write_text(path.read_text().replace('"code": []', '"code": ["models-0123456789ab.pyz"]'))
+    text = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in text if "test_c.py::" not in line or '"plan"' in line))
+    night.open_gate()
+    result = night.project.pytest_process("--resume")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*2 of 3 jobs were begun before*", "*the code has changed since*"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--resume"], "--resume: no run in *runs is unfinished; --runs-dir names another folder"),
+        (["--resume=nothing"], "*runs knows no run nothing. Name its tests as they were named then*"),
+        (["--resume=../x"], "--resume: '../x' can be no name of a run*"),
+        (["--resume=17", "--run-id=17"], "--resume and --run-id both name a run*"),
+        (["--resume=17", "-m", "cluster"], "--resume=17 takes the tests and options of that run*"),
+        (["--resume=17", "--size=smoke"], "--resume=17 takes the tests and options of that run*"),
+        (["--resume=17", "test_a.py"], "--resume=17 takes the tests and options of that run*"),
+        (["--resume=done"], "--resume: run done has ended; its results are in *runs/done"),
+    ],
+)
+def test_what_cannot_be_resumed(night: Night, words: list[str], said: str) -> None:
+    if words != ["--resume"]:
+        test = "test_a.py::test_it[cluster-1x2gpu]"
+        Journal(night.path / "runs/17", {"tests": [test], "options": {}}).end(journal.PENDING)
+        Journal(night.path / "runs/done", {"tests": [test], "options": {}}).end(journal.DONE)
+    result = night.project.pytest(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{said}*"])
+    assert night.ran("a") == 0
+
+
+def test_with_no_record_its_tests_are_named_again(night: Night) -> None:
+    """The journal is gone, and the folders of the jobs are there."""
+    night.killed("-m", "cluster", "--run-id=17")
+    for path in night.path.glob("runs/17/sessions/*"):
+        path.unlink()
+    night.open_gate()
+    night.project.pytest_process("--resume=17", "-m", "cluster", "test_b.py", "test_c.py").assert_outcomes(passed=2)
+    night.all_once()
+
+
+# --- what is read ----------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_read_as_it_was_written(night: Night) -> None:
+    night.open_gate()
+    night.project.pytest_process("-m", "cluster")
+    for folder in night.path.glob("runs/2*/test_*"):
+        found = evidence.recorded(folder)
+        assert found is not None
+        written, (run, text) = json.loads((folder / "run.json").read_text()), found
+        names = ("name", "test", "platform", "benchmark", "layout", "effective_throughput", "compute_fraction")
+        assert {name: getattr(run, name) for name in names} == {name: written[name] for name in names}
+        assert (run.status.state, run.status.run_s, text) == (written["state"], written["run_s"], written["error"])
+        assert [vars(window) for window in run.windows] == written["windows"]
+
+
+# --- a terminal ------------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A session in a real one."""
+
+    def __init__(self, night: Night, *args: str) -> None:
+        self.pid, self.file = pty.fork()
+        if self.pid == 0:
+            os.chdir(night.path)
+            os.execv(sys.executable, [sys.executable, "-m", "pytest", *args])
+        self.said = b""
+
+    def types(self, key: bytes) -> None:
+        os.write(self.file, key)
+
+    def until_it_says(self, words: bytes) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while words not in self.said:
+            assert time.monotonic() < end, self.said.decode()
+            self.read()
+
+    def read(self) -> bool:
+        try:
+            chunk = os.read(self.file, 65536)
+        except OSError:
+            return False
+        self.said += chunk
+        return bool(chunk)
+
+    def ends(self) -> int:
+        while self.read():
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_ctrl_c_at_a_terminal(night: Night) -> None:
+    terminal = Terminal(night, "-m", "cluster")
+    night.under_way()
+    terminal.types(b"\x03")
+    assert terminal.ends() == pytest.ExitCode.INTERRUPTED
+    assert b"cancelling 2 unfinished jobs" in terminal.said or b"cancelling 1 unfinished job" in terminal.said
+    assert not (night.marks / "b/ended").exists()
+    assert night.project.pytest_process("--resume").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_ctrl_c_twice_says_what_may_be_left(night: Night) -> None:
+    """A scheduler that takes its time to cancel, as one far away does."""
+    night.project.write(
+        "slow.py", "import time\nimport platforms.schedulers.local as local\n"
+        "local.LocalScheduler.cancel = lambda self, jobs: time.sleep(600)\n"
+    )  # fmt: skip
+    os.environ["PYTHONPATH"] = str(night.path)
+    try:
+        terminal = Terminal(night, "-m", "cluster", "-p", "slow", "--run-id=17")
+    finally:
+        del os.environ["PYTHONPATH"]
+    night.under_way()
+    terminal.types(b"\x03")
+    terminal.until_it_says(b"cancelling")
+    time.sleep(0.5)
+    terminal.types(b"\x03")
+    assert terminal.ends() == pytest.ExitCode.INTERRUPTED
+    said = terminal.said.decode()
+    assert "interrupted while jobs were cancelled; nobody has seen whether these are gone" in said
+    assert re.search(r"it-1x2gpu-k\w{7} on cluster: running", said), said
+    assert re.search(r"kill \d+  # ends the whole job", said), said
+    night.open_gate()
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=3)  # they were not gone, and nothing is lost
+    night.all_once()
+
+
+def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
+    terminal = Terminal(night, "-m", "cluster")
+    night.under_way()
+    os.close(terminal.file)
+    os.waitpid(terminal.pid, 0)
+    (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
+    past = journal.read(path)
+    assert past is not None
+    assert past.how == journal.PENDING
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.02)

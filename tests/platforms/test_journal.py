@@ -1,0 +1,235 @@
+"""What sessions write down, as the next one reads it: torn, taken over, by processes here and on other machines."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms import journal
+from platforms.job import RefusedError
+from platforms.journal import DONE, PENDING, Journal, Past, TakenOver
+
+PLAN = {"tests": ["test_a.py::test_a[x]", "test_b.py::test_b[x]"], "options": {"size": "smoke"}}
+JOB = {"test": PLAN["tests"][0], "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "x", "state": "queued"}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "runs/r1", PLAN)
+    yield journal
+    journal.end(DONE)
+
+
+def only(folder: Path) -> Past:
+    (past,) = journal.sessions(folder)
+    return past
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    mine = Journal(tmp_path, PLAN)
+    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], "attempt": 2}])
+    mine.jobs([{**JOB, "state": "running", "job_id": "17"}])
+    past = only(tmp_path)
+    assert (past.name, past.plan, past.how) == (mine.name, PLAN, None)
+    assert past.attempts == {PLAN["tests"][0]: 1, PLAN["tests"][1]: 2}
+    assert past.states[PLAN["tests"][0]]["job_id"] == "17"
+    assert past.open
+    mine.end(PENDING)
+    assert only(tmp_path).how == PENDING
+    assert only(tmp_path).open
+
+
+def test_a_session_that_is_done_is_not_open(tmp_path: Path) -> None:
+    Journal(tmp_path, PLAN).end(DONE)
+    assert not only(tmp_path).open
+
+
+def test_two_sessions_of_the_same_second_have_files_of_their_own(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        journals = list(pool.map(lambda _: Journal(tmp_path, PLAN), range(8)))
+    for one in journals:
+        one.end(DONE)
+    assert len(journal.sessions(tmp_path)) == len({one.path for one in journals}) == 8
+
+
+@pytest.mark.parametrize("kept", range(0, 120, 7))
+def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
+    mine = Journal(tmp_path, PLAN)
+    mine.jobs([JOB])
+    before = mine.path.read_bytes()
+    mine.jobs([{**JOB, "state": "running"}])
+    mine.end(DONE)
+    mine.path.write_bytes(mine.path.read_bytes()[: len(before) + kept])
+    past = only(tmp_path)
+    assert past.states[JOB["test"]]["state"] == "queued"
+    assert past.open
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b"[]\n", b'{"schema": 99}\n'])
+def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text: bytes) -> None:
+    folder = tmp_path / journal.FOLDER
+    folder.mkdir()
+    (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
+    assert journal.sessions(tmp_path) == []
+
+
+def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
+    (tmp_path / journal.FOLDER).write_text("a file")
+    with pytest.raises(RefusedError, match=r"this session.s record cannot be kept: .*--runs-dir"):
+        Journal(tmp_path, PLAN)
+
+
+def test_runs_that_are_not_finished(tmp_path: Path) -> None:
+    for run, how in (("first", PENDING), ("second", DONE), ("third", PENDING)):
+        Journal(tmp_path / run, PLAN).end(how)
+        time.sleep(0.01)
+    (tmp_path / "latest").symlink_to("third")
+    assert journal.unfinished(tmp_path) == ["third", "first"]
+
+
+# --- who lives -------------------------------------------------------------------------------------------------------
+
+LIVES = """
+import sys, time
+from pathlib import Path
+from platforms.journal import Journal
+Journal(Path(sys.argv[1]), {"tests": [], "options": {}})
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP, None], ids=["killed", "stopped", "lives"])
+def test_of_a_process_here_it_is_seen_at_once(tmp_path: Path, mine: Journal, end: signal.Signals | None) -> None:
+    """One that is only stopped may go on any time."""
+    command = [sys.executable, "-c", LIVES, str(tmp_path / "r")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as session:
+        try:
+            assert session.stdout is not None
+            assert session.stdout.readline() == b"there\n"
+            if end is not None:
+                session.send_signal(end)
+            if end == signal.SIGKILL:
+                session.wait()
+            before = time.monotonic()
+            assert journal.alive(only(tmp_path / "r"), mine.touched_s) == (end != signal.SIGKILL)
+            assert time.monotonic() - before < 1
+        finally:
+            session.kill()
+
+
+def test_a_pid_that_somebody_else_has_now(tmp_path: Path, mine: Journal) -> None:
+    past = only(mine.path.parents[1])
+    assert journal.alive(past, mine.touched_s)
+    assert not journal.alive(replace(past, process={**past.process, "began": "1"}), mine.touched_s)
+
+
+class Elsewhere:
+    """A session of another machine, and a file system's clock that we move on."""
+
+    def __init__(self, folder: Path, ahead_s: float) -> None:
+        self.ahead_s = ahead_s  # of ours; it does not matter
+        self.journal = Journal(folder, PLAN)
+        self.journal._over.set()  # its heart is ours to beat
+        self.now_s = time.time() + ahead_s
+        self.beat()
+        past = only(folder)
+        self.past = replace(past, process={**past.process, "boot": "another machine's"})
+
+    def beat(self) -> None:
+        os.utime(self.journal.path, (self.now_s, self.now_s))
+
+    def clock(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, -86400.0, 86400.0])
+@pytest.mark.parametrize("beats", [0, 1])
+def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: float, beats: int) -> None:
+    there = Elsewhere(tmp_path, ahead_s)
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        there.now_s += seconds
+        if beats and sum(slept) > there.past.beat_s:
+            there.beat()
+
+    assert journal.alive(there.past, there.clock, sleep) == bool(beats)
+    assert there.past.beat_s < sum(slept) < (journal.MISSED + 1) * there.past.beat_s
+
+
+def test_of_one_elsewhere_that_was_silent_for_long(tmp_path: Path) -> None:
+    there = Elsewhere(tmp_path, 0.0)
+    there.now_s += 60
+    assert not journal.alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
+
+
+def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BEAT_S", 0.05)
+    mine = Journal(tmp_path, PLAN, beat_s=0.05)
+    os.utime(mine.path, (0, 0))
+    until(lambda: mine.path.stat().st_mtime > 1)
+    mine.end(DONE)
+    os.utime(mine.path, (0, 0))
+    time.sleep(0.2)
+    assert mine.path.stat().st_mtime == 0
+
+
+# --- taking over -----------------------------------------------------------------------------------------------------
+
+
+def _take(path: Path, name: str) -> bool:
+    past = journal.read(path)
+    assert past is not None
+    return journal.take(past, name)
+
+
+def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        won = pool.starmap(_take, [(mine.path, f"session {number}") for number in range(16)])
+    assert sum(won) == 1
+    assert only(mine.path.parents[1]).taken == f"session {won.index(True)}"
+    assert not only(mine.path.parents[1]).open
+
+
+def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BEAT_S", 0.05)
+    mine = Journal(tmp_path, PLAN, beat_s=0.05)
+    mine.refuse_taken()
+    assert journal.take(only(tmp_path), "another one")
+
+    def stops() -> bool:
+        try:
+            mine.refuse_taken()
+        except TakenOver as error:
+            return "session another one goes on in its place; nothing was cancelled" in str(error)
+        return False
+
+    until(stops)
+    mine.end(PENDING)
+
+
+def test_a_journal_can_be_read_by_people(mine: Journal) -> None:
+    mine.jobs([JOB])
+    first, second = map(json.loads, mine.path.read_text().splitlines())
+    assert first["plan"] == PLAN
+    assert {name: second[name] for name in JOB} == JOB
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.01)
