@@ -123,7 +123,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     for line in begun.told:
         show.line(line)
     suite.deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
-    with leaving(runner, begun, show, detach=suite.options.detach):
+    with leaving(suite, runner, begun, show):
         runner.pump()
         yield
 

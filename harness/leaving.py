@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal, signal
 from types import FrameType
 from typing import NoReturn
@@ -12,6 +13,7 @@ import pytest
 
 from harness.resume import Begun
 from harness.show import Show, describe
+from harness.suite import Suite
 from platforms import journal
 from platforms.journal import TakenOver
 from platforms.runner import Job, Runner
@@ -22,11 +24,11 @@ class Hangup(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def leaving(runner: Runner, begun: Begun, show: Show, *, detach: bool) -> Iterator[None]:
-    """While a session has jobs. In the end those that nobody will read are cancelled, and what has become of all is
-    written down.
+def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[None]:
+    """While a session has jobs. In the end those that nobody will read are cancelled; what has become of all is written
+    down when pytest has written everything, too (suite.end): until then a session that is killed has not ended.
 
-    Ctrl-C and SIGTERM let them go on instead, where `detach` says so; a terminal that is closed always does.
+    Ctrl-C and SIGTERM let them go on instead, with --on-interrupt=detach; a terminal that is closed always does.
     """
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
     go_on, how = False, journal.PENDING
@@ -36,7 +38,7 @@ def leaving(runner: Runner, begun: Begun, show: Show, *, detach: bool) -> Iterat
         go_on = True
         pytest.exit(str(error), returncode=pytest.ExitCode.INTERRUPTED)
     except KeyboardInterrupt as error:
-        go_on = detach or isinstance(error, Hangup)
+        go_on = suite.options.detach or isinstance(error, Hangup)
         raise
     finally:
         try:
@@ -46,7 +48,7 @@ def leaving(runner: Runner, begun: Begun, show: Show, *, detach: bool) -> Iterat
             if all(job.done for job in runner.jobs) and not begun.carried:
                 how = journal.DONE
         finally:
-            begun.journal.end(how)
+            suite.end = partial(begun.journal.end, how)
             for number, handler in handlers.items():
                 signal(number, handler)
 

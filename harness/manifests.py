@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,9 @@ def _made(function: Callable[..., Any], parameters: Mapping[str, object], where:
     try:
         made = function(**keywords)
     except Exception as error:
-        raise pytest.UsageError(f"{where}: manifest: {name} failed: {type(error).__name__}: {error}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        raise pytest.UsageError(f"{where}: manifest: {name} failed: {what}") from error
     if not _is_parsed(made):
         raise pytest.UsageError(
             f"{where}: manifest: {name} returned {made!r:.60}; it must be a dict or a list of dicts"

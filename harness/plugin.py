@@ -38,7 +38,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # our part of the id comes before the test's own parameters
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    suite.parametrize(suite_of(metafunc.config), metafunc)
+    try:
+        suite.parametrize(suite_of(metafunc.config), metafunc)
+    except pytest.UsageError as error:  # of one test: its sentence, without the way there through pytest
+        raise pytest.Collector.CollectError(str(error)) from None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -98,11 +101,17 @@ def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None
     try:
         yield
     finally:
-        config.stash[SHOW].summary(list(suite_of(config).recorded.values()))
+        suite.tell_end(suite_of(config), config.stash[SHOW])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     session.exitstatus = outcome.exit_status(int(session.exitstatus), suite_of(session.config).pending)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SUITE in config.stash:
+        suite_of(config).end()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,7 +12,7 @@ from harness.options import CHOICES, LAST, Options, run_name
 from platforms import journal
 from platforms.job import JobSpec
 from platforms.journal import Journal, Past
-from platforms.runner import evidence
+from platforms.runner import evidence, explain
 
 # What decides which jobs tests make; a run goes on with what it began with.
 KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
@@ -102,6 +102,9 @@ def begin(
         raise
     carried = [test for test in attempts if test not in jobs]
     begun = {test: number for test, number in attempts.items() if test in jobs and number is not None}
+    begun |= {
+        test: _unused(options.runs, run_id, test) for test in begun if _was_ended(options.runs, run_id, test, begun)
+    }
     told = [f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before"] if before != old else []
     if begun and len(begun) < len(jobs) and any(past.plan.get("code") != plan["code"] for past in before):
         told.append("the code has changed since: those that are begun now run other code than the rest")
@@ -123,6 +126,12 @@ def _taken(before: Sequence[Past], mine: Journal, run_id: str) -> dict[str, int 
         mine.jobs({"test": test, "attempt": number, "state": "taken over"} for test, number in found.items())
         attempts |= found
     return attempts
+
+
+def _was_ended(runs: Path, run_id: str, test: str, attempts: Mapping[str, int]) -> bool:
+    """By a session of this run, which then could not end the others: it has no result yet."""
+    found = evidence.recorded(evidence.of_attempt(runs, run_id, test, attempts[test]))
+    return found is not None and found[0].status.reason in (explain.ENDED_BY_US, explain.NEVER_SUBMITTED)
 
 
 def _unused(runs: Path, run_id: str, test: str) -> int:

@@ -67,7 +67,8 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     except ValueError as error:
         raise pytest.UsageError(f"{where}: time_limit: {error}") from None
     command = mark.kwargs.get("command", [])
-    if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+    words = isinstance(command, list | tuple) and all(isinstance(word, str) for word in command)
+    if not words or ("command" in mark.kwargs and not command):
         raise pytest.UsageError(f"{where}: command is a list of words, as in ['python3', '{{root}}/my.py']")
     return mark.kwargs
 

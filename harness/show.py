@@ -1,18 +1,23 @@
-"""What a person sees: one live line on a terminal, a line a state change in a log, and the table at the end."""
+"""What a person sees: a live block on a terminal, a line a state change in a log, and the tables at the end."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from harness.block import Block
 from platforms.job import Run, State
 from platforms.runner import Job
+from reporting.account import Spent, account
 from reporting.tables import tables
 
+WAITS = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
 HEARTBEAT_S = 30.0  # how often a log hears of a job that does not change
 REDRAW_S = 0.2
 
@@ -22,13 +27,17 @@ class Show:
 
     def __init__(self, config: pytest.Config) -> None:
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        self._terminal = bool(getattr(self._reporter, "isatty", False))
+        self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
+        self._block = Block(self._write) if self._terminal else None
         self._job: Job | None = None
         self._others: Sequence[Job] = ()
         self._drawn = 0.0
         self._said: dict[str, str] = {}
         self._told: set[str] = set()
+
+    def _write(self, text: str) -> None:
+        self._reporter.write(text, flush=True)
 
     def line(self, text: str) -> None:
         if not self._quiet:
@@ -37,6 +46,9 @@ class Show:
     def problem(self, text: str) -> None:
         """What a person must know, also under -q."""
         if self._reporter is not None:
+            if self._block is not None:
+                self._block.erase()
+                self._drawn = 0.0
             self._reporter.ensure_newline()
             self._reporter.write_line(text)
 
@@ -54,12 +66,14 @@ class Show:
     def waiting(self, job: Job, others: Sequence[Job]) -> Iterator[None]:
         """While a test waits for its job."""
         self._job, self._others, self._drawn = job, others, 0.0
+        if self._block is not None and not self._quiet:
+            self._reporter.ensure_newline()
         try:
             yield
         finally:
             self._job = None
-            if self._terminal and not self._quiet:
-                self._reporter.rewrite("", erase=True)
+            if self._block is not None:
+                self._block.erase()
 
     def change(self, job: Job) -> None:
         """A job's state changed: a log gets a line, a terminal redraws."""
@@ -78,23 +92,55 @@ class Show:
         if self._quiet or self._job is None or now - self._drawn < (REDRAW_S if self._terminal else HEARTBEAT_S):
             return
         first, self._drawn = self._drawn == 0.0, now
-        running = sum(not other.done and other.error is None for other in self._others) - 1
-        text = describe(self._job) + (f" (+{running} more)" if running > 0 else "")
-        if self._terminal:
-            self._reporter.rewrite(text[: self._reporter._tw.fullwidth - 1], erase=True)
+        if self._block is not None:
+            self._block.draw(live(self._job, self._others))
         elif not first:
-            self.line(f"{clock()} {text}")
+            more = sum(not other.done and other.error is None for other in self._others) - 1
+            self.line(f"{clock()} {describe(self._job)}" + (f" (+{more} more)" if more > 0 else ""))
 
-    def summary(self, runs: Sequence[Run]) -> None:
-        """The table like the paper's, after everything else."""
-        if runs and self._reporter is not None:
-            self._reporter.section("results", sep="=", bold=True)
-            for line in tables(runs):
+    def summary(self, runs: Sequence[Run], jobs: Sequence[Job], began_s: float) -> None:
+        """After everything else: what each job waited for and took, and the table like the paper's."""
+        if jobs and not self._quiet:
+            self._table("jobs", account([spent(job, began_s) for job in jobs]))
+        if runs:
+            self._table("results", tables(runs))
+
+    def _table(self, title: str, lines: Sequence[str]) -> None:
+        if self._reporter is not None:
+            self._reporter.section(title, sep="=", bold=True)
+            for line in lines:
                 self._reporter.write_line(line)
+
+
+def spent(job: Job, began_s: float) -> Spent:
+    """Of a session that began then, a Unix second."""
+    status = job.status
+    ours = status.submitted_s is not None and status.submitted_s >= began_s
+    starts = [job.run.summary.get(name) for name in ("startup_s", "first_batch_s")] if job.run else []
+    known = [float(value) for value in starts if isinstance(value, int | float)]
+    return Spent(
+        job.spec.name,
+        job.spec.platform,
+        status.state.value,
+        place_s=status.submitted_s - began_s if ours and status.submitted_s is not None else None,
+        queue_s=job.queue_s,
+        start_s=sum(known) if known else None,
+        run_s=job.run_s,
+        devices=job.spec.layout.devices,
+    )
 
 
 def clock() -> str:
     return time.strftime("%H:%M:%S")
+
+
+def live(first: Job, jobs: Sequence[Job]) -> list[str]:
+    """A line on all, then one on each job that is not done: first the one that a test waits for, then what runs."""
+    left = [job for job in jobs if not job.done and job.error is None]
+    left.sort(key=lambda job: (job is not first, job.job_id is None, job.status.state in WAITS))
+    counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in left)
+    total = [f"{count} {what}" for what, count in counts.items()]
+    return [f"{clock()}  {len(jobs) - len(left)} of {len(jobs)} jobs done, {', '.join(total)}", *map(describe, left)]
 
 
 def describe(job: Job) -> str:
@@ -106,6 +152,8 @@ def describe(job: Job) -> str:
     if progress is not None and job.status.state is State.RUNNING:
         if progress.phase:
             parts.append(progress.phase)
+        if progress.epoch is not None:
+            parts.append(f"epoch {progress.epoch}")
         if progress.steps:
             parts.append(f"step {progress.step}/{progress.steps}")
         if progress.samples_per_s:

@@ -6,7 +6,7 @@ import functools
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from harness import options, outcome, select
 from harness.options import Options
 from harness.select import Case
+from harness.show import Show
 from platforms import checkout
 from platforms.config import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
@@ -36,6 +37,8 @@ class Suite:
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.time)
+    end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
     deadline: float | None = None  # on time.monotonic: when we stop waiting
 
     @property
@@ -118,6 +121,14 @@ def parametrize(suite: Suite, metafunc: pytest.Metafunc) -> None:
 def new_run_id(suite: Suite) -> str:
     """--run-id, else the date and four letters."""
     return suite.options.run_id or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+def tell_end(suite: Suite, show: Show) -> None:
+    """What the jobs took and measured, and one line on those that go on without us."""
+    show.summary(list(suite.recorded.values()), list(suite.jobs.values()), suite.began_s)
+    if suite.pending and suite.runner is not None:
+        jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
+        show.problem(f"{jobs} PENDING: pytest --resume={suite.runner.run_id} goes on waiting (-rs says for what)")
 
 
 def marks(suite: Suite) -> dict[str, str]:

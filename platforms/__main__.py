@@ -1,4 +1,4 @@
-"""`python -m platforms COMMAND`: init writes a platform's file, doctor checks it, prepare makes data, prune cleans."""
+"""`python -m platforms COMMAND`: platforms are made and checked, their data prepared; jobs are shown and ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from platforms import checkout
 from platforms.job import BenchError
 
-# Which module has `add(parser)` and `main` of a command, and what it does; only the one that was typed is imported.
+# Which module has a command, and what it does; only the one that was typed is imported.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "init": ("platforms.init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
@@ -21,8 +21,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
         "lint": ("platforms.lint", "check a manifest of your own against a platform's rules, without asking anybody"),
         "prune": ("platforms.prune", "show what earlier runs have left on a cluster, and remove it"),
+        "jobs": ("platforms.jobs", "show the jobs of runs that are not finished, or of one run"),
+        "logs": ("platforms.jobs", "print a job's log; -f: while it runs"),
+        "fetch": ("platforms.jobs", "bring the logs of a run's jobs here, as far as they are written"),
+        "cancel": ("platforms.jobs", "end what is left of a run whose session is gone"),
     }
 )
+# Of those that are about runs, not about a platform: what declares their options, and what they do.
+OF_RUNS = {name: (f"add_{name}", "show" if name == "jobs" else name) for name in ("jobs", "logs", "fetch", "cancel")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "prepare":
             return _prepare(options)
-        return int(module.main(options))
+        return int(getattr(module, OF_RUNS.get(options.command, ("", "main"))[1])(options))
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -60,12 +66,13 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, what) in COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        command.add_argument("name", metavar="NAME", help="of the platform")
+        if name not in OF_RUNS:
+            command.add_argument("name", metavar="NAME", help="of the platform")
         command.add_argument(
             "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
         )
         if words[:1] == [name]:
-            importlib.import_module(module).add(command)
+            getattr(importlib.import_module(module), OF_RUNS.get(name, ("add", ""))[0])(command)
     return parser
 
 

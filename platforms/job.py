@@ -287,7 +287,7 @@ class Status:
     """What a scheduler knows of one job. Times are Unix seconds.
 
     `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
-    end, beside its log (docs/wire.md); `gaps` is what of its log nobody will ever read, a sentence each.
+    end, beside its log (docs/wire.md).
     """
 
     state: State
@@ -300,7 +300,6 @@ class Status:
     ended_s: float | None = None
     events: tuple[str, ...] = ()
     last_word: str = field(default="", repr=False)
-    gaps: tuple[str, ...] = ()
 
     @property
     def run_s(self) -> float | None:

@@ -29,6 +29,7 @@ POLL_S = 0.5
 
 DONE = "done"  # every job has its result, or was cancelled
 PENDING = "pending"  # some jobs go on without a session
+ASKED = "being submitted"  # of a job: a scheduler has been asked, and has not answered yet
 
 
 class TakenOver(BenchError):
@@ -168,13 +169,16 @@ def read(path: Path) -> Past | None:
     )  # fmt: skip
 
 
+def recorded(runs: Path) -> list[str]:
+    """The ids of runs that have a session's file."""
+    folders = {path.parent.parent for path in runs.glob(f"*/{FOLDER}/*.jsonl")}
+    return sorted(folder.name for folder in folders if not folder.is_symlink())
+
+
 def unfinished(runs: Path) -> list[str]:
     """The ids of runs that a session has left open, the last one first."""
-    found = []
-    for folder in {path.parent.parent for path in runs.glob(f"*/{FOLDER}/*.jsonl")}:
-        if not folder.is_symlink() and (left := [past for past in sessions(folder) if past.open]):
-            found.append((max(past.began_s for past in left), folder.name))
-    return [name for _began, name in sorted(found, reverse=True)]
+    left = {name: [past.began_s for past in sessions(runs / name) if past.open] for name in recorded(runs)}
+    return sorted((name for name, began_s in left.items() if began_s), key=lambda name: max(left[name]), reverse=True)
 
 
 def alive(past: Past, now_s: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> bool:
@@ -190,6 +194,22 @@ def alive(past: Past, now_s: Callable[[], float], sleep: Callable[[float], None]
         if past.beat_at_s > beat_s:
             return True
     return past.beat_at_s > beat_s
+
+
+def lives(past: Past) -> bool:
+    """Whether an open session seems to go on, without waiting for its next beat."""
+    if past.how is not None or past.taken is not None:
+        return False
+    if (seen := _seen_here(past.process)) is not None:
+        return seen
+    probe = past.path.with_name(f".now.{os.getpid()}")
+    try:
+        probe.touch()
+        now_s = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:  # a folder that we may only read
+        now_s = time.time()
+    return now_s - past.beat_at_s <= MISSED * past.beat_s
 
 
 def take(past: Past, by: str) -> bool:

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from platforms.values import Absolute, Count, Filled, Flag, Label, ManifestPath, Quantity, Seconds, Text
+from platforms.cluster_values import (
+    Amount,
+    ClusterName,
+    Image,
+    LabelKey,
+    Labels,
+    LabelValue,
+    NodePath,
+    PodPath,
+    Toleration,
+    User,
+)
+from platforms.values import (
+    Count,
+    Filled,
+    Flag,
+    ManifestPath,
+    Quantity,
+    Seconds,
+    Some,
+    Text,
+    is_open,
+    quantity_of,
+    times,
+)
 
 STRICT = ConfigDict(frozen=True, extra="forbid")
 Words = tuple[Text, ...]
@@ -62,16 +86,18 @@ class VolumeKeys(BaseModel):
 
     model_config = STRICT
 
-    mount: Absolute = Field(description="where the pods see it")
-    pvc: Filled | None = Field(default=None, description="a PersistentVolumeClaim")
-    size: Quantity | None = Field(default=None, description="with pvc: `prepare` makes the claim when there is none")
-    storage_class: Filled | None = Field(default=None, description="with size: of the claim; default: the cluster's")
+    mount: PodPath = Field(description="where the pods see it")
+    pvc: ClusterName | None = Field(default=None, description="a PersistentVolumeClaim")
+    size: Amount | None = Field(default=None, description="with pvc: `prepare` makes the claim when there is none")
+    storage_class: ClusterName | None = Field(
+        default=None, description="with size: of the claim; default: the cluster's"
+    )
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"] = Field(
         default="ReadWriteMany", description="with size: of the claim"
     )
-    host_path: Absolute | None = Field(default=None, description="a folder of the node")
-    memory: Quantity | None = Field(default=None, description="a file system in memory, at most this large")
-    scratch: Quantity | None = Field(
+    host_path: NodePath | None = Field(default=None, description="a folder of the node")
+    memory: Amount | None = Field(default=None, description="a file system in memory, at most this large")
+    scratch: Amount | None = Field(
         default=None, description="a folder on the node that goes with the pod, at most this"
     )
     read_only: Annotated[bool, Field(strict=True)] = Field(
@@ -99,40 +125,45 @@ class KubernetesKeys(BaseModel):
     context: Filled | None = Field(default=None, description="the context in it; default: its current one")
     contexts: tuple[Filled, ...] = Field(
         default=(),
-        description="patterns, as in kind-*: the first context that matches is taken, and where there is one the "
-        "platform needs not be enabled",
+        description="patterns, as in kind-*: the current context is taken if it matches, else the first that does, and "
+        "where there is one the platform needs not be enabled",
     )
-    namespace: Label | None = Field(default=None, description="default: the context's own, else `default`")
+    namespace: ClusterName | None = Field(default=None, description="default: the context's own, else `default`")
     kind: Literal["job", "pod", "indexed_job", "ipujob"] | None = Field(
         default=None, description="which of k8s_templates/; default: job, on several nodes indexed_job"
     )
     manifest: Filled | None = Field(default=None, description="the site's own manifest instead, beside this file")
-    image: Filled | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
+    image: Image | None = Field(default=None, description="the container's image, best with its digest: name@sha256:…")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="when the image is pulled; default: the cluster's, Always for the tag latest"
     )
-    image_pull_secrets: tuple[Label, ...] = Field(default=(), description="names of Secrets")
-    archive: Absolute | None = Field(
+    image_pull_secrets: tuple[ClusterName, ...] = Field(default=(), description="names of Secrets")
+    archive: PodPath | None = Field(
         default=None, description="where models-….pyz lies in the image; default: a ConfigMap brings it"
     )
-    queue: Label | None = Field(default=None, description="Kueue's LocalQueue, as the label kueue.x-k8s.io/queue-name")
+    queue: ClusterName | None = Field(
+        default=None, description="Kueue's LocalQueue, as the label kueue.x-k8s.io/queue-name"
+    )
     generate_name: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="write metadata.generateName beside the name, where a site demands it"
     )
-    service_account: Label | None = Field(default=None, description="of the pods, without its token")
-    priority_class: Label | None = Field(default=None, description="of the pods")
-    resource: Filled | None = Field(
+    service_account: ClusterName | None = Field(default=None, description="of the pods, without its token")
+    priority_class: ClusterName | None = Field(default=None, description="of the pods")
+    resource: LabelKey | None = Field(
         default=None, description="what a device is called there; default: nvidia.com/gpu, graphcore.ai/ipu"
     )
-    cpu: Quantity | None = Field(default=None, description="CPUs of a pod, requested and limited")
-    memory: Quantity | None = Field(default=None, description="memory of a pod, requested and limited, as in 64Gi")
-    shm: Quantity | None = Field(default=None, description="size of /dev/shm, which is 64 MB otherwise")
-    node_selector: Mapping[Text, Text] = Field(default={}, description="labels that the nodes must have")
-    tolerations: tuple[Mapping[str, Any], ...] = Field(default=(), description="as in a pod")
+    cpu: Amount | None = Field(default=None, description="CPUs of a pod, requested and limited")
+    cpu_per_device: Amount | None = Field(default=None, description="the same for each device of the pod, instead")
+    memory: Amount | None = Field(default=None, description="memory of a pod, requested and limited, as in 64Gi")
+    memory_per_device: Amount | None = Field(default=None, description="the same for each device, instead")
+    shm: Amount | None = Field(default=None, description="size of /dev/shm, which is 64 MB otherwise")
+    shm_per_device: Amount | None = Field(default=None, description="the same for each device, instead")
+    node_selector: Mapping[LabelKey, LabelValue] = Field(default={}, description="labels that the nodes must have")
+    tolerations: tuple[Toleration, ...] = Field(default=(), description="as in a pod")
     volumes: tuple[VolumeKeys, ...] = Field(default=(), description="folders that the pods see, data sets above all")
-    labels: Mapping[Text, Text] = Field(default={}, description="more labels of every object")
-    annotations: Mapping[Text, Text] = Field(default={}, description="more annotations of every object")
-    user: Annotated[int, Field(ge=0, strict=True)] = Field(
+    labels: Labels = Field(default={}, description="more labels of every object")
+    annotations: Mapping[LabelKey, Text] = Field(default={}, description="more annotations of every object")
+    user: User = Field(
         default=1000, description="user and group id of the containers; 0 is root, which many clusters refuse"
     )
     keep_s: Seconds = Field(
@@ -154,8 +185,39 @@ class KubernetesKeys(BaseModel):
             raise ValueError("needs context or contexts, not both")
         return self
 
+    @model_validator(mode="after")
+    def _one_amount(self) -> KubernetesKeys:
+        for name in ("cpu", "memory", "shm"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_per_device") is not None:
+                raise ValueError(f"needs {name} or {name}_per_device, not both")
+        return self
 
-Sense = Literal["shm", "threads", "requests", "security", "deadline", "image", "digest"]
+    @model_validator(mode="after")
+    def _shm_in_memory(self) -> KubernetesKeys:
+        for shm, memory in (("shm", "memory"), ("shm_per_device", "memory_per_device")):
+            size, most = getattr(self, shm), getattr(self, memory)
+            if size and most and not (is_open(size) or is_open(most)) and quantity_of(size) > quantity_of(most):
+                raise ValueError(f"{shm}: {size} is more than {memory}: {most}, of which it is a part")
+        return self
+
+    @model_validator(mode="after")
+    def _mounts(self) -> KubernetesKeys:
+        seen = {"/dev/shm": "shm:"} if self.shm or self.shm_per_device else {}
+        for number, volume in enumerate(self.volumes):
+            if volume.mount in seen:
+                raise ValueError(f"volumes[{number}].mount: {volume.mount} has {seen[volume.mount]} already (keep one)")
+            if volume.mount.startswith("/hpc-ml-bench/"):
+                raise ValueError(f"volumes[{number}].mount: {volume.mount} is for our own code and work (name another)")
+            seen[volume.mount] = f"volumes[{number}]"
+        return self
+
+    def share(self, name: Literal["cpu", "memory", "shm"], devices: int) -> str | None:
+        """How much of it a pod with so many devices gets."""
+        whole, each = getattr(self, name), getattr(self, f"{name}_per_device")
+        return whole if each is None else times(each, devices)
+
+
+Sense = Literal["shm", "memory", "threads", "requests", "security", "deadline", "image", "digest"]
 
 
 class PolicyKeys(BaseModel):
@@ -178,6 +240,9 @@ class PolicyKeys(BaseModel):
         default={},
         description="what must stand in a manifest, and why: {spec.template.spec.nodeSelector: …}; "
         "`pod.` begins in every pod template, `container.` in every container of one",
+    )
+    one_of: Mapping[ManifestPath, Annotated[tuple[Text, ...], Some]] = Field(
+        default={}, description="the only values of something in a manifest, where it stands: {spec.queue: [a, b]}"
     )
     most: Mapping[Text, Quantity] = Field(
         default={}, description="largest amount of a resource of one pod: {cpu: 192, nvidia.com/gpu: 8}"

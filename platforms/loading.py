@@ -14,7 +14,7 @@ from platforms.yaml_lines import Document, Float, Int, Loc
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_SITE_REFERENCE = re.compile(r"\$\{site\.([^}]*)\}")
+_SITE_REFERENCE = re.compile(r"\$\{site\.([^}:]*)(?::-([^}]*))?\}")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
 _SITES_VALUE = "the value of ${site.…}"
 _OWN = ("slurm", "container", "kubernetes")  # keys of one scheduler
@@ -33,14 +33,15 @@ _NEEDED: Mapping[str, str] = {
 def substitution(
     site_values: Mapping[str, str], environ: Mapping[str, str], missing: list[str]
 ) -> Callable[[str], str]:
-    """A function that fills in every `${site.key}` of a text: HPC_ML_BENCH_KEY of the environment, else the site's.
+    """A function that fills in every `${site.key}` of a text: HPC_ML_BENCH_KEY of the environment, else the site's,
+    else what stands in `${site.key:-this}`.
 
-    What nobody has set stays readable, `<key: set in site.yaml>`, and is added to `missing`.
+    What has no value stays readable, `<key: set in site.yaml>`, and is added to `missing`.
     """
 
     def value(match: re.Match[str]) -> str:
         key = match[1]
-        found = environ.get(f"HPC_ML_BENCH_{key.upper()}", site_values.get(key))
+        found = environ.get(f"HPC_ML_BENCH_{key.upper()}", site_values.get(key, match[2]))
         if found is None and key not in missing:
             missing.append(key)
         return f"<{key}: set in site.yaml>" if found is None else found
@@ -129,10 +130,10 @@ def _check_kubernetes(document: Document, keys: Mapping[str, object]) -> None:
     for key in ("transport", "host", "ssh_config", "login_shell", "work_dir", "modules", "container"):
         if key in keys:
             document.complain((key,), "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)")
-    if not str(keys.get("data_dir", "")).startswith(("/", "<")):
-        document.complain(
-            ("data_dir",), "is not absolute (write the folder of the data sets as the pods see it: /data)"
-        )
+    folder = str(keys.get("data_dir", ""))
+    if not folder.startswith(("/", "<")):
+        why = "is not absolute" if folder else "is missing"
+        document.complain(("data_dir",), f"{why} (write the folder of the data sets as the pods see it: /data)")
 
 
 def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
@@ -222,8 +223,11 @@ def _leaves(value: object, loc: Loc) -> Iterator[tuple[Loc, object]]:
 
 
 def _is_secret(document: Document, loc: Loc, value: object) -> bool:
+    if loc[0] == "policy" or "image_pull_secrets" in loc:  # rules about secrets, and names of those that a cluster has
+        return False
     key = next((part for part in reversed(loc) if isinstance(part, str)), "")
-    if loc in document.substituted or isinstance(value, bool) or not str(value):
+    written = document.substituted.get(loc, "")
+    if isinstance(value, bool) or not str(value) or (written and ":-" not in written):
         return False
     return names_a_secret(key)
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from platforms import checkout
 from platforms.config import Platform
@@ -13,6 +14,7 @@ from platforms.job import RefusedError, run_label
 from platforms.values import seconds_of
 
 GONE_S = 60.0  # graceful ends take their time
+FRESH_S = 600.0  # a session brings its code once, and may be about to make the first job that mounts it
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +23,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--older-than", metavar="TIME", default="0", help="only what is at least that old: 2h, 3-00:00:00"
     )
+    for name in ("kubeconfig", "context", "namespace"):
+        parser.add_argument(f"--{name}", help=f"where a test with its own {name}= has left them")
     parser.add_argument("--live", action="store_true", help="also jobs that still wait or run")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
 
@@ -45,17 +49,24 @@ def prune(platform: Platform, options: argparse.Namespace) -> int:
     from platforms.schedulers.kubernetes.api.client import Client
     from platforms.schedulers.kubernetes.api.place import Place
 
-    client = Client(Place.of(platform))
-    found, least_s = sweep.left(client, platform.name), _seconds(options.older_than)
+    own = {"kubeconfig": options.kubeconfig, "context": options.context, "namespace": options.namespace}
+    client = Client(replace(Place.of(platform), **{name: value for name, value in own.items() if value}))
+    least_s = _seconds(options.older_than)
+    found, unseen = sweep.left(client, platform.name)
     chosen = [each for each in found if each.age_s >= least_s and (options.live or not each.live)]
     if options.run:
         chosen = [each for each in chosen if each.run in (options.run, run_label(options.run))]
-    archives = [] if options.run else sweep.code(client)
+    archives, untold = ([], []) if options.run else sweep.code(client, max(least_s, FRESH_S))
     running = sorted({each.job for each in found if each.live and each not in chosen})
     if running:
         print(f"still waiting or running, and left alone (--live): {', '.join(running)}")
+    for why in unseen:
+        print(f"not looked for: {why}")
+    if untold:
+        print(f"code archives are left alone, since nobody can tell whether a job needs them: {'; '.join(untold)}")
     if not chosen and not archives:
-        print(f"{client.where}: nothing of {platform.name} is left there")
+        seen = " that we may see" if unseen else ""
+        print(f"{client.where}: nothing of {platform.name} is left there{seen}")
         return 0
     print(f"{client.where}:")
     for line in (*map(str, chosen), *(f"configmap/{name}  code that no pod uses" for name in archives)):
@@ -63,7 +74,8 @@ def prune(platform: Platform, options: argparse.Namespace) -> int:
     if not options.yes and not _agreed():
         return 1
     wrong = sweep.remove(client, chosen, archives)
-    left = _wait(lambda: {each.uid for each in sweep.left(client, platform.name)} & {each.uid for each in chosen})
+    gone = {each.uid for each in chosen}
+    left = _wait(lambda: gone & {each.uid for each in sweep.left(client, platform.name)[0]})
     print(f"gone: {len(chosen) - left} of {len(chosen)} objects, {len(archives)} code archives")
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)

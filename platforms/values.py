@@ -6,6 +6,7 @@ import datetime
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -33,7 +34,8 @@ _SUFFIXES: Mapping[str, float] = {
 _NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, as in 64Gi, 500m or 8)"
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A scalar as it was written. Raises ValueError for anything else."""
     if isinstance(value, Int | Float):
         return value.text
     if isinstance(value, bool):
@@ -111,18 +113,17 @@ def _flag(value: str) -> str:
     return value
 
 
+def is_open(value: str) -> bool:
+    """Whether a site has still to say it, or a part of it: `<key: set in site.yaml>`, complained of when it is used."""
+    return ": set in site.yaml>" in value
+
+
 def _absolute(value: str) -> str:
-    if not value.startswith(("/", "<")):  # <…: set in site.yaml> is complained of when it is used
+    if not value.startswith(("/", "<")):
         raise ValueError(f"{value!r} is no absolute path (write one that login and compute nodes see)")
     if any(not letter.isprintable() for letter in value):
         raise ValueError(f"{value!r} is no path that a batch script can name")
     return value.rstrip("/") or "/"
-
-
-def _label(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value) and not value.startswith("<"):
-        raise ValueError(f"{value!r} is no name that Kubernetes takes (small letters, digits, - and .)")
-    return value
 
 
 def _quantity(value: object) -> str:
@@ -138,6 +139,15 @@ def quantity_of(text: str) -> float:
     if match is None:
         raise ValueError(_NO_QUANTITY.format(text))
     return float(match[1]) * _SUFFIXES[match[2] or ""]
+
+
+def times(quantity: str, count: int) -> str:
+    """So many times a quantity, in its own unit: `500m` and 4 are `2000m`. What a site has still to say stays so."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        return quantity
+    number = Decimal(match[1]) * count
+    return f"{number.normalize():f}{match[2] or ''}"
 
 
 def _manifest_path(value: str) -> str:
@@ -197,7 +207,7 @@ def _has_default(layouts: Mapping[str, T]) -> Mapping[str, T]:
     return layouts
 
 
-_SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
+SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
 _NAME = WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"})
 _TIME = WithJsonSchema(
     {
@@ -206,8 +216,8 @@ _TIME = WithJsonSchema(
     }
 )
 
-Text = Annotated[str, BeforeValidator(_text), _SCALAR]
-Filled = Annotated[str, BeforeValidator(_text), AfterValidator(_filled), _SCALAR]
+Text = Annotated[str, BeforeValidator(text_of), SCALAR]
+Filled = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), SCALAR]
 Seconds = Annotated[float, BeforeValidator(_seconds), _TIME]
 Count = Annotated[int, Field(ge=1, strict=True)]
 CountOrAuto = Annotated[Count | None, BeforeValidator(_count_or_auto), _count_schema(1)]
@@ -217,14 +227,13 @@ ZeroOrMoreOrAuto = Annotated[
 Name = Annotated[str, AfterValidator(_name), _NAME]
 Mark = Annotated[str, AfterValidator(mark), _NAME]
 Variable = Annotated[str, AfterValidator(_variable)]
-LayoutText = Annotated[str, BeforeValidator(_text), AfterValidator(_layout), WithJsonSchema({"type": "string"})]
+LayoutText = Annotated[str, BeforeValidator(text_of), AfterValidator(_layout), WithJsonSchema({"type": "string"})]
 Day = Annotated[datetime.date | None, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
-Option = Annotated[Any, BeforeValidator(_option), _SCALAR]
+Option = Annotated[Any, BeforeValidator(_option), SCALAR]
 Flag = Annotated[str, AfterValidator(_flag)]
-Label = Annotated[str, BeforeValidator(_text), AfterValidator(_label), _SCALAR]
-Quantity = Annotated[str, BeforeValidator(_quantity), _SCALAR]
+Quantity = Annotated[str, BeforeValidator(_quantity), SCALAR]
 ManifestPath = Annotated[str, AfterValidator(_manifest_path)]
-Absolute = Annotated[str, BeforeValidator(_text), AfterValidator(_filled), AfterValidator(_absolute), _SCALAR]
+Absolute = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), AfterValidator(_absolute), SCALAR]
 Unique = AfterValidator(_unique)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)

@@ -42,13 +42,14 @@ class Float(float):
 class Document:
     """One file: its mapping (None when it cannot be used), the line of every key, and what is wrong with it.
 
-    `substituted` are the values that `substitute` changed: they are the site's, and no sentence quotes them.
+    `substituted` are the values that `substitute` changed, as they were written: they are the site's, and no sentence
+    quotes them.
     """
 
     path: Path
     value: dict[str, object] | None = None
     lines: dict[Loc, int] = field(default_factory=dict)
-    substituted: set[Loc] = field(default_factory=set)
+    substituted: dict[Loc, str] = field(default_factory=dict)
     empty: bool = False
     found: list[tuple[int, str]] = field(default_factory=list)
 
@@ -183,7 +184,7 @@ class _Builder:
         if isinstance(node, yaml.ScalarNode):
             text = self.substitute(node.value)
             if text != node.value:
-                self.document.substituted.add(loc)
+                self.document.substituted[loc] = node.value
             return scalar(text) if node.style in (None, "") else text
         self.open_nodes.add(id(node))
         result = self.mapping(node, loc) if isinstance(node, yaml.MappingNode) else self.sequence(node, loc)

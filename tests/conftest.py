@@ -8,21 +8,42 @@ from pathlib import Path
 
 import pytest
 
+from platforms.job import ConfigError, RefusedError
+from platforms.schedulers.kubernetes.api.place import Place, find
 from tests.clusters.slurm import PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
-from tests.clusters.stage import IMAGE, Stage, fake_stage, real_stage
+from tests.clusters.stage import Stage, fake_stage, real_stage
 
 os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
 MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real", "test_benchmarks", "test_train")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=2, help="how often test_torture.py kills sessions, on each platform")
     group = parser.getgroup("a real Kubernetes for the suite's own tests")
-    group.addoption("--kubeconfig", type=Path, help="tests marked live_k8s run on its current context's cluster")
-    group.addoption("--live-image", default=IMAGE, help="an image with sh and python3 there; default: %(default)s")
-    group.addoption("--live-torch-image", help="an image with what benchmarks need; without one none is trained there")
+    group.addoption("--kubeconfig", help="tests marked live_k8s run on its current context's cluster")
+    group.addoption("--live-image", help="an image with sh and python3 which that cluster can pull; needed there")
+    group.addoption("--live-torch-image", help="one with what the benchmarks need; without it none is trained there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is wrong with the real Kubernetes that is named, before anything runs."""
+    named: str | None = config.getoption("--kubeconfig")
+    if named is None:
+        return
+    files = [Path(part).expanduser().absolute() for part in named.split(os.pathsep) if part]
+    if not any(path.is_file() for path in files):
+        raise pytest.UsageError(f"--kubeconfig: there is no file {named!r}")
+    config.option.kubeconfig = os.pathsep.join(map(str, files))
+    try:
+        find(Place(), {**os.environ, "KUBECONFIG": config.option.kubeconfig})
+    except (ConfigError, RefusedError) as error:
+        raise pytest.UsageError(f"--kubeconfig: {error}") from None
+    if config.getoption("--live-image") is None:
+        example = "--live-image docker.io/library/python:3.12-slim"
+        raise pytest.UsageError(f"--kubeconfig: name an image with sh and python3 that the cluster can pull: {example}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,7 +81,9 @@ def slurm(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A Kubernetes: a stand-in in this process, or that of --kubeconfig. What was made there is gone at the end."""
-    folder, kubeconfig = tmp_path_factory.mktemp("kube"), request.config.getoption("--kubeconfig")
-    options = [request.config.getoption(f"--live-{name}") for name in ("image", "torch-image")]
-    with real_stage(folder, kubeconfig.resolve(), *options) if kubeconfig else fake_stage(folder) as stage:
+    kubeconfig, *images = (
+        request.config.getoption(f"--{name}") for name in ("kubeconfig", "live-image", "live-torch-image")
+    )
+    folder = tmp_path_factory.mktemp("kube")
+    with real_stage(folder, kubeconfig, *images) if kubeconfig else fake_stage(folder) as stage:
         yield stage

@@ -1,13 +1,11 @@
-"""From nothing to the first results on a Kubernetes cluster, with the commands that a newcomer types."""
+"""From nothing to the first results on a Kubernetes cluster, with the commands that a newcomer types; on a stand-in, or
+with --kubeconfig FILE --live-torch-image J on a real one, where each benchmark is trained as each kind."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,11 @@ import yaml
 
 from tests.clusters.kube import Kube
 from tests.clusters.kube.logs import parsed
+from tests.clusters.stage import IMAGE, Stage, fake_stage
+from tests.platforms.kubernetes_person import Person
 
-ROOT = Path(__file__).resolve().parents[1]
-PATIENCE_S = 600
-IMAGE = "bench.local/python:3.11"  # this Python, with torch
+pytestmark = pytest.mark.live_k8s
+
 CHOSEN = "gbs32 and (jobs and not resnet50 or pods and resnet50 or here and cosmoflow)"
 ON_JOB, ON_POD, ON_PODS, HERE = (
     f"test_{each}-gbs32-smoke]"
@@ -32,28 +31,13 @@ ON_JOB, ON_POD, ON_PODS, HERE = (
 )
 
 
-class Person:
-    """Somebody at a clone, whose kubeconfig knows the cluster."""
+class Newcomer(Person):
+    """On a stand-in of their own with one small node."""
 
-    def __init__(self, kube: Kube, folder: Path) -> None:
-        self.kube, self.folder = kube, folder
-        self.site, self.runs = folder / "site", folder / "runs"
-        (self.site / "platforms").mkdir(parents=True)
-
-    def types(self, *words: str, code: int = 0) -> str:
-        """What it printed."""
-        ours = ("PYTEST_", "KUBE", "HPC_ML_BENCH")  # pytest-benchmark saves nothing in what it takes for a worker
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        done = subprocess.run(
-            [sys.executable, "-m", *words, f"--site={self.site}"],
-            cwd=ROOT,
-            env=environ | self.kube.environ | {"HPC_ML_BENCH_LOCK": str(self.folder / "lock")},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+    @property
+    def kube(self) -> Kube:
+        assert self.stage.fake is not None
+        return self.stage.fake
 
     def edits(self, name: str, old: str, new: str) -> None:
         """One line of a file."""
@@ -62,85 +46,94 @@ class Person:
         assert len(re.findall(old, text, re.MULTILINE)) == 1, text
         path.write_text(re.sub(old, new, text, flags=re.MULTILINE))
 
-    def finds(self, plural: str) -> list[dict[str, Any]]:
-        """What is on the cluster."""
-        return self.kube.store.list(plural)[0]
+    def folder_of(self, name: str) -> Path:
+        return self.runs / "first" / re.sub(r"[\[\]]", "-", name).rstrip("-")
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    with Kube(tmp_path / "kube") as kube:
-        kube.node("node-1", capacity={"cpu": "2", "memory": "8Gi"})
-        yield Person(kube, tmp_path)
+def newcomer(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Newcomer]:
+    if request.config.getoption("--kubeconfig"):
+        pytest.skip("what `init` proposes is another on each cluster")
+    with fake_stage(tmp_path / "kube") as stage:
+        newcomer = Newcomer(stage, tmp_path)
+        newcomer.kube.node("node-1", capacity={"cpu": "2", "memory": "8Gi"})
+        yield newcomer
 
 
-def test_from_a_clone_to_results(person: Person, tmp_path: Path) -> None:
-    said = person.types("platforms", "init", "jobs", "--context", "fake", "--enable")
+def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
+    said = newcomer.types("platforms", "init", "jobs", "--context", "fake", "--enable")
     assert "python -m platforms doctor jobs" in said
-    person.edits("platforms/jobs.yaml", r"^  # image: .*", f"  image: {IMAGE}")
-    person.edits("platforms/jobs.yaml", r"^layouts:", "benchmarks: {cosmoflow: {layouts: [2x1]}}\nlayouts:")
-    person.types("platforms", "init", "pods", "--context", "fake", "--enable")
-    person.edits("platforms/pods.yaml", r"^  # image: .*", f"  image: {IMAGE}\n  kind: pod")
-    said = person.types("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
+    newcomer.edits("platforms/jobs.yaml", r"^  # image: .*", f"  image: {IMAGE}")
+    newcomer.edits("platforms/jobs.yaml", r"^layouts:", "benchmarks: {cosmoflow: {layouts: [2x1]}}\nlayouts:")
+    newcomer.types("platforms", "init", "pods", "--context", "fake", "--enable")
+    newcomer.edits("platforms/pods.yaml", r"^  # image: .*", f"  image: {IMAGE}\n  kind: pod")
+    said = newcomer.types("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
     assert re.search(r"^failed +node .*platforms prepare jobs", said, re.MULTILINE)
-    assert not person.finds("jobs")
+    assert not newcomer.finds("jobs")
 
-    data = prepared(person)
-    size, runs = "--size=smoke", f"--runs-dir={person.runs}"
-    said = person.types("platforms", "doctor", "jobs", "--node", size, runs)
+    data = prepared(newcomer)
+    size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
+    said = newcomer.types("platforms", "doctor", "jobs", "--node", size, runs)
     assert len(re.findall("^ok ", said, re.MULTILINE)) == 11, said
-    assert f"next: pytest -m jobs --site={person.site}" in said
+    assert f"next: pytest -m jobs --site={newcomer.site}" in said
 
-    (person.site / "platforms/here.yaml").write_text(
-        f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {data}\n"
+    newcomer.writes(
+        "platforms/here.yaml",
+        f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {data}\n",
     )
-    person.edits("site.yaml", r"\bpods\b", "pods, here")
+    newcomer.edits("site.yaml", r"\bpods\b", "pods, here")
     where = [f"--platform={name}" for name in ("jobs", "pods", "here")]
     saved = tmp_path / "saved.json"
-    said = person.types("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
+    said = newcomer.types("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
     assert "4 passed" in said
     measured = {one["name"]: one["extra_info"] for one in json.loads(saved.read_text())["benchmarks"]}
     assert measured.keys() == {ON_JOB, ON_POD, ON_PODS, HERE}
     assert measured[ON_JOB].keys() == measured[ON_POD].keys() == measured[ON_PODS].keys() == measured[HERE].keys()
     for name, pods in ((ON_JOB, 1), (ON_POD, 1), (ON_PODS, 2)):
-        check(person, name, pods)
+        trained(newcomer, name, pods)
+        exact(newcomer, name)
 
-    assert not any(map(person.finds, ("pods", "jobs", "services", "secrets")))
+    assert not any(map(newcomer.finds, ("pods", "jobs", "services", "secrets")))
     for name in ("jobs", "pods"):
-        said = person.types("platforms", "prune", name, "--yes")
+        said = newcomer.types("platforms", "prune", name, "--yes")
     assert f"nothing of {name} is left there" in said
 
 
-def prepared(person: Person) -> Path:
+def prepared(newcomer: Newcomer) -> Path:
     """The folder behind the claim, filled once."""
-    size, runs = "--size=smoke", f"--runs-dir={person.runs}"
-    said = person.types("platforms", "prepare", "jobs", size, runs)
+    size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
+    said = newcomer.types("platforms", "prepare", "jobs", size, runs)
     assert re.search(r"claim hpc-ml-bench: \d+Gi, ReadWriteMany: made", said)
     assert said.count(": succeeded") == 3
-    (claim,) = person.finds("persistentvolumeclaims")
-    data = person.kube.folder / "claims" / "default" / claim["metadata"]["name"]
+    (claim,) = newcomer.kube.store.list("persistentvolumeclaims")[0]
+    data = newcomer.kube.folder / "claims" / "default" / claim["metadata"]["name"]
     written = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     assert len(written) > 64
-    said = person.types("platforms", "prepare", "pods", size, runs)
+    said = newcomer.types("platforms", "prepare", "pods", size, runs)
     assert "made" not in said
     assert said.count(": succeeded") == 3
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == written
     return data
 
 
-def check(person: Person, name: str, pods: int) -> None:
-    folder = person.runs / "first" / re.sub(r"[\[\]]", "-", name).rstrip("-")
+def trained(newcomer: Newcomer, name: str, pods: int) -> None:
+    """It measured something, and rank 0's last words say the same as the log."""
+    folder = newcomer.folder_of(name)
     run = json.loads((folder / "run.json").read_text())
     assert run["problems"] == []
     assert run["start"]["world"]["size"] == pods
     assert run["start"]["world"]["launcher"] == ("torchrun" if pods > 1 else "none")
-    objects = list(yaml.safe_load_all((folder / "objects.yaml").read_text()))
-    seen = [each for each in objects if each["kind"] == "Pod"]
+    seen = pods_of(folder)
     assert len(seen) == pods
     ended = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in seen]
     last_words = [json.loads(each["message"]) for each in ended if each.get("message")]
     assert [each["effective_throughput"] for each in last_words] == [run["effective_throughput"]]
-    told = {pod["metadata"]["name"]: written(person.kube, pod) for pod in seen}
+
+
+def exact(newcomer: Newcomer, name: str) -> None:
+    """What its containers have written, to the node, byte for byte."""
+    folder = newcomer.folder_of(name)
+    told = {pod["metadata"]["name"]: written(newcomer.kube, pod) for pod in pods_of(folder)}
     kept = {path.stem: path.read_bytes() for path in (folder / "logs").glob("*.log")}
     assert kept == {name: text for name, text in told.items() if text}
     merged = (folder / "log").read_bytes()
@@ -148,7 +141,95 @@ def check(person: Person, name: str, pods: int) -> None:
     assert len(kept) > 1 or merged == next(iter(kept.values()))
 
 
+def pods_of(folder: Path) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((folder / "objects.yaml").read_text()) if each["kind"] == "Pod"]
+
+
 def written(kube: Kube, pod: dict[str, Any]) -> bytes:
     """By its container, to the node."""
     path = kube.folder / "logs" / pod["metadata"]["uid"] / pod["spec"]["containers"][0]["name"] / "0.log"
     return b"".join(parsed(line + b"\n").text for line in path.read_bytes().split(b"\n")[:-1])
+
+
+# --- trainings on any cluster ----------------------------------------------------------------------------------------
+
+BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+# Where nobody makes volumes each pod writes its data itself: those of one size are the same everywhere.
+BY_ITSELF = """\
+for each in {benchmarks}; do
+    python3 /hpc-ml-bench/code/*.pyz data $each --size smoke --data-dir /data/$each-smoke > /dev/null || exit
+done"""
+SCRATCH = {"mount": "/data", "scratch": "4Gi"}
+
+
+class Trainer(Newcomer):
+    """With a platform of Jobs, on two nodes Indexed ones, and one of Pods."""
+
+    def describe(self, claim: str, benchmarks: Sequence[str] = BENCHMARKS) -> None:
+        """With a claim, else data that each pod writes. All pods are on the node that has the claim's volume."""
+        by_itself = BY_ITSELF.format(benchmarks=" ".join(benchmarks))
+        volume = {"mount": "/data", "pvc": claim, "size": "4Gi", "access_mode": "ReadWriteOnce"} if claim else SCRATCH
+        cluster = {"image": self.stage.torch_image, "cpu": 1, "memory": "4Gi", "shm": "512Mi", "volumes": [volume]}
+        if claim:
+            cluster["node_selector"] = {"kubernetes.io/hostname": self.stage.needs.storage_node}
+        known = {"scheduler": "kubernetes", "device": "cpu", "size": "smoke", "data_dir": "/data", "max_running": 2}
+        known |= {"setup": [] if claim else [by_itself], "time_limit": "30m"}
+        for kind, layouts in (("job", ["1x1", "2x1"]), ("pod", ["1x1"])):
+            named = {"kind": "pod"} if kind == "pod" else {}
+            keys = {**known, "layouts": {"default": layouts}, "kubernetes": {**cluster, **named}}
+            self.writes(f"platforms/{self.named(kind)}.yaml", yaml.safe_dump(keys))
+        self.writes("site.yaml", f"enabled: [{self.named('job')}, {self.named('pod')}]\n")
+
+    def named(self, kind: str) -> str:
+        return f"{self.stage.key}_{kind}"
+
+    def trains(self, chosen: str, *names: str) -> None:
+        where = [f"--platform={self.named(kind)}" for kind in ("job", "pod")]
+        said = self.types("pytest", "-k", f"gbs32{chosen}", *where, f"--runs-dir={self.runs}", "--run-id=first")
+        assert f"{len(names)} passed" in said
+        for name in names:
+            trained(self, name, 2 if "-2x1cpu" in name else 1)
+        assert not any(self.finds(kind, self.named(of)) for kind in self.stage.shown for of in ("job", "pod"))
+
+
+@pytest.fixture
+def trainer(cluster: Stage, tmp_path: Path) -> Trainer:
+    if cluster.torch_image is None:
+        pytest.skip("needs --live-torch-image, an image with what the benchmarks need")
+    return Trainer(cluster, tmp_path)
+
+
+def test_data_that_each_pod_writes_itself(trainer: Trainer) -> None:
+    if not trainer.stage.lacks("storage") and trainer.stage.fake is None:
+        pytest.skip("this cluster has volumes")
+    if trainer.stage.fake is None:
+        trainer.describe(claim="")
+        trainer.trains("", *all_of(trainer))
+    else:
+        trainer.describe(claim="", benchmarks=["resnet50"])
+        trainer.trains(" and resnet50 and pod", f"test_resnet50[{trainer.named('pod')}-1x1cpu-gbs32]")
+
+
+def test_each_benchmark_as_each_kind(trainer: Trainer) -> None:
+    """With the commands that a person types, as `prepare` makes a claim and fills it."""
+    if trainer.stage.fake is not None:
+        pytest.skip("on the stand-in test_from_a_clone_to_results does this")
+    if why := trainer.stage.lacks("storage"):
+        pytest.skip(why)
+    claim = f"data-{trainer.stage.key}"
+    trainer.describe(claim)
+    try:
+        said = trainer.types("platforms", "prepare", trainer.named("job"), f"--runs-dir={trainer.runs}")
+        assert said.count(": succeeded") == len(BENCHMARKS)
+        said = trainer.types("platforms", "doctor", trainer.named("pod"), "--node", f"--runs-dir={trainer.runs}")
+        assert not re.findall("^failed ", said, re.MULTILINE), said
+        trainer.trains("", *all_of(trainer))
+        assert "is left there" in trainer.types("platforms", "prune", trainer.named("job"), "--yes")
+    finally:
+        trainer.stage.hands.delete("persistentvolumeclaims", claim)
+
+
+def all_of(trainer: Trainer) -> list[str]:
+    """The ids of all trainings."""
+    places = [("job", "1x1cpu"), ("job", "2x1cpu"), ("pod", "1x1cpu")]
+    return [f"test_{each}[{trainer.named(kind)}-{layout}-gbs32]" for each in BENCHMARKS for kind, layout in places]

@@ -69,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
     finally:
         visit.transport.close()
     if well:
-        print(_next(platform, settings, site, _more(options)))
+        print(_next(visit, settings, site))
     return 0 if well else 1
 
 
@@ -113,9 +113,11 @@ def _more(options: argparse.Namespace) -> str:
     return f" --site={shlex.quote(options.site)}" if options.site else ""
 
 
-def _next(platform: Platform, settings: Site, site: Path, more: str) -> str:
+def _next(visit: Visit, settings: Site, site: Path) -> str:
     try:
-        checkout.refuse_unready(platform, site, settings)
+        checkout.refuse_unready(visit.platform, site, settings)
     except RefusedError as error:
         return f"next: {error}"
-    return f"next: pytest -m {platform.name}{more}"
+    if visit.unmade:
+        return f"next: python -m platforms prepare {visit.platform.name}{visit.more}"
+    return f"next: pytest -m {visit.platform.name}{visit.more}"

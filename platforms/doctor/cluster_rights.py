@@ -8,39 +8,40 @@ from dataclasses import dataclass
 from platforms.doctor.checks import Found
 from platforms.doctor.cluster_look import Look
 from platforms.job import RefusedError, names_a_secret
+from platforms.schedulers.kubernetes.api.client import ApiError
+from platforms.schedulers.kubernetes.api.resources import CLAIMS
 from platforms.schedulers.kubernetes.state import kueue
 
 ROLE = "k8s_templates/rbac.yaml"
 ROOT = ("create", "get", "list", "watch", "patch", "delete")
-BESIDE = ("create", "get", "patch")
+BESIDE = ("create", "get", "patch", "delete")
 PODS = (("list", "pods"), ("watch", "pods"), ("patch", "pods"), ("delete", "pods"), ("get", "pods/log"))
 CODE = ("create", "get")
-SECRETS = ("create", "get", "patch")
 
 
 @dataclass(frozen=True)
 class Right:
-    """`resource` as `pods/log`; `lost` says what an optional one is good for, and is "" where nothing goes without."""
+    """`resource` as `pods/log`; `without` says what there is then, and is "" where nothing goes without."""
 
     verb: str
     resource: str
     group: str = ""
-    lost: str = ""
+    without: str = ""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}"
 
 
 OPTIONAL = (
-    Right("list", "events", lost="why a pod waits"),
-    Right("list", "nodes", lost="whether a pod's node is lost, and which devices there are"),
-    Right("list", "resourcequotas", lost="whether a quota has room"),
-    Right("list", "configmaps", lost="which code archives `prune` may remove"),
-    Right("delete", "configmaps", lost="that `prune` removes code archives"),
+    Right("list", "events", without="nobody says why a pod waits"),
+    Right("list", "nodes", without="nobody says whether a pod's node is lost, and which devices there are"),
+    Right("list", "resourcequotas", without="nobody says whether a quota has room"),
+    Right("list", "configmaps", without="`prune` finds no code archives"),
+    Right("delete", "configmaps", without="`prune` leaves code archives"),
 )
 OF_QUEUES = (
-    Right("list", "workloads", kueue.GROUP, "why Kueue lets a job wait"),
-    Right("get", "localqueues", kueue.GROUP, "whether the queue takes jobs"),
+    Right("list", "workloads", kueue.GROUP, "nobody says why Kueue lets a job wait"),
+    Right("get", "localqueues", kueue.GROUP, "nobody says whether the queue takes jobs"),
 )
 
 
@@ -50,7 +51,7 @@ def rights(look: Look) -> Found:
     if missing:
         raise RefusedError(_ask_for(look, missing))
     poorer = [right for right in optional(look) if not _may(look, right)]
-    words = [f"without `{right}` nobody says {right.lost}" for right in poorer]
+    words = [f"without `{right}` {right.without}" for right in poorer]
     return Found("; ".join(["everything that is needed is allowed", *words]))
 
 
@@ -66,14 +67,29 @@ def needed(look: Look) -> Iterator[Right]:
     if platform.kubernetes.archive is None:
         yield from (Right(verb, "configmaps") for verb in CODE)
     if any(map(names_a_secret, platform.env)):
-        yield from (Right(verb, "secrets") for verb in SECRETS)
-    if any(volume.size for volume in platform.kubernetes.volumes):
+        yield from (Right(verb, "secrets") for verb in BESIDE)
+    if any(_to_be_made(look, volume.pvc) for volume in platform.kubernetes.volumes if volume.pvc and volume.size):
         yield from (Right(verb, "persistentvolumeclaims") for verb in CODE)
 
 
+def _to_be_made(look: Look, claim: str) -> bool:
+    """Whether `prepare` would. One that we may not see is somebody else's to make."""
+    try:
+        look.client.get(CLAIMS, claim)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
 def optional(look: Look) -> Iterator[Right]:
-    """What only explanations need."""
+    """What only explanations and `prune` need."""
     yield from OPTIONAL
+    if any(volume.pvc for volume in look.visit.platform.kubernetes.volumes):
+        yield Right("get", "persistentvolumeclaims", without="nobody says whether the claims are there")
+    if any(each["kind"] == "Service" for job in look.jobs for each in job.objects):
+        yield Right("list", "services", without="`prune` finds none that a broken submission has left")
+    if any(map(names_a_secret, look.visit.platform.env)):
+        yield Right("list", "secrets", without="`prune` finds none that a broken submission has left")
     if look.client.served(kueue.GROUP):
         yield from OF_QUEUES
 

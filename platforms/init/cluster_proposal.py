@@ -217,9 +217,20 @@ def _size(cluster: Cluster, pool: Pool, share: Share) -> Iterator[Line]:
             continue
         tops = [limit.most for limit in (cluster.limit(what), cluster.largest_of(what)) if limit]
         most = min([*tops, *([there] if there else [])])
-        yield Line(("kubernetes", what), amount(what, one[0]), one[1], fits=_at_most(most))
+        yield _part(what, what, one[0], one[1], share.count, most)
     memory = share.memory[0] if share.memory else 64 * 2**30
-    yield Line(("kubernetes", "shm"), amount("memory", min(64 * 2**30, memory / 4)), "part of memory; loaders need it")
+    yield _part("shm", "memory", min(64 * 2**30, memory / 4), "part of memory; loaders need it", share.count, None)
+
+
+def _part(key: str, what: str, most: float, origin: str, devices: int, limit: float | None) -> Line:
+    """What a pod gets; where nodes have devices, so much for each of them, whatever the layout."""
+    whole = Line(("kubernetes", key), amount(what, most), origin, fits=_at_most(limit) if limit else None)
+    if not devices:
+        return whole
+    origin = f"{origin}, among {devices}" if devices > 1 else origin
+    each = amount(what, most / devices)
+    # how many of them a layout takes is a choice: one device's share is what must fit
+    return Line(("kubernetes", f"{key}_per_device"), each, origin, fits=whole.fits, instead=whole)
 
 
 def _at_most(most: float) -> Callable[[str], bool]:

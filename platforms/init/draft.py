@@ -20,13 +20,15 @@ _UNSET = ": set in site.yaml>"  # a value that the site has not given yet
 @dataclass(frozen=True)
 class Line:
     """One key of the file. `todo` lines are commented out. `fits` says of a file's own value whether the machine still
-    agrees with it; None: it is a choice, which the machine has no say in."""
+    agrees with it; None: it is a choice, which the machine has no say in. `instead` is the
+    line of another key that says the same, where a file has that one."""
 
     key: tuple[str, ...]
     value: str
     origin: str = ""
     todo: bool = False
     fits: Callable[[str], bool] | None = None
+    instead: Line | None = None
 
     @property
     def path(self) -> str:
@@ -92,12 +94,17 @@ def same_time(one: str, other: str) -> bool:
         return False
 
 
+def _as_written(line: Line, file: Mapping[str, str]) -> Line:
+    """The line, with the key by which the file says it."""
+    return line.instead if line.instead and line.instead.path in file else line
+
+
 def differences(drafted: list[Line], file: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The lines of both sides that a diff shows: the file's values, and what the machine says in place of those that
     do not fit. `file` is flat: `slurm.partition` -> text."""
     old: list[str] = []
     new: list[str] = []
-    for line in drafted:
+    for line in (_as_written(one, file) for one in drafted):
         said, fresh = file.get(line.path), f"{line.path}: {line.value}"
         if said is not None:
             old.append(f"{line.path}: {said}")

@@ -166,7 +166,7 @@ class Runner:
         if line is None:
             worker = self._turns.worker(platform.name)
             line = self._lines[platform.name] = Line(
-                platform, self._connect, worker, self._ours, self._clock, self._wall
+                platform, self._connect, worker, self._journal, self._clock, self._wall
             )
         return line
 
@@ -188,9 +188,6 @@ class Runner:
             (line.contact.due for line in self._lines.values() if line.live and not line.worker.busy), default=None
         )
         return TICK_S if due is None else min(TICK_S, max(0.01, due - self._clock()))
-
-    def _ours(self) -> bool:
-        return self._journal is None or self._journal.taken is None
 
     def _tell(self, line: Line) -> None:
         news = []

@@ -64,6 +64,11 @@ class Contact:
             raise self.held
         self.reach(job.read, self.scheduler, chunks)
 
+    def gaps(self, job: Job) -> tuple[str, ...]:
+        """What of a log that has been read to its end is missing."""
+        assert job.submission is not None
+        return tuple(self.scheduler.gaps(job.submission))
+
     def cancel(self, jobs: Iterable[Job]) -> dict[Job, str]:
         """Cancel jobs with one request. Returns those that cannot be seen to be gone, and why."""
         ids = {job.job_id: job for job in jobs if job.job_id is not None}

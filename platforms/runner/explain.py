@@ -11,17 +11,21 @@ from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, NoRoom, R
 LINES = 20  # of the log
 PROBLEMS = 10
 
+ENDED_BY_US, NEVER_SUBMITTED = "this session ended it", "this session never submitted it"
+
 # What usually helps; {source} is the platform's file, {platform} its name, {name} the job's, {size} its option.
 ADVICE: Mapping[State, str] = {
     State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or "
     "more of it: `slurm: {{mem: 16G}}` or `kubernetes: {{memory: 16Gi}}` there",
     State.TIME_LIMIT: "more time: `time_limit:` in {source}",
-    State.START_DEADLINE: "more patience: `start_limit:` in {source}",
+    State.START_DEADLINE: "`python -m platforms doctor {platform}` compares layouts with what is there; more patience: "
+    "`start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
     State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}",
     State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
     State.IMAGE: "another image, or who may pull it: `kubernetes: {{image: …, image_pull_secrets: […]}}` in {source}",
-    State.VOLUME: "`python -m platforms prepare {platform}` makes claims of `volumes:` in {source} that say their size",
+    State.VOLUME: "`python -m platforms prepare {platform}{size}` makes claims of `volumes:` in {source} that say "
+    "their size",
     State.DATA_MISSING: "`python -m platforms prepare {platform}{size}` makes the data sets",
     State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
 }
@@ -69,7 +73,7 @@ def pending(
         lines.append(f"why: {login}")
         hints = (login.command, *hints)
     lines.append(f"evidence: {folder}")
-    lines.append(f"to go on waiting: the same pytest command with --run-id={run_id}")
+    lines.append(f"to go on waiting: pytest --resume={run_id}")
     return "\n".join(lines + _commands(hints))
 
 

@@ -24,9 +24,10 @@ from platforms.job import (
     Status,
     Submitted,
 )
+from platforms.journal import ASKED, Journal
 from platforms.runner import ending, evidence, explain
 from platforms.runner.contact import Contact
-from platforms.runner.live import Job, decide
+from platforms.runner.live import Job, decide, entry
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 LOG_S = 120.0  # how long we try to read the log of a job that has ended
 CHUNKS = 16  # of a running job's log at one look
+NOT_CANCELLED = "could not be cancelled: "
 
 P = ParamSpec("P")
 Ends = dict[Job, tuple[State, str]]  # what jobs that we cancel end as, and why
@@ -46,7 +48,7 @@ class Line:
     Args:
         connect: the scheduler of a platform.
         worker: who takes the turns.
-        ours: whether the run is still this session's to write down.
+        journal: where this session writes down what it does, as long as the run is its own.
         clock, wall: monotonic seconds, Unix seconds.
     """
 
@@ -55,7 +57,7 @@ class Line:
         platform: Platform,
         connect: Callable[[Platform], Scheduler],
         worker: Worker,
-        ours: Callable[[], bool],
+        journal: Journal | None,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -64,7 +66,7 @@ class Line:
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
         self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
         self.contact = Contact(platform, connect, clock)
-        self._ours, self._clock, self._wall = ours, clock, wall
+        self._journal, self._clock, self._wall = journal, clock, wall
         self._stuck: float | None = None  # since when nothing can be submitted
 
     @property
@@ -121,17 +123,17 @@ class Line:
         self.stopping, self.contact.held = False, None
         for job in jobs:
             if not job.done and job.asked_s is None:
-                reason = "this session never submitted it"
-                self.finish(job, replace(job.status, state=State.CANCELLED, reason=reason))
+                self.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
             elif not job.done and job.submission is None and self.contact.held is None:
                 self.guarded(job, self._attempt, job)  # submitting again is how to find it
-        known = [job for job in jobs if job.submission is not None and not job.done]
+        known, began_s = [job for job in jobs if job.submission is not None and not job.done], self._wall()
         why = self.contact.cancel(known)
         why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
         for job, reason in why.items():
             job.hints = job.hints or self.contact.hints(job)
-            self._set(job, replace(job.status, reason=f"could not be cancelled: {reason}"))
-        self._stopped({job: (State.CANCELLED, "this session ended it") for job in known if job not in why})
+            self._set(job, replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
+        ended: Ends = {job: (State.CANCELLED, explain.ENDED_BY_US) for job in known if job not in why}
+        self._stopped(ended, began_s)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -154,11 +156,17 @@ class Line:
             now, login = self._clock(), isinstance(error, LoginNeeded)  # a person may take their time
             job.tried = None if login else now if job.tried is None else job.tried
             self._stuck = None if login else now if self._stuck is None else self._stuck
+            if isinstance(error, NoRoom):
+                job.asked_s = None  # so there is no job
             state = State.QUEUED if isinstance(error, NoRoom) else State.UNKNOWN
             self._set(job, Status(state, explain.why(error)))
 
     def _hand_over(self, job: Job) -> None:
-        job.asked_s = self._wall() if job.asked_s is None else job.asked_s
+        if job.asked_s is None:
+            job.asked_s = self._wall()
+            if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
+                with contextlib.suppress(OSError):
+                    self._journal.jobs([{**entry(job), "state": ASKED}])
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         job.submitted, self._stuck = self._clock(), None
@@ -198,10 +206,11 @@ class Line:
             status = statuses.get(job.job_id or "", Status(State.UNKNOWN, reason))
             self.guarded(job, self._follow, job, status, late)
         if late:
+            began_s = self._wall()
             left = self.contact.cancel(list(late))
             for job, why in left.items():
                 late[job] = (late[job][0], f"{late[job][1]}; it could not be cancelled either: {why}")
-            self._stopped(late)
+            self._stopped(late, began_s)
 
     def _follow(self, job: Job, status: Status, late: Ends) -> None:
         status = job.note(status, self._wall())
@@ -219,15 +228,17 @@ class Line:
         if (end := job.overdue(waiting_for_login=self.contact.login is not None)) is not None:
             late[job] = end
 
-    def _stopped(self, ends: Ends) -> None:
-        """What cancelled jobs ended as; should one have ended by itself meanwhile, that counts."""
+    def _stopped(self, ends: Ends, began_s: float) -> None:
+        """What jobs ended as that we began to cancel then, a Unix second. Should one have ended by itself before, that
+        counts; what a program makes of our signal does not."""
         statuses: Mapping[str, Status] = {}
         if ends and self.contact.held is None:
             with contextlib.suppress(Exception):  # they are gone in any case
                 statuses = self.contact.statuses(ends)
         for job, (state, reason) in ends.items():
             status = job.note(statuses.get(job.job_id or "", job.status), self._wall())
-            if status.state.live or status.state in (State.CANCELLED, State.LOST):
+            by_itself = status.ended_s is not None and status.ended_s < int(began_s)  # schedulers count whole seconds
+            if not by_itself or status.state.live or status.state in (State.CANCELLED, State.LOST):
                 status = replace(status, state=state, reason=reason)
             self.guarded(job, self._collect, job, status, patient=False)
 
@@ -246,14 +257,14 @@ class Line:
                 return
             problems = (f"the log could not be read to its end: {explain.why(error)}",)
         run = job.reader.finish(job.spec)
-        problems += (*status.gaps, *job.reader.contradictions(status.last_word))
+        problems += (*self.contact.gaps(job), *job.reader.contradictions(status.last_word))
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
         self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))
 
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
         """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""
-        if not self._ours() or not job.claim():
+        if (self._journal is not None and self._journal.taken is not None) or not job.claim():
             job.over = True
             return
         self._set(job, status)

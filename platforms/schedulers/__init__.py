@@ -101,6 +101,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """What of the job's log nobody will ever read, a sentence each; asked once `read` has given its end."""
+        ...
+
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
         """End jobs, waiting or running, and return once they are verified to be gone; fine when one had ended before.
 

@@ -80,6 +80,10 @@ class LocalScheduler:
         except OSError as error:
             raise RefusedError(f"the log cannot be read: {error}") from None
 
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """A file has none."""
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """SIGTERM to the supervisors, which end everything; should one fail to, we do."""
         return folders.cancel([job.job_id for job in jobs])

@@ -111,6 +111,10 @@ class SshScheduler:
         except transports.MissingFile:
             return b""
 
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """A file has none."""
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """One command that ends all of them and sees that they are gone."""
         try:

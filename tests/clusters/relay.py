@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 from platforms.schedulers.kubernetes.api.answers import Refusal
 from platforms.schedulers.kubernetes.api.connection import Connection, connect
-from platforms.schedulers.kubernetes.api.place import Place, find
+from platforms.schedulers.kubernetes.api.place import Found, Place, find
 from tests.clusters.kube.access import Access
 from tests.clusters.kube.faults import Fault, Faults
 from tests.clusters.kube.kubeconfig import kubeconfig_text
@@ -25,13 +26,14 @@ TIMES_S = (10.0, 300.0)  # to connect, and between two bytes: a watch may be sil
 
 
 class Relay:
-    """The face of Kube, as far as requests go. `kubeconfig` leads here, the one that it is given to the cluster."""
+    """The face of Kube, as far as requests go. `kubeconfig` leads here, those that it is given to the cluster."""
 
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: str) -> None:
+        """`kubeconfig`: a file, or several as $KUBECONFIG names them. ConfigError, RefusedError for what is none."""
         folder.mkdir(parents=True, exist_ok=True)
         self.kubeconfig = folder / "kubeconfig"
-        self._place = Place(str(kubeconfig), None, (), None)
-        self.namespace = find(self._place).namespace
+        self._environ = {**os.environ, "KUBECONFIG": kubeconfig}
+        self.namespace = self._find().namespace
         self.access = Access()
         self.faults = Faults()
         self._open: set[Any] = set()
@@ -83,7 +85,9 @@ class Relay:
         return self.forward(request)
 
     def forward(self, request: Request) -> Answer | Stream:
-        """What the cluster answers, word for word. OSError where it does not."""
+        """What the cluster answers, word for word. ConnectionError where it does not."""
+        import urllib3
+
         try:
             response = self._connection().request(
                 request.method,
@@ -97,6 +101,8 @@ class Relay:
             text = refused.body.decode(errors="replace")
             kept = {name: value for name, value in refused.headers.items() if name.lower() == "retry-after"}
             return Answer(refused.status or 502, _tree(text), kept)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ConnectionError(str(error)) from None
         if response.status == 204:
             return Answer(204)
         if request.watches or request.path.endswith("/log"):
@@ -107,8 +113,11 @@ class Relay:
         with self._lock:
             now_s = time.time()
             if self._held is None or (self._held.until_s is not None and now_s >= self._held.until_s):
-                self._held = connect(find(self._place), now_s)
+                self._held = connect(self._find(), now_s)
             return self._held
+
+    def _find(self) -> Found:
+        return find(Place(), self._environ)
 
     def _pieces(self, response: Any) -> Iterator[bytes | None]:
         import urllib3

@@ -249,6 +249,48 @@ def test_refused_in_the_servers_words(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}, "binaryData": {"a": "A" * 1500000}},
             r"Too long: may not be more than 1048576 bytes",
         ),
+        (
+            PODS,
+            pod(
+                container={"volumeMounts": [{"name": name, "mountPath": "/d"} for name in "ab"]},
+                volumes=[{"name": name, "emptyDir": {}} for name in "ab"],
+            ),
+            r'spec\.containers\[0\]\.volumeMounts\[1\]\.mountPath: Invalid value: "/d": must be unique$',
+        ),
+        (
+            PODS,
+            pod(container={"securityContext": {"runAsUser": 1 << 31}}),
+            r"securityContext\.runAsUser: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive$",
+        ),
+        (
+            PODS,
+            pod(securityContext={"fsGroup": -1}),
+            r"spec\.securityContext\.fsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive$",
+        ),
+        (
+            PODS,
+            pod(tolerations=[{"key": "a", "operator": "Exist"}]),
+            r'tolerations\[0\]\.operator: Unsupported value: "Exist": supported values: "Equal", "Exists"$',
+        ),
+        (
+            PODS,
+            pod(tolerations=[{"key": "a", "effect": "No"}]),
+            r'effect: Unsupported value: "No": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"$',
+        ),
+        (
+            PODS,
+            pod(tolerations=[{"key": "a", "tolerationSeconds": 30}]),
+            r"effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set$",
+        ),
+        (PODS, pod(tolerations=[{}]), r"operator: Invalid value: \"\": operator must be Exists when `key` is empty"),
+        (PODS, pod(tolerations=[{"key": "a b"}]), r'tolerations\[0\]\.key: Invalid value: "a b": name part must'),
+        (PODS, pod(tolerations=[{"key": "a", "value": "b c"}]), r'operator: Invalid value: "b c": a valid label must'),
+        (PODS, pod(nodeSelector={"a b": "c"}), r'spec\.nodeSelector: Invalid value: "a b": name part must consist'),
+        (
+            PODS,
+            pod(volumes=[{"name": "a", "persistentVolumeClaim": {"claimName": ""}}]),
+            r"volumes\[0\]\.persistentVolumeClaim\.claimName: Required value$",
+        ),
     ],
 )
 def test_an_invalid_object_is_refused_with_its_causes(kube: Kube, path: str, body: Any, message: str) -> None:

@@ -108,6 +108,17 @@ def test_nothing_new_comes_to_a_cordoned_node(kube: Kube) -> None:
     ended(kube, "outside")
 
 
+def test_no_pod_comes_to_a_node_whose_taint_it_does_not_tolerate(kube: Kube) -> None:
+    taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+    kube.store.change("nodes", "", "node-1", lambda one: one["spec"].update(taints=[taint]))
+    run(kube, "repelled", ["true"])
+    assert unscheduled(kube, "repelled").startswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    run(kube, "tolerant", ["true"], tolerations=[{"key": taint["key"], "operator": "Exists"}])
+    ended(kube, "tolerant")
+    kube.store.change("nodes", "", "node-1", lambda one: one["spec"].pop("taints"))
+    ended(kube, "repelled")
+
+
 def test_a_claim_of_an_unknown_class_keeps_its_pod_waiting(kube: Kube) -> None:
     claim = {"metadata": {"name": "later"}, "spec": {"storageClassName": "slow"}}
     kube.store.create("persistentvolumeclaims", "default", claim)

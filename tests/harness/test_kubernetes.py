@@ -369,6 +369,18 @@ def test_prune_with_live_takes_what_runs_of_one_run(cloud: Cloud, capsys: pytest
     assert not cloud.pods()
 
 
+def test_prune_tells_what_it_may_not_see(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = {"name": "hpc-ml-bench-models-0", "labels": {"app.kubernetes.io/managed-by": "hpc-ml-bench"}}
+    cloud.kube.store.create("configmaps", "default", {"metadata": archive})
+    cloud.kube.forbid("list secrets", "list configmaps")
+    assert cloud.command("prune", "cloud", "--yes") == 0
+    said = capsys.readouterr().out
+    assert re.search('^not looked for: secrets is forbidden: User "[^"]+" cannot list', said, re.MULTILINE)
+    assert re.search("^code archives are left alone, .*: configmaps is forbidden", said, re.MULTILINE)
+    assert "nothing of cloud is left there that we may see" in said
+    assert "hpc-ml-bench-models-0" in [each["metadata"]["name"] for each in cloud.kube.store.list("configmaps")[0]]
+
+
 def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.kube.kueue(queue="mine", quota={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
     cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
@@ -378,6 +390,8 @@ def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: py
         cloud.wait_for(lambda: jobs("jobs")[0], process)
         process.send_signal(signal.SIGKILL)
     archives = [each for each in jobs("configmaps")[0] if each["metadata"]["name"].startswith("hpc-ml-bench-models-")]
+    assert cloud.command("prune", "cloud", "--yes", "--namespace", "elsewhere") == 0
+    assert capsys.readouterr().out == "cluster fake, namespace elsewhere: nothing of cloud is left there\n"
     assert cloud.command("prune", "cloud", "--yes") == 0
     said = capsys.readouterr().out
     assert "left alone" in said

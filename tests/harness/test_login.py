@@ -33,7 +33,5 @@ def test_a_login_that_wants_a_person(project, far: Path, transport: str, words: 
     result = project.pytest_process("--platform=campus", "--platform=local", "-rs", "--run-id=r1")
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 75
-    result.stdout.fnmatch_lines(
-        ["*PENDING *on campus*", "*why: *wants its passphrase*", "*the same pytest command with --run-id=r1*", words]
-    )
+    result.stdout.fnmatch_lines(["*PENDING *on campus*", "*why: *wants its passphrase*", "*pytest --resume=r1*", words])
     assert not (project.path / "there").exists()

@@ -89,6 +89,7 @@ def test_pending_is_skipped_with_the_job_and_exit_code_75(project):
     result.assert_outcomes(skipped=1)
     assert result.ret == 75
     result.stdout.fnmatch_lines(["*PENDING it-1x1cpu-* on local*still running; we stopped waiting*"])
+    result.stdout.fnmatch_lines(["1 job is PENDING: pytest --resume=tonight goes on waiting*"])
     (pid_file,) = project.path.glob("runs/tonight/*/pid")
     assert pid_file.exists()  # left alone, to be found again
     cancel(pid_file)
@@ -195,11 +196,12 @@ def on_a_terminal(project) -> str:
     return seen.decode()
 
 
-def test_a_terminal_has_one_line_that_changes_and_a_log_a_line_a_change(project):
+def test_a_terminal_has_a_block_that_changes_and_a_log_a_line_a_change(project):
     project.job_test("sleep=1.5")
     seen = on_a_terminal(project)
     assert seen.count("\r") - seen.count("\r\n") >= 3  # drawn over and over, in one place
-    assert re.search(r"\rit-1x1cpu-k\w{7} on local: running  0:01", seen)
+    head = r"\d\d:\d\d:\d\d  0 of 1 jobs done, 1 running"
+    assert re.search(rf"{head}\r\nit-1x1cpu-k\w{{7}} on local: running  0:01", seen)
     logged = project.pytest().stdout.str()
     assert (
         len(re.findall(r"^\d\d:\d\d:\d\d it-1x1cpu-k\w{7} on local: \w+", logged, re.MULTILINE)) == 2

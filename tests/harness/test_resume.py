@@ -138,6 +138,20 @@ def test_killed_twice(night: Night) -> None:
     assert night.saved() == THREE
 
 
+def test_killed_after_the_last_result_before_it_was_saved(night: Night) -> None:
+    """All jobs are done, and nothing has been told of them."""
+    night.open_gate()
+    program = "import os, signal\nimport pytest\n\n@pytest.hookimpl(trylast=True)\ndef pytest_sessionfinish():\n"
+    night.project.write("deadly.py", f"{program}    os.kill(os.getpid(), signal.SIGKILL)\n")
+    environ = {**os.environ, "PYTHONPATH": str(night.path)}
+    with night.start("-m", "cluster", "--run-id=17", "-p", "deadly", env=environ) as session:
+        session.communicate(timeout=PATIENCE_S)
+    night.all_once()
+    night.project.pytest_process("-m", "cluster", "--run-id=17", "--benchmark-autosave").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.saved() == THREE
+
+
 def test_failures_are_read_again_too(night: Night) -> None:
     night.project.job_test(f"marks={night.marks}/a", "exit=3", "words=it went wrong", name="test_a.py")
     night.killed("-m", "cluster")

@@ -286,3 +286,24 @@ def test_a_dry_run_of_what_cannot_be_rendered_is_one_sentence(project):
     result = project.pytest("-m", "two", "--dry-run")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*two is one machine, and layout 2x1gpu asks for 2 nodes*"])
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("command=[]", "command is a list of words"),
+        ("command='echo hi'", "command is a list of words"),
+        ("command=5", "command is a list of words"),
+        ("manifset=5, command=['true']", "'manifset' is no option; known: *manifest*"),
+        ("'resnet50'", "takes keywords only"),
+        ("command=['true'], context=5", "context is a text"),
+        ("command=['true'], time_limit='soon'", "time_limit: *"),
+    ],
+)
+def test_a_wrong_mark_is_one_sentence(project, mark, said):
+    """And no way there through pytest; the other tests of a session are named, and none of them runs."""
+    project.write("test_mine.py", f"import pytest\n\n@pytest.mark.workload({mark})\ndef test_it(run): pass\n")
+    result = project.pytest()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines([f"test_mine.py::test_it: @pytest.mark.workload: {said}*"])
+    result.stdout.no_fnmatch_line("*pluggy/*")

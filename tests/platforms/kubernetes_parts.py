@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from platforms.job import State
+from platforms.job import Layout, State
 from platforms.runner import Job
 from tests.clusters.kube.errors import KubeError
 from tests.clusters.kube.job_pods import pod_of
@@ -22,8 +22,10 @@ from tests.clusters.stage import Hands, Stage, Tree
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
 SMALL = {"cpu": "50m", "memory": "64Mi"}
 QUEUE = "kueue.x-k8s.io/queue-name"
-PATIENCE_S = 301.0  # longer than anything is waited for that may pass
+PATIENCE_S = 301.0  # longer than what may pass is waited for
+TAINTED_S = 1801.0  # the same, where nodes have taints that nobody names
 FOREVER = "exec sleep 600"
+POLITE = "trap 'exit 0' TERM; echo begun; sleep 600 & wait"
 ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(30)"
 SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
 POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
@@ -158,6 +160,13 @@ def pulled(stage: Stage, answers: str, **more: Any) -> Changes:
     return job(box("true", image=found["image"]), pods={"nodeSelector": found["nodeSelector"], **more})
 
 
+def archived(stage: Stage) -> Changes:
+    """A program of ours that travels to the cluster."""
+    path = stage.front.kubeconfig.with_name(f"models-{stage.key}.pyz")
+    path.write_text("import sys\nprint('travelled', *sys.argv[1:])\n")
+    return {"archive": path, "arguments": ("and", "arrived")}
+
+
 # --- what happens meanwhile ------------------------------------------------------------------------------------------
 
 
@@ -186,15 +195,20 @@ def on(reason: str, act: Callable[[Play], object]) -> Script:
     return script
 
 
-def waited(reason: str) -> Script:
+def waited(reason: str, patience_s: float = PATIENCE_S) -> Script:
     """It has been so for longer than anybody waits for it to pass."""
 
     def script(play: Play) -> Generator[None, None, None]:
         yield from when(lambda: play.says(reason))
         assert play.job.status.state.live, play.job.status
-        play.clock.skipped_s += PATIENCE_S
+        play.clock.skipped_s += patience_s
 
     return script
+
+
+def nothing_lost(play: Play) -> None:
+    """Of pods that their kind has deleted."""
+    assert "is lost" not in str(play.job.error), play.job.error
 
 
 def evict(play: Play) -> None:
@@ -242,8 +256,8 @@ def second(stage: Stage) -> Changes:
 
 
 def tried_again(play: Play) -> None:
-    """Once or more, by how quick we were, and the last one was good."""
-    *before, last = play.log().splitlines()
+    """Once or more, by how quick we were, and one was good. Lines of two pods come in any order."""
+    *before, last = sorted(play.log().splitlines())
     assert (set(before), last) == ({b"try "}, b"try yes"), play.log()
 
 
@@ -392,6 +406,17 @@ def ipus(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
     return custom("graphcore.ai", "v1alpha1", "IPUJob", spec)
 
 
+def shipped_ipus(script: str) -> Callable[[Stage], Changes]:
+    """An IPUJob of our own template."""
+
+    def made(stage: Stage) -> Changes:
+        stage.kind("graphcore.ai", "v1alpha1", "IPUJob")
+        what = {"manifest": TEMPLATES / "ipujob.yaml", "layout": Layout(1, 2, "ipu"), "launcher": "none"}
+        return {**what, "arguments": ("sh", "-c", script)}
+
+    return made
+
+
 def torch(master: str, worker: str) -> Callable[[Stage], Changes]:
     replicas = {}
     for role, script in (("Master", master), ("Worker", worker)):
@@ -432,9 +457,14 @@ def kueue(stage: Stage) -> Kueue:
     if known is None:
         assert stage.fake is not None
         known = stage.notes["kueue"] = stage.fake.kueue(queue="bench", quota={"cpu": "10"})
-        hoarder = job(box(FOREVER, image=stage.image, resources={"requests": {"cpu": "8"}}))["manifest"]
-        stage.hands.create("jobs", {**hoarder, "metadata": {"name": "hoarder", "labels": {QUEUE: "bench"}}})
+        hoard(stage, "hoarder")
     return known
+
+
+def hoard(stage: Stage, name: str) -> None:
+    """Somebody else's Job, for ever, with 8 CPUs of the queue's."""
+    theirs = job(box(FOREVER, image=stage.image, resources={"requests": {"cpu": "8"}}))["manifest"]
+    stage.hands.create("jobs", {**theirs, "metadata": {"name": name, "labels": {QUEUE: "bench"}}})
 
 
 def queued(

@@ -13,7 +13,7 @@ from platforms.config import Platform
 from platforms.job import JobSpec, Layout, State, job_name, run_label
 from platforms.runner import Job, Runner
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from tests.clusters.stage import SHOWN, Stage
+from tests.clusters.stage import Stage
 from tests.platforms.kubernetes_parts import SMALL, Clock, Play, Scenario
 
 YEAR_S = 3e7
@@ -171,7 +171,7 @@ class Show:
         written = re.findall(r"^apiVersion: (\S+)\nkind: (\S+)$", text, re.MULTILINE)
         kinds = {f"{kind.lower()}s.{version}" for version, kind in written if "." in version}
         served = [kind for kind in kinds if self.stage.serves(kind)]
-        found = ((kind, each) for kind in (*SHOWN, *served) for each in play.hands.list(kind, play.selector))
+        found = ((kind, each) for kind in (*self.stage.shown, *served) for each in play.hands.list(kind, play.selector))
         return [f"{kind}/{each['metadata']['name']}" for kind, each in found]
 
     def gone(self, play: Play) -> None:

@@ -16,9 +16,25 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from platforms.job import Outcome, State, StillPending
+from platforms.job import Layout, Outcome, State, StillPending
+from platforms.schedulers.kubernetes.cluster import STOP_S
 from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_parts import FOREVER, NO_NODE, PATIENCE_S, POD, TEMPLATES, Play, box, job, pod
+from tests.platforms.kubernetes_parts import (
+    FOREVER,
+    NO_NODE,
+    PATIENCE_S,
+    POD,
+    TEMPLATES,
+    Play,
+    box,
+    cpus,
+    device,
+    hoard,
+    job,
+    kueue,
+    pod,
+    queued,
+)
 from tests.platforms.kubernetes_show import Show
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +42,22 @@ LINES = 20
 COUNTS = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i + 1)); sleep 0.05; done"
 ALL = b"".join(b"line %d\n" % number for number in range(LINES))
 NO_KUBELET = 'Get "https://127.0.0.1:10250/containerLogs/x": dial tcp 127.0.0.1:10250: connect: connection refused'
+
+
+MANY = 24
+# Blocks of lines, some bytes of which are no UTF-8, and a last line without its end
+MUTTERS = r"""
+for block in 1 2 3 4 5 6 7 8; do
+    for line in 1 2 3 4 5 6 7 8 9; do printf '%s: \377\376 %s of %s\r\n' $JOB_COMPLETION_INDEX $line $block; done
+    sleep 0.3
+done
+printf '%s: the end' $JOB_COMPLETION_INDEX
+"""
+
+
+def muttered(index: int) -> bytes:
+    lines = (b"%d: \xff\xfe %d of %d\r\n" % (index, line, block) for block in range(1, 9) for line in range(1, 10))
+    return b"".join(lines) + b"%d: the end" % index
 
 
 class Trouble(NamedTuple):
@@ -125,11 +157,42 @@ def little_is_allowed(show: Show) -> None:
         show.stage.front.fault("GET", rf"/{kind}\b", None, code=403, message=said.format(kind))
     never = box("true", image="bench.local/none:1", imagePullPolicy="Never")
     plays = [show.shell("good", "echo done"), show.shell("bad", "exit 3"), show.add("image", job(never))]
-    waits = show.add("waits", {**job(box("true"), pods=NO_NODE), "start_limit_s": 1.0})
+    limit_s = show.stage.limit_s(1)
+    waits = show.add("waits", {**job(box("true"), pods=NO_NODE), "start_limit_s": limit_s})
     succeeds(show, plays[0], b"done\n")
     fails(show, plays[1], State.EXITED, "exit code 3")
     fails(show, plays[2], State.IMAGE, "is not present")
     fails(show, waits, State.START_DEADLINE, "didn't match")
+
+
+def explanations_fail(show: Show) -> None:
+    """What only says why something waits is nothing that a job that runs is ended for."""
+    show.stage.front.fault("GET", r"/events\b", None, code=500, message="conversion webhook failed: connection refused")
+    good = show.running(show.shell("explained", COUNTS))
+    never = show.add("unexplained", job(box("true", image="bench.local/none:1", imagePullPolicy="Never")))
+    states = [good.job.status.state]
+    show.until(lambda: states.append(good.job.status.state) or never.job.done, "the other one ends")
+    assert State.UNKNOWN not in states
+    fails(show, never, State.IMAGE, "is not present")
+    succeeds(show, good)
+
+
+def one_cannot_be_stopped(show: Show) -> None:
+    """It has ended with its own cause, and tells of the device that it may still hold; the other one goes on."""
+    good = show.running(show.shell("unharmed", f"{COUNTS}; sleep 4; echo end"))
+    never = show.add("unstopped", job(box("true", image="bench.local/none:1", imagePullPolicy="Never")))
+    for method, path in (("PATCH", "pods"), ("DELETE", "(pods|jobs)")):
+        show.stage.front.fault(method, f"/{path}/{never.name}", None, code=403, message="not yours")
+    show.until(lambda: never.says("is being stopped: .*not yours"), "somebody tries to stop it")
+    assert good.runs, good.job.status
+    never.clock.skipped_s += STOP_S
+    done = show.end(never)
+    assert done.status.state is State.IMAGE, done.error
+    said = rf"is not present.*could not be stopped: .*not yours: it may still hold a device: kubectl .*/{never.name}$"
+    assert re.search(said, done.status.reason), done.status
+    show.stage.front.clear_faults()
+    show.stage.hands.delete("jobs", never.name)
+    succeeds(show, good, ALL + b"end\n")
 
 
 def few_requests(show: Show) -> None:
@@ -160,6 +223,25 @@ def logs_break(show: Show) -> None:
     front.fault("GET", "/log", code=429, retry_after=1)
     play = show.shell("logs", COUNTS)
     succeeds(show, play)
+
+
+def many_pods(show: Show) -> None:
+    """Two dozen at once, and streams that break: no line is lost or comes twice, whatever its bytes are."""
+    for number in range(MANY):
+        show.stage.front.fault("GET", "/log.*follow", cut_after=97 * (number + 1), clean=number % 2 == 0)
+    small = {"requests": {"cpu": "10m", "memory": "16Mi"}}
+    six = {"completions": 6, "parallelism": 6, "completionMode": "Indexed"}
+    made = job(box(MUTTERS, resources=small), **six)
+    plays = [show.add(f"many-{number}", made) for number in range(MANY // 6)]
+    expected = [muttered(index) for index in range(6)]
+    for play in plays:
+        done = show.end(play)
+        assert done.status.state is State.SUCCEEDED, done.error
+        assert done.run is not None
+        assert not done.run.problems, done.run.problems
+        assert sorted(path.read_bytes() for path in (done.folder / "logs").glob("*.log")) == expected
+        lines = [line for text in expected for line in text.splitlines()]
+        assert sorted(play.log().splitlines()) == sorted(lines)
 
 
 def kubelet_is_away(show: Show) -> None:
@@ -209,6 +291,28 @@ def time_is_up(show: Show) -> None:
     show.gone(play)
 
 
+def half_a_place(show: Show) -> None:
+    """One of two pods that are to meet has no node: the other gives its device back, and no program has failed."""
+    name = device(show.stage, "half")
+    show.stage.device(name, 1)
+    limit_s = show.stage.limit_s(4)
+    platform = show.platform("half", resource=name, pod_start_limit=f"{limit_s}s")
+    meets = {"layout": Layout(2, 1, "gpu"), "launcher": "torchrun", "arguments": ("echo", "met")}
+    play = show.add("half", meets, platform)
+    fails(show, play, State.START_DEADLINE, "start limit|pod 1 of 2")
+    assert b"pod 1 of 2 does not run after %d s" % limit_s in play.log(), play.log()
+    assert b"met" not in play.log()
+
+
+def never_its_turn(show: Show) -> None:
+    """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
+    kueue(show.stage)
+    hoard(show.stage, "hoarder-2")
+    play = show.add("waits", {**queued(cpus("8"))(show.stage), "start_limit_s": 2.0})
+    fails(show, play, State.START_DEADLINE, "start limit of 2 s: .*insufficient unused quota")
+    show.gone(play)
+
+
 def too_late(show: Show) -> None:
     """Nobody is there any more when the cluster would start it at last."""
     manifest = yaml.safe_load((TEMPLATES / "job.yaml").read_text())
@@ -216,9 +320,9 @@ def too_late(show: Show) -> None:
     late = {"arguments": ("sh", "-c", "echo never"), "manifest": manifest, "start_limit_s": 1.0}
     play = show.add("late", late)
     show.until(lambda: play.job.submission, "it is submitted")
-    time.sleep(2.5)
+    time.sleep(show.stage.limit_s(2) + 0.5)  # a node's clock may be another
     show.stage.hands.patch("jobs", play.name, {"spec": {"suspend": False}})
-    show.until_there(lambda: not show.live(play) and play.pods(), "it has ended")
+    show.until_there(lambda: [each["status"].get("phase") for each in play.pods()] == ["Failed"], "it has ended")
     other = again(show)
     found = other.add("late", late)
     fails(other, found, State.START_DEADLINE, "its start limit had passed")
@@ -291,11 +395,16 @@ TROUBLES: Mapping[str, Trouble] = {
     "history-is-lost": Trouble(history_is_lost),
     "token-is-renewed": Trouble(token_is_renewed),
     "little-is-allowed": Trouble(little_is_allowed),
+    "explanations-fail": Trouble(explanations_fail),
+    "one-cannot-be-stopped": Trouble(one_cannot_be_stopped),
     "few-requests": Trouble(few_requests),
     "logs-break": Trouble(logs_break),
+    "many-pods": Trouble(many_pods),
     "kubelet-is-away": Trouble(kubelet_is_away, ("kubelet",)),
     "node-is-lost": Trouble(node_is_lost, ("kubelet",)),
     "time-is-up": Trouble(time_is_up),
+    "half-a-place": Trouble(half_a_place, ("device", "dns")),
+    "never-its-turn": Trouble(never_its_turn, ("kueue",)),
     "too-late": Trouble(too_late),
     "cancelled": Trouble(cancelled),
     "killed": Trouble(killed),

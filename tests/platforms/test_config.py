@@ -477,6 +477,14 @@ def test_what_is_no_secret(tmp_path: Path) -> None:
     assert load(tmp_path, text, HPC_ML_BENCH_HF="abc").env["A_TOKEN"] == "abc"
 
 
+def test_what_is_only_the_name_of_a_secret(tmp_path: Path) -> None:
+    cluster = "scheduler: kubernetes\ndevice: cpu\ndata_dir: /data\nlayouts: {default: [1x1]}\n"
+    cluster += "kubernetes: {image: x/y:1, cpu: 1, memory: 1Gi, image_pull_secrets: [regcred]}\n"
+    found = load(tmp_path, cluster + "policy: {avoid: {secretKeyRef: no secrets of the cluster}}\n")
+    assert found.kubernetes.image_pull_secrets == ("regcred",)
+    assert found.policy.avoid == {"secretKeyRef": "no secrets of the cluster"}
+
+
 # --- what a platform says ---
 
 

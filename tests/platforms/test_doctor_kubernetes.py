@@ -154,6 +154,30 @@ def test_what_we_need_not_see(kube: Kube, site: Path, capsys: pytest.CaptureFixt
     assert "ClusterQueue team may not be seen" in printed
 
 
+@pytest.mark.parametrize(
+    ("pvc", "refused"), [("sets", ""), ("new", "not allowed: create persistentvolumeclaims.")], ids=["there", "missing"]
+)
+def test_a_claim_that_is_there_need_not_be_made(
+    pvc: str, refused: str, kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kube.forbid("create persistentvolumeclaims")
+    write(site, {"volumes": [{"mount": "/data", "pvc": pvc, "size": "1Gi"}]})
+    assert doctor(site) == (1 if refused else 0)
+    assert refused in capsys.readouterr().out
+
+
+def test_what_only_prune_needs_is_said(
+    kube: Kube, site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPC_ML_BENCH_HF", "hf_x")
+    kube.forbid("list services", "list secrets", "get persistentvolumeclaims", "delete configmaps")
+    write(site, layouts={"default": ["2x4"]}, env={"HF_TOKEN": "${site.hf}"})
+    assert doctor(site) == 0
+    printed = capsys.readouterr().out
+    for right in ("list services", "list secrets", "get persistentvolumeclaims", "delete configmaps"):
+        assert f"without `{right}` " in printed
+
+
 # What is wrong -> what is done about it in the file or the cluster, the step that finds it, and what it says.
 Arrange = Callable[[Kube], object]
 WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
@@ -444,9 +468,6 @@ def test_the_role_grants_what_doctor_asks_for(kube: Kube, site: Path) -> None:
     assert others == {
         ("list", "", "persistentvolumeclaims"),
         ("list", "", "limitranges"),
-        ("list", "", "services"),
-        ("delete", "", "services"),
-        ("get", KUEUE, "workloads"),
         ("list", KUEUE, "localqueues"),
     }
     assert {("create", "", "secrets"), ("patch", "", "services"), ("watch", "graphcore.ai", "ipujobs")} <= needs

@@ -99,7 +99,9 @@ def test_the_most_common_nodes_with_devices(tmp_path: Path) -> None:
     keys = it.kubernetes
     assert (keys.context, keys.namespace, keys.queue, keys.kind) == ("it", "mine", "mine-user-queue", None)
     assert (keys.node_selector, keys.tolerations, keys.resource) == ({PRODUCT: A100}, (), None)
-    assert (keys.cpu, keys.memory, keys.shm, it.threads_per_rank) == ("86", "855Gi", "64Gi", 10)
+    assert (keys.cpu, keys.memory, keys.shm) == (None, None, None)
+    assert (keys.cpu_per_device, keys.memory_per_device, keys.shm_per_device) == ("10", "106Gi", "8Gi")
+    assert it.threads_per_rank == 10
     (volume,) = keys.volumes
     assert (volume.mount, volume.pvc, volume.size, volume.access_mode) == (
         "/data",
@@ -114,7 +116,7 @@ def test_the_most_common_nodes_with_devices(tmp_path: Path) -> None:
     assert said["kubernetes.node_selector"] == (
         f"nodes: 3 have it; others: 8 x {H100} on 1 node, 4 x {A100} on 1 node (--product names one)"
     )
-    assert said["kubernetes.memory"] == "nodes: 950Gi each, 90% of it"
+    assert said["kubernetes.memory_per_device"] == "nodes: 950Gi each, 90% of it, among 8"
     assert said["kubernetes.queue"] == "Kueue: LocalQueue of ClusterQueue team"
     assert "cephfs" in said["kubernetes.volumes"]
     assert [line.path for line in lines if line.todo] == ["kubernetes.image"]
@@ -140,16 +142,17 @@ def test_quotas_and_ranges_leave_less_than_a_node(tmp_path: Path) -> None:
     lines = lines_of(cluster_of(*SERVICE, limits=limits, largest=largest))
     it = loaded(tmp_path, lines)
     assert (it.layouts, it.max_running) == ({"default": ("1x8",)}, 1)
-    assert (it.kubernetes.cpu, it.kubernetes.memory) == ("64", "600Gi")
+    assert (it.kubernetes.cpu_per_device, it.kubernetes.memory_per_device) == ("8", "75Gi")
     assert it.kubernetes.volumes[0].size == "50Gi"
     assert it.policy.most == {"memory": "600Gi", "cpu": "64"}
     said = origins(lines)
     assert said["max_running"] == "ResourceQuota team: requests.nvidia.com/gpu 12"
-    assert said["kubernetes.memory"] == "LimitRange pods: the most of a pod"
+    assert said["kubernetes.memory_per_device"] == "LimitRange pods: the most of a pod, among 8"
     smaller = (Limit("requests.nvidia.com/gpu", 2.0, "ResourceQuota team"), *limits[1:2])
     lines = lines_of(cluster_of(*SERVICE, limits=smaller))
     it = loaded(tmp_path, lines)
-    assert (it.layouts, it.kubernetes.cpu, it.kubernetes.memory) == ({"default": ("1x2",)}, "21", "213Gi")
+    assert it.layouts == {"default": ("1x2",)}
+    assert (it.kubernetes.cpu_per_device, it.kubernetes.memory_per_device) == ("10", "106Gi")
     assert origins(lines)["layouts.default"] == "nodes x devices a node; ResourceQuota team allows 2 of 8"
 
 
@@ -177,7 +180,8 @@ def test_what_a_quota_knows_of_nodes_that_may_not_be_seen(tmp_path: Path) -> Non
     lines = lines_of(cluster_of(limits=limits, hidden={"nodes": "forbidden"}))
     it = loaded(tmp_path, lines)
     assert (it.device, it.layouts, it.max_running) == ("gpu", {"default": ("1x1",)}, 8)
-    assert (it.kubernetes.cpu, it.kubernetes.memory, it.threads_per_rank) == ("10", "80Gi", 10)
+    assert (it.kubernetes.cpu_per_device, it.kubernetes.memory_per_device) == ("10", "80Gi")
+    assert it.threads_per_rank == 10
     todo = {line.path: line.value for line in lines if line.todo}
     assert todo["kubernetes.node_selector"] == "{nvidia.com/gpu.product: NAME}"
 
@@ -326,6 +330,10 @@ L4 = {line.path: line.value for line in lines_of(NOW, product="NVIDIA-L4") if no
         ({"kubernetes.cpu": "16"}, []),
         ({"kubernetes.cpu": "97"}, ["kubernetes.cpu"]),
         ({"kubernetes.memory": "1Ti"}, ["kubernetes.memory"]),
+        ({"kubernetes.cpu_per_device": "16"}, []),
+        ({"kubernetes.cpu_per_device": "97"}, ["kubernetes.cpu_per_device"]),
+        ({"kubernetes.cpu_per_device": None, "kubernetes.cpu": "16"}, []),
+        ({"kubernetes.cpu_per_device": None}, ["kubernetes.cpu_per_device"]),
         ({"kubernetes.shm": "1Gi", "data_dir": "/elsewhere", "kubernetes.namespace": "other"}, []),
         ({"kubernetes.volumes": "[{mount: /data, pvc: more}]"}, []),
         ({"kubernetes.volumes": "[{mount: /data, pvc: gone}]"}, ["kubernetes.volumes"]),
@@ -527,7 +535,7 @@ def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.
     it = config.load_platforms([site / "platforms"])["gpus"]
     keys = it.kubernetes
     assert (it.device, it.layouts, it.max_running, it.marks[0]) == ("gpu", {"default": ("1x8",)}, 4, "a100")
-    assert (keys.context, keys.namespace, keys.queue, keys.cpu) == ("fake", "mine", "mine-user-queue", "64")
+    assert (keys.context, keys.namespace, keys.queue, keys.cpu_per_device) == ("fake", "mine", "mine-user-queue", "8")
     assert (keys.node_selector, it.policy.most, keys.kubeconfig) == ({PRODUCT: A100}, {"cpu": "64"}, None)
     (volume,) = keys.volumes
     assert (volume.pvc, volume.size, volume.storage_class) == (OURS, "80Gi", "cephfs")
@@ -611,8 +619,6 @@ def test_what_changed_on_a_cluster(kube: Kube, site: Path, capsys: pytest.Captur
         "+layouts.default: [1x4]  # nodes x devices a node",
         "-kubernetes.queue: mine-user-queue",
         "+kubernetes.queue: others  # Kueue: LocalQueue of ClusterQueue team",
-        "-kubernetes.cpu: 64",
-        "+kubernetes.cpu: 33  # ClusterQueue team: 100, 33% of it",
     ])  # fmt: skip
     assert path.read_bytes() == before
     assert init(site) == 2

@@ -218,7 +218,8 @@ def test_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
         (Place(context="a"), "a"),
         (Place(context="nowhere"), None),
         (Place(contexts=("k3d-*", "kind-*")), "kind-2"),  # in the order of the files
-        (Place(contexts=("a", "kind-*")), "a"),  # in the order of the patterns
+        (Place(contexts=("a", "kind-*")), "kind-2"),  # the current one
+        (Place(contexts=("a", "kind-1")), "a"),  # in the order of the patterns
         (Place(contexts=("k3d-*",)), None),
         (Place(kubeconfig="/nowhere/at/all"), None),
     ],
@@ -548,16 +549,34 @@ def test_nobody_waits_for_ever(client: Callable[..., Client], clock: Clock) -> N
     assert "object at" not in str(raised.value)
 
 
-@pytest.mark.parametrize("fault", [refused(500), refused(429, after=1), refused(503), reset])
+@pytest.mark.parametrize("fault", [refused(500), refused(503), refused(409, "exists", "AlreadyExists"), reset])
 def test_what_makes_something_is_asked_once(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
     with serving(fault, ok(POD)) as api:
         one = client(api)
-        with pytest.raises(AwayError):
+        with pytest.raises((AwayError, ApiError)):
             one.create(PODS, POD)
         assert (len(api.asked), clock.slept) == (1, [])
+
+
+@pytest.mark.parametrize("fault", [refused(500), refused(503), reset])
+def test_a_dry_run_makes_nothing(client: Callable[..., Client], fault: Answer) -> None:
     with serving(fault, ok(POD)) as api:
-        assert client(api).create(PODS, POD, dry_run=True, strict=True) == POD  # which makes nothing
+        assert client(api).create(PODS, POD, dry_run=True, strict=True) == POD
         assert [asked["query"] for asked in api.asked] == [{"dryRun": "All", "fieldValidation": "Strict"}] * 2
+
+
+QUOTA_IS_WRITTEN = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified; please apply'
+
+
+@pytest.mark.parametrize("fault", [refused(429, after=1), (429, b"later", {}), refused(409, QUOTA_IS_WRITTEN)])
+def test_what_surely_made_nothing_is_asked_again(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
+    with serving(fault, fault, ok(POD)) as api:
+        assert client(api).create(PODS, POD) == POD
+        assert len(api.asked) == 3
+    with serving(fault) as api, pytest.raises(AwayError):
+        client(api).create(PODS, POD)
+    assert len(api.asked) == 5
+    assert sum(clock.slept) < 60
 
 
 @pytest.mark.parametrize(("what", "there"), [({"reset": True}, False), ({"lost": True}, True), ({"code": 500}, False)])
@@ -626,11 +645,12 @@ def test_deleting(client: Callable[..., Client]) -> None:
         one.delete(JOBS, "a", propagation="Foreground", uid="u")
         one.delete(JOBS, "a", uid="u")  # another one by now
         with pytest.raises(ApiError):
-            one.delete(JOBS, "a", uid="u")
+            one.delete(JOBS, "a", uid="u", version="7")
     assert {asked["path"] for asked in api.asked} == {"/apis/batch/v1/namespaces/default/jobs/a"}
     bodies = [asked["body"] for asked in api.asked]
     assert bodies[0] == {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert bodies[2] == {**bodies[0], "propagationPolicy": "Foreground", "preconditions": {"uid": "u"}}
+    assert bodies[-1]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
 def page(names: str, version: str, more: str = "") -> Answer:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from platforms.config import Platform
-from platforms.job import AwayError, JobSpec, Layout, MachineError, NoRoom, RefusedError, State
+from platforms.job import AwayError, JobSpec, Layout, MachineError, NoRoom, RefusedError, State, Submitted
 from platforms.schedulers.kubernetes import claims, labels
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from tests.clusters.kube import Kube
+from tests.clusters.kube.message import Answer
 
 NAME = "it-2x1cpu-abcdefgh"
 SUBMITTERS = 5
@@ -113,13 +114,116 @@ def test_an_answer_that_is_lost(kube: Kube, tmp_path: Path, archive: Path, path:
 def test_a_session_that_died_between_its_objects(kube: Kube, tmp_path: Path, archive: Path) -> None:
     """It had got as far as the Service: the next one goes on from there."""
     spec = spec_of(archive)
-    kube.fault("POST", "/jobs$", code=403)
-    with pytest.raises(MachineError):
+    kube.fault("POST", "/jobs$", reset=True)
+    with pytest.raises(AwayError):
         submit(kube, spec, tmp_path / "first")
     assert made(kube) == {"services": 1, "configmaps": 1}
     submit(kube, spec, tmp_path / "second")
     assert made(kube) == {"jobs": 1, "services": 1, "configmaps": 1}
     assert there(kube, "services")[0]["metadata"]["ownerReferences"]
+
+
+@pytest.mark.parametrize("limits", ["pods", "count/pods"])
+def test_an_answer_that_is_lost_where_a_quota_has_room_for_one(kube: Kube, tmp_path: Path, limits: str) -> None:
+    """A quota is asked before names are: what uses it up is the very object that nobody has answered for."""
+    quota = {"metadata": {"name": "team"}, "spec": {"hard": {limits: "1"}}}
+    kube.store.create("resourcequotas", "default", quota)
+    kube.fault("POST", "/pods$", lost=True)
+    scheduler, spec = KubernetesScheduler(platform_of(kube, kind="pod")), spec_of(layout=Layout(1, 1, "cpu"))
+    with pytest.raises(AwayError):
+        submit(kube, spec, tmp_path / "job", scheduler)
+    assert submit(kube, spec, tmp_path / "job", scheduler) == f"fake:default/pod/{NAME}"
+    with pytest.raises(NoRoom):
+        submit(kube, replace(spec, name="another-1x1cpu-abcdefgh"), tmp_path / "another", scheduler)
+    assert made(kube) == {"pods": 1}
+
+
+SECRET = {"API_TOKEN": "s3cret"}
+QUOTA = (
+    'Operation cannot be fulfilled on resourcequotas "team": the object has been modified; please apply your changes'
+)
+
+
+def test_a_quota_that_others_use_at_the_same_moment(kube: Kube, tmp_path: Path) -> None:
+    """Nothing was made, and the next time something may be (kubernetes#67761)."""
+    kube.fault("POST", "/(services|jobs)$", 2, code=409, message=QUOTA)
+    submit(kube, spec_of(), tmp_path / "job")
+    assert made(kube) == {"jobs": 1, "services": 1}
+
+
+REFUSALS = [
+    ("jobs", {"code": 403, "message": 'admission webhook "vjob.kb.io" denied the request'}, MachineError),
+    ("jobs", {"code": 422}, MachineError),
+    ("services", {"code": 403}, MachineError),
+    ("jobs", {"code": 403, "message": "exceeded quota: q, requested: a=1, used: a=1, limited: a=1"}, NoRoom),
+]
+
+
+@pytest.mark.parametrize(("path", "what", "error"), REFUSALS)
+def test_of_a_job_that_is_refused_nothing_stays(
+    kube: Kube, tmp_path: Path, path: str, what: dict[str, Any], error: type[Exception]
+) -> None:
+    """Its credentials above all."""
+    kube.fault("POST", f"/{path}$", **what)
+    with pytest.raises(error):
+        submit(kube, spec_of(env=SECRET), tmp_path / "job")
+    assert made(kube) == {}
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_what_another_submitter_made_of_a_job_stays_when_it_is_refused_here(
+    kube: Kube, tmp_path: Path, when: str
+) -> None:
+    def denied(_request: object) -> Answer:
+        if when == "meanwhile":  # he found ours, and his job was not refused
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "his"}
+            for kind in ("secrets", "services"):
+                kube.store.change(kind, "default", NAME, lambda each: each["metadata"].update(ownerReferences=[owner]))
+        return Answer(403, {"kind": "Status", "message": "denied", "reason": "Forbidden"})
+
+    if when == "before":
+        kube.fault("POST", "/jobs$", reset=True)
+        with pytest.raises(AwayError):
+            submit(kube, spec_of(env=SECRET), tmp_path / "his")
+    kube.fault("POST", "/jobs$", do=denied)
+    with pytest.raises(MachineError, match="denied"):
+        submit(kube, spec_of(env=SECRET), tmp_path / "mine")
+    assert made(kube) == {"services": 1, "secrets": 1}
+
+
+@pytest.mark.parametrize(("kinds", "code"), [("services|secrets", 403), ("services|secrets", 422), ("secrets", 500)])
+@pytest.mark.parametrize("ends", ["cancel", "clean"])
+def test_what_cannot_be_made_to_go_with_its_job_is_deleted_with_it(
+    kube: Kube, tmp_path: Path, kinds: str, code: int, ends: str
+) -> None:
+    """Once there is a job nothing refuses it: OwnerReferencesPermissionEnforcement wants rights that not all have."""
+    kube.fault("PATCH", f"/({kinds})/", None, code=code)
+    job_id = submit(kube, spec_of(env=SECRET), tmp_path / "job")
+    assert made(kube) == {"jobs": 1, "services": 1, "secrets": 1}
+    other = KubernetesScheduler(platform_of(kube))  # of a later session
+    job = Submitted(job_id, NAME, time.time(), tmp_path / "job")
+    if ends == "cancel":
+        assert other.cancel([job]) == {}
+    else:
+        other.clean(job)
+    assert made(kube) == ({} if "services" in kinds else {"services": 1})  # which nobody collects here
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_job_that_cannot_be_noted_down_is_deleted_again(kube: Kube, tmp_path: Path, deleted: bool) -> None:
+    """Nobody would follow it. Where it cannot be, a person can."""
+    (tmp_path / "job/created.json").mkdir(parents=True)
+    if not deleted:
+        kube.forbid("delete jobs")
+    with pytest.raises(RefusedError, match=r"created.json cannot be written: .*; the job ") as refused:
+        submit(kube, spec_of(), tmp_path / "job")
+    if deleted:
+        assert str(refused.value).endswith("the job was deleted again")
+        assert not there(kube, "jobs")
+    else:
+        typed = f"kubectl --kubeconfig {kube.kubeconfig} --context fake --namespace default delete job.batch/{NAME}"
+        assert str(refused.value).endswith(typed)
+        assert "may still run" in str(refused.value)
 
 
 def test_submitted_again_after_it_was_cleaned_up(kube: Kube, tmp_path: Path) -> None:
@@ -231,8 +335,16 @@ def test_a_claim_without_a_size_is_nobodys_guess(kube: Kube) -> None:
         make(kube, volume())
 
 
-@pytest.mark.parametrize("verb", ["GET", "POST"])
-def test_a_claim_that_the_cluster_refuses(kube: Kube, verb: str) -> None:
-    kube.fault(verb, "/persistentvolumeclaims", code=403, message="not yours")
+@pytest.mark.parametrize(("verb", "code"), [("GET", 422), ("POST", 403)])
+def test_a_claim_that_the_cluster_refuses(kube: Kube, verb: str, code: int) -> None:
+    kube.fault(verb, "/persistentvolumeclaims", code=code, message="not yours")
     with pytest.raises(RefusedError, match="claim hpc-ml-bench-data: not yours"):
         make(kube, volume(size="1Gi"))
+
+
+@pytest.mark.parametrize("keys", [{}, {"size": "1Gi"}])
+def test_a_claim_that_may_not_be_looked_at_may_be_there(kube: Kube, keys: dict[str, str]) -> None:
+    kube.fault("GET", "/persistentvolumeclaims", code=403, message="not yours")
+    assert make(kube, volume(**keys)) == [
+        "cluster fake, namespace default: claim hpc-ml-bench-data is not looked at: not yours"
+    ]

@@ -310,12 +310,82 @@ def test_a_container_that_ended_before_its_pod_did() -> None:
         assert patience(pod(ended(code, phase="Running")))[:2] == (State.RUNNING, state)
 
 
-def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not() -> None:
-    asked = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 30}  # asked at 22:11:30
-    verdict = look(pod(ended(143, at=30), **asked))
-    assert (verdict.status.state, verdict.status.reason) == (State.CANCELLED, "somebody else deleted it")
-    assert look(pod(ended(3, at=29), **asked)).status.state is State.EXITED
-    assert look(pod(ended(0, at=40), **asked)).status.state is State.SUCCEEDED
+EVICTION = disrupted("EvictionByEvictionAPI")
+KILLING = event("Killing", "Stopping container c", involvedObject={"uid": "p", "fieldPath": "spec.containers{c}"})
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "more", "killed", "state"),  # DELETED: asked at 22:11:30
+    [
+        (143, 30, {}, False, State.CANCELLED),
+        (143, 26, {}, False, State.CANCELLED),  # the node's clock is behind
+        (137, 25, {}, False, State.CANCELLED),
+        (143, 24, {}, False, State.SIGNALLED),
+        (3, 30, {}, False, State.CANCELLED),
+        (3, 29, {}, False, State.EXITED),
+        (3, 29, {}, True, State.CANCELLED),
+        (0, 29, {}, False, State.SUCCEEDED),
+        (0, 30, {}, False, State.SUCCEEDED),
+        (0, 35, {}, False, State.SUCCEEDED),  # the node's clock is ahead, or not: nobody can tell
+        (0, 36, {}, False, State.CANCELLED),
+        (0, 30, {}, True, State.CANCELLED),
+        (0, 27, {}, True, State.CANCELLED),
+        (0, 30, EVICTION, False, State.EVICTED),
+        (0, 29, EVICTION, False, State.SUCCEEDED),
+        (0, 29, EVICTION, True, State.EVICTED),
+        (3, 26, EVICTION, False, State.EVICTED),
+        (3, 24, EVICTION, False, State.EXITED),
+        (0, 40, disrupted("PreemptionByScheduler"), False, State.PREEMPTED),
+    ],
+)
+def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not(
+    code: int, at: int, more: Json, killed: bool, state: State
+) -> None:
+    """Whatever its exit code is: a program may handle SIGTERM well. What nobody can know goes in its favour."""
+    one, events = pod(ended(code, at=at) | more, **DELETED), [KILLING] if killed else []
+    of_kind = job(COMPLETE) if code == 0 else failed("BackoffLimitExceeded")
+    for verdict in (
+        look(one, events=events),
+        look(None, root_gone=one, gone=[one], events=events),
+        look(of_kind, one, events=events),
+        look(of_kind, gone=[one], events=events),
+        look(None, root_gone=job({"active": 1}), gone=[one], events=events),
+    ):
+        assert (verdict.status.state, verdict.final, verdict.stop) == (state, True, False)
+        if state is State.CANCELLED:
+            assert verdict.status.reason == "somebody else deleted it"
+
+
+def test_a_container_is_not_killed_by_the_end_of_another() -> None:
+    early = {**KILLING, "lastTimestamp": "2026-11-20T22:11:10Z"}  # a probe of a container has failed
+    other = event("Killing", "Stopping container d", involvedObject={"uid": "p", "fieldPath": "spec.containers{d}"})
+    theirs = {**KILLING, "involvedObject": {"uid": "q", "fieldPath": "spec.containers{c}"}}
+    for code, state in ((0, State.SUCCEEDED), (3, State.EXITED)):
+        assert look(pod(ended(code, at=20), **DELETED), events=[early, other, theirs]).status.state is state
+
+
+def test_what_a_kind_takes_away_after_its_success_spoils_nothing() -> None:
+    """Also a TTL, and somebody who tidies up. A job that needs each of its pods has not had this one."""
+    master, worker = pod(ended(0, at=29), "m"), pod(ended(0, at=40), "w", **DELETED)
+    torch = other("PyTorchJob", conditions(("Succeeded", "True", "", "")), "kubeflow.org/v1")
+    assert look(torch, master, worker).status.state is State.SUCCEEDED
+    assert look(torch, worker).status.state is State.CANCELLED
+    two = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    by_policy = job(COMPLETE, **two, successPolicy={"rules": [{"succeededIndexes": "0"}]})
+    assert look(by_policy, master, worker).status.state is State.SUCCEEDED
+    assert look(job(COMPLETE, **two), master, worker).status.state is State.CANCELLED
+    spoilt = pod(ended(0, at=40) | EVICTION, "w", **DELETED)
+    assert look(by_policy, master, spoilt).status.state is State.EVICTED
+    later = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 0}
+    assert look(None, root_gone=job(COMPLETE), gone=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
+    assert look(None, root_gone=job({"active": 1}), gone=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("status", [ended(0, at=40), ended(143, at=40)])
+def test_of_what_was_deleted_and_what_was_evicted_the_latter_was_first(status: Json) -> None:
+    root = failed("BackoffLimitExceeded", completions=2)
+    evicted = pod(running(**EVICTION), "b", **DELETED)
+    assert look(root, pod(status, "a", **DELETED), gone=[evicted]).status.state is State.EVICTED
 
 
 def test_all_containers_count_and_are_named() -> None:
@@ -438,6 +508,13 @@ UNSCHEDULABLE: list[Any] = [
     (f"0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) {SELECTOR}.", State.QUEUED),
     (f"0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) {SELECTOR}.", State.QUEUED),
     (f"0/3 nodes are available: 1 node(s) had untolerated taint {{team: a}}, 2 node(s) {SELECTOR}.", State.QUEUED),
+    (f"0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) {SELECTOR}. no new claims to deallocate, "
+     "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.", State.NEVER_ADMISSIBLE),
+    ("0/3 nodes are available: 3 node(s) had untolerated taint(s).", State.QUEUED),
+    (f"0/4 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 2 node(s) {SELECTOR}.",
+     State.QUEUED),
+    ("0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) had volume node affinity conflict.",
+     State.VOLUME),
     ("0/1 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }.",
      State.QUEUED),
     ("0/2 nodes are available: 2 node(s) didn't match pod affinity rules.", State.QUEUED),
@@ -456,6 +533,17 @@ def test_unschedulable_is_transient_unless_no_node_could_ever(message: str, late
     first, then, verdict = patience(job({"active": 1}), one)
     assert (first, then) == (State.QUEUED, later)
     assert message[:60] in verdict.status.reason
+
+
+@pytest.mark.parametrize(
+    ("taint", "patience_s"),
+    [("taint {node-role.kubernetes.io/control-plane: }", reasons.NEVER_S), ("taint(s)", reasons.TAINTED_S)],
+)
+def test_a_taint_without_a_name_may_be_that_of_a_node_that_comes_back(taint: str, patience_s: float) -> None:
+    """Until 2025 Kubernetes named it."""
+    words = f"0/3 nodes are available: 1 node(s) had untolerated {taint}, 2 node(s) {SELECTOR}."
+    states = [look(pod(unscheduled(words), node=""), waited=patience_s + more).status.state for more in (-1, 0)]
+    assert states == [State.QUEUED, State.NEVER_ADMISSIBLE]
 
 
 def test_an_autoscaler_is_waited_for() -> None:
@@ -492,6 +580,34 @@ def test_what_only_events_say_of_a_pod_that_is_created(reason: str, message: str
     assert look(one, events=[said, event("Pulling", "image", "p", at=6)], waited=LONG).status.state is State.STARTING
     assert look(one, events=[event(reason, message, "another")], waited=LONG).status.state is State.STARTING
     assert look(pod(running()), events=[said], waited=LONG).status.state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"cpu": "9999"},
+            "no node is large enough: cpu: 9999 asked for, and at most 16 there: 0/2 nodes are available",
+        ),
+        (
+            {"nvidia.com/gpu": "8"},
+            "no node is large enough: nvidia.com/gpu: 8 asked for, and at most 4 there: 0/2 nodes",
+        ),
+        ({"cpu": "16"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_pod_that_is_larger_than_any_node(asked: Json, said: str) -> None:
+    """And not one that others leave no room for."""
+    message = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient nvidia.com/gpu."
+    box = {"name": "c", "resources": {"requests": asked}}
+    one = pod(unscheduled(message), node="", spec={"containers": [box]})
+    nodes = {"a": {"status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "4"}}},
+             "b": {"status": {"allocatable": {"cpu": "16"}}}}  # fmt: skip
+    first, later, verdict = patience(one, nodes=nodes)
+    assert (first, later) == (State.QUEUED, State.NEVER_ADMISSIBLE if said else State.QUEUED)
+    assert verdict.status.reason.startswith(said or message)
+    assert look(one, waited=LONG).status.state is State.QUEUED  # nodes may not be ours to see
 
 
 def test_the_way_of_a_pod_from_the_queue_to_the_end() -> None:
@@ -602,6 +718,26 @@ def test_a_pod_that_is_being_taken_away_still_runs() -> None:
     assert (first, later, verdict.stop) == (State.RUNNING, State.PREEMPTED, True)  # stuck: its kubelet is silent
     assert "higher priority" in look(leaving).status.reason
     assert patience(pod(running(), **DELETED))[:2] == (State.RUNNING, State.CANCELLED)
+
+
+def test_why_a_kind_deletes_a_pod_is_told_meanwhile() -> None:
+    """And stays the cause if that takes for ever."""
+    leaving, broken = pod(running(), "j-0", **DELETED), pod(ended(3), "j-1")
+    two = {"completions": 2, "parallelism": 2}
+    root = job({"active": 1, "failed": 1}, **two)
+    verdict = look(root, leaving, broken)
+    assert (verdict.status.state, verdict.status.reason) == (State.RUNNING, "j-1: exit code 3")
+    stuck = look(root, leaving, broken, waited=LONG)
+    assert (stuck.status.state, stuck.status.reason, stuck.stop) == (State.EXITED, "j-1: exit code 3", True)
+    late = job({"active": 1, **conditions(("FailureTarget", "True", "DeadlineExceeded", "too long"))}, **two)
+    assert look(late, leaving).status.reason == "DeadlineExceeded: too long"
+    assert patience(late, leaving)[:2] == (State.RUNNING, State.TIME_LIMIT)
+    by_rule = job({"active": 1, **conditions(("FailureTarget", "True", "PodFailurePolicy", "code 3"))}, **two)
+    assert look(by_rule, leaving, broken).status.reason == "j-1: exit code 3 (PodFailurePolicy: code 3)"
+    for others in (pod(running(), "j-1"), pod(ended(0), "j-1"), pod(ended(143), "j-1")):
+        assert look(root, leaving, others).status.reason == "somebody else is deleting it"
+    tries = job({"active": 1, "failed": 1}, backoffLimit=6, **two)
+    assert look(tries, leaving, broken).status.reason == "somebody else is deleting it"
 
 
 def test_a_root_that_somebody_deleted() -> None:

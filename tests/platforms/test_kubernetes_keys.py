@@ -9,7 +9,7 @@ import pytest
 from platforms.config import Platform, Site, load_platforms
 from platforms.job import ConfigError
 from platforms.schedulers import SCHEDULERS
-from platforms.values import quantity_of
+from platforms.values import quantity_of, times
 
 HEAD = "scheduler: kubernetes\ndevice: gpu\nlayouts: {default: [1x4]}\n"
 
@@ -23,14 +23,14 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     keys = load(
         tmp_path,
         HEAD + "data_dir: /data\nkubernetes:\n  cpu: 2\n  memory: 1.5Gi\n  keep: 1h\n  user: 0\n"
-        "  labels: {version: 3.10, on: yes}\n  tolerations: [{key: a, tolerationSeconds: 30}]\n"
+        "  labels: {version: 3.10, on: yes}\n  tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 30}]\n"
         "  volumes: [{mount: /data/, pvc: sets, size: 20Gi}]\npolicy:\n  most: {cpu: 192, nvidia.com/gpu: 8}\n"
         "  sense: {shm: why}\n  avoid: {csi-rbd: why}\n",
     )
     found = keys.kubernetes
     assert (found.cpu, found.memory, found.keep_s, found.pod_start_limit_s, found.user) == ("2", "1.5Gi", 3600, 1200, 0)
     assert found.labels == {"version": "3.10", "on": "yes"}
-    assert found.tolerations == ({"key": "a", "tolerationSeconds": 30},)
+    assert found.tolerations == ({"key": "a", "effect": "NoExecute", "tolerationSeconds": 30},)
     assert (found.volumes[0].mount, found.volumes[0].access_mode) == ("/data", "ReadWriteMany")
     assert keys.policy.most == {"cpu": "192", "nvidia.com/gpu": "8"}
 
@@ -38,7 +38,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "data_dir: is not absolute (write the folder of the data sets as the pods see it: /data)"),
+        ("", "data_dir: is missing (write the folder of the data sets as the pods see it: /data)"),
         ("data_dir: data", "data_dir: is not absolute"),
         ("data_dir: /d\nwork_dir: /work", "work_dir: means nothing to scheduler kubernetes (remove it;"),
         ("data_dir: /d\nslurm: {}", "slurm: means nothing to scheduler kubernetes (remove it)"),
@@ -68,10 +68,14 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
             "kubernetes.volumes[0].pvcc: unknown key (did you mean 'pvc'?)",
         ),
         ("data_dir: /d\nkubernetes: {volumes: [{mount: d, pvc: a}]}", "volumes[0].mount: 'd' is no absolute path"),
-        ("data_dir: /d\npolicy: {sense: {smh: why}}", "policy.sense.smh: 'smh' is not one of shm, threads,"),
+        ("data_dir: /d\npolicy: {sense: {smh: why}}", "policy.sense.smh: 'smh' is not one of shm, memory, threads,"),
         ("data_dir: /d\npolicy: {most: {cpu: many}}", "policy.most.cpu: 'many' is no quantity"),
         ("data_dir: /d\npolicy: {manifest: {'a b': why}}", "'a b' is no path in a manifest"),
         ("data_dir: /d\npolicy: {kinds: {Job: ''}}", "policy.kinds.Job: is empty"),
+        ("data_dir: /d\npolicy: {one_of: {a.b: []}}", "policy.one_of.a.b: is empty (write at least one)"),
+        ("data_dir: /d\nkubernetes: {cpu: 4, cpu_per_device: 1}", "needs cpu or cpu_per_device, not both"),
+        ("data_dir: /d\nkubernetes: {shm_per_device: 1Gi, shm: 1Gi}", "needs shm or shm_per_device, not both"),
+        ("data_dir: /d\nkubernetes: {memory_per_device: 64GiB}", "memory_per_device: '64GiB' is no quantity"),
         ("data_dir: /d\nlayouts: {default: [auto]}", "layouts"),
     ],
 )
@@ -81,6 +85,79 @@ def test_each_mistake_is_named_with_its_line_and_key(tmp_path: Path, text: str, 
     problems = str(raised.value)
     assert said in problems
     assert problems.startswith(f"{tmp_path / 'cloud.yaml'}:")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("labels: {app: 'not ok!'}", "kubernetes.labels.app: 'not ok!' is no value of a label"),
+        ("labels: {a/b/c: x}", "'a/b/c' is no key of a label"),
+        ("labels: {hpc-ml-bench/run: x}", "kubernetes.labels: hpc-ml-bench/run is a label of ours, by which jobs"),
+        ("labels: {app.kubernetes.io/managed-by: me}", "app.kubernetes.io/managed-by is a label of ours"),
+        ("annotations: {a b: c}", "'a b' is no key of a label"),
+        ("node_selector: {a b: c}", "'a b' is no key of a label"),
+        ("node_selector: {a: b c}", "kubernetes.node_selector.a: 'b c' is no value of a label"),
+        ("user: -1", "kubernetes.user: -1 is no user id (0 to 2147483647)"),
+        ("user: 2147483648", "kubernetes.user: 2147483648 is no user id"),
+        ("cpu: 0", "kubernetes.cpu: '0' is nothing (write how much, or remove the line)"),
+        ("memory_per_device: 0Gi", "kubernetes.memory_per_device: '0Gi' is nothing"),
+        ("{shm: 8Gi, memory: 4Gi}", "kubernetes: shm: 8Gi is more than memory: 4Gi, of which it is a part"),
+        ("{shm_per_device: 2Gi, memory_per_device: 1Gi}", "shm_per_device: 2Gi is more than memory_per_device: 1Gi"),
+        ("image: a b", "kubernetes.image: 'a b' is no image (write registry.example/name:tag"),
+        ("image: UPPER/x:1", "'UPPER/x:1' is no image"),
+        ("image: x@sha256", "'x@sha256' is no image"),
+        ("resource: a b", "kubernetes.resource: 'a b' is no key of a label"),
+        ("archive: models.pyz", "archive: 'models.pyz' is no absolute path (write it as the pods see it"),
+        ("volumes: [{mount: data, pvc: a}]", "'data' is no absolute path (write it as the pods see it: /data)"),
+        ("volumes: [{mount: '/a:b', pvc: a}]", "'/a:b' is no path that a pod can mount"),
+        ("volumes: [{mount: /a, host_path: b}]", "host_path: 'b' is no absolute path (write it as the node sees it"),
+        ("volumes: [{mount: /a, host_path: /b/../c}]", "host_path: '/b/../c': `..` may not stand in it"),
+        ("volumes: [{mount: /a, pvc: X_y}]", "volumes[0].pvc: 'X_y' is no name that Kubernetes takes"),
+        ("volumes: [{mount: /a, pvc: a}, {mount: /a/, pvc: b}]", "volumes[1].mount: /a has volumes[0] already"),
+        ("{shm: 1Gi, volumes: [{mount: /dev/shm, memory: 1Gi}]}", "volumes[0].mount: /dev/shm has shm: already"),
+        ("volumes: [{mount: /hpc-ml-bench/work, pvc: a}]", "/hpc-ml-bench/work is for our own code and work"),
+        ("tolerations: [{key: a, operator: Exist}]", "tolerations[0]: operator: 'Exist' is not one of Exists, Equal"),
+        ("tolerations: [{key: a, effect: No}]", "effect: 'No' is not one of NoSchedule, PreferNoSchedule, NoExecute"),
+        ("tolerations: [{key: a, operator: Exists, value: b}]", "value: means nothing to operator Exists"),
+        (
+            "tolerations: [{key: a, tolerationSeconds: 30}]",
+            "tolerationSeconds: means something with `effect",
+        ),
+        ("tolerations: [{key: a, effect: NoExecute, tolerationSeconds: 1m}]", "needs a whole number, not '1m'"),
+        ("tolerations: [{key: a b}]", "'a b' is no key of a label"),
+        ("tolerations: [{key: a, value: b c}]", "'b c' is no value of a label"),
+        ("tolerations: [{value: b}]", "needs a key (or `operator: Exists` alone"),
+        ("tolerations: [{key: a, opertor: Exists}]", "opertor: unknown key (known: key, operator"),
+    ],
+)
+def test_what_a_cluster_would_refuse_is_refused_here(tmp_path: Path, keys: str, said: str) -> None:
+    written = keys if keys.startswith("{") else f"{{{keys}}}"
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {written}\n")
+    assert said in str(raised.value)
+    assert len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox", "pytorch/pytorch:2.5.1-cuda12.4", "localhost/x", "Host.example/a_b/c__d:Tag_1", "host:5000/a",
+        "ghcr.io/a/b:1@sha256:0123abc", "${site.image}", "registry.example/${site.image}:1",
+    ],
+)  # fmt: skip
+def test_images(tmp_path: Path, image: str) -> None:
+    assert load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {{image: '{image}'}}\n").kubernetes.image
+
+
+def test_what_a_cluster_takes_is_taken(tmp_path: Path) -> None:
+    keys = (
+        "{labels: {a.b/C_d: '', '1': x_1.Y}, node_selector: {nvidia.com/gpu.product: NVIDIA-H200}, shm: 4Gi,"
+        " memory: 4Gi, user: 2147483647,"
+        " tolerations: [{operator: Exists}, {key: a, value: 1}, {key: '${site.k}', value: 'x-${site.v}'}],"
+        " volumes: [{mount: /dev/shm/x, memory: 1Gi}, {mount: '/a/${site.b}', pvc: 'sets.${site.c}'}]}"
+    )
+    found = load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {keys}\n").kubernetes
+    assert found.tolerations[:2] == ({"operator": "Exists"}, {"key": "a", "value": "1"})
 
 
 def test_of_another_scheduler_it_means_nothing(tmp_path: Path) -> None:
@@ -98,6 +175,41 @@ def test_values_of_the_site_may_be_missing(tmp_path: Path) -> None:
     assert (filled.missing, filled.kubernetes.cpu) == ((), "4")
     with pytest.raises(ConfigError, match=r"the value of \$\{site\.…\} does not fit here"):
         load(tmp_path, text, Site(values={"data": "/data", "space": "mine", "cpu": "many", "q": "queue"}))
+
+
+def test_values_of_the_site_may_have_a_default(tmp_path: Path) -> None:
+    keys = "{context: '${site.context:-prod}', cpu: '${site.cpu:-4}', queue: '${site.space}-${site.q:-a-b}'}"
+    text = HEAD + f"data_dir: /data\nkubernetes: {keys}\nenv: {{A: '${{site.a:-}}', B: '${{B:-c}}'}}\n"
+    platform = load(tmp_path, text, Site(values={"space": "mine"}))
+    found = platform.kubernetes
+    assert (platform.missing, found.context, found.cpu, found.queue) == ((), "prod", "4", "mine-a-b")
+    assert platform.env == {"A": "", "B": "${B:-c}"}
+    found = load(tmp_path, text, Site(values={"context": "other", "cpu": "8", "q": "c"})).kubernetes
+    assert (found.context, found.cpu, found.queue) == ("other", "8", "<space: set in site.yaml>-c")
+    with pytest.raises(ConfigError, match=r"the value of \$\{site\.…\} does not fit here"):
+        load(tmp_path, text.replace("-4}", "-many}"))
+
+
+def test_a_default_is_no_place_for_a_secret(tmp_path: Path) -> None:
+    text = HEAD + "data_dir: /data\nenv: {HF_TOKEN: '${site.token:-hunter2}'}\n"
+    with pytest.raises(ConfigError, match="looks like a secret") as raised:
+        load(tmp_path, text)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "count", "product"),
+    [
+        ("4", 8, "32"),
+        ("500m", 3, "1500m"),
+        ("1.5Gi", 4, "6Gi"),
+        ("0.1", 3, "0.3"),
+        ("1e1", 10, "100"),
+        ("<cpu: set", 2, "<cpu: set"),
+    ],
+)
+def test_so_many_times_a_quantity(quantity: str, count: int, product: str) -> None:
+    assert times(quantity, count) == product
 
 
 @pytest.mark.parametrize(

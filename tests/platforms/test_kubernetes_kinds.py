@@ -429,10 +429,12 @@ def test_what_an_eviction_means(reason: str, message: str, unstarted: State, ran
         assert before.status.reason.startswith(f"evicted: {reason}: {message}, queued again")
         idle = {**mine, "spec": {"queueName": "q", "active": False}}
         assert look(queued(), workload=idle).status.state is State.CANCELLED
-    for gone in (pod(running()), pod(running(), **DELETED), pod(ended(143, at=50), **DELETED)):
+    polite = pod(ended(0, at=50), **DELETED)
+    for gone in (pod(running()), pod(running(), **DELETED), pod(ended(143, at=50), **DELETED), polite):
         after = look(queued(), gone=[gone], workload=mine)
         assert (after.status.state, after.stop) == (ran, True)  # it would start again
         assert message in after.status.reason
+    assert look(queued(COMPLETE), polite, workload=mine).status.state is ran  # to a Job its exit code is good
     events = [event("Started", "Container started", "p")]
     events[0]["involvedObject"]["fieldPath"] = "spec.containers{c}"
     assert look(queued(), workload=mine, events=events).status.state is ran
@@ -442,7 +444,7 @@ def test_what_an_eviction_means(reason: str, message: str, unstarted: State, ran
 
 
 def test_what_had_run_is_torn_even_when_nobody_may_ask_kueue() -> None:
-    for gone in (pod(running()), pod(ended(143, at=50), **DELETED)):
+    for gone in (pod(running()), pod(ended(143, at=50), **DELETED), pod(ended(0, at=50), **DELETED)):
         verdict = look(queued(), gone=[gone])
         assert (verdict.status.state, verdict.stop) == (State.PREEMPTED, True)
     admitted = workload(("Evicted", "False", "QuotaReserved", "Previously: Preempted"), ("Admitted", "True", "", ""))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -588,7 +588,6 @@ def test_no_kubelet(tmp_path: Path) -> None:
     ("status", "message", "running"),
     [
         (404, 'pods "p" not found', True),
-        (404, 'pods "p" not found', False),
         (400, "unable to retrieve container logs for containerd://0", False),
         (403, 'pods "p" is forbidden: cannot get resource "pods/log"', False),
     ],
@@ -599,13 +598,53 @@ def test_what_is_lost_for_good(tmp_path: Path, status: int, message: str, runnin
     with following(node, tmp_path) as log:
         read_up_to_here(log, node)
         node.trouble = [ApiError(status, "", message)] * 1000
-        if running:
-            log.follow([node.pod()])  # the last sight of it
+        last = node.pod()  # while it runs
         node.end()
-        finish(log, node)
+        if running:
+            log.follow([last])
+            assert log.settled(PATIENCE_S), log.missing
+        else:
+            finish(log, node)
         assert log.missing == log.lost == (f"container c of pod p: the end of its log is lost: {message}",)
     assert threads() == []
     assert merged(tmp_path) == b"one\n"
+
+
+GONE = ApiError(404, "NotFound", 'pods "p" not found')
+
+
+@pytest.mark.parametrize("newline", [True, False])
+@pytest.mark.parametrize("told", ["at once", "late"])
+def test_a_pod_that_goes_with_its_last_line(tmp_path: Path, told: str, newline: bool) -> None:
+    """As the others of a job do when one of its pods has failed: the stream has brought all."""
+    node = Node()
+    node.say(NOON, b"one")
+    with following(node, tmp_path, replace(QUICK, sure_s=5.0)) as log:
+        read_up_to_here(log, node)
+        node.trouble = [GONE] * 1000
+        node.say(NOON, b"two", newline=newline)
+        node.end()
+        if told == "late":
+            until(lambda: len(node.asked) > 3)
+        finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+    assert len(node.asked) < 8
+
+
+@pytest.mark.parametrize(("after", "words"), [(None, b"unable to retrieve container logs\n"), (40, b"")])
+def test_a_pod_that_goes_before_its_last_line_was_read(tmp_path: Path, after: int | None, words: bytes) -> None:
+    """Its stream has told something else at last, or was cut."""
+    node = Node(cut=lambda _: (after, True))
+    node.words = words
+    node.say(NOON, b"one")
+    with following(node, tmp_path) as log:
+        read_up_to_here(log, node)
+        node.trouble = [GONE] * 1000
+        node.say(NOON, b"two")
+        node.end()
+        finish(log, node)
+        assert log.missing == log.lost == (f"container c of pod p: the end of its log is lost: {GONE.message}",)
 
 
 def test_not_started_yet_is_no_end(tmp_path: Path) -> None:

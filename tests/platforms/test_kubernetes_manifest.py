@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from platforms.keys import KubernetesKeys
 from platforms.schedulers.kubernetes import labels, manifest
 from platforms.schedulers.kubernetes.manifest import documents, launch, values
 from platforms.schedulers.kubernetes.manifest.holes import fill, paths
+from platforms.schedulers.kubernetes.objects import NOTHING_RUNS as SAID
 from platforms.schedulers.kubernetes.objects import templates
 
+NOTHING_RUNS = re.escape(SAID)
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "resnet50-1x4gpu-k2345abc"
 SPEC = JobSpec(
@@ -50,7 +53,8 @@ EVERYTHING = cluster(
         "namespace": "project", "queue": "project-user-queue", "generate_name": True, "image_pull_policy": "Always",
         "image_pull_secrets": ["hub"], "service_account": "bench", "priority_class": "low", "cpu": "16",
         "memory": "64Gi", "shm": "8Gi", "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H200"},
-        "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}], "labels": {"site/user": "me"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}],
+        "labels": {"site/user": "me"},
         "annotations": {"site/note": "a: b"}, "keep": "1h", "pod_start_limit": "10m", "user": 1234,
         "volumes": [
             {"mount": "/data", "pvc": "sets", "read_only": True}, {"mount": "/node", "host_path": "/nvme"},
@@ -191,7 +195,8 @@ def test_pods_end_by_themselves_and_know_nothing_of_the_cluster(kind: str) -> No
     assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("bench", "low")
     assert pod["imagePullSecrets"] == [{"name": "hub"}]
     assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
-    assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 30}]
+    toleration = {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    assert pod["tolerations"] == [toleration]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,6 +223,33 @@ def test_as_root_it_is_said_and_nothing_claims_otherwise(kind: str) -> None:
     assert "as root" not in manifest.render(layout(kind), cluster(keys={"kind": kind}))
 
 
+@pytest.mark.parametrize("length", [20, 35, 36])
+def test_a_generated_name_is_no_longer_than_a_name_may_be(length: int) -> None:
+    spec = replace(SPEC, name=f"{'a' * (length - 9)}-k2345abc")
+    assert len(spec.name) == length
+    keys = {"generate_name": True}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
+    for each in (spec, replace(spec, manifest=pod)):
+        metadata = rendered(each, cluster(keys=keys))[-1]["metadata"]
+        assert metadata["name"] == spec.name
+        assert metadata["generateName"] == f"{spec.name[:35]}-"
+
+
+@pytest.mark.parametrize(
+    ("devices", "cpu", "memory", "shm", "threads"),
+    [(1, "1500m", "16Gi", "8Gi", "1"), (8, "12000m", "128Gi", "64Gi", "1")],
+)
+def test_amounts_for_each_device(devices: int, cpu: str, memory: str, shm: str, threads: str) -> None:
+    keys = {"cpu_per_device": "1500m", "memory_per_device": "16Gi", "shm_per_device": "8Gi"}
+    objects = rendered(replace(SPEC, layout=Layout(1, devices, "gpu")), cluster(keys=keys))
+    assert container_of(objects)["resources"]["requests"] == {"cpu": cpu, "memory": memory}
+    assert pod_of(objects)["volumes"][-1]["emptyDir"]["sizeLimit"] == shm
+    assert env_of(objects)["OMP_NUM_THREADS"] == threads
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "resources": "${resources}"}]}}
+    own = rendered(replace(SPEC, layout=Layout(1, devices, "gpu"), manifest=pod), cluster(keys=keys))
+    assert container_of(own)["resources"]["limits"] == {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(devices)}
+
+
 def test_a_job_is_tried_once_and_kept_for_a_while() -> None:
     spec = of_kind("job")[-1]["spec"]
     assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 3600)
@@ -225,7 +257,7 @@ def test_a_job_is_tried_once_and_kept_for_a_while() -> None:
 
 def test_several_nodes_are_numbered_pods_that_know_the_first() -> None:
     service, root = of_kind("indexed_job")
-    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", False)
     assert service["spec"]["selector"].items() <= root["spec"]["template"]["metadata"]["labels"].items()
     spec, name = root["spec"], service["metadata"]["name"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (2, 2, "Indexed")
@@ -237,6 +269,7 @@ def test_several_nodes_are_numbered_pods_that_know_the_first() -> None:
     expected = [
         "python3", "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=4",
         "--node-rank=$(JOB_COMPLETION_INDEX)", "--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)",
+        "--rdzv-conf=timeout=660",
         "/hpc-ml-bench/code/models-0123456789ab.pyz", "train", "resnet50",
     ]  # fmt: skip
     assert words[: len(expected)] == expected
@@ -407,20 +440,53 @@ def test_the_script_starts_nothing_after_its_time(
     assert (done.returncode, done.stdout, word.read_bytes()) == (code, printed, last_word)
 
 
-def test_pods_wait_for_the_name_of_the_first(tmp_path: Path) -> None:
-    command = container_of(of_kind("indexed_job"))["command"]
-    tried = tmp_path / "tried"
-    (tmp_path / "getent").write_text(f'#!/bin/sh\necho "$2" >> {tried}\n[ $(wc -l < {tried}) -ge 2 ]\n')
-    (tmp_path / "sleep").write_text("#!/bin/sh\n")
-    for name in ("getent", "sleep"):
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+@pytest.mark.parametrize(
+    ("there_after", "words", "code", "asked"),
+    [
+        (0, ["--master-addr=x"], 0, ["0", "1"]),
+        (3, ["--master-addr=x"], 0, ["0", "0", "0", "0", "1"]),
+        (None, ["--master-addr=x"], 75, ["0"]),
+        (None, ["x"], 0, []),
+    ],
+    ids=["there", "later", "never", "meets nobody"],
+)
+def test_pods_that_meet_wait_for_each_other(
+    tmp_path: Path, there_after: int | None, words: list[str], code: int, asked: list[str]
+) -> None:
+    """getent says which names there are; a second of the script is none of ours."""
+    command, word, tried = container_of(of_kind("indexed_job"))["command"], tmp_path / "word", tmp_path / "tried"
+    tried.touch()
+    scripts = {
+        "getent": f'echo "$2" >> {tried}; [ $(wc -l < {tried}) -gt {999 if there_after is None else there_after} ]',
+        "sleep": f"echo 1 >> {tmp_path / 'slept'}",
+        "date": f"echo $(($(wc -l < {tmp_path / 'slept'}) * 100))",
+    }
+    (tmp_path / "slept").touch()
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MASTER_ADDR": "first"}
-    done = subprocess.run([*command, "echo", "ran"], env=environ, capture_output=True, timeout=20)
-    assert (done.returncode, done.stdout, tried.read_text()) == (0, b"ran\n", "first\nfirst\n")
-    (tmp_path / "getent").write_text("#!/bin/sh\nexit 2\n")
-    done = subprocess.run([*command, "echo", "ran"], env=environ, capture_output=True, timeout=20)
-    assert (done.returncode, done.stdout) == (78, b"")
-    assert b"no first after five minutes" in done.stderr
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HPC_ML_BENCH_LAST_WORD": str(word)}
+    done = subprocess.run([*command, "echo", *words], env=environ, capture_output=True, timeout=20)
+    assert done.returncode == code
+    assert done.stdout == (b"" if code else f"{' '.join(words)}\n".encode())
+    names = [line.removeprefix(f"{NAME}-").removesuffix(f".{NAME}") for line in tried.read_text().splitlines()]
+    if not code:
+        assert names == asked
+        return
+    assert set(names) == set(asked)
+    assert len(names) == 7  # 600 s, of which each look takes 100
+    assert word.read_text() == f"hpc-ml-bench: not after: {done.stderr.decode()}"
+    assert done.stderr == b"pod 0 of 2 does not run after 600 s, or its name is not known\n"
+
+
+def test_torchrun_keeps_the_limit_of_its_static_rendezvous() -> None:
+    pytest.importorskip("torch")
+    words = ["--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=1", "--no-python", "true"]
+    run = [sys.executable, "-m", "torch.distributed.run", "--rdzv-conf=timeout=1", *words]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.search(r"timed out after (1s|1000ms)", done.stderr), done.stderr
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -441,7 +507,9 @@ def as_a_program_gets_it(word: str) -> str:
 @pytest.mark.parametrize("text", NASTY)
 def test_no_value_can_break_the_yaml(text: str) -> None:
     spec = replace(SPEC, arguments=(text, "end"), env={"VALUE": text}, test=f"t::{text}")
-    platform = cluster(keys={"annotations": {"note": text}, "node_selector": {"key": text}})
+    platform = cluster(keys={"annotations": {"note": text}})
+    keys = platform.kubernetes.model_copy(update={"node_selector": {"key": text}})  # which a file may not say
+    platform = platform.model_copy(update={"kubernetes": keys})
     whole = manifest.render(spec, platform)
     objects = manifest.read(whole)
     assert as_a_program_gets_it(container_of(objects)["args"][-2]) == text
@@ -657,6 +725,18 @@ def test_own_queue_and_limit_stand() -> None:
         ("kind: Pod\napiVersion: v1\nmetadata:\n  labels: [a]\n", r"own\.yaml:4: needs lines"),
         ("kind: Pod\napiVersion: v1\nx: &a [*a]\n", r"own\.yaml:1: nested too deeply"),
         ("kind: Pod\napiVersion: v1\n1: x\n", r"own\.yaml:1: not YAML: the key 1 is no text"),
+        ("kind: Pod\napiVersion: v1\nx: [1, 2\n", r"own\.yaml:3: not YAML: opened here and not closed: .*flow seq"),
+        ("kind: Pod\nx: {a: b\ny: c\n", r"own\.yaml:2: not YAML: opened here and not closed: .*flow mapping"),
+        ("kind: Pod\nx: 'a\ny: c\n", r"own\.yaml:2: not YAML: opened here and not closed: .*quoted scalar"),
+        ("kind: ConfigMap\napiVersion: v1\ndata: {}\n", rf"own\.yaml:1: {NOTHING_RUNS}"),
+        ("kind: Job\napiVersion: v1\nspec:\n  containers: 5\n", rf"own\.yaml:4: {NOTHING_RUNS}"),
+        ("kind: Pod\napiVersion: v1\nspec:\n  image: '${image'\n", r"own\.yaml:4: \$\{image is no hole, which is wr"),
+        ("kind: Pod\napiVersion: v1\nspec:\n  image: ${ image }\n", r"own\.yaml:4: \$\{ image \} is no hole"),
+        ("kind: Pod\napiVersion: v1\nspec:\n  ${env}: x\n", r"own\.yaml:4: \$\{env\} is no text, as a key is"),
+        (
+            "kind: Pod\napiVersion: v1\nspec:\n  command: [echo, '${env}']\n",
+            r"own\.yaml:4: \$\{env\} is no text, and stands in a list of texts",
+        ),
         ("\x07", r"own\.yaml:1: a control character"),
         (
             "kind: Pod\napiVersion: v1\nspec:\n  image: ${imag}\n",
@@ -685,12 +765,17 @@ def test_every_unknown_hole_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({}, r"t::x: manifest: the object: `apiVersion:` is missing"),
-        ([], "t::x: manifest: there is no object in it"),
+        ({}, r"^manifest: the object: `apiVersion:` is missing"),
+        ([], "^manifest: there is no object in it"),
         ([{"apiVersion": "v1", "kind": "Pod"}, 3], r"manifest\[1\]: the object: this is no object"),
         (
             {"apiVersion": "v1", "kind": "Pod", "spec": {"a-b": [Path("x")]}},
             r"manifest: spec\[a-b\]\[0\]: \w*Path\('x'\) is nothing that",
+        ),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "data": {}}, rf"^manifest: the object: {NOTHING_RUNS}"),
+        (
+            {"apiVersion": "v1", "kind": "Job", "spec": {"template": {"spec": {"containers": {"image": "x"}}}}},
+            rf"^manifest: spec\.template\.spec\.containers: {NOTHING_RUNS}",
         ),
         ({"apiVersion": "v1", "kind": "Pod", 1: 2}, "the key 1 is no text"),
         ({"apiVersion": "v1", "kind": "Pod", "a": float("nan")}, "a: nan is nothing that"),
@@ -719,6 +804,7 @@ def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> Non
         ({"${text}": 1, "${nothing}": 2}, {"it's": 1}),
         ({"a": "x${nothing}"}, {"a": "x"}),
         ({"a": "${no}", "b": "is ${no}"}, {"a": False, "b": "is false"}),
+        ("$${number ${x:-1} ${#a} ${a%/*}", "${number ${x:-1} ${#a} ${a%/*}"),
         ("$${number} ${NUMBER} ${a:-b} $number", "${number} ${NUMBER} ${a:-b} $number"),
         ("${hole}", "${number}"),
         ({"a": ("${number}",), "b": 1.5}, {"a": [3], "b": 1.5}),

@@ -13,10 +13,11 @@ import pytest
 
 from platforms.__main__ import main
 from platforms.config import Platform, Site, load_platforms
-from platforms.job import JobSpec, Layout
+from platforms.job import ConfigError, JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
 from platforms.schedulers.kubernetes import manifest
 from platforms.schedulers.kubernetes.manifest import documents, policy
+from platforms.schedulers.kubernetes.objects import NOTHING_RUNS
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = JobSpec(
@@ -106,6 +107,14 @@ def test_each_defect_of_the_papers_listing_is_named(
     assert len([one for one in found if re.search(DEFECTS[defect], one)]) == 1, "\n".join(found)
 
 
+def test_the_listing_as_it_is_printed_is_no_yaml(shipped: dict[str, Platform]) -> None:
+    """Word for word: with that mended come the defects below."""
+    with pytest.raises(ConfigError) as raised:
+        against(LISTING.replace("resources:", "resources."), shipped["eidf_a100"])
+    said = "manifest:17: not YAML: a key ends with a colon, and 'resources.' does not (write `resources:`)"
+    assert raised.value.problems == (said,)
+
+
 def test_nothing_is_found_twice(shipped: dict[str, Platform]) -> None:
     found = against(LISTING, shipped["eidf_a100"], SPEC)
     assert [one for one in found if not any(re.search(pattern, one) for pattern in DEFECTS.values())] == []
@@ -130,6 +139,112 @@ def test_with_every_defect_mended_it_is_taken(shipped: dict[str, Platform]) -> N
     metadata = {"generateName": "resnet50-", "labels": queue}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod["spec"]}}}
     assert against(documents.write([job]), shipped["eidf_a100"]) == ()
+
+
+# Of a job that EIDF would take, one thing is another; what is said of it.
+CHANGES: dict[str, tuple[str, str, str]] = {
+    "a GPU that is only requested": (
+        "limits: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 4}\n          requests: {cpu: 16, memory: 64Gi}",
+        "limits: {cpu: 16, memory: 64Gi}\n          requests: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 4}",
+        r"line 22: .*nvidia\.com/gpu is requested and not limited.*\(general sense: limits\)",
+    ),
+    "more than the limit": (
+        "requests: {cpu: 16", "requests: {cpu: 17", r"line 22: .*: 17 cpu are requested, and no more than 16 allowed"
+    ),
+    "too long": ("'4800'", "'99999999'", r"line 7: .*max-exec-time-seconds: 99999999 s are more than .*: max_time\)"),
+    "no such product": (
+        "40GB", "40G", r"line 13: .*no NVIDIA-A100-SXM4-40G here \(did you mean '.*-40GB'\?\) .*policy: one_of\)"
+    ),
+    "somebody else's queue": (
+        "eidf989ns-user", "eidf123ns-user",
+        r"line 6: the queue eidf123ns-user-queue is not this project's, eidf989ns-user-queue .*kubernetes: queue\)",
+    ),
+    "more shared memory than memory": (
+        "sizeLimit: 32Gi", "sizeLimit: 65Gi", r"line 21: volume shm may take 65Gi of memory.*policy: sense: memory\)"
+    ),
+    "more threads than CPUs": (
+        "value: '4'", "value: '5'", r"line 21: container c: 4 ranks of 5 threads and 16 CPUs: .*general sense: cpus\)"
+    ),
+    "a tag beside a port": (
+        "host:5000/a/i@sha256:0", "host:5000/a/i:latest", r"line 17: .*tomorrow .*\(write host:5000/a/i@sha256:…\)"
+    ),
+}  # fmt: skip
+TAKEN = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  generateName: a-
+  labels:
+    kueue.x-k8s.io/queue-name: eidf989ns-user-queue
+    kueue.x-k8s.io/max-exec-time-seconds: '4800'
+spec:
+  template:
+    spec:
+      securityContext: {runAsNonRoot: true}
+      nodeSelector:
+        nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB
+      volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 32Gi}}]
+      containers:
+      - name: c
+        image: host:5000/a/i@sha256:0
+        command: [torchrun, --nproc-per-node=4, train.py]
+        env: [{name: OMP_NUM_THREADS, value: '4'}]
+        resources:
+          limits: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 4}
+          requests: {cpu: 16, memory: 64Gi}
+        volumeMounts: [{name: shm, mountPath: /dev/shm}]
+"""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_thing_that_eidf_would_not_run_is_named(shipped: dict[str, Platform], name: str) -> None:
+    before, after, said = CHANGES[name]
+    assert against(TAKEN, shipped["eidf_a100"]) == ()
+    assert TAKEN.count(before) == 1
+    (found,) = against(TAKEN.replace(before, after), shipped["eidf_a100"])
+    assert re.match(said, found), found
+
+
+def test_a_job_of_ours_may_have_a_queue_of_its_own(shipped: dict[str, Platform]) -> None:
+    text = TAKEN.replace("eidf989ns-user", "other")
+    assert against(text, shipped["eidf_a100"], SPEC) == ()
+    nobodys = cluster()
+    assert not any("queue" in one for one in against(text, nobodys))
+
+
+def test_code_that_no_config_map_holds_is_told_before_anything_is_submitted(tmp_path: Path) -> None:
+    archive = tmp_path / "models-01.pyz"
+    archive.write_bytes(bytes(1 << 20))
+    spec = replace(SPEC, archive=archive)
+    text = manifest.render(spec, cluster())
+    assert against(text, cluster(), spec) == ()
+    archive.write_bytes(bytes((1 << 20) + 1))
+    (found,) = against(text, cluster(), spec)
+    assert re.fullmatch(
+        r"line \d+: models-01.pyz: 1048577 bytes are more than a ConfigMap holds .*archive: …\}`", found
+    )
+    keys = {"image": "registry/image:1", "cpu": "16", "memory": "64Gi", "shm": "8Gi", "archive": "/opt/models.pyz"}
+    inside = cluster(kubernetes=keys)
+    assert against(manifest.render(spec, inside), inside, spec) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "threads", "cpu", "wrong"),
+    [
+        (["torchrun", "--nproc_per_node", "8", "a.py"], "4", "16", True),
+        (["sh", "-c", "torchrun --nproc-per-node=8 a.py"], "2", "16", False),
+        (["torchrun", "--nproc-per-node=gpu", "a.py"], "9", "16", True),
+        (["python", "a.py"], "17", "16", True),
+        (["torchrun", "--nproc-per-node=8", "a.py"], "1", "500m", False),  # there is no smaller one
+        (["torchrun", "--nproc-per-node=8", "a.py"], "${threads}", "16", False),
+        (["torchrun", "--nproc-per-node=8", "a.py"], "4", "${cpu}", False),
+    ],
+)
+def test_more_threads_than_cpus(words: list[str], threads: str, cpu: str, wrong: bool) -> None:
+    resources = {"limits": {"cpu": cpu, "nvidia.com/gpu": 2}, "requests": {"cpu": cpu}}
+    text = job(command=words, env=[{"name": "OMP_NUM_THREADS", "value": threads}], resources=resources)
+    found = [one for one in against(text, cluster(), SPEC) if "throttled" in one]
+    assert len(found) == wrong
 
 
 def test_its_tests_with_a_fixed_name_are_refused_too(shipped: dict[str, Platform]) -> None:
@@ -261,12 +376,16 @@ SHM = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
         (CLEAN.replace("name: a\n", "name: A_b\n"), "names", "'A_b' is no name"),
         (CLEAN.replace("name: a\n", f"name: {'a' * 64}\n"), "names", "longer than 63"),
         (CLEAN.replace("name: a\n", "generateName: X-\n"), "names", "'X-' is no name"),
+        (CLEAN.replace("name: a\n", "name: a\n  generateName: X-\n"), "names", "'X-' is no name"),
+        (CLEAN.replace("name: a\n", f"generateName: {'a' * 58}-\n"), "names", "longer than 58"),
+        (CLEAN.replace("name: a\n", f"name: a\n  generateName: {'a' * 62}-\n"), None, None),
         (CLEAN.replace("name: a\n", "name: 12\n"), "names", "12 is no name"),
         (CLEAN.replace("name: c\n", "name: c_d\n"), "names", "'c_d' is no name"),
         (CLEAN.replace("kind: Job", "kind: IPUJob").replace("name: a\n", f"name: {'a' * 37}\n"), "names", "than 36"),
-        (CLEAN.replace("name: a\n", "name: ${name}\n"), None, None),
         (pod(volumes=[{"name": "A"}]), "names", "'A' is no name"),
         (job(args=["-c /path"]), "words", "write '-c' and '/path' as two"),
+        (job(command="python train.py"), "words", "command: 'python train.py' is no list of texts"),
+        (job(args=["--batch", 4]), "words", "args: ['--batch', 4] is no list of texts"),
         (job(command=["run", "--config x y"]), "words", "write '--config' and 'x y' as two"),
         (job(args=["--text=a b", "-c", "a b", "a -b c", "-", "-1 2", "- a"]), None, None),
         (job(env=[{"name": "HF_TOKEN", "value": "hf_x"}]), "secrets", "the value of HF_TOKEN looks like a secret"),
@@ -280,6 +399,7 @@ SHM = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
         (pod(activeDeadlineSeconds=None), "deadline", "nothing ends it"),
         (job(image="i"), "image", "image i has neither tag nor digest"),
         (job(image="host:5000/i"), "image", "image host:5000/i has neither tag nor digest"),
+        (job(image="localhost:5000/x:latest"), "image", "(write localhost:5000/x@sha256:…)"),
         (job(image="a/i:latest"), "image", "has the tag latest, but no digest"),
         (job(image="host:5000/a/i:1"), "digest", "image host:5000/a/i:1 has no digest"),
         (job(image="i:1@sha256:0"), None, None),
@@ -381,3 +501,31 @@ def test_what_the_command_cannot_look_at(
     (site / "job.yaml").write_text(CLEAN)
     assert main(["lint", name, str(site / file)]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {}\n", 1),
+        ("apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers: 5\n", 6),
+    ],
+)
+def test_what_has_no_pod_template_would_not_run(text: str, line: int) -> None:
+    assert f"line {line}: {NOTHING_RUNS}" in against(text, cluster())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CLEAN.replace("name: a\n", "name: ${name}\n"), "line 4: nobody fills holes here: ${name} (`--dry-run`"),
+        (CLEAN.replace("name: a\n", "name: a-${nome}\n"), "line 4: nobody fills holes here: ${nome} ("),
+        (CLEAN.replace("name: a\n", "name: a\n  labels: {'${name}': x, a: '${image'}\n"), "here: ${name}, ${image ("),
+        (job(args=["--ranks=${ranks}"]), "here: ${ranks} ("),
+        (job(args=["for i in 1; do echo ${i} ${x:-1} $${name}; done"]), None),
+    ],
+)
+def test_what_is_taken_as_it_is_has_no_holes(text: str, said: str | None) -> None:
+    found = [one for one in against(text, cluster()) if "holes" in one]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+    assert not any("nobody fills" in one for one in against(text, cluster(), SPEC))

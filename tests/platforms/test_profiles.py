@@ -430,6 +430,39 @@ def test_what_a_cluster_is_asked_for(
     assert ("generateName" in root["metadata"]) is (name != "kind")
 
 
+@pytest.mark.parametrize(
+    ("name", "layout", "cpu", "memory", "shm"),
+    [
+        ("eidf_a100", "1x4", "16", "64Gi", "32Gi"),
+        ("eidf_a100", "1x8", "32", "128Gi", "64Gi"),
+        ("eidf_a100", "2x4", "16", "64Gi", "32Gi"),
+        ("eidf_h100", "1x8", "64", "256Gi", "64Gi"),
+        ("eidf_h200", "1x8", "64", "256Gi", "64Gi"),
+    ],
+)
+def test_a_pods_share_goes_with_its_devices(
+    specs: Specs, clusters: dict[str, Platform], name: str, layout: str, cpu: str, memory: str, shm: str
+) -> None:
+    spec = replace(specs[name]["resnet50"][0], layout=Layout.parse(layout, "gpu"))
+    *_, root = manifest.read(manifest.render(spec, clusters[name]))
+    ((_path, template),) = templates(root)
+    (container,) = template["spec"]["containers"]
+    (memories,) = (one["emptyDir"]["sizeLimit"] for one in template["spec"]["volumes"] if one["name"] == "shm")
+    assert container["resources"]["requests"] == {"cpu": cpu, "memory": memory}
+    assert memories == shm
+    threads = {one["name"]: one.get("value") for one in container["env"]}["OMP_NUM_THREADS"]
+    assert spec.ranks_per_node * int(threads) <= int(cpu)
+
+
+def test_a_project_may_have_a_claim_and_a_context_of_its_own(example: Site) -> None:
+    own = {"eidf_claim": "sets", "eidf_claim_size": "1Ti", "eidf_storage_class": "fast", "eidf_context": "mine"}
+    for name, platform in profiles(Site(values={**example.values, **own}), "kubernetes").items():
+        if name.startswith("eidf"):
+            (volume,) = platform.kubernetes.volumes
+            found = (volume.pvc, volume.size, volume.storage_class, platform.kubernetes.context)
+            assert found == tuple(own.values())
+
+
 @pytest.mark.parametrize("name", ["eidf_a100", "eidf_h100", "eidf_h200", "eidf_mig"])
 def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, Platform], name: str) -> None:
     platform, spec = clusters[name], specs[name]["resnet50"][0]
@@ -438,15 +471,20 @@ def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, P
         "kinds": {"kind": "pod"},
         "queue-name": {"queue": None},
         "generateName": {"generate_name": False},
-        "requests.cpu": {"cpu": None},
-        "limits.memory": {"memory": None},
-        "gpu.product": {"node_selector": {}},
-        "more memory than 890Gi": {"memory": "891Gi"},
-        "more cpu than 192": {"cpu": "193"},
+        "requests.cpu": {"cpu": None, "cpu_per_device": None},
+        "limits.memory": {"memory": None, "memory_per_device": None},
+        "gpu.product] is missing": {"node_selector": {}},
+        "there is no NVIDIA-A100-SXM4-40G here (did you mean 'NVIDIA-A100-SXM4-40GB'?)": {
+            "node_selector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40G"}
+        },
+        "more memory than 890Gi": {"memory": "891Gi", "memory_per_device": None},
+        "more cpu than 192": {"cpu": "193", "cpu_per_device": None},
+        "sense: memory": {"shm": "889Gi", "shm_per_device": None},
+        "they are throttled": {"cpu": "3", "cpu_per_device": None},
         "has neither tag nor digest": {"image": "torch"},
     }
     if spec.ranks > 1:
-        broken["sense: shm"] = {"shm": None}
+        broken["sense: shm"] = {"shm": None, "shm_per_device": None}
     for rule, changes in broken.items():
         other = platform.model_copy(update={"kubernetes": keys.model_copy(update=changes)})
         text = manifest.render(spec, other)

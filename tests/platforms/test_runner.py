@@ -269,7 +269,8 @@ def test_cancel(runs: Path) -> None:
     runner = Runner(runs, "r1")
     running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
     while running.status.state is not State.RUNNING or not (running.folder / "log").read_bytes():
-        runner.wait(running, deadline=runner._clock())
+        runner.pump()
+        time.sleep(0.01)
 
     assert runner.cancel() == []
 
@@ -355,6 +356,7 @@ class Scripted:
     clock: Clock
     status_of: dict[str, Callable[[float], Status]] = field(default_factory=dict)
     log_of: dict[str, Callable[[float], bytes]] = field(default_factory=dict)
+    gaps_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     refuse: dict[str, Exception] = field(default_factory=dict)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     away: Exception | None = None
@@ -422,6 +424,9 @@ class Scripted:
             if not self.uncancellable and self._status(job.job_id).state.live:
                 self.status_of[job.job_id] = lambda age: Status(State.CANCELLED)
         return {job.job_id: "it does not hear" for job in jobs} if self.uncancellable else {}
+
+    def gaps(self, job: Submitted) -> tuple[str, ...]:
+        return self.gaps_of.get(job.job_id, ())
 
     def clean(self, job: Submitted) -> None:
         with self.asked("clean"):
@@ -550,7 +555,7 @@ def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
     assert far.did == ["submit a", "cancel a"]
     assert 1100 < clock() <= 1111
     assert "start limit of 100 s: Priority" in str(job.error)
-    assert "try: more patience: `start_limit:` in far.yaml" in str(job.error)
+    assert "more patience: `start_limit:` in far.yaml" in str(job.error)
     assert "  look at a" in str(job.error)
 
 
@@ -582,13 +587,13 @@ def test_run_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
     assert "node7" in str(job.error)
 
 
-def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: Scripted) -> None:
+def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.status_of["a"] = then((0, QUEUED))
     (job,) = add(runner, "a", start_limit_s=100)
     cancel = far.cancel
 
     def too_late(jobs: Sequence[Submitted]) -> dict[str, str]:
-        far.status_of["a"] = then((0, Status(State.EXITED, exit_code=9)))
+        far.status_of["a"] = then((0, Status(State.EXITED, exit_code=9, ended_s=1e9 + clock() - 2)))
         return cancel(jobs)
 
     far.cancel = too_late  # type: ignore[method-assign]
@@ -658,7 +663,7 @@ def test_an_interrupted_submission_is_found_and_cancelled(runner: Runner, far: S
 
 
 def test_a_job_that_ended_before_it_was_cancelled_has_ended(runner: Runner, far: Scripted, clock: Clock) -> None:
-    far.status_of["a"] = then((0, RUNNING), (15, ENDED))
+    far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, ended_s=1e9 + clock() + 15)))
     (job,) = add(runner, "a")
     runner.pump()
     clock.sleep(20)
@@ -666,6 +671,31 @@ def test_a_job_that_ended_before_it_was_cancelled_has_ended(runner: Runner, far:
     assert runner.cancel() == []
 
     assert job.result().status.state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("ended", [ENDED, Status(State.EXITED, exit_code=3), Status(State.SIGNALLED, exit_code=143)])
+@pytest.mark.parametrize("why", ["cancelled", "late"])
+def test_what_a_program_makes_of_our_signal_is_no_result(
+    runner: Runner, far: Scripted, clock: Clock, ended: Status, why: str
+) -> None:
+    """`trap 'exit 0' TERM` is in many scripts."""
+    far.status_of["a"] = then((0, RUNNING))
+    (job,) = add(runner, "a", time_limit_s=100)
+    cancel = far.cancel
+
+    def handles_it(jobs: Sequence[Submitted]) -> dict[str, str]:
+        far.status_of["a"] = then((0, replace(ended, ended_s=float(int(1e9 + clock())))))
+        return cancel(jobs)
+
+    far.cancel = handles_it  # type: ignore[method-assign]
+    if why == "late":
+        finish_all(runner)
+    else:
+        runner.pump()
+        assert runner.cancel() == []
+    assert job.status.state is (State.TIME_LIMIT if why == "late" else State.CANCELLED)
+    assert job.status.exit_code == ended.exit_code
+    assert job.failure is not None
 
 
 def test_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
@@ -676,7 +706,7 @@ def test_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
 
     with pytest.raises(StillPending, match="still queued: Priority; we stopped waiting, as job a") as error:
         job.result()
-    assert "--run-id=r1" in str(error.value)
+    assert "--resume=r1" in str(error.value)
     assert not job.done
     assert far.did == ["submit a"]
     assert not (job.folder / "run.json").exists()
@@ -869,7 +899,7 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     runner.wait(a, deadline=clock() + 21)
     assert str(a.status) == "unknown: Socket timed out on send/recv operation"
     assert "nobody knows if it is submitted" in str(a.error)
-    assert "--run-id=r1" in str(a.error)
+    assert "--resume=r1" in str(a.error)
 
     finish_all(runner)
 
@@ -908,6 +938,38 @@ def test_a_quota_that_is_used_up_is_waited_for(runner: Runner, far: Scripted, cl
     assert far.did == []
 
 
+def test_what_is_missing_of_a_log_is_a_problem(runner: Runner, far: Scripted) -> None:
+    """Also where it is found only while the log is read, after the end was known."""
+    far.status_of["a"] = then((0, RUNNING), (15, ENDED))
+
+    def reads(age: float) -> bytes:
+        far.gaps_of["a"] = ("rotated away",) if age > 15 else ()
+        return b""
+
+    far.log_of["a"] = reads
+    (a,) = add(runner, "a")
+    runner.wait(a)
+    assert a.run is not None
+    assert a.run.problems == ("rotated away",)
+
+
+def test_what_waits_for_room_is_ended_by_not_being_submitted(runner: Runner, far: Scripted) -> None:
+    far.refuse["a"] = NoRoom("requests.nvidia.com/gpu: 4 of 4 are in use")
+    (a,) = add(runner, "a")
+    runner.pump()
+    assert runner.cancel() == []
+    assert (a.status.state, a.status.reason) == (State.CANCELLED, "this session never submitted it")
+
+
+def test_cancelling_twice_says_why_once(runner: Runner, far: Scripted) -> None:
+    far.refuse["a"] = AwayError("no answer")
+    (a,) = add(runner, "a")
+    runner.pump()
+    for _ in range(2):
+        assert runner.cancel() == [a]
+        assert a.status.reason == "could not be cancelled: no answer"
+
+
 @pytest.mark.parametrize("where", ["status", "submit", "read"])
 def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs: Path, where: str) -> None:
     far.status_of = {name: then((0, RUNNING), (45, ENDED)) for name in "abc"}
@@ -927,7 +989,7 @@ def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs:
     said = str(a.error).splitlines()
     assert "ssh -MNf far opens the connection again" in said[0]
     assert f"why: {LOGIN}" in said
-    assert "to go on waiting: the same pytest command with --run-id=r1" in said
+    assert "to go on waiting: pytest --resume=r1" in said
     assert said[said.index("next:") + 1] == "  ssh -MNf far"
     assert ("submit b" in far.did) == (where != "submit")
     runner.wait(b)

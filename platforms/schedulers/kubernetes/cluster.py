@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from platforms.job import Outcome, State, Status
+from platforms.job import AwayError, LoginNeeded, Outcome, RefusedError, State, Status
 from platforms.schedulers.kubernetes import ending, evidence
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.mirror import mirror_of
@@ -18,6 +19,7 @@ from platforms.schedulers.kubernetes.state import kinds
 from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
 
 STOP_S = 30.0  # how long pods may take to stop before their job is deleted
+UNSTOPPED_S = 600.0  # how long a job is stopped that nobody answers for
 WAITS = (State.QUEUED, State.STARTING, State.UNKNOWN)
 
 
@@ -47,16 +49,20 @@ class Cluster:
         """
         live = [job for job in jobs if job.ended is None]
         verdicts = self._judge(live)
-        ends = (verdicts[job.submitted.job_id][1] for job in live if job.failed is None)
-        if any(verdict.final or verdict.stop for verdict in ends):
+        seen = [(job, verdicts[job.submitted.job_id][1]) for job in live if job.submitted.job_id in verdicts]
+        if any(verdict.final or verdict.stop for job, verdict in seen if job.failed is None):
             verdicts = self._judge(live, fresh=True, explain=True)
-        elif any(verdict.status.state in WAITS for _sight, verdict in verdicts.values()):
+        elif any(job.failed for job in live) or any(each.status.state in WAITS for _sight, each in verdicts.values()):
             verdicts = self._judge(live, explain=True)
         found = {}
         for job in live:
             job.timers.next_round()
-            found[job.submitted.job_id] = self._settle(job, *verdicts[job.submitted.job_id])
-        ended = {job.submitted.job_id: replace(job.ended, gaps=self.log(job).lost) for job in jobs if job.ended}
+            job_id = job.submitted.job_id
+            if job_id in verdicts:
+                found[job_id] = self._settle(job, *verdicts[job_id])
+            else:
+                found[job_id] = Status(State.UNKNOWN, self._sights.unseen[job_id])
+        ended = {job.submitted.job_id: job.ended for job in jobs if job.ended}
         return found | ended
 
     def _judge(
@@ -66,29 +72,63 @@ class Cluster:
         return {job_id: (sight, judge(sight)) for job_id, sight in sights.items()}
 
     def _settle(self, job: Known, sight: Sight, verdict: Verdict) -> Status:
-        """What is to be said of a job now: its end only when nothing of it goes on."""
-        self.log(job).follow([*sight.gone, *_own(sight.root_gone), *_there(sight)])
+        """What is to be said of a job now: its end only when nothing of it goes on. What goes wrong with its folder, or
+        with stopping it, is no other job's trouble."""
+        with contextlib.suppress(RefusedError):  # which whoever reads its log is told
+            self.log(job).follow([*sight.gone, *_own(sight.root_gone), *_there(sight)])
         if job.failed is None and not verdict.final and not verdict.stop:
             return verdict.status
         job.failed = job.failed or verdict.status  # what came of our stopping it is no news
         if job.failed.state.outcome is not Outcome.PASSED and self._stop(job, sight, verdict):
             meanwhile = State.STARTING if job.failed.started_s is None else State.RUNNING
-            return replace(job.failed, state=meanwhile, reason=f"what is left of it is being stopped: {job.failed}")
-        evidence.keep(job.submitted.folder, sight)
-        job.ended = job.failed
+            reason = _said(f"what is left of it is being stopped: {job.failed}", job.unstopped)
+            return replace(job.failed, state=meanwhile, reason=reason)
+        still = f"it could not be stopped: {job.unstopped}: it may still hold a device: {self._typed(job)}"
+        unkept = _kept(job, sight)
+        job.deleted = job.deleted or sight.root is None
+        job.ended = replace(job.failed, reason=_said(job.failed.reason, still if job.unstopped else "", unkept))
         return job.ended
 
     def _stop(self, job: Known, sight: Sight, verdict: Verdict) -> bool:
-        """A failed job keeps no device. Whether something of it is still there, so that we must look again."""
-        now = self._clock()
+        """A failed job keeps no device. Whether something of it is still there, so that we must look again; where that
+        is of no use any more, `unstopped` says why."""
+        now, pods = self._clock(), _there(sight)
         job.stopping = now if job.stopping is None else job.stopping
+        stopping_s, job.unstopped = now - job.stopping, ""
         restarts = verdict.stop and sight.root is not None and kinds.restartable(sight.root)
-        if restarts or now - job.stopping > STOP_S:
-            evidence.keep(job.submitted.folder, sight)
-            ending.delete(self.client, job)
+        if not restarts and not ending.live(pods):
             return False
-        ending.stop(self.client, _there(sight))
-        return bool(ending.live(_there(sight)))
+        try:
+            if not restarts and stopping_s <= STOP_S:
+                ending.stop(self.client, pods)
+                return True
+            _kept(job, sight)
+            ending.delete(self.client, job)
+            job.deleted = True
+            return False
+        except LoginNeeded:
+            raise
+        except (AwayError, RefusedError) as error:
+            job.unstopped = str(error)
+            with contextlib.suppress(AwayError, RefusedError):  # what can be stopped holds nothing meanwhile
+                ending.stop(self.client, pods if restarts else ())
+            return stopping_s <= (UNSTOPPED_S if isinstance(error, AwayError) else STOP_S)
+
+    def _typed(self, job: Known) -> str:
+        return self.client.typed(f"delete {job.address.resource}/{job.name}")
+
+
+def _kept(job: Known, sight: Sight) -> str:
+    """Write down how all of it looked. Why that is not possible, or nothing."""
+    try:
+        evidence.keep(job.submitted.folder, sight)
+    except RefusedError as error:
+        return str(error)
+    return ""
+
+
+def _said(*words: str) -> str:
+    return "; ".join(filter(None, words))
 
 
 def _there(sight: Sight) -> list[Mapping[str, Any]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from platforms.job import AwayError, BenchError
+from platforms.job import AwayError, BenchError, RefusedError
 from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import PODS
 from platforms.schedulers.kubernetes.known import Known
 
 GONE_LIMIT_S = 60.0  # graceful ends take up to terminationGracePeriodSeconds
-GONE_POLL_S = 1.0
+GONE_POLLS_S = (0.1, 0.2, 0.4, 0.8)  # and so on in steps of the last one
 OVER = ("Succeeded", "Failed")
 Object = Mapping[str, Any]
 
@@ -25,7 +26,11 @@ def live(pods: Sequence[Object]) -> list[Object]:
 
 def stop(client: Client, pods: Sequence[Object]) -> None:
     """End pods and let them lie, with their logs. A deadline that has passed is the one thing that a pod may be given
-    later; what no node has yet would begin one day, shows nothing, and is deleted. Raises AwayError."""
+    later; what no node has yet would begin one day, shows nothing, and is deleted.
+
+    Raises AwayError, and RefusedError when some of them must not be ended.
+    """
+    refused = []
     for pod in live(pods):
         name, spec = str(pod["metadata"]["name"]), pod.get("spec") or {}
         try:
@@ -35,15 +40,20 @@ def stop(client: Client, pods: Sequence[Object]) -> None:
                 client.patch(PODS, name, {"spec": {"activeDeadlineSeconds": 1}})
         except ApiError as error:
             if error.reason not in ("NotFound", "Conflict"):
-                raise AwayError(f"{client.where}: {name} could not be stopped: {error.message}") from None
+                refused.append(error.message)
+    if refused:
+        raise RefusedError(f"{client.where}: {'; '.join(refused)}")
 
 
 def delete(client: Client, job: Known) -> None:
-    """The root, and by the garbage collector whatever it owns. Raises AwayError."""
-    try:
-        client.delete(client.resource(job.root["apiVersion"], job.root["kind"]), job.name, propagation="Background")
-    except ApiError as error:
-        raise AwayError(f"{client.where}: {job.address.resource}/{job.name} is not deleted: {error.message}") from None
+    """The root, by the garbage collector whatever it owns, and what it does not. Raises AwayError, RefusedError."""
+    of_it = [(job.root["apiVersion"], job.root["kind"], job.name), *job.unowned]
+    for version, kind, name in of_it:
+        resource = client.resource(version, kind)
+        try:
+            client.delete(resource, name)
+        except ApiError as error:
+            raise RefusedError(f"{client.where}: {resource.kubectl}/{name} is not deleted: {error.message}") from None
 
 
 def still_there(
@@ -55,11 +65,12 @@ def still_there(
 ) -> dict[str, list[str]]:
     """By job id, what of deleted jobs is not gone after a while; one LIST a kind for all of them. Raises AwayError."""
     deadline = clock() + limit_s
+    pauses_s = itertools.chain(GONE_POLLS_S, itertools.repeat(GONE_POLLS_S[-1]))
     while True:
         found = _remains(client, jobs)
         if not found or clock() >= deadline:
             return found
-        sleep(GONE_POLL_S)
+        sleep(next(pauses_s))
 
 
 def _remains(client: Client, jobs: Sequence[Known]) -> dict[str, list[str]]:

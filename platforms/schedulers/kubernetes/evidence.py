@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from platforms.job import RefusedError
+from platforms.schedulers.kubernetes.known import CREATED
 from platforms.schedulers.kubernetes.state.judge import Sight
 
-CREATED = "created.json"
 OBJECTS = "objects.yaml"
+Object = Mapping[str, Any]
 _FAST: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -26,9 +27,13 @@ def created(folder: Path) -> str | None:
         return None
 
 
-def note_created(folder: Path, job_id: str, root: Mapping[str, Any]) -> None:
-    """From now on submitting again finds it here, also when the cluster has forgotten it. Raises RefusedError."""
-    _write(folder / CREATED, json.dumps({"job_id": job_id, "uid": root["metadata"].get("uid")}, indent=1) + "\n")
+def note_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Object] = ()) -> None:
+    """From now on submitting again finds it here, also when the cluster has forgotten it; and so does who deletes it,
+    what does not go by itself then. Raises RefusedError."""
+    record: dict[str, object] = {"job_id": job_id, "uid": root["metadata"].get("uid")}
+    if unowned:
+        record["unowned"] = [[each["apiVersion"], each["kind"], each["metadata"]["name"]] for each in unowned]
+    _write(folder / CREATED, json.dumps(record, indent=1) + "\n")
 
 
 def keep(folder: Path, sight: Sight) -> None:

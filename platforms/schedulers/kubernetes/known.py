@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from platforms.schedulers.kubernetes import labels, manifest
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.api.resources import Resource
 
-TEXT = "manifest.yaml"
+TEXT, CREATED = "manifest.yaml", "created.json"  # in its folder: what was submitted, and what became of that
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Known:
     timers: Timers = field(default_factory=Timers)
     failed: Status | None = None  # it has failed, and what still runs of it is being stopped
     stopping: float | None = None  # since when
+    unstopped: str = ""  # why it could not be at the last try
     ended: Status | None = None
     deleted: bool = False
 
@@ -83,6 +85,15 @@ class Known:
     @property
     def name(self) -> str:
         return str(self.root["metadata"]["name"])
+
+    @property
+    def unowned(self) -> list[tuple[str, str, str]]:
+        """apiVersion, kind and name of each object beside the root that does not go when that goes."""
+        try:
+            record = json.loads((self.submitted.folder / CREATED).read_text(encoding="utf-8"))
+            return [(str(version), str(kind), str(name)) for version, kind, name in record.get("unowned", ())]
+        except (OSError, ValueError, AttributeError, TypeError):
+            return []
 
 
 def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> Known:

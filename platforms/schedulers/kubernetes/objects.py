@@ -8,6 +8,8 @@ from typing import Any
 Object = dict[str, Any]
 TreePath = tuple[str | int, ...]
 
+NOTHING_RUNS = "there is no pod template (a `spec` with a list of `containers`) in it, so nothing would run"
+
 
 def templates(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, Object]]:
     """Every pod template, wherever it sits, with its path: any dict whose `spec` has a list of `containers`. A Pod is
@@ -30,6 +32,25 @@ def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[Tr
         for index, container in enumerate(template["spec"].get(kind) or ()):
             if isinstance(container, dict):
                 yield (*path, "spec", kind, index), container
+
+
+def nothing_runs(objects: Sequence[Object]) -> tuple[int, TreePath] | None:
+    """Of objects without any pod template, the number and the path of what was meant as one, else of the last object;
+    None where there is one."""
+    if any(next(templates(each), None) for each in objects):
+        return None
+    meant = [(number, path) for number, each in enumerate(objects) for path in _meant(each, ())]
+    return meant[0] if meant else (len(objects) - 1, ())
+
+
+def _meant(tree: object, path: TreePath) -> Iterator[TreePath]:
+    """Where containers stand that are no list, or not in a `spec`."""
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, child in pairs:
+        if key == "containers":
+            yield (*path, key)
+        else:
+            yield from _meant(child, (*path, key))
 
 
 def root_of(objects: Sequence[Object]) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from platforms.schedulers.kubernetes.manifest import policy
 if TYPE_CHECKING:
     from platforms.config import Platform
 
-CLEAN_S = 5.0  # how long the last of a session's jobs is watched while it goes
+CLEAN_S = 30.0  # how long the last of a session's jobs is watched while it goes: a garbage collector may be busy
 
 
 class KubernetesScheduler:
@@ -61,10 +62,13 @@ class KubernetesScheduler:
             return before
         cluster = self._cluster(self._place(text))
         client = cluster.client
-        root = creation.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
-        resource = client.resource(root["apiVersion"], root["kind"])
-        job_id = str(known.address_of(client.context, client.namespace, resource, root))
-        evidence.note_created(folder, job_id, root)
+        made = creation.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
+        resource = client.resource(made.root["apiVersion"], made.root["kind"])
+        job_id = str(known.address_of(client.context, client.namespace, resource, made.root))
+        try:
+            evidence.note_created(folder, job_id, made.root, made.unowned)
+        except RefusedError as error:
+            raise RefusedError(f"{error}; {creation.undo(client, made)}") from None
         return job_id
 
     # --- following ---------------------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ class KubernetesScheduler:
                 found |= cluster.status(mine)
             except LoginNeeded:
                 raise
-            except AwayError as error:
+            except (AwayError, RefusedError) as error:
                 found |= {job.submitted.job_id: Status(State.UNKNOWN, str(error)) for job in mine}
         self._ended_well = {job_id for job_id, status in found.items() if status.state.outcome is Outcome.PASSED}
         return found
@@ -87,10 +91,19 @@ class KubernetesScheduler:
         """Of the merged log. Raises RefusedError when the job has ended and some of its lines have not come."""
         one = self._known(job)
         log = self._cluster(one.place).log(one)
+        waits = log.to_come if one.ended is not None else ()  # before: what completes meanwhile is read
         chunk = log.read(offset)
-        if not chunk and one.ended is not None and len(missing := log.missing) > len(log.lost):
-            raise RefusedError("; ".join(missing))
+        if not chunk and waits:
+            raise RefusedError("; ".join(waits))
         return chunk
+
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """Rotated away, or gone with a pod that was deleted from under us."""
+        one = self._known(job)
+        try:
+            return self._cluster(one.place).log(one).lost
+        except RefusedError:  # its folder cannot be written: `read` has said so
+            return ()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
@@ -99,6 +112,8 @@ class KubernetesScheduler:
         clusters, left = self._by_cluster(jobs)
         for cluster, mine in clusters.items():
             remains = ending.cancel(cluster.client, mine, self._clock, self._sleep)
+            for one in mine:
+                one.deleted = one.deleted or one.submitted.job_id not in remains
             left |= {job_id: f"{why}: {self._typed(job_id, 'delete {}')}" for job_id, why in remains.items()}
         return left
 
@@ -118,7 +133,12 @@ class KubernetesScheduler:
                 raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        pods = f"-l {labels.JOB}={self._known(job).name}"
+        """For kubectl; of a job that is not there any more only what its folder has."""
+        one = self._known(job)
+        if one.deleted:
+            kept = (job.folder / name for name in (evidence.OBJECTS, "log"))
+            return tuple(f"less {shlex.quote(str(path))}" for path in kept if path.exists())
+        pods = f"-l {labels.JOB}={one.name}"
         return (
             self._typed(job.job_id, "describe {}"),
             self._typed(job.job_id, f"get pods {pods} -o wide"),

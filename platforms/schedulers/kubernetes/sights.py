@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from platforms.job import RefusedError
+from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
 from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.mirror import Mirror, View
@@ -18,6 +18,7 @@ from platforms.schedulers.kubernetes.state.judge import Sight
 
 TRUTH_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 ASIDE_S = 5.0  # how old what explains a state may be
+REFUSED_S = 60.0  # for how long it is not asked for after a refusal or no answer, and how old it may be then
 Object = Mapping[str, Any]
 
 
@@ -30,34 +31,55 @@ class Sights:
         self._client, self._mirror, self._clock = client, mirror, clock
         self._pod_start_limit_s = pod_start_limit_s
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
-        self._forbidden: set[str] = set()
+        self.unseen: dict[str, str] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
+        self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when that was tried
 
     def look(self, jobs: Sequence[Known], *, fresh: bool = False, explain: bool = False) -> dict[str, Sight]:
-        """By job id. `fresh` asks for all of our objects anew, `explain` also for what is not ours and says why.
+        """By job id, without those that `unseen` has. `fresh` asks for all of our objects anew, `explain` also for what
+        is not ours and says why.
 
-        Raises AwayError, LoginNeeded; RefusedError when the objects themselves may not be listed.
+        Raises AwayError, LoginNeeded; RefusedError when pods may not be listed.
         """
-        resources = list(dict.fromkeys([PODS, *map(self._resource, jobs)]))  # what caused an end is never older than it
-        try:
-            view = self._mirror.look(resources, {job.run for job in jobs}, max_age_s=0.0 if fresh else TRUTH_S)
-        except ApiError as error:
-            rights = "k8s_templates/rbac.yaml has the rights that are needed"
-            raise RefusedError(f"{self._client.where}: {error.message}; {rights}") from None
+        view = self._view(jobs, 0.0 if fresh else TRUTH_S)
+        jobs = [job for job in jobs if job.submitted.job_id not in self.unseen]
         pods, gone = _by_job(view.objects), _by_job(view.gone)
         events: Sequence[Object] = ()
         workloads: Sequence[Object] = ()
         if explain:
             if fresh:
                 self._asides.clear()  # an old reason would explain a new end wrongly
-            events = self._aside(EVENTS)
+            events = self._aside(EVENTS.plural, lambda: EVENTS)
             if any(kueue.queue_of(job.root) for job in jobs):
-                workloads = self._workloads()
+                workloads = self._aside("workloads", self._workloads)
         return {
             job.submitted.job_id: self._sight(
                 job, view, pods.get(job.name, ()), gone.get(job.name, ()), events, workloads
             )
             for job in jobs
         }
+
+    def _view(self, jobs: Sequence[Known], max_age_s: float) -> View:
+        """Pods first: what caused an end is never older than it. Where another kind is out of sight, that is only its
+        jobs' trouble."""
+        pods, runs = (PODS.api_version, PODS.kind), {job.run for job in jobs}
+        view, self.unseen = self._seen(pods, runs, max_age_s), {}
+        for kind in dict.fromkeys(_kind(job) for job in jobs if _kind(job) != pods):
+            try:
+                more = self._seen(kind, runs, max_age_s)
+            except LoginNeeded:
+                raise
+            except (AwayError, RefusedError) as error:
+                self.unseen |= {job.submitted.job_id: str(error) for job in jobs if _kind(job) == kind}
+            else:
+                view = View({**view.objects, **more.objects}, {**view.gone, **more.gone})
+        return view
+
+    def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> View:
+        try:
+            return self._mirror.look([self._client.resource(*kind)], runs, max_age_s=max_age_s)
+        except ApiError as error:
+            rights = "k8s_templates/rbac.yaml has the rights that are needed"
+            raise RefusedError(f"{self._client.where}: {error.message}; {rights}") from None
 
     def _sight(
         self,
@@ -89,30 +111,35 @@ class Sights:
             start_limit_s=self._pod_start_limit_s,
         )
 
-    def _resource(self, job: Known) -> Resource:
-        return self._client.resource(job.root["apiVersion"], job.root["kind"])
-
-    def _workloads(self) -> Sequence[Object]:
+    def _workloads(self) -> Resource | None:
         served = kueue.version(self._client.served(kueue.GROUP))
-        return () if served is None else self._aside(self._client.resource(f"{kueue.GROUP}/{served}", "Workload"))
+        return None if served is None else self._client.resource(f"{kueue.GROUP}/{served}", "Workload")
 
     def _nodes(self, pods: Sequence[Object]) -> dict[str, Object]:
         names = {pod.get("spec", {}).get("nodeName") for pod in pods}
-        return {each["metadata"]["name"]: each for each in self._aside(NODES) if each["metadata"]["name"] in names}
+        nodes = self._aside(NODES.plural, lambda: NODES)
+        return {each["metadata"]["name"]: each for each in nodes if each["metadata"]["name"] in names}
 
-    def _aside(self, resource: Resource) -> Sequence[Object]:
-        """A LIST that is a few seconds old at most; nothing where we may not see it: then explanations are poorer."""
-        if resource.plural in self._forbidden:
-            return ()
-        listed_s, found = self._asides.get(resource.plural, (float("-inf"), ()))
-        if self._clock() - listed_s >= ASIDE_S:
+    def _aside(self, plural: str, resource: Callable[[], Resource | None]) -> Sequence[Object]:
+        """A LIST that is a few seconds old at most. Where nobody answers, or we may not see it, the last one for a
+        while, then nothing: explanations are poorer, and no more than that. Raises LoginNeeded."""
+        now = self._clock()
+        listed_s, found = self._asides.get(plural, (float("-inf"), ()))
+        if now - self._refused.get(plural, float("-inf")) >= REFUSED_S and now - listed_s >= ASIDE_S:
             try:
-                found, _version = self._client.list(resource)
-            except ApiError:
-                self._forbidden.add(resource.plural)
-                return ()
-            self._asides[resource.plural] = (self._clock(), found)
-        return found
+                kind = resource()
+                listed_s, found = now, () if kind is None else self._client.list(kind)[0]
+            except LoginNeeded:
+                raise
+            except (ApiError, BenchError):
+                self._refused[plural] = now
+            else:
+                self._asides[plural] = (listed_s, found)
+        return found if now - listed_s < REFUSED_S else ()
+
+
+def _kind(job: Known) -> tuple[str, str]:
+    return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
 def _by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Object]]:

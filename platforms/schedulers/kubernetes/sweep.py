@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes import ending, labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
+from platforms.schedulers.kubernetes.fields import conditions
 from platforms.schedulers.kubernetes.objects import templates
-from platforms.schedulers.kubernetes.state import kinds
+from platforms.schedulers.kubernetes.state import kinds, kueue
 
 # Kinds that make pods and that nobody may have left a pod of; those whose pods are there are found by their pods.
-OTHERS = (("graphcore.ai", "IPUJob"), ("kubeflow.org", "PyTorchJob"), ("jobset.x-k8s.io", "JobSet"))
+OTHERS = (
+    ("graphcore.ai", "IPUJob"),
+    ("jobset.x-k8s.io", "JobSet"),
+    ("trainer.kubeflow.org", "TrainJob"),
+    *(("kubeflow.org", f"{name}Job") for name in ("PyTorch", "MPI", "TF", "XGBoost", "Paddle", "JAX")),
+)
 
 
 @dataclass(frozen=True)
@@ -36,28 +43,61 @@ class Left:
         return f"{self.resource.kubectl}/{self.name}  run {self.run}, {age(self.age_s)} old, {state}"
 
 
-def left(client: Client, platform: str) -> list[Left]:
-    """Everything with the platform's label, owners first; what is owned goes with its owner. Raises RefusedError."""
+@dataclass
+class Listed:
+    """What the cluster shows us of itself, and in `unseen` a sentence for each kind that it does not."""
+
+    client: Client
+    unseen: list[str] = field(default_factory=list)
+
+    def all(self, resource: Resource, selector: str = "") -> list[dict[str, Any]]:
+        """Raises RefusedError where pods or jobs may not be listed."""
+        try:
+            return self.client.list(resource, labels=selector)[0]
+        except ApiError as error:
+            if resource in (PODS, JOBS):
+                raise RefusedError(f"{self.client.where}: {error.message}") from None
+            self.unseen.append(error.message)
+            return []
+
+    def jobs(self, resource: Resource, selector: str) -> list[dict[str, Any]]:
+        """As `all`; where we may not make jobs of that kind either, none is ours."""
+        before = list(self.unseen)
+        found = self.all(resource, selector)
+        if self.unseen != before and not self.client.may("create", resource.group, resource.plural):
+            self.unseen = before
+        return found
+
+
+def left(client: Client, platform: str) -> tuple[list[Left], list[str]]:
+    """Everything with the platform's label, owners first; what is owned goes with its owner. And what may not be
+    listed, a sentence each. Raises RefusedError."""
     chosen = f"{labels.MANAGED_BY}={labels.US},{labels.PLATFORM}={platform}"
-    found = _there(client, chosen)
+    listed = Listed(client)
+    found = _there(listed, chosen)
     live = {_label(each, labels.JOB) for each in _live(found)}
     now = datetime.datetime.now(datetime.UTC)
-    rest = [(resource, each) for resource in (SERVICES, SECRETS) for each in _list(client, resource, chosen)]
-    return [_left(resource, each, live, now) for resource, each in (*found, *rest)]
+    rest = [(resource, each) for resource in (SERVICES, SECRETS) for each in listed.all(resource, chosen)]
+    return [_left(resource, each, live, now) for resource, each in (*found, *rest)], listed.unseen
 
 
-def code(client: Client) -> list[str]:
-    """The names of code archives that no job of ours mounts any more, or will when it may make its pods."""
+def code(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
+    """The names of code archives, at least that old, that no job of ours mounts any more, or will when it may make its
+    pods. None of them where that cannot be told, and a sentence for each reason why not. Raises RefusedError."""
     chosen = f"{labels.MANAGED_BY}={labels.US}"
+    listed = Listed(client)
+    now = datetime.datetime.now(datetime.UTC)
+    archives = [str(each["metadata"]["name"]) for each in listed.all(CONFIG_MAPS, chosen) if _age(each, now) >= least_s]
+    if not archives:
+        return [], listed.unseen
     mounted = {
         volume["configMap"].get("name")
-        for each in _live(_there(client, chosen))
+        for each in (*_live(_there(listed, chosen)), *_held(listed))
         for _path, template in templates(each)
         for volume in template["spec"].get("volumes") or ()
         if "configMap" in volume
     }
-    archives = (str(each["metadata"]["name"]) for each in _list(client, CONFIG_MAPS, chosen))
-    return [name for name in archives if name not in mounted]
+    return [] if listed.unseen else [name for name in archives if name not in mounted], listed.unseen
 
 
 def remove(client: Client, found: Sequence[Left], archives: Sequence[str]) -> list[str]:
@@ -86,11 +126,24 @@ def age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _there(client: Client, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
+def _there(listed: Listed, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
     """Jobs and pods, owners first. Raises RefusedError."""
-    pods = _list(client, PODS, chosen)
-    roots = [(resource, each) for resource in _roots(client, pods) for each in _list(client, resource, chosen)]
+    pods = listed.all(PODS, chosen)
+    roots = [(resource, each) for resource in _roots(listed.client, pods) for each in listed.jobs(resource, chosen)]
     return [*roots, *((PODS, pod) for pod in pods)]
+
+
+def _held(listed: Listed) -> list[dict[str, Any]]:
+    """Kueue's Workloads that are not finished. Each holds the pod templates of its job, of whatever kind that is."""
+    if (served := kueue.version(listed.client.served(kueue.GROUP))) is None:
+        return []
+    workloads = listed.all(listed.client.resource(f"{kueue.GROUP}/{served}", "Workload"))
+    return [each for each in workloads if not _finished(each)]
+
+
+def _finished(workload: Mapping[str, Any]) -> bool:
+    said = conditions(workload).get("Finished")
+    return said is not None and said.true
 
 
 def _live(found: Sequence[tuple[Resource, dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -108,11 +161,13 @@ def _goes_on(resource: Resource, each: dict[str, Any], had_pods: set[str]) -> bo
 
 
 def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: datetime.datetime) -> Left:
-    metadata, job = each["metadata"], _label(each, labels.JOB)
-    age_s = (now - datetime.datetime.fromisoformat(metadata["creationTimestamp"])).total_seconds()
+    metadata, job, run = each["metadata"], _label(each, labels.JOB), _label(each, labels.RUN)
     owned = bool(metadata.get("ownerReferences"))
-    run = _label(each, labels.RUN)
-    return Left(resource, metadata["name"], metadata["uid"], run, job, age_s, job in live, owned)
+    return Left(resource, metadata["name"], metadata["uid"], run, job, _age(each, now), job in live, owned)
+
+
+def _age(each: Mapping[str, Any], now: datetime.datetime) -> float:
+    return (now - datetime.datetime.fromisoformat(each["metadata"]["creationTimestamp"])).total_seconds()
 
 
 def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
@@ -120,26 +175,13 @@ def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
     wanted = {
         (owner["apiVersion"], owner["kind"]) for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()
     }
-    for group, kind in OTHERS:
-        if served := client.served(group):
-            wanted.add((f"{group}/{served[0]}", kind))
-    roots = {JOBS}
+    wanted |= {(f"{group}/{version}", kind) for group, kind in OTHERS for version in client.served(group)}
+    roots = {(JOBS.group, JOBS.kind): JOBS}  # one version of each shows all of them
     for version, kind in wanted:
-        try:
-            roots.add(client.resource(version, kind))
-        except RefusedError:
-            continue  # the group is served without that kind
-    return sorted(roots, key=lambda each: each.kubectl)
-
-
-def _list(client: Client, resource: Resource, selector: str) -> list[dict[str, Any]]:
-    try:
-        found, _version = client.list(resource, labels=selector)
-    except ApiError as error:
-        if resource in (PODS, JOBS):
-            raise RefusedError(f"{client.where}: {error.message}") from None
-        return []
-    return found
+        with contextlib.suppress(RefusedError):  # it is served without that kind
+            found = client.resource(version, kind)
+            roots.setdefault((found.group, found.kind), found)
+    return sorted(roots.values(), key=lambda each: each.kubectl)
 
 
 def _label(each: Mapping[str, Any], name: str) -> str:

@@ -172,6 +172,10 @@ class SlurmScheduler:
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """A file has none."""
+        return ()
+
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """scancel by id, then by name for what Slurm holds without our knowing; it says nothing, so squeue must."""
         ids = [job.job_id for job in jobs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -67,7 +68,7 @@ class Images(MutableMapping[str, dict[str, str]]):
                     refusal.times -= 1
                 return _said(refusal.answer, image)
         healed = any(refusal.pattern.search(image) for refusal in self.refusals)
-        return "" if healed or image in self._present else _said("NotFound", image)
+        return "" if healed or image in self._present else _asked(image)
 
     def present(self, image: str) -> bool:
         """Whether it is on the nodes already."""
@@ -93,6 +94,22 @@ def always_pulled(image: str, policy: str | None) -> bool:
     """imagePullPolicy, with its default by the image's tag."""
     tag = (match["tag"] if (match := _NAME.match(image)) else None) or "latest"
     return (policy or ("Always" if tag == "latest" and "@" not in image else "IfNotPresent")) == "Always"
+
+
+def _asked(image: str) -> str:
+    """Why a registry on this machine has none; there is no other registry."""
+    match = _NAME.match(image)
+    if not match or not str(match["host"]).startswith("127.0.0.1:"):
+        return _said("NotFound", image)
+    connection = http.client.HTTPConnection(match["host"], timeout=5)
+    try:
+        connection.request("HEAD", f"/v2/{match['path']}/manifests/{match['tag'] or 'latest'}")
+        status = connection.getresponse().status
+    except OSError:
+        return _said("refused", image)
+    finally:
+        connection.close()
+    return "" if status == 200 else _said({404: "NotFound"}.get(status, str(status)), image)
 
 
 def _said(answer: str, image: str) -> str:

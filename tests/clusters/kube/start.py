@@ -30,6 +30,9 @@ class Start:
         self._attempts = 0
 
     def begin(self) -> None:
+        spec = self._life.pod["spec"]
+        named = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
+        self._image = str(named[self._box.name])  # somebody may have corrected it
         if why := invalid(self._image):
             self._refused("InvalidImageName", why, told="InspectFailed")
         elif self._policy == "Never" and not self._shop.images.present(self._image):

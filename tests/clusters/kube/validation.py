@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from tests.clusters.kube import crds
+from tests.clusters.kube.causes import (
+    IS_LABEL,
+    IS_SERVICE,
+    IS_SUBDOMAIN,
+    IS_VALUE,
+    LABEL,
+    SERVICE,
+    SUBDOMAIN,
+    VALUE,
+    Cause,
+    label_key,
+    labels,
+    required,
+    unsupported,
+    wrong,
+)
 from tests.clusters.kube.errors import invalid
 from tests.clusters.kube.kinds import Kind
 from tests.clusters.kube.quantities import quantity
 from tests.clusters.kube.trees import Tree
 
-Cause = tuple[str, str, str]
-LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-SUBDOMAIN = rf"{LABEL}(\.{LABEL})*"
-SERVICE = "[a-z]([-a-z0-9]*[a-z0-9])?"
-VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
-KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-IS_LABEL = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an "
-    f"alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{LABEL}')"
-)
-IS_SUBDOMAIN = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{SUBDOMAIN}')"
-)
-IS_SERVICE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and "
-    f"end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '{SERVICE}')"
-)
-IS_VALUE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end "
-    f"with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    f"'{VALUE}')"
-)
-IS_KEY = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{KEY}')"
-)
 MOST_DATA = 1 << 20
 COUNTED = {"cpu", "memory", "ephemeral-storage"}  # can be promised more than once; others, as GPUs, cannot
 
@@ -70,20 +55,6 @@ def _content(kind: Kind, obj: Tree) -> Iterator[Cause]:
             yield required("spec.resources[storage]")
 
 
-def required(field: str, why: str = "") -> Cause:
-    return field, "FieldValueRequired", f"Required value: {why}" if why else "Required value"
-
-
-def wrong(field: str, value: Any, why: str) -> Cause:
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return field, "FieldValueInvalid", f"Invalid value: {shown}: {why}"
-
-
-def unsupported(field: str, value: Any, *values: str) -> Cause:
-    supported = ", ".join(f'"{one}"' for one in values)
-    return field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}'
-
-
 def _meta(kind: Kind, meta: Tree) -> Iterator[Cause]:
     pattern, why, most = SUBDOMAIN, IS_SUBDOMAIN, 253
     if kind.kind == "Service":
@@ -101,26 +72,7 @@ def _meta(kind: Kind, meta: Tree) -> Iterator[Cause]:
         yield wrong("metadata.name", name, why)
     yield from labels(meta.get("labels") or {}, "metadata.labels")
     for key in meta.get("annotations") or {}:
-        yield from _key(key, "metadata.annotations")
-
-
-def labels(pairs: Tree, field: str) -> Iterator[Cause]:
-    for key, value in pairs.items():
-        yield from _key(key, field)
-        if len(value) > 63:
-            yield wrong(field, value, "must be no more than 63 bytes")
-        if not re.fullmatch(VALUE, value):
-            yield wrong(field, value, IS_VALUE)
-
-
-def _key(key: str, field: str) -> Iterator[Cause]:
-    prefix, slash, name = key.rpartition("/")
-    if slash and not re.fullmatch(SUBDOMAIN, prefix):
-        yield wrong(field, key, f"prefix part {IS_SUBDOMAIN}")
-    if len(name) > 63:
-        yield wrong(field, key, "name part must be no more than 63 bytes")
-    if not re.fullmatch(KEY, name):
-        yield wrong(field, key, IS_KEY)
+        yield from label_key(key, "metadata.annotations")
 
 
 def _data(kind: Kind, obj: Tree) -> Iterator[Cause]:
@@ -184,6 +136,9 @@ def pod_spec(spec: Tree, path: str) -> Iterator[Cause]:
             "must be between 1 and 2147483647, inclusive",
         )
     yield from labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    for at, toleration in enumerate(spec.get("tolerations") or []):
+        yield from _toleration(toleration, f"{path}.tolerations[{at}]")
+    yield from _users(spec.get("securityContext") or {}, f"{path}.securityContext")
     for name in ("hostname", "subdomain"):
         if name in spec and not re.fullmatch(LABEL, spec[name]):
             yield wrong(f"{path}.{name}", spec[name], IS_LABEL)
@@ -202,6 +157,9 @@ def _volume(volume: Tree, before: list[str], path: str) -> Iterator[Cause]:
         yield required(path, "must specify a volume type")
     for source in sources[1:]:
         yield f"{path}.{source}", "FieldValueForbidden", "Forbidden: may not specify more than 1 volume type"
+    # a claim's name may be anything: such a pod stays Pending
+    if "persistentVolumeClaim" in volume and not (volume["persistentVolumeClaim"] or {}).get("claimName"):
+        yield required(f"{path}.persistentVolumeClaim.claimName")
 
 
 def _container(container: Tree, before: list[str], volumes: list[str], path: str) -> Iterator[Cause]:
@@ -227,7 +185,35 @@ def _container(container: Tree, before: list[str], volumes: list[str], path: str
             yield f"{path}.volumeMounts[{at}].name", "FieldValueNotFound", f'Not found: "{mount.get("name", "")}"'
         if not mount.get("mountPath"):
             yield required(f"{path}.volumeMounts[{at}].mountPath")
+        elif mount["mountPath"] in [one.get("mountPath") for one in container["volumeMounts"][:at]]:
+            yield wrong(f"{path}.volumeMounts[{at}].mountPath", mount["mountPath"], "must be unique")
+    yield from _users(container.get("securityContext") or {}, f"{path}.securityContext")
     yield from _resources(container.get("resources") or {}, f"{path}.resources")
+
+
+def _users(context: Tree, path: str) -> Iterator[Cause]:
+    for name in ("runAsUser", "runAsGroup", "fsGroup"):
+        if not 0 <= context.get(name, 0) < 1 << 31:
+            yield wrong(f"{path}.{name}", context[name], "must be between 0 and 2147483647, inclusive")
+
+
+def _toleration(one: Tree, path: str) -> Iterator[Cause]:
+    operator, effect = one.get("operator", ""), one.get("effect", "")
+    if one.get("key"):
+        yield from label_key(one["key"], f"{path}.key")
+    elif operator != "Exists":
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield wrong(f"{path}.operator", operator, why)
+    if "tolerationSeconds" in one and effect != "NoExecute":
+        yield wrong(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator not in {"", "Equal", "Exists"}:
+        yield unsupported(f"{path}.operator", operator, "Equal", "Exists")
+    elif operator == "Exists" and one.get("value"):
+        yield wrong(f"{path}.operator", str(one), "value must be empty when `operator` is 'Exists'")
+    elif operator != "Exists" and not re.fullmatch(VALUE, one.get("value", "")):
+        yield wrong(f"{path}.operator", one["value"], IS_VALUE)
+    if effect not in {"", "NoSchedule", "PreferNoSchedule", "NoExecute"}:
+        yield unsupported(f"{path}.effect", effect, "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _resources(resources: Tree, path: str) -> Iterator[Cause]:

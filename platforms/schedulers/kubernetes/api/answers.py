@@ -13,8 +13,11 @@ from platforms.job import ConfigError, RefusedError
 from platforms.schedulers.kubernetes.api.place import Found
 
 SAID = 500  # characters of an answer that is no Status which are shown
-UNAUTHORIZED, SLOW, TOO_MANY = 401, 408, 429
-TRANSIENT = (0, SLOW, TOO_MANY, 500, 502, 503, 504)  # 0: no answer
+UNAUTHORIZED, SLOW, CONFLICT, TOO_MANY = 401, 408, 409, 429
+UNDONE = (CONFLICT, TOO_MANY)  # surely nothing was done
+TRANSIENT = (0, SLOW, *UNDONE, 500, 502, 503, 504)  # 0: no answer
+# Others used the same quota at the same moment (kubernetes#67761). Any other conflict is about the object itself.
+_QUOTA_IS_WRITTEN = re.compile(r"Operation cannot be fulfilled on \w*resourcequotas")
 _REASONS = {
     400: "BadRequest",
     403: "Forbidden",
@@ -112,7 +115,8 @@ def _of_status(code: int, status: Mapping[str, Any], after_s: float) -> ApiError
     message = str(status.get("message") or status.get("reason") or f"HTTP {code}")
     if code == 410:
         return Expired(message)
-    if code in (UNAUTHORIZED, SLOW, TOO_MANY) or code >= 500 or code == 0:
+    busy = code == CONFLICT and _QUOTA_IS_WRITTEN.match(message)
+    if code in (UNAUTHORIZED, SLOW, TOO_MANY) or code >= 500 or code == 0 or busy:
         return Trouble(code, message, after_s)
     causes = tuple(_causes((status.get("details") or {}).get("causes") or ()))
     return ApiError(code, str(status.get("reason") or _REASONS.get(code, "")), message, causes)

@@ -32,7 +32,7 @@ class Client:
     """Thread-safe; reads its kubeconfig when it is first needed and connects when something is first asked.
 
     What changes nothing, and what may be done twice, is repeated after 429 (as late as the server wants), 500, 502,
-    503, 504 and broken connections, a few times within a minute.
+    503, 504 and broken connections, a few times within a minute; what makes something only where it surely did not.
 
     Errors of every method: ConfigError and RefusedError for a kubeconfig or a certificate that cannot be used; ApiError
     for the server's no, 403 among them; AwayError when there is no answer for now, LoginNeeded when the server does not
@@ -141,7 +141,8 @@ class Client:
     def create(
         self, resource: Resource, obj: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False
     ) -> Object:
-        """Asked once. `strict`: fields that the server does not know are refused and not dropped.
+        """Asked once, but again after an answer that says that nothing was done (429, a quota that others wrote just
+        then). `strict`: fields that the server does not know are refused and not dropped.
 
         Raises AwayError when nobody knows whether it is there now.
         """
@@ -183,11 +184,21 @@ class Client:
         merge = "application/merge-patch+json"
         return self._session.ask("PATCH", self._path(resource, name), body=patch, content_type=merge)
 
-    def delete(self, resource: Resource, name: str, *, propagation: str = "Background", uid: str | None = None) -> None:
-        """Fine when it is gone, or when another object (than that of `uid`) has its name by now."""
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        propagation: str = "Background",
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Fine when it is gone, or when another object (than that of `uid`) has its name by now. With `version`, its
+        resourceVersion, only as long as nobody has changed it."""
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        if conditions := {key: value for key, value in wanted.items() if value is not None}:
+            body["preconditions"] = conditions
         try:
             self._session.ask("DELETE", self._path(resource, name), body=body)
         except ApiError as error:

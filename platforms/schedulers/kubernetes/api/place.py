@@ -28,7 +28,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, wh
 
 @dataclass(frozen=True)
 class Place:
-    """A namespace of a cluster, as it is asked for. `contexts` are patterns, as in `kind-*`."""
+    """A namespace of a cluster, as it is asked for. `contexts` are patterns, as in `kind-*`; of those that match, the
+    current context goes first."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -176,8 +177,8 @@ def _choose(place: Place, config: _Config) -> str | None:
     if place.context:
         return place.context if place.context in config.contexts else None
     if place.contexts:
-        matching = (name for pattern in place.contexts for name in fnmatch.filter(config.contexts, pattern))
-        return next(matching, None)
+        matching = [name for pattern in place.contexts for name in fnmatch.filter(config.contexts, pattern)]
+        return config.current if config.current in matching else next(iter(matching), None)
     return config.current if config.current in config.contexts else None
 
 

@@ -13,7 +13,15 @@ from typing import Any, TypeVar
 
 from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes.api import credentials, place
-from platforms.schedulers.kubernetes.api.answers import TOO_MANY, TRANSIENT, UNAUTHORIZED, Trouble, answered, translated
+from platforms.schedulers.kubernetes.api.answers import (
+    TOO_MANY,
+    TRANSIENT,
+    UNAUTHORIZED,
+    UNDONE,
+    Trouble,
+    answered,
+    translated,
+)
 from platforms.schedulers.kubernetes.api.connection import Connection, connect
 from platforms.schedulers.kubernetes.api.place import Found, Place
 
@@ -82,7 +90,8 @@ class Session:
         content_type: str = JSON,
         repeat: bool = True,
     ) -> dict[str, Any]:
-        """One request, or, with `repeat`, a few within a minute, until there is an answer. Its JSON."""
+        """One request, or a few within a minute, until there is an answer; without `repeat` only after an answer which
+        says that nothing was done. Its JSON."""
         limit_s = READ_S if method == "GET" else CHANGE_S
 
         def once(connection: Connection) -> dict[str, Any]:
@@ -98,7 +107,7 @@ class Session:
                 content = response.data
             return answered(self.found, content)
 
-        return self._repeated(once, TRANSIENT if repeat else ())
+        return self._repeated(once, TRANSIENT if repeat else UNDONE)
 
     @contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Iterator[bytes]]:

@@ -99,8 +99,17 @@ class JobLog:
         come, with what prevents it."""
         self._hurry()
         with self._files.lock:
-            to_come = [said for key in self._files.tracks if (said := self._to_come(key))]
-            return (*self.lost, *to_come, *filter(None, [self._files.trouble]))
+            return (*self.lost, *self._all_to_come())
+
+    @property
+    def to_come(self) -> tuple[str, ...]:
+        """What is still to come, with what prevents it. Empty: who begins to read only now reads to the end."""
+        self._hurry()
+        with self._files.lock:
+            return self._all_to_come()
+
+    def _all_to_come(self) -> tuple[str, ...]:
+        return tuple(filter(None, (*map(self._to_come, self._files.tracks), self._files.trouble)))
 
     def _to_come(self, key: str) -> str:
         track, seen, follower = self._files.tracks[key], self._seen.get(key), self._followers.get(key)
@@ -115,7 +124,7 @@ class JobLog:
     def settled(self, limit_s: float) -> bool:
         """Wait until nothing is to come, but no longer than that."""
         deadline_s = self._clock() + limit_s
-        while len(self.missing) > len(self.lost):
+        while self.to_come:
             if self._clock() >= deadline_s:
                 return False
             self._sleep(POLL_S)

@@ -11,7 +11,7 @@ from platforms.job import ConfigError, JobSpec
 from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.manifest import documents, holes, sources, values
 from platforms.schedulers.kubernetes.manifest.sources import Source
-from platforms.schedulers.kubernetes.objects import Object, root_last, root_of, templates
+from platforms.schedulers.kubernetes.objects import NOTHING_RUNS, Object, nothing_runs, root_last, root_of, templates
 
 if TYPE_CHECKING:
     from platforms.config import Platform
@@ -29,12 +29,14 @@ def render(spec: JobSpec, platform: Platform) -> str:
     known = values.of(spec, platform)
     written = sources.of(spec, platform)
     objects = [_filled(source, known) for source in written]
+    if (place := nothing_runs(objects)) is not None:
+        raise ConfigError([f"{written[place[0]].where(place[1])}: {NOTHING_RUNS}"])
     root = root_of(objects)
     names = _names(objects, root, spec)
     for each, name in zip(objects, names, strict=True):
         _dress(each, name, spec, platform, root=each is root)
-    _one_namespace(objects, spec)
-    checked = [documents.plain(each, f"{spec.test}: {each['kind']}") for each in root_last(objects)]
+    _one_namespace(objects)
+    checked = [documents.plain(each, str(each["kind"])) for each in root_last(objects)]
     return "".join(f"{line}\n" for line in _head(spec, platform)) + documents.write(checked)
 
 
@@ -111,7 +113,7 @@ def _metadata(own: Object, name: str, spec: JobSpec, platform: Platform, *, root
         metadata["annotations"] = {**keys.annotations, **(own.get("annotations") or {})}
     if root:
         if keys.generate_name:
-            metadata.setdefault("generateName", f"{spec.name}-")
+            metadata.setdefault("generateName", values.generate_name(spec))
         queue = metadata["labels"].get(labels.QUEUE, keys.queue)
         metadata["labels"] = {**values.queue_labels(spec, platform, queue), **metadata["labels"]}
     return metadata
@@ -123,11 +125,11 @@ def _labelled(metadata: Object, spec: JobSpec, platform: Platform) -> Object:
     return {**metadata, "labels": {**values.labels_of(spec, platform), **own, **labels.of(spec)}}
 
 
-def _one_namespace(objects: Sequence[Object], spec: JobSpec) -> None:
+def _one_namespace(objects: Sequence[Object]) -> None:
     """A job's objects lie in one namespace; where only some say which, all of them do. Raises ConfigError."""
     named = dict.fromkeys(each["metadata"]["namespace"] for each in objects if each["metadata"].get("namespace"))
     if len(named) > 1:
-        raise ConfigError([f"{spec.test}: manifest: its objects lie in several namespaces: {', '.join(named)}"])
+        raise ConfigError([f"manifest: its objects lie in several namespaces: {', '.join(named)}"])
     for each in objects:
         if named:
             each["metadata"]["namespace"] = next(iter(named))

@@ -70,14 +70,33 @@ def read(text: str, where: str) -> list[Document]:
     try:
         return [Document(copy.deepcopy(each.value), each.lines) for each in _parsed(text)]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = ", ".join(filter(None, [error.context, error.problem]))
-        hint = ' (quote a hole inside brackets: "${…}")' if "flow" in what and "${" in text else ""
-        raise ConfigError([f"{where}:{mark.line + 1 if mark else 1}: not YAML: {what}{hint}"]) from None
+        line, what = _syntax(error, text)
+        raise ConfigError([f"{where}:{line}: not YAML: {what}"]) from None
     except RecursionError:
         raise ConfigError([f"{where}:1: nested too deeply, or an alias (`*name`) that contains itself"]) from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{where}:1: not YAML: {error}"]) from None
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """The line of a mistake, and what it is."""
+    mark = error.problem_mark or error.context_mark
+    what = ", ".join(filter(None, [error.context, error.problem]))
+    if error.context_mark and "could not find expected ':'" in what:  # noticed a line later
+        mark = error.context_mark
+        words = text.splitlines()[mark.line].strip()[:40]
+        what = f"a key ends with a colon, and {words!r} does not (write `{words.rstrip('.,;= ')}:`)"
+    elif error.context_mark and mark and _unclosed(what) and error.context_mark.line < mark.line:
+        what = f"opened here and not closed: {what}"
+        mark = error.context_mark
+    elif "flow" in what and "${" in text:
+        what += ' (quote a hole inside brackets: "${…}")'
+    return mark.line + 1 if mark else 1, what
+
+
+def _unclosed(what: str) -> bool:
+    """Whether a bracket or a quote has no end: it is noticed where something else stands instead."""
+    return "flow" in what or "unexpected end of stream" in what
 
 
 def write(objects: Iterable[Mapping[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from platforms.config import Platform
 
 CODE = "/hpc-ml-bench/code"
+CONFIG_MAP_BYTES = 1 << 20
 # Kubernetes fills these in from the pod's own environment (k8s_templates/indexed_job.yaml).
 _MEETING = ["--node-rank=$(JOB_COMPLETION_INDEX)", "--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)"]
+_LATER_S = 60
 
 
 def command(spec: JobSpec, platform: Platform) -> list[str]:
@@ -28,7 +31,7 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
             )
         return program
     if launcher == "torchrun":
-        return _torchrun(spec, program)
+        return _torchrun(spec, platform, program)
     if launcher == "poprun":
         return _poprun(spec, platform, program)
     raise RefusedError(
@@ -55,6 +58,19 @@ def archive_of(spec: JobSpec, platform: Platform) -> str | None:
     return platform.kubernetes.archive or f"{CODE}/{spec.archive.name}"
 
 
+def too_large(spec: JobSpec) -> str:
+    """Why the code cannot travel in a ConfigMap; "" where it can, or where there is none yet."""
+    if spec.archive is None or not spec.archive.is_file():
+        return ""
+    size = spec.archive.stat().st_size
+    if size <= CONFIG_MAP_BYTES:
+        return ""
+    return (
+        f"{spec.archive.name}: {size} bytes are more than a ConfigMap holds ({CONFIG_MAP_BYTES}): put it into the "
+        "image and write its path there as `kubernetes: {archive: …}`"
+    )
+
+
 def literal(text: str) -> str:
     """A text as it must stand in a command line or a variable: Kubernetes makes `$$` one dollar and fills `$(NAME)`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
@@ -65,11 +81,18 @@ def _program(spec: JobSpec, platform: Platform) -> list[str]:
     return list(spec.arguments) if archive is None else [python_of(spec), *spec.rank_command(archive)]
 
 
-def _torchrun(spec: JobSpec, program: list[str]) -> list[str]:
+def start_limit_s(platform: Platform) -> int:
+    """How long a pod may take from its node to its first line, in whole seconds."""
+    return math.ceil(platform.kubernetes.pod_start_limit_s)
+
+
+def _torchrun(spec: JobSpec, platform: Platform, program: list[str]) -> list[str]:
     # --local-addr: a pod's own name need not resolve; --no-python: somebody's command is complete
     rank = program[1:] if spec.archive else ["--no-python", *program]
     nodes = spec.layout.nodes
-    where = ["--standalone", "--local-addr=127.0.0.1"] if nodes == 1 else _MEETING
+    # 15 min without it; a little later than we end a pod that does not start, so that this is what is said
+    patience = f"--rdzv-conf=timeout={start_limit_s(platform) + _LATER_S}"
+    where = ["--standalone", "--local-addr=127.0.0.1"] if nodes == 1 else [*_MEETING, patience]
     run = [literal(python_of(spec)), "-m", "torch.distributed.run", f"--nnodes={nodes}"]
     return [*run, f"--nproc-per-node={spec.ranks_per_node}", *where, *rank]
 

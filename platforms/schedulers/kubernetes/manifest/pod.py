@@ -35,7 +35,7 @@ def threads_of(spec: JobSpec, platform: Platform) -> int | None:
     """Threads of a rank: in a pod, libraries see the cores of the whole node and not the pod's."""
     if spec.threads_per_rank is not None:
         return spec.threads_per_rank
-    cpu = platform.kubernetes.cpu
+    cpu = platform.kubernetes.share("cpu", spec.layout.devices_per_node)
     return None if cpu is None or cpu.startswith("<") else max(1, math.floor(quantity_of(cpu) / spec.ranks_per_node))
 
 
@@ -85,8 +85,8 @@ def _all(spec: JobSpec, platform: Platform) -> Iterator[tuple[str, dict[str, Any
     if spec.archive is not None and keys.archive is None:
         code = {"configMap": {"name": labels.config_map(spec.archive)}}
         yield "code", code, {"mountPath": CODE, "readOnly": True}
-    if keys.shm is not None:
-        yield "shm", _memory(keys.shm), {"mountPath": "/dev/shm"}
+    if (shm := keys.share("shm", spec.layout.devices_per_node)) is not None:
+        yield "shm", _memory(shm), {"mountPath": "/dev/shm"}
     for number, volume in enumerate(keys.volumes, 1):
         mount = {"mountPath": volume.mount, **({"readOnly": True} if volume.read_only else {})}
         yield f"volume-{number}", _source(volume), mount

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import JobSpec
-from platforms.schedulers.kubernetes.manifest import documents, sense
-from platforms.schedulers.kubernetes.objects import Object, TreePath, containers, root_of, templates
+from platforms.loading import nearest
+from platforms.schedulers.kubernetes import labels
+from platforms.schedulers.kubernetes.manifest import documents, holes, launch, sense, values
+from platforms.schedulers.kubernetes.objects import (
+    NOTHING_RUNS,
+    Object,
+    TreePath,
+    containers,
+    nothing_runs,
+    root_of,
+    templates,
+)
 from platforms.values import quantity_of
 
 if TYPE_CHECKING:
@@ -41,13 +51,22 @@ def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = N
 def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Found]:
     """The same, with the places of what is wrong."""
     root, where = root_of(objects), f"{platform.source}: policy"
+    if (place := nothing_runs(objects)) is not None:
+        yield Found(*place, NOTHING_RUNS)
     for number, each in enumerate(objects):
         broken = [*_against_site(each, platform, root=each is root)]
         broken += _limits(each, platform, spec) if each is root and spec is not None else []
         yield from (Found(number, path, f"{what} ({where}: {rule})") for path, what, rule in broken)
+        if each is root and spec is None:
+            yield from (Found(number, path, what) for path, what in _other_queue(each, platform))
+        if spec is None:
+            yield from (Found(number, path, what) for path, what in _unfilled(each))
+        if spec is not None:
+            yield from (Found(number, path, what) for path, what in _code(each, spec))
         yield from (Found(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None))
 
 
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 Broken = tuple[TreePath, str, str]  # where in the object, what, and which of the site's rules
 
 
@@ -70,13 +89,58 @@ def _against_site(each: Object, platform: Platform, *, root: bool) -> Iterator[B
     for rule, why in rules.manifest.items():
         for path, tree in _subjects(rule, each, pods, root=root):
             parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
-            if _value(tree, parts) in (None, "", [], {}):
+            if _value(tree, parts) in _EMPTY:
                 yield path, f"{rule} is missing: {why}", "manifest"
+    for rule, known in rules.one_of.items():
+        for path, tree in _subjects(rule, each, pods, root=root):
+            yield from _none_of(rule, known, tree, path)
     for text, why in rules.avoid.items():
         for path in _holding(each, text):
             yield path, f"{text} should not stand here: {why}", "avoid"
     for path, template in pods:
         yield from _amounts(template, path, platform)
+    yield from _too_long(each, platform)
+
+
+def _none_of(rule: str, known: Sequence[str], tree: object, path: TreePath) -> Iterator[Broken]:
+    parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
+    value = _value(tree, parts)
+    if value not in _EMPTY and not sense.open_yet(value) and str(value) not in known:
+        place = (*path, *parts) if rule.startswith(("pod.", "container.")) else tuple(parts)
+        yield place, f"{rule}: there is no {value} here {nearest(str(value), known)}", "one_of"
+
+
+def _too_long(each: Object, platform: Platform) -> Iterator[Broken]:
+    """What Kueue is told."""
+    most, path = platform.policy.max_time_s, ("metadata", "labels", labels.MAX_EXEC_TIME)
+    if most is not None and sense.amount_of(said := _value(each, path)) > most:
+        yield path, f"{labels.MAX_EXEC_TIME}: {said} s are more than {most:g} s", "max_time"
+
+
+def _unfilled(each: Object) -> Iterator[tuple[TreePath, str]]:
+    """The holes of a manifest that is looked at as it is; the first place stands for all."""
+    found = list(holes.left(each, values.HOLES))
+    if found:
+        names = ", ".join(list(dict.fromkeys(what for _, what in found))[:5])
+        cure = "`--dry-run` shows and checks them filled; a shell's own variable is $name"
+        yield found[0][0], f"nobody fills holes here: {names} ({cure})"
+
+
+def _other_queue(root: Object, platform: Platform) -> Iterator[tuple[TreePath, str]]:
+    """A queue that is named is meant in a job of ours, whose test may have one of its own."""
+    path, mine = ("metadata", "labels", labels.QUEUE), platform.kubernetes.queue
+    named = _value(root, path)
+    if mine and named not in (*_EMPTY, mine) and not sense.open_yet(mine) and not sense.open_yet(named):
+        yield path, f"the queue {named} is not this project's, {mine} ({platform.source}: kubernetes: queue)"
+
+
+def _code(each: Object, spec: JobSpec) -> Iterator[tuple[TreePath, str]]:
+    """Code that no ConfigMap can bring."""
+    name = labels.config_map(spec.archive) if spec.archive is not None else None
+    for path, template in templates(each):
+        for index, volume in enumerate(template["spec"].get("volumes") or ()):
+            if name and _value(volume, ("configMap", "name")) == name and (why := launch.too_large(spec)):
+                yield (*path, "spec", "volumes", index), why
 
 
 def _amounts(template: Object, path: TreePath, platform: Platform) -> Iterator[Broken]:

@@ -37,7 +37,7 @@ def of(spec: JobSpec, platform: Platform) -> list[Source]:
     if isinstance(spec.manifest, Path):
         return from_file(spec.manifest)
     if spec.manifest is not None:
-        return from_test(spec.manifest, f"{spec.test}: manifest")
+        return from_test(spec.manifest, "manifest")
     if platform.kubernetes.manifest is not None:
         return from_file(platform.source.parent / Path(platform.kubernetes.manifest).expanduser())
     return [Source(each.tree, each.where, ours=True) for each in _template(kind_of(spec, platform))]

@@ -14,6 +14,7 @@ from platforms.schedulers.kubernetes.manifest import launch, pod
 if TYPE_CHECKING:
     from platforms.config import Platform
 
+JOB_NAME = 36  # characters of a job's name at most (platforms.job.job_name)
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that Linux gives to outgoing connections
 
 # Every hole, as a person who writes a manifest reads of it (docs/kubernetes.md).
@@ -61,6 +62,7 @@ HOLES: Mapping[str, str] = {
     "port": "of the first pod, for the ranks to meet: a text",
     "time_limit_s": "seconds, a number",
     "deadline_s": "the time limit and what starting may take: seconds, a number",
+    "pod_start_limit_s": "how long a pod may take from its node to its first line: seconds, a number",
     "keep_s": "how long the cluster keeps a job that has ended: seconds, a number",
 }
 
@@ -77,7 +79,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
         "labels": labels_of(spec, platform),
         "root_labels": {**labels_of(spec, platform), **queue_labels(spec, platform, keys.queue)},
         "annotations": dict(keys.annotations),
-        "generate_name": f"{spec.name}-" if keys.generate_name else None,
+        "generate_name": generate_name(spec) if keys.generate_name else None,
         "queue": keys.queue,
         "image_pull_policy": keys.image_pull_policy,
         "image_pull_secrets": [{"name": name} for name in keys.image_pull_secrets],
@@ -97,13 +99,14 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
         "devices": spec.layout.devices_per_node,
         "ranks": spec.ranks,
         "ranks_per_node": spec.ranks_per_node,
-        "cpu": keys.cpu,
-        "memory": keys.memory,
+        "cpu": keys.share("cpu", spec.layout.devices_per_node),
+        "memory": keys.share("memory", spec.layout.devices_per_node),
         "device_amount": str(spec.layout.devices_per_node),
         "service": labels.service(spec.name),
         "port": str(_FIRST_PORT + zlib.crc32(spec.name.encode()) % _PORTS),
         "time_limit_s": math.ceil(spec.time_limit_s),
         "deadline_s": deadline_s(spec, platform),
+        "pod_start_limit_s": launch.start_limit_s(platform),
         "keep_s": math.ceil(keys.keep_s),
     }
     asked: dict[str, Callable[[], object]] = {
@@ -131,6 +134,11 @@ def queue_labels(spec: JobSpec, platform: Platform, queue: object) -> dict[str, 
     return {labels.QUEUE: str(queue), labels.MAX_EXEC_TIME: str(deadline_s(spec, platform))}
 
 
+def generate_name(spec: JobSpec) -> str:
+    """Where a site demands one; the name beside it counts. Not longer than that may be."""
+    return f"{spec.name[: JOB_NAME - 1]}-"
+
+
 def namespace(spec: JobSpec, platform: Platform) -> str | None:
     return spec.cluster.get("namespace") or platform.kubernetes.namespace
 
@@ -154,7 +162,8 @@ def _image(platform: Platform) -> str:
 
 
 def _resources(spec: JobSpec, platform: Platform) -> dict[str, Any]:
-    keys, name = platform.kubernetes, pod.resource(spec, platform)
-    share = {key: amount for key, amount in (("cpu", keys.cpu), ("memory", keys.memory)) if amount is not None}
-    limits = {**share, **({name: str(spec.layout.devices_per_node)} if name else {})}
+    keys, name, devices = platform.kubernetes, pod.resource(spec, platform), spec.layout.devices_per_node
+    amounts = {"cpu": keys.share("cpu", devices), "memory": keys.share("memory", devices)}
+    share = {key: amount for key, amount in amounts.items() if amount is not None}
+    limits = {**share, **({name: str(devices)} if name else {})}
     return {key: amounts for key, amounts in (("requests", share), ("limits", limits)) if amounts}

@@ -9,7 +9,7 @@ from typing import Literal
 
 from platforms.job import State
 from platforms.schedulers.kubernetes.fields import Object, text
-from platforms.schedulers.kubernetes.state import events, kinds, pods
+from platforms.schedulers.kubernetes.state import events, exits, kinds, pods
 from platforms.schedulers.kubernetes.state.pods import Pod
 from platforms.schedulers.kubernetes.state.reasons import Finding
 
@@ -74,6 +74,10 @@ class Case:
     def retries(self) -> bool:
         return kinds.retries(self.object)
 
+    def well(self, pod: Pod) -> bool:
+        """It ended with exit code 0, and nobody had told it to end."""
+        return pod.succeeded and not exits.stopped(pod, pod.main, self.events)
+
     @property
     def live(self) -> list[Pod]:
         """Those that may still do something."""
@@ -107,4 +111,5 @@ class Case:
     def said_of(self, pod: Pod, found: Finding) -> str:
         """A finding's words, with the pod's name where there are several."""
         several = len(self.pods) > 1 or (self.expected or 1) > 1
-        return f"{pod.name}: {found.reason}" if several and found.reason and pod.name else found.reason
+        said = any(found.reason.startswith(f"{each.name}: ") for each in self.pods)
+        return f"{pod.name}: {found.reason}" if several and found.reason and pod.name and not said else found.reason

@@ -20,7 +20,8 @@ SETTLE_S = 20.0  # how much later pods may show what their kind already says, or
 def of_pods(case: Case, chosen: Sequence[Pod]) -> Finding | None:
     """The failure that came first. What was deleted, or stopped by a signal, may be a consequence of another's; so it
     counts only where there is no other at that time."""
-    found = [(pod, exits.ending(pod) if pod.ended else exits.vanished(pod, case.events)) for pod in chosen]
+    events = case.events
+    found = [(pod, exits.ending(pod, events) if pod.ended else exits.vanished(pod, events)) for pod in chosen]
     failed = [(pod, each) for pod, each in found if each.state is not State.SUCCEEDED]
     if not failed:
         return None
@@ -45,9 +46,10 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
         waits = next(filter(None, map(wording.waited_for, case.pods)), "")
         return found if ran or not waits else replace(found, reason=f"{words}; until then {waits}")
     cause = of_pods(case, case.over)
-    if cause is None and case.live and not case.waited("cause", SETTLE_S):
-        return Finding(case.between, f"ended ({words}); its pods have not told why yet")
-    cause = cause or of_pods(case, case.torn)
+    if cause is None or _consequence(cause) > 1:
+        if case.live and not case.waited("cause", SETTLE_S):
+            return Finding(case.between, f"ended ({words}); its pods have not told why yet")
+        cause = of_pods(case, [*case.over, *case.torn])
     if cause is None or cause.state in (State.LOST, State.CANCELLED):  # whoever says so may have deleted them for that
         crash = _crash(case)
         if crash is not None:
@@ -55,6 +57,15 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
         if cause is None or _exit_code(said) is not None:
             return _by_message(said, words)
     return replace(cause, reason=_and(cause.reason, case, said, words))
+
+
+def of_deletion(case: Case) -> Finding | None:
+    """Why a kind takes its pods away: it is about to fail, as it says itself or as the end of one of its pods shows."""
+    said = kinds.failing(case.object)
+    if said is not None:
+        return of_kind(case, said)
+    cause = None if case.is_pod or case.retries else of_pods(case, case.over)
+    return cause if cause is not None and _consequence(cause) == 0 else None
 
 
 def _crash(case: Case) -> Finding | None:

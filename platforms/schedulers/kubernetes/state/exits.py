@@ -14,24 +14,27 @@ from platforms.schedulers.kubernetes.state.reasons import Finding, always, find,
 from platforms.schedulers.kubernetes.state.wording import called, plain, waited_for
 
 NOT_AFTER, NOT_AFTER_CODE = "hpc-ml-bench: not after", 75  # what our own script says when it is too late to begin
+SKEW_S = 5.0  # by how much the clock of a node may differ from that of the API server
+KILLED = (137, 143)  # exit codes of what does not handle the signals that a deletion sends
+DELETED = "somebody else deleted it"
 
 
-def ending(pod: Pod) -> Finding:
-    """A pod that has ended. SUCCEEDED only with exit code 0 everywhere, and nothing of it killed for memory."""
+def ending(pod: Pod, events: Sequence[Event]) -> Finding:
+    """A pod that has ended. SUCCEEDED only with exit code 0 everywhere, nothing of it killed for memory, and nothing
+    told to end."""
     worst = _worst(pod)
-    found = by_exit(pod, *worst) if worst else None
-    outside = _from_outside(pod, worst[1] if worst else None)
+    own = Finding(State.SUCCEEDED, exit_code=0) if pod.succeeded else None
+    found = by_exit(pod, *worst) if worst else own
+    outside = _from_outside(pod, worst, events)
     if outside is not None:
         return replace(outside, exit_code=found.exit_code, signal=found.signal) if found else outside
     if found is not None:
         return found
-    if pod.succeeded:
-        return Finding(State.SUCCEEDED, exit_code=0)
     why = ": ".join(filter(None, (pod.reason, pod.message)))
     return Finding(State.LOST, why or "it failed, and the cluster does not say why")
 
 
-def _from_outside(pod: Pod, worst: End | None) -> Finding | None:
+def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequence[Event]) -> Finding | None:
     """What ended it, when that was not itself."""
     rule = find(reasons.POD, pod.reason, pod.message) if pod.phase == "Failed" and pod.reason else None
     if rule is not None:
@@ -39,14 +42,34 @@ def _from_outside(pod: Pod, worst: End | None) -> Finding | None:
         own = re.search(r'EmptyDir volume "([^"]*)"', pod.message)
         memory = own is not None and own[1] in pod.memory
         return replace(found, state=State.OUT_OF_MEMORY) if memory else found
-    if pod.succeeded or (worst is not None and worst.reason == "OOMKilled"):
+    if worst is not None and worst[1].reason == "OOMKilled":
         return None
-    if (disruption := disrupted(pod)) is not None:
-        return disruption
-    asked_s, ended_s = pod.deleted_s, worst.ended_s if worst else None
-    if asked_s is not None and (ended_s is None or ended_s >= asked_s):
-        return Finding(State.CANCELLED, "somebody else deleted it")
-    return None
+    if pod.deleted_s is None:
+        return None if pod.succeeded else disrupted(pod)
+    told = stopped(pod, [worst[0]] if worst else pod.main, events) if worst or pod.succeeded else True
+    return (disrupted(pod) or Finding(State.CANCELLED, DELETED)) if told else None
+
+
+def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[Event]) -> bool:
+    """Whether one of them ended because somebody had asked its pod to go. Objects of jobs that have ended are deleted,
+    too: by their TTL, by their kind, when a node is drained, by us."""
+    asked_s = pod.deleted_s
+    mine = about(events, pod.uid)
+    return asked_s is not None and any(_told(pod, each, each.end, asked_s, mine) for each in containers if each.end)
+
+
+def _told(pod: Pod, container: Container, end: End, asked_s: float, events: Sequence[Event]) -> bool:
+    """The kubelet says so, or the times do, which are of two clocks. What ended well, and what ended as nobody ends it,
+    did so by itself in case of doubt: a kind may clean up right after the end. Nobody drains or preempts just then."""
+    name = f"{{{container.name}}}"
+    killed = [each.last_s for each in events if each.reason == "Killing" and each.field.endswith(name)]
+    if any(time_s >= asked_s - SKEW_S for time_s in killed):
+        return True
+    if end.ended_s is None:
+        return not end.good
+    if end.good:
+        return end.ended_s >= asked_s if pod.disruption else end.ended_s > asked_s + SKEW_S
+    return end.ended_s >= (asked_s - SKEW_S if pod.disruption or end.exit_code in KILLED else asked_s)
 
 
 def _pod_words(pod: Pod) -> str:
@@ -65,7 +88,8 @@ def by_exit(pod: Pod, container: Container, end: End) -> Finding:
     """What the end of a container says."""
     code, who = end.exit_code, called(pod, container)
     if code == NOT_AFTER_CODE and end.message.strip().startswith(NOT_AFTER):
-        reason = "its start limit had passed when the cluster started it"
+        why = end.message.strip().removeprefix(NOT_AFTER).lstrip(": ")
+        reason = why or "its start limit had passed when the cluster started it"
         return Finding(State.START_DEADLINE, who + reason, exit_code=code)
     rule = find(reasons.TERMINATED, end.reason, end.message)
     if rule is not None:
@@ -94,7 +118,7 @@ def vanished(pod: Pod, events: Sequence[Event]) -> Finding:
         if (rule := find(reasons.VANISHED, event.reason, event.message)) is not None:
             return finding(rule, f"{event.reason}: {event.message}")
     if pod.deleted_s is not None:
-        return Finding(State.CANCELLED, "somebody else deleted it")
+        return Finding(State.CANCELLED, DELETED)
     return Finding(State.LOST, "it vanished, and nobody saw why")
 
 

@@ -60,21 +60,38 @@ def _decide(case: Case) -> Finding:
 
 
 def _succeeded(case: Case) -> Finding:
-    """Its kind says so. A child that was killed for memory shows in a pod that succeeded."""
+    """Its kind says so. A child that was killed for memory shows in a pod that succeeded; and one that was deleted and
+    left with exit code 0 counts as good to its kind."""
     good = [pod for pod in case.over if pod.succeeded]
     if len(good) < (case.expected or 1) and case.live and not case.waited("report", SETTLE_S):
         return Finding(case.between, "ended; not all of its pods have reported yet")
+    found = _at_best(case, good)
+    if found.state is not State.CANCELLED:
+        return found
+    if kinds.ends_early(case.object) and any(map(case.well, good)):  # it has deleted what it needed no more
+        return Finding(State.SUCCEEDED, exit_code=0)
+    return _evicted(case) or found
+
+
+def _at_best(case: Case, good: Sequence[Pod]) -> Finding:
+    """What comes of pods that ended with exit code 0."""
     return causes.of_pods(case, good) or Finding(State.SUCCEEDED, exit_code=0)
+
+
+def _evicted(case: Case) -> Finding | None:
+    workload = case.sight.workload
+    return kueue.evicted(workload, ran=True) if workload is not None else None
 
 
 def _without_root(case: Case) -> Finding:
     """Nobody has it any more."""
     good = [pod for pod in case.over if pod.succeeded]
     if len(good) == len(case.pods) >= (case.expected or 1):
-        return causes.of_pods(case, good) or Finding(State.SUCCEEDED, exit_code=0)
-    workload = case.sight.workload
-    if workload is not None and (found := kueue.evicted(workload, ran=True)) is not None:
-        return found
+        found = _at_best(case, good)
+        if found.state is not State.CANCELLED:
+            return found
+    if (evicted := _evicted(case)) is not None:
+        return evicted
     cause = causes.of_pods(case, [pod for pod in case.pods if pod.ended or pod.disruption or pod.gone])
     if cause is not None and (case.is_pod or cause.state not in (State.LOST, State.CANCELLED)):
         return cause
@@ -100,7 +117,7 @@ def _held_back(case: Case) -> Finding | None:
     again = held or any(_replaced(pod, case) for pod in case.torn)
     if workload is not None and (found := kueue.evicted(workload, ran=case.ran)) is not None:
         return found.settled(case.sight.waited)
-    unfinished = any(pod.ran and not pod.succeeded for pod in case.torn + case.over)
+    unfinished = any(pod.ran and not case.well(pod) for pod in case.torn + case.over)
     if unfinished and again and (held or (workload is not None and not case.retries)):
         why = kueue.last_eviction(workload) or "nobody told why"
         return Finding(State.PREEMPTED, f"its pods were taken away after they had run, and it was queued again: {why}")
@@ -134,7 +151,9 @@ def _trouble(case: Case) -> Finding | None:
 
 def _looked(case: Case, pod: Pod) -> Finding:
     crashes = case.retries and case.completion == "running"
-    found = symptoms.look(pod, case.events, case.sight.nodes, retries=crashes).settled(case.sight.waited)
+    deletion = causes.of_deletion(case) if pod.deleted_s is not None else None
+    found = symptoms.look(pod, case.events, case.sight.nodes, retries=crashes, deletion=deletion)
+    found = found.settled(case.sight.waited)
     limit_s = case.sight.start_limit_s
     if found.state is State.STARTING and limit_s is not None and case.waited("starting", limit_s):
         return Finding(
@@ -149,7 +168,7 @@ def _over(case: Case) -> Finding | None:
         return _speechless(case)
     if any(not pod.settled and not pod.gone for pod in case.over) and not case.waited("phase", SETTLE_S):
         return Finding(case.between, "ended; the cluster has not taken note of it yet")
-    bad = [pod for pod in case.over if exits.ending(pod).state is not State.SUCCEEDED]
+    bad = [pod for pod in case.over if exits.ending(pod, case.events).state is not State.SUCCEEDED]
     failed = [pod for pod in (*bad, *case.torn) if case.is_pod or not _replaced(pod, case)]
     cause = causes.of_pods(case, failed)
     if cause is not None:

@@ -55,6 +55,12 @@ def completion(root: Object) -> Completion | Literal["running"] | None:
     return "running" if _is_job(root) or speaks else _by_word(root)
 
 
+def failing(root: Object) -> Completion | None:
+    """What a Job says that will have failed once its pods are gone."""
+    target = conditions(root).get("FailureTarget")
+    return Completion("failed", target.reason, target.message) if target is not None and target.true else None
+
+
 def _by_word(root: Object) -> Completion | Literal["running"] | None:
     for path in WORDS_AT:
         word = text(root, "status", *path)
@@ -118,6 +124,11 @@ def restartable(root: Object) -> bool:
         return True
     had = sum(number(root, "status", count) or 0 for count in ("active", "succeeded", "failed"))
     return had < _completions(mapping(root, "spec"))
+
+
+def ends_early(root: Object) -> bool:
+    """Whether it may have succeeded, and take the rest away, before each of its pods has."""
+    return not _is_job(root) or bool(mapping(root, "spec", "successPolicy"))
 
 
 def pod_templates(tree: Any) -> Iterator[dict[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from platforms.schedulers.kubernetes.capacity import amounts
 from platforms.schedulers.kubernetes.fields import (
     Condition,
     Object,
@@ -92,6 +94,7 @@ class Pod:
     once: bool  # containers are not restarted
     gates: tuple[str, ...]
     memory: frozenset[str]  # volumes that are memory
+    requests: Mapping[str, float]  # in Kubernetes' own units: cores, bytes, devices
 
     @property
     def main(self) -> tuple[Container, ...]:
@@ -167,7 +170,17 @@ def read(pod: Object, *, gone: bool = False) -> Pod:
         once=never,
         gates=tuple(text(gate, "name") for gate in items(pod, "spec", "schedulingGates")),
         memory=frozenset(text(each, "name") for each in volumes),
+        requests=_requests(pod),
     )
+
+
+def _requests(pod: Object) -> Mapping[str, float]:
+    """What has only a limit is requested as much."""
+    found: Counter[str] = Counter()
+    for each in items(pod, "spec", "containers"):
+        limits, requests = (amounts(mapping(each, "resources", what)) for what in ("limits", "requests"))
+        found.update({**limits, **requests})
+    return found
 
 
 def seen(live: Iterable[Object], gone: Iterable[Object]) -> list[Pod]:

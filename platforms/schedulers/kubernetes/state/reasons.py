@@ -15,6 +15,7 @@ from platforms.values import quantity_of
 IMAGE_S = 300.0  # a registry that does not answer
 VOLUME_S = 300.0  # a volume that is being made, bound, or still attached to another node
 NEVER_S = 300.0  # no node has such a label: an autoscaler may bring one
+TAINTED_S = 1800.0  # the same, where nodes have taints and nobody says which: one may be about to come back
 NODE_S = 300.0  # as long as Kubernetes itself tolerates a silent node
 OBJECT_S = 60.0  # an object that somebody may be about to make
 MOMENT_S = 20.0  # what usually turns into something clearer at once

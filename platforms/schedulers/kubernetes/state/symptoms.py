@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.fields import Object, conditions
+from platforms.schedulers.kubernetes.capacity import amounts
+from platforms.schedulers.kubernetes.fields import Object, conditions, mapping
 from platforms.schedulers.kubernetes.state import reasons
 from platforms.schedulers.kubernetes.state.events import Event, about
 from platforms.schedulers.kubernetes.state.exits import by_exit, disrupted
@@ -20,19 +21,22 @@ DELETED_S = 90.0  # how long a pod that is being deleted may take, beyond the ti
 _CREATING = re.compile(r"Failed(Mount|MapVolume|AttachVolume|CreatePodSandBox)|Pull(ing|ed)|Created|Started")
 
 
-def look(pod: Pod, events: Sequence[Event], nodes: Mapping[str, Object], *, retries: bool) -> Finding:
-    """A pod that has not ended. `retries`: its kind restarts what fails, so that a crash is not the end."""
+def look(
+    pod: Pod, events: Sequence[Event], nodes: Mapping[str, Object], *, retries: bool, deletion: Finding | None = None
+) -> Finding:
+    """A pod that has not ended. `retries`: its kind restarts what fails, so that a crash is not the end. `deletion`:
+    why its kind deletes it, if it does."""
     mine = about(events, pod.uid)
     return (
-        _leaving(pod)
-        or _unscheduled(pod, mine)
+        _leaving(pod, deletion)
+        or _unscheduled(pod, mine, nodes)
         or _container_trouble(pod, mine, retries)
         or _node_trouble(pod, nodes, mine)
         or (Finding(State.RUNNING) if pod.ran else _creating(pod, mine))
     )
 
 
-def _leaving(pod: Pod) -> Finding | None:
+def _leaving(pod: Pod, deletion: Finding | None) -> Finding | None:
     """Something else than itself is ending it."""
     meanwhile = State.RUNNING if pod.ran else State.STARTING
     patience_s = pod.grace_s + DELETED_S
@@ -40,10 +44,11 @@ def _leaving(pod: Pod) -> Finding | None:
         return patiently(found, max(patience_s, reasons.NODE_S), meanwhile, "disruption")
     if pod.deleted_s is None:
         return None
-    return patiently(Finding(State.CANCELLED, "somebody else is deleting it"), patience_s, meanwhile, "deletion")
+    why = deletion or Finding(State.CANCELLED, "somebody else is deleting it")
+    return patiently(why, patience_s, meanwhile, "deletion")
 
 
-def _unscheduled(pod: Pod, events: Sequence[Event]) -> Finding | None:
+def _unscheduled(pod: Pod, events: Sequence[Event], nodes: Mapping[str, Object]) -> Finding | None:
     """It has no node yet."""
     said = pod.conditions.get("PodScheduled")
     if pod.node or pod.ran or (said is not None and said.true) or any(each.waiting for each in pod.containers):
@@ -56,15 +61,25 @@ def _unscheduled(pod: Pod, events: Sequence[Event]) -> Finding | None:
     if rule is not None:
         return finding(rule, said.message)
     growing = any(event.reason == "TriggeredScaleUp" for event in events)
-    state = None if growing else _no_node_ever(said.message)
-    if state is None:
-        return Finding(State.QUEUED, said.message or said.reason)
-    return Finding(state, said.message, patience_s=reasons.NEVER_S, meanwhile=State.QUEUED)
+    found = None if growing else _no_node_ever(said.message) or _too_large(pod, said.message, nodes)
+    return found or Finding(State.QUEUED, said.message or said.reason)
 
 
-def _no_node_ever(message: str) -> State | None:
+def _too_large(pod: Pod, message: str, nodes: Mapping[str, Object]) -> Finding | None:
+    """It asks for more of something than any node has, as far as nodes are ours to see."""
+    have = [amounts(mapping(each, "status", "allocatable")) for each in nodes.values()]
+    for name, wanted in pod.requests.items():
+        most = max((each.get(name, 0.0) for each in have), default=wanted)
+        if f"Insufficient {name}" in message and most < wanted:
+            why = f"no node is large enough: {name}: {wanted:g} asked for, and at most {most:g} there: {message}"
+            return Finding(State.NEVER_ADMISSIBLE, why, patience_s=reasons.NEVER_S, meanwhile=State.QUEUED)
+    return None
+
+
+def _no_node_ever(message: str) -> Finding | None:
     """What it is when each single node is unfit for a reason that waiting does not change: its labels, a volume that is
-    elsewhere, or that it is part of the control plane."""
+    elsewhere, or that it is part of the control plane. Which taint it has is not told any more (kubernetes#134740, of
+    2025): that of a control plane, or of a node that comes back."""
     total = re.match(r"0/(\d+) nodes are available", message)
     said = message.partition("preemption:")[0]
 
@@ -74,9 +89,12 @@ def _no_node_ever(message: str) -> State | None:
     labels = nodes(r"didn't match (?:Pod's )?node (?:affinity|selector)")
     volumes = nodes(r"(?:had volume node affinity conflict|didn't find available persistent volumes)")
     control = nodes(r"had (?:untolerated )?taints? \{node-role\.kubernetes\.io/")
-    if not total or labels + volumes == 0 or labels + volumes + control < int(total[1]):
+    tainted = nodes(r"had untolerated taint\(s\)")
+    if not total or labels + volumes == 0 or labels + volumes + control + tainted < int(total[1]):
         return None
-    return State.VOLUME if volumes else State.NEVER_ADMISSIBLE
+    state = State.VOLUME if volumes else State.NEVER_ADMISSIBLE
+    patience_s = reasons.TAINTED_S if tainted else reasons.NEVER_S
+    return Finding(state, message, patience_s=patience_s, meanwhile=State.QUEUED)
 
 
 def _container_trouble(pod: Pod, events: Sequence[Event], retries: bool) -> Finding | None:

@@ -1,0 +1,113 @@
+"""The stage on which a real cluster is played on: what it takes for missing, and that it leaves nothing there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.kube import Kube
+from tests.clusters.kube.kubeconfig import kubeconfig_text
+from tests.clusters.stage import IMAGE, real_stage
+from tests.platforms.kubernetes_scenarios import TOGETHER
+from tests.platforms.kubernetes_show import Show
+
+ROOT = Path(__file__).resolve().parents[2]
+RACKS = "racks.bench.local"
+
+
+@pytest.fixture
+def kube(tmp_path: Path) -> Iterator[Kube]:
+    with Kube(tmp_path / "kube") as kube:
+        yield kube
+
+
+def namespaces(kube: Kube) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in kube.store.list("namespaces")[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--kubeconfig={folder}/good"], "name an image with sh and python3"),
+        (["--kubeconfig={folder}/none", "--live-image=i"], "there is no file"),
+        (["--kubeconfig=", "--live-image=i"], "there is no file ''"),
+        (["--kubeconfig=~/surely-not-here", "--live-image=i"], "there is no file '~/surely-not-here'"),
+        (["--kubeconfig={folder}/bad", "--live-image=i"], "there is no current-context"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(tmp_path: Path, words: list[str], says: str) -> None:
+    (tmp_path / "good").write_text(kubeconfig_text("http://127.0.0.1:1", "there", "token"))
+    (tmp_path / "bad").write_text("contexts: []\n")
+    options = [word.format(folder=tmp_path) for word in words]
+    command = [sys.executable, "-m", "pytest", str(Path(__file__)), "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
+    assert says in done.stderr
+
+
+def test_with_our_own_role_alone(kube: Kube, tmp_path: Path) -> None:
+    """In a namespace that others use, too."""
+    kube.forbid("namespaces", "nodes", "events", "customresourcedefinitions", "pods/eviction", "persistentvolumes")
+    kube.forbid("list configmaps", "list secrets", "list services")
+    config = f"{tmp_path}/none:{kube.kubeconfig}"  # a list, as $KUBECONFIG is one
+    with real_stage(tmp_path / "stage", config, IMAGE, None) as stage:
+        assert stage.namespace == "default"
+        assert stage.shown == ("pods", "jobs")
+        for need, right in (("evict", "create pods/eviction"), (RACKS, "create customresourcedefinitions")):
+            assert f"needs the right to {right}" in stage.lacks(need)
+        show = Show(stage, tmp_path / "runs", "little")
+        chosen = [each for each in TOGETHER if each.name in ("job", "exit-3", "second-succeeds")]
+        for scenario, play in [(each, show.play(each)) for each in chosen]:
+            show.end(play)
+            show.check(scenario, play)
+        assert show.runner.cancel() == []
+    assert not any(kube.store.list(kind)[0] for kind in ("pods", "jobs"))
+    assert [each["metadata"]["name"] for each in kube.store.list("configmaps", "default")[0]] == ["kube-root-ca.crt"]
+    assert namespaces(kube) == ["default", "kube-system"]
+
+
+def test_what_a_cluster_has_and_has_not(kube: Kube, tmp_path: Path) -> None:
+    with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
+        stage.kind("bench.local", "v1", "Rack")
+        assert "their own controller" in stage.lacks(RACKS)
+        assert not stage.lacks("ipujobs.graphcore.ai")
+        assert not any(map(stage.lacks, ("dns", "registry", "storage", "host-ipc", "device", "evict")))
+        assert stage.needs.storage_node == "node-1"
+    taint = {"key": "theirs", "effect": "NoSchedule"}
+    with real_stage(tmp_path / "again", str(kube.kubeconfig), IMAGE, None) as stage:
+        kube.store.change("nodes", "", "node-1", lambda node: node["spec"].update(taints=[taint]))
+        stage.needs.__dict__.pop("nodes")
+        assert stage.lacks("device") == "needs a node without taints"
+    assert namespaces(kube) == ["default", "kube-system"]
+
+
+def test_an_image_that_cannot_be_pulled_ends_it_at_once(kube: Kube, tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match=r"--live-image bench.local/none:1: .*not found"),
+        real_stage(tmp_path / "stage", str(kube.kubeconfig), "bench.local/none:1", None),
+    ):
+        pass
+    assert namespaces(kube) == ["default", "kube-system"]
+
+
+def test_what_cannot_be_deleted_keeps_nothing_else(kube: Kube, tmp_path: Path) -> None:
+    ends = ExitStack()
+    stage = ends.enter_context(real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None))
+    stage.hands.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
+    stuck = kube.fault("DELETE", "configmaps/one", reset=True)
+    with pytest.raises(ConnectionError):
+        ends.close()
+    assert stuck.hits
+    assert namespaces(kube) == ["default", "kube-system"]
+
+
+def test_a_look_that_fails_once_ends_nothing(kube: Kube, tmp_path: Path) -> None:
+    with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
+        kube.fault("GET", "/nodes", reset=True)
+        kube.fault("GET", "/nodes", code=503)
+        assert stage.hands.list("nodes")

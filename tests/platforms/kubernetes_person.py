@@ -1,0 +1,65 @@
+"""Somebody who types commands, and whose kubeconfig knows a stage's cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.clusters.stage import Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 600
+
+
+class Person:
+    """At `place`: a clone of the suite, or a folder with tests of their own. `site` and `runs` are in `folder`."""
+
+    def __init__(self, stage: Stage, folder: Path, place: Path = ROOT) -> None:
+        self.stage, self.folder, self.place = stage, folder, place
+        self.site, self.runs = folder / "site", folder / "runs"
+        (self.site / "platforms").mkdir(parents=True)
+
+    def types(self, *words: str, code: int = 0) -> str:
+        """What it printed."""
+        with self.starts(*words) as process:
+            said = process.communicate(timeout=PATIENCE_S)[0]
+        assert process.returncode == code, said
+        return said
+
+    @contextmanager
+    def starts(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """What it prints is all in one pipe. It is killed at the end if it lives."""
+        ours = ("PYTEST_", "KUBE", "HPC_ML_BENCH")  # pytest-benchmark saves nothing in what it takes for a worker
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        environ["PYTHONPATH"] = str(ROOT)
+        environ |= {"KUBECONFIG": str(self.stage.front.kubeconfig), "HPC_ML_BENCH_LOCK": str(self.folder / "lock")}
+        command = [sys.executable, "-m", *words, f"--site={self.site}"]
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, cwd=self.place, env=environ, **pipe) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def writes(self, name: str, text: str) -> None:
+        """A file of the site."""
+        (self.site / name).write_text(text)
+
+    def finds(self, plural: str, platform: str = "") -> list[dict[str, Any]]:
+        """What of ours is on the cluster."""
+        whose = f",hpc-ml-bench/platform={platform}" if platform else ""
+        return self.stage.hands.list(plural, f"app.kubernetes.io/managed-by=hpc-ml-bench{whose}")
+
+    def waits(self, true: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+        """AssertionError with what the process has said, when it ends first."""
+        end = time.monotonic() + PATIENCE_S
+        while not true():
+            assert process is None or process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < end
+            time.sleep(0.1)

@@ -1,0 +1,253 @@
+"""Several jobs in one namespace of which one has trouble of its own: the others are followed as if it had none."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from platforms.config import Platform
+from platforms.job import JobSpec, Layout, RefusedError, State, Status, Submitted
+from platforms.schedulers.kubernetes.api import session
+from platforms.schedulers.kubernetes.cluster import STOP_S, UNSTOPPED_S
+from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
+from platforms.schedulers.kubernetes.sights import ASIDE_S, REFUSED_S
+from tests.clusters.kube import Kube
+
+RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "2026-11-20T22:11:00Z"}}}]}  # fmt: skip
+NO_IMAGE = {"reason": "ErrImagePull", "message": "none:1: not found"}
+CANNOT_START = {"phase": "Pending", "containerStatuses": [{"name": "c", "state": {"waiting": NO_IMAGE}}]}
+END = {"exitCode": 3, "reason": "Error", "startedAt": "2026-11-20T22:11:00Z", "finishedAt": "2026-11-20T22:12:00Z"}
+EXITED = {"phase": "Failed", "containerStatuses": [{"name": "c", "state": {"terminated": END}}]}
+DONE = {"phase": "Succeeded", "containerStatuses": [
+    {"name": "c", "state": {"terminated": {**END, "exitCode": 0, "reason": "Completed"}}}]}  # fmt: skip
+STOPPED = {**CANNOT_START, "phase": "Failed", "reason": "DeadlineExceeded"}
+
+
+class Namespace:
+    """One session's jobs, each a pod that is as a test wants it. Its clock passes when that says so."""
+
+    def __init__(self, folder: Path, kube: Kube) -> None:
+        self.kube, self.now_s, self._folder = kube, time.monotonic(), folder
+        cluster = {"kubeconfig": str(kube.kubeconfig), "image": "i:1", "cpu": "1", "memory": "1Gi", "kind": "pod"}
+        known = {"name": "k", "source": kube.folder / "k.yaml", "scheduler": "kubernetes", "device": "cpu"}
+        platform = Platform.model_validate(known | {"layouts": {"default": ("1x1",)}, "kubernetes": cluster})
+        self.scheduler = KubernetesScheduler(platform, clock=lambda: self.now_s, sleep=self.sleep)
+        self.collected_s = float("inf")  # when what a finalizer keeps may go
+        self.jobs: dict[str, Submitted] = {}
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s >= self.collected_s:
+            self.collected_s = float("inf")
+            for job in self.jobs.values():
+                self.kube.store.change("pods", "default", job.name, lambda pod: pod["metadata"].update(finalizers=[]))
+
+    def folder(self, name: str) -> Path:
+        return self._folder / name
+
+    def add(self, name: str, status: dict[str, Any]) -> None:
+        """A job that is a pod."""
+        self.submit(name)
+        self.kube.store.change("pods", "default", self.jobs[name].name, lambda pod: pod["spec"].update(nodeName="n1"))
+        self.becomes(name, status)
+
+    def submit(self, name: str, manifest: dict[str, Any] | None = None) -> None:
+        spec = JobSpec(
+            f"{name}-1x1cpu-abcdefgh", "test_it.py::test_it", "k", Layout(1, 1, "cpu"), ("x",), run="rabcdefg"
+        )
+        spec = replace(spec, manifest=manifest)
+        self.folder(name).mkdir()
+        text = self.scheduler.render(spec)
+        (self.folder(name) / self.scheduler.text_name).write_text(text)
+        job_id = self.scheduler.submit(spec, text, self.folder(name))
+        self.jobs[name] = Submitted(job_id, spec.name, time.time(), self.folder(name))
+
+    def becomes(self, name: str, status: dict[str, Any]) -> None:
+        named = [{**each, "name": "benchmark"} for each in status["containerStatuses"]]
+        status = {**status, "containerStatuses": named}
+        self.kube.store.patch_status("pods", "default", self.jobs[name].name, status)
+
+    def event(self, name: str, message: str) -> None:
+        pod = self.kube.store.get("pods", "default", self.jobs[name].name)
+        about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        event = {"metadata": {"generateName": "e-"}, "involvedObject": about, "reason": "Failed", "message": message}
+        self.kube.store.create("events", "default", {**event, "lastTimestamp": "2026-11-20T22:11:00Z"})
+
+    def look(self, after_s: float = 0.0) -> dict[str, Status]:
+        """At all jobs, by name."""
+        self.now_s += after_s
+        statuses = self.scheduler.status(list(self.jobs.values()))
+        return {name: statuses[job.job_id] for name, job in self.jobs.items()}
+
+    def until(self, name: str, state: State) -> dict[str, Status]:
+        """As soon as a watch has told it."""
+        end = time.monotonic() + 20
+        while (seen := self.look())[name].state is not state:
+            assert time.monotonic() < end, seen[name]
+            time.sleep(0.01)
+        return seen
+
+
+@pytest.fixture
+def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
+    monkeypatch.setattr(session, "PAUSES_S", (0.0, 0.0))
+    with Kube(tmp_path / "kube", nodes=False) as kube:
+        yield Namespace(tmp_path, kube)
+
+
+def test_one_that_must_not_be_stopped(space: Namespace) -> None:
+    """It ends with its own cause, and says that it may hold a device, and what to type."""
+    space.add("healthy", RUNS)
+    space.add("stuck", CANNOT_START)
+    space.kube.forbid("patch pods", "delete pods")
+    for after_s in (0.0, STOP_S - 1):
+        seen = space.look(after_s)
+        assert seen["healthy"].state is State.RUNNING
+        assert seen["stuck"].state is State.STARTING
+        assert "is being stopped: image cannot be pulled" in seen["stuck"].reason
+        assert "cannot patch resource" in seen["stuck"].reason
+    for _again in range(2):
+        seen = space.look(2.0)
+        assert seen["healthy"].state is State.RUNNING
+        assert seen["stuck"].state is State.IMAGE
+        assert "none:1: not found; it could not be stopped: " in seen["stuck"].reason
+        assert "it may still hold a device: kubectl " in seen["stuck"].reason
+        assert seen["stuck"].reason.endswith(f" delete pod/{space.jobs['stuck'].name}")
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_one_that_nobody_stops_for_a_while(space: Namespace, code: int) -> None:
+    """It is tried again, for as long as it may pass."""
+    space.add("healthy", RUNS)
+    space.add("stuck", CANNOT_START)
+    space.kube.fault("(PATCH|DELETE)", "/pods/", None, code=code, retry_after=0)
+    for after_s in (0.0, STOP_S + 1, UNSTOPPED_S / 2):
+        seen = space.look(after_s)
+        assert [each.state for each in seen.values()] == [State.RUNNING, State.STARTING]
+    space.kube.clear_faults()
+    seen = space.look(1.0)
+    assert seen["healthy"].state is State.RUNNING
+    assert seen["stuck"].state is State.IMAGE
+    assert "could not be stopped" not in seen["stuck"].reason
+
+
+def test_one_that_nobody_ever_stops(space: Namespace) -> None:
+    space.add("stuck", CANNOT_START)
+    space.kube.fault("(PATCH|DELETE)", "/pods/", None, code=500, message="failed calling webhook")
+    space.look()
+    (seen,) = space.look(UNSTOPPED_S + 1).values()
+    assert seen.state is State.IMAGE
+    assert "could not be stopped: cluster fake, namespace default: failed calling webhook: it may" in seen.reason
+
+
+def test_one_that_has_ended_by_itself_needs_no_stop(space: Namespace) -> None:
+    space.add("stuck", CANNOT_START)
+    space.kube.forbid("patch pods", "delete pods")
+    space.look()
+    space.becomes("stuck", STOPPED)
+    assert "could not be stopped" not in space.until("stuck", State.IMAGE)["stuck"].reason
+
+
+@pytest.mark.parametrize(("status", "state"), [(EXITED, State.EXITED), (DONE, State.SUCCEEDED)])
+@pytest.mark.parametrize("gone", [True, False])
+def test_one_whose_folder_cannot_be_written(space: Namespace, status: dict[str, Any], state: State, gone: bool) -> None:
+    """That is said, and hides no result."""
+    space.add("healthy", RUNS)
+    space.add("other", RUNS)
+    if not gone:
+        (space.folder("other") / "objects.yaml").mkdir()
+    assert [each.state for each in space.look().values()] == [State.RUNNING, State.RUNNING]
+    if gone:
+        shutil.rmtree(space.folder("other"))
+    space.becomes("other", status)
+    for _again in range(2):
+        seen = space.until("other", state)
+        assert seen["healthy"].state is State.RUNNING
+        assert seen["other"].reason.count("objects.yaml cannot be written") == 1
+    assert space.scheduler.gaps(space.jobs["other"]) == ()
+
+
+def test_one_whose_log_cannot_be_written(space: Namespace) -> None:
+    """Who reads it is told."""
+    space.add("other", EXITED)
+    (space.folder("other") / "logs").write_text("a file")
+    (seen,) = space.look().values()
+    assert seen.state is State.EXITED
+    with pytest.raises(RefusedError, match="cannot be written"):
+        space.scheduler.read(space.jobs["other"], 0)
+    assert space.scheduler.gaps(space.jobs["other"]) == ()
+
+
+@pytest.mark.parametrize("what", [{"code": 403}, {"code": 500}])
+def test_one_of_a_kind_that_is_out_of_sight(space: Namespace, what: dict[str, Any]) -> None:
+    space.add("healthy", RUNS)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    space.submit("other", {"apiVersion": "batch/v1", "kind": "Job", "spec": {"backoffLimit": 0, "template": template}})
+    space.kube.fault("GET", "/jobs", None, message="no conversion", **what)
+    seen = space.look()
+    assert seen["healthy"].state is State.RUNNING
+    assert seen["other"].state is State.UNKNOWN
+    assert "no conversion" in seen["other"].reason
+    space.kube.clear_faults()
+    assert space.look()["other"].state is State.QUEUED
+
+
+@pytest.mark.parametrize("after_s", [None, 25.0, 100.0])
+def test_what_is_deleted_is_given_time_to_go(space: Namespace, after_s: float | None) -> None:
+    """A garbage collector may be busy; where all is gone at once, nobody waits."""
+    space.add("good", RUNS)
+    job, began_s = space.jobs["good"], space.now_s
+    if after_s is not None:
+        space.collected_s = began_s + after_s
+        kept = {"finalizers": ["bench.local/busy"]}
+        space.kube.store.change("pods", "default", job.name, lambda pod: pod["metadata"].update(kept))
+    space.becomes("good", DONE)
+    space.until("good", State.SUCCEEDED)
+    if after_s == 100.0:
+        with pytest.raises(RefusedError, match=f"deleted, and still there: pod/{job.name}"):
+            space.scheduler.clean(job)
+    else:
+        space.scheduler.clean(job)
+        assert space.now_s == began_s if after_s is None else space.now_s < began_s + after_s + 2
+
+
+# --- what only explains ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", [{"code": 403}, {"code": 404}, {"code": 500}, {"reset": True}])
+def test_explanations_that_cannot_be_had_for_a_while(space: Namespace, what: dict[str, Any]) -> None:
+    """They are poorer then, nobody is out of sight, and a minute later it is looked again."""
+    space.add("healthy", RUNS)
+    space.add("waits", {"phase": "Pending", "containerStatuses": []})
+    space.event("waits", "first")
+    assert any("first" in told for told in space.look()["waits"].events)
+    space.kube.fault("GET", "/(events|nodes|workloads)", None, **what)
+    space.event("waits", "second")
+    seen = space.look(ASIDE_S + 1)
+    assert seen["healthy"].state is State.RUNNING
+    assert [told for told in seen["waits"].events if "first" in told]  # what was known a moment ago
+    asked = len(space.kube.requests)
+    seen = space.look(REFUSED_S - 1)
+    assert len([each for each in space.kube.requests[asked:] if "/events" in each.path]) == 0
+    assert seen["waits"].state.live
+    assert seen["waits"].events == ()  # which may not be true any more
+    space.kube.clear_faults()
+    assert any("second" in told for told in space.look(2.0)["waits"].events)
+
+
+def test_objects_of_a_job_that_was_stopped_stay_with_their_events(space: Namespace) -> None:
+    space.add("stuck", CANNOT_START)
+    space.event("stuck", "not found")
+    assert space.look()["stuck"].state is State.STARTING
+    space.becomes("stuck", STOPPED)
+    space.until("stuck", State.IMAGE)
+    kept = list(yaml.safe_load_all((space.folder("stuck") / "objects.yaml").read_text()))
+    assert [each["kind"] for each in kept] == ["Pod", "Event"]

@@ -1,0 +1,128 @@
+"""What a person types, on a stand-in or with --kubeconfig FILE on a real cluster: sessions of pytest that end in any
+way, doctor and prune. Trainings: tests/test_first_result_kubernetes.py."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.stage import Stage
+from tests.platforms.kubernetes_person import ROOT, Person
+
+pytestmark = pytest.mark.live_k8s
+
+PLATFORM = """\
+scheduler: kubernetes
+device: cpu
+layouts: {{default: [1x1]}}
+data_dir: /data
+kubernetes: {{image: "{image}", cpu: 50m, memory: 64Mi}}
+"""
+LONG = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.workload(command=["sh", "-c", "trap 'exit 0' TERM; echo begun; sleep 600 & wait"])
+def test_long(run, number): pass
+"""
+MIXED = """
+import pytest
+
+@pytest.mark.workload(command=["sh", "-c", "sleep 2; echo done"])
+def test_good(run): assert (run.folder / "log").read_text() == "done\\n"
+
+@pytest.mark.workload(command=["sh", "-c", "echo bye; exit 3"])
+def test_bad(run): pass
+
+def unstartable():
+    container = {"name": "c", "image": "bench.local/none:1", "imagePullPolicy": "Never", "command": ["true"]}
+    security = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+
+@pytest.mark.workload(manifest=unstartable)
+def test_none(run): pass
+
+@pytest.mark.workload(command=["sh", "-c", "echo done"])
+def test_also_good(run): assert (run.folder / "log").read_text() == "done\\n"
+"""
+
+
+class Author(Person):
+    """With tests of their own, and one platform."""
+
+    @property
+    def platform(self) -> str:
+        return f"{self.stage.key}_own"
+
+    def left(self) -> list[str]:
+        kinds = (kind for kind in self.stage.shown for each in self.finds(kind, self.platform))
+        return list(kinds)
+
+    def phases(self) -> list[str]:
+        return sorted(str(each["status"].get("phase")) for each in self.finds("pods", self.platform))
+
+    def tests(self, text: str) -> None:
+        (self.place / "test_mine.py").write_text(text)
+
+    def pytest(self, *words: str) -> tuple[str, ...]:
+        return ("pytest", "-m", self.platform, f"--runs-dir={self.runs}", "-p", "no:cacheprovider", *words)
+
+
+@pytest.fixture
+def author(cluster: Stage, tmp_path: Path) -> Author:
+    author = Author(cluster, tmp_path, tmp_path)
+    author.writes("site.yaml", f"enabled: [{author.platform}]\n")
+    author.writes(f"platforms/{author.platform}.yaml", PLATFORM.format(image=cluster.image))
+    (tmp_path / "pytest.ini").write_text(
+        (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
+    )
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    return author
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signals) -> None:
+    author.tests(LONG)
+    with author.starts(*author.pytest()) as process:
+        author.waits(lambda: author.phases() == ["Running"] * 3, process)
+        process.send_signal(how)
+        said = process.communicate(timeout=120)[0]
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert "cancelling 3 unfinished jobs" in said
+    assert author.left() == []
+
+
+def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) -> None:
+    author.tests(MIXED)
+    with author.starts(*author.pytest("-rA")) as process:
+        said = process.communicate(timeout=60 if author.stage.fake else 400)[0]
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED, said
+    ends = {test: end for end, test in re.findall(r"^(PASSED|FAILED|ERROR) test_mine.py::(\w+)", said, re.MULTILINE)}
+    assert ends == {"test_good": "PASSED", "test_also_good": "PASSED", "test_bad": "FAILED", "test_none": "ERROR"}
+    assert "exit code 3" in said
+    assert "is not present with pull policy of Never" in said
+    assert set(author.phases()) <= {"Failed"}, author.phases()
+    said = author.types("platforms", "prune", author.platform, "--yes")
+    assert "gone: " in said
+    assert author.left() == []
+
+
+def test_prune_takes_what_a_killed_session_has_left(author: Author) -> None:
+    said = author.types("platforms", "doctor", author.platform)
+    assert "failed" not in said
+    author.tests(LONG)
+    with author.starts(*author.pytest("--run-id=gone")) as process:
+        author.waits(lambda: author.phases() == ["Running"] * 3, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    said = author.types("platforms", "prune", author.platform, "--yes")
+    assert "left alone (--live)" in said
+    assert author.phases() == ["Running"] * 3
+    author.types("platforms", "prune", author.platform, "--yes", "--live", "--run=gone")
+    author.waits(lambda: author.left() == [])
