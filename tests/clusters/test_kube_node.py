@@ -82,6 +82,7 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     kube = Kube(tmp_path_factory.mktemp("kube"))
     kube.machines.pace = Pace(image_backoff_s=0.5)
     kube.images.refuse(":25998/", "refused")
+    kube.images.refuse(":25999/bench/", "NotFound")
     kube.images.refuse("/denied/", "401")
     kube.images.refuse("/boom/", "500")
     with kube:

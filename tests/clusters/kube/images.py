@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+EMPTY = "127.0.0.1:25999"  # a registry that is there and holds nothing
 ANSWERS = {
     "NotFound": "rpc error: code = NotFound desc = {lead}{image}: not found",
     "401": "{lead}pulling from host {host} failed with status code [manifests {tag}]: 401 Unauthorized",
@@ -99,7 +100,7 @@ def always_pulled(image: str, policy: str | None) -> bool:
 def _asked(image: str) -> str:
     """Why a registry on this machine has none; there is no other registry."""
     match = _NAME.match(image)
-    if not match or not str(match["host"]).startswith("127.0.0.1:"):
+    if not match or not str(match["host"]).startswith("127.0.0.1:") or match["host"] == EMPTY:
         return _said("NotFound", image)
     connection = http.client.HTTPConnection(match["host"], timeout=5)
     try:
