@@ -18,6 +18,7 @@ STAND_IN = {
 }
 RIGHTS = {
     "events": [("list", "events", "")],
+    "nodes": [("list", "nodes", "")],
     "quota": [("create", "resourcequotas", "")],
     "device": [("patch", "nodes", "status"), ("list", "nodes", "")],
     "priority": [("create", "priorityclasses", "")],

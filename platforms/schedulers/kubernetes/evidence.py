@@ -40,7 +40,9 @@ def keep(folder: Path, sight: Sight) -> None:
     """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
     RefusedError."""
     root = sight.root or sight.root_gone
-    objects = [root, sight.workload, *sight.pods, *sight.gone, *sight.nodes.values(), *sight.events]
+    used = {pod.get("spec", {}).get("nodeName") for pod in (root or {}, *sight.pods, *sight.gone)}
+    nodes = [node for name, node in sight.nodes.items() if name in used]
+    objects = [root, sight.workload, *sight.pods, *sight.gone, *nodes, *sight.events]
     listed: dict[Any, Mapping[str, Any]] = {}
     for each in objects:
         if each is not None:  # a Pod is its own root

@@ -18,7 +18,7 @@ from platforms.schedulers.kubernetes.state.judge import Sight
 
 TRUTH_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 ASIDE_S = 5.0  # how old what explains a state may be
-REFUSED_S = 60.0  # for how long it is not asked for after a refusal or no answer, and how old it may be then
+REFUSED_S = 60.0  # for how long it is not asked for after a refusal, and how old it may be where nobody answers
 Object = Mapping[str, Any]
 
 
@@ -32,7 +32,7 @@ class Sights:
         self._pod_start_limit_s = pod_start_limit_s
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
         self.unseen: dict[str, str] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
-        self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when that was tried
+        self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when to try again
 
     def look(self, jobs: Sequence[Known], *, fresh: bool = False, explain: bool = False) -> dict[str, Sight]:
         """By job id, without those that `unseen` has. `fresh` asks for all of our objects anew, `explain` also for what
@@ -97,7 +97,7 @@ class Sights:
         workload = kueue.workload_of(root or root_gone or job.root, workloads)
         ours = {str(each["metadata"]["uid"]) for each in (root, root_gone, workload, *pods, *gone) if each is not None}
         there = [root] if root is not None and root["kind"] == "Pod" else pods
-        nodes = self._nodes(there) if any(_unready(pod) for pod in there) else {}
+        nodes = self._nodes(there)
         about = tuple(event for event in events if _is_about(event, ours, job.name))
         return Sight(
             root=root,
@@ -116,23 +116,29 @@ class Sights:
         return None if served is None else self._client.resource(f"{kueue.GROUP}/{served}", "Workload")
 
     def _nodes(self, pods: Sequence[Object]) -> dict[str, Object]:
-        names = {pod.get("spec", {}).get("nodeName") for pod in pods}
-        nodes = self._aside(NODES.plural, lambda: NODES)
-        return {each["metadata"]["name"]: each for each in nodes if each["metadata"]["name"] in names}
+        """Those of pods that are not well; all of them where one finds no room, since there may be none that is large
+        enough."""
+        if any(_roomless(pod) for pod in pods):
+            return _by_name(self._aside(NODES.plural, lambda: NODES, TRUTH_S))
+        names = {pod.get("spec", {}).get("nodeName") for pod in pods if _unready(pod)}
+        found = _by_name(self._aside(NODES.plural, lambda: NODES)) if names else {}
+        return {name: node for name, node in found.items() if name in names}
 
-    def _aside(self, plural: str, resource: Callable[[], Resource | None]) -> Sequence[Object]:
+    def _aside(
+        self, plural: str, resource: Callable[[], Resource | None], max_age_s: float = ASIDE_S
+    ) -> Sequence[Object]:
         """A LIST that is a few seconds old at most. Where nobody answers, or we may not see it, the last one for a
         while, then nothing: explanations are poorer, and no more than that. Raises LoginNeeded."""
         now = self._clock()
         listed_s, found = self._asides.get(plural, (float("-inf"), ()))
-        if now - self._refused.get(plural, float("-inf")) >= REFUSED_S and now - listed_s >= ASIDE_S:
+        if now >= self._refused.get(plural, float("-inf")) and now - listed_s >= max_age_s:
             try:
                 kind = resource()
                 listed_s, found = now, () if kind is None else self._client.list(kind)[0]
             except LoginNeeded:
                 raise
-            except (ApiError, BenchError):
-                self._refused[plural] = now
+            except (ApiError, BenchError) as error:
+                self._refused[plural] = now + (REFUSED_S if isinstance(error, ApiError) else ASIDE_S)
             else:
                 self._asides[plural] = (listed_s, found)
         return found if now - listed_s < REFUSED_S else ()
@@ -155,6 +161,16 @@ def _is_about(event: Object, uids: set[str], name: str) -> bool:
     """Of an object that is ours, or of one that its controller made, as a JobSet makes Jobs, and named by it."""
     about = event.get("involvedObject") or {}
     return about.get("uid") in uids or str(about.get("name", "")).startswith(f"{name}-")
+
+
+def _by_name(objects: Iterable[Object]) -> dict[str, Object]:
+    return {str(each["metadata"]["name"]): each for each in objects}
+
+
+def _roomless(pod: Object) -> bool:
+    """It has no node, since none has enough of something left."""
+    conditions: Iterable[Mapping[str, Any]] = (pod.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "PodScheduled" and "Insufficient" in str(each.get("message")) for each in conditions)
 
 
 def _unready(pod: Object) -> bool:
