@@ -90,15 +90,16 @@ def begin(
     """Raises UsageError when another session of the run lives that has a test of ours."""
     before = [past for past in journal.sessions(options.runs / run_id) if past.open]
     before = [past for past in before if not jobs.keys().isdisjoint(past.tests)]
-    mine = Journal(options.runs / run_id, plan, beat_s)
+    mine, how = Journal(options.runs / run_id, plan, beat_s), journal.DONE
     try:
         for past in before:
             if journal.alive(past, mine.touched_s):
                 raise pytest.UsageError(f"run {run_id} is under way in {past}; nothing was submitted")
+        how = journal.PENDING  # from now on its tests may be ours
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
         attempts = _taken([past for past in before if past not in old], mine, run_id)
     except BaseException:
-        mine.end(journal.PENDING)
+        mine.end(how)
         raise
     carried = [test for test in attempts if test not in jobs]
     begun = {test: number for test, number in attempts.items() if test in jobs and number is not None}

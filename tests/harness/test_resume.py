@@ -210,6 +210,7 @@ def test_a_session_that_lives_is_not_gone_on_with(night: Night) -> None:
         session.communicate(timeout=PATIENCE_S)
     assert session.returncode == 0
     night.all_once()
+    assert journal.unfinished(night.path / "runs") == []  # those that were refused have left nothing open
 
 
 def test_two_sessions_of_a_run_with_tests_of_their_own(night: Night) -> None:
