@@ -124,7 +124,7 @@ def outline(status: Tree, found: Tree | None = None) -> Tree:
     return plain | {"boxes": boxes, "conditions": sorted(rows, key=str), "keys": keys - {"resources"}}
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", sorted(SCENARIOS, key=lambda name: name != "crashloop"))  # which soon looks different
 def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     recorded = json.loads((RECORDED / f"{name}.json").read_text())
     expected = outline(recorded["status"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -81,6 +82,13 @@ class Namespace:
         event = {"metadata": {"generateName": "e-"}, "involvedObject": about, "reason": "Failed", "message": message}
         self.kube.store.create("events", "default", {**event, "lastTimestamp": "2026-11-20T22:11:00Z"})
 
+    def close(self) -> None:
+        """Follow no log any more."""
+        for cluster in self.scheduler._clusters.values():
+            for log in cluster._logs.values():
+                with contextlib.suppress(RefusedError):  # its folder was taken away
+                    log.close()
+
     def look(self, after_s: float = 0.0) -> dict[str, Status]:
         """At all jobs, by name."""
         self.now_s += after_s
@@ -100,7 +108,9 @@ class Namespace:
 def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
     monkeypatch.setattr(session, "PAUSES_S", (0.0, 0.0))
     with Kube(tmp_path / "kube", nodes=False) as kube:
-        yield Namespace(tmp_path, kube)
+        namespace = Namespace(tmp_path, kube)
+        yield namespace
+        namespace.close()
 
 
 def test_one_that_must_not_be_stopped(space: Namespace) -> None:

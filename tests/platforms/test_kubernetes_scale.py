@@ -90,9 +90,10 @@ def what(request: Request) -> str:
 @contextmanager
 def no_thread_left() -> Iterator[None]:
     """Of those that follow logs; watches end when nobody has looked for a minute."""
+    others = set(threading.enumerate())  # of tests before
     yield
     end = time.monotonic() + PATIENCE_S
-    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("log of ")]:
+    while left := [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("log of ")]:
         assert time.monotonic() < end, left
         time.sleep(0.05)
 
