@@ -80,7 +80,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     """One node, with four GPUs; all recorded scenarios have been created."""
     kube = Kube(tmp_path_factory.mktemp("kube"))
-    kube.machines.pace = Pace(image_backoff_s=0.5)
+    kube.machines.pace = Pace(image_backoff_s=0.5, crash_backoff_s=20.0)  # as they are looked at, one after the other
     kube.images.refuse(":25998/", "refused")
     kube.images.refuse(":25999/bench/", "NotFound")
     kube.images.refuse("/denied/", "401")
