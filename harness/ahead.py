@@ -19,6 +19,8 @@ from platforms.job import BenchError, JobSpec, RefusedError
 from platforms.runner import Runner, explain
 from platforms.schedulers import Scheduler
 
+SUBMIT_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
+
 
 def will_run(item: pytest.Item) -> bool:
     """Whether the test's body will be reached: a test that is skipped by a mark must not cost a job."""
@@ -113,10 +115,16 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     check_complete(suite, jobs)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
-        begun = resume.begin(suite.options, run_id, resume.plan(config, jobs), jobs, beat_s)
+        begun = resume.begin(suite.options, run_id, resume.plan(config, jobs), jobs, beat_s, show.line)
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
-    runner = suite.runner = Runner(suite.options.runs, run_id, journal=begun.journal, on_change=show.change)
+    runner = suite.runner = Runner(
+        suite.options.runs,
+        run_id,
+        journal=begun.journal,
+        max_device_hours=suite.site.max_device_hours,
+        on_change=show.change,
+    )
     for test, spec in jobs.items():
         suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts.get(test))
     show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
@@ -124,16 +132,21 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
         show.line(line)
     suite.deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
     with leaving(suite, runner, begun, show):
-        runner.pump()
+        try:
+            runner.pump()
+            if suite.options.wait_s == 0:  # submit and leave
+                runner.hand_over(SUBMIT_S)
+        except RefusedError as error:
+            raise pytest.UsageError(str(error)) from None
         yield
 
 
 def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
     """Wait for the item's job while all others go on; capture is off here, so progress can be shown."""
     job = suite.jobs.get(item.nodeid)
-    if job is None or suite.runner is None or job.done:
+    if job is None or suite.runner is None:
         return
-    with show.waiting(job, suite.runner.jobs):
-        suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)
+    with show.waiting(suite.runner.jobs):
+        job = suite.jobs[item.nodeid] = suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)
     if job.error is not None and (login := suite.runner.login(job)) is not None:
         show.once(f"{job.platform.name}: {explain.why(login)}")

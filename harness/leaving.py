@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from errno import EIO, EPIPE
 from functools import partial
 from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal, signal
 from types import FrameType
@@ -40,6 +41,9 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
     except KeyboardInterrupt as error:
         go_on = suite.options.detach or isinstance(error, Hangup)
         raise
+    except OSError as error:
+        go_on = error.errno in (EIO, EPIPE)  # what we write reaches nobody: the terminal is gone before SIGHUP is here
+        raise
     finally:
         try:
             abandoned = [job for job in runner.jobs if not job.done and job.error is None]
@@ -65,7 +69,8 @@ def _detach(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
 def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
     names = ", ".join(job.spec.name for job in jobs)
     try:
-        show.line(f"cancelling {_many(jobs)}: {names}")
+        with contextlib.suppress(OSError):  # nobody reads what we say, and the jobs must go
+            show.line(f"cancelling {_many(jobs)}: {names}")
         left = runner.cancel(jobs)
     except KeyboardInterrupt:
         show.problem(f"interrupted while jobs were cancelled; nobody has seen whether these are gone, {runner.run_id}:")

@@ -28,6 +28,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
+OTHERS = ("latest", "old", "archives")  # in runs/, what is no run
 LAST = ""  # of --resume: no run was named
 SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")
 
@@ -162,8 +163,9 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
 
 def run_name(option: str, text: str | None) -> str | None:
     """The name that a run was given; it becomes a folder's. Raises UsageError."""
-    if text is not None and (text == "latest" or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII)):
+    if text is not None and (text in OTHERS or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII)):
         raise pytest.UsageError(
-            f"{option}: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and not 'latest'"
+            f"{option}: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and none of "
+            f"{', '.join(OTHERS)}, which lie beside the runs"
         )
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from harness.options import CHOICES, LAST, Options, run_name
 from platforms import journal
 from platforms.job import JobSpec
-from platforms.journal import Journal, Past
+from platforms.journal import Attempt, Journal, Past
 from platforms.runner import evidence, explain
 
 # What decides which jobs tests make; a run goes on with what it began with.
@@ -30,6 +30,7 @@ def restore(config: pytest.Config) -> None:
     run_id = run_name("--resume", named) if named != LAST else _last(runs)
     assert run_id is not None
     config.option.run_id = run_id
+    _refuse_archived(runs, run_id)
     left = [past for past in journal.sessions(runs / run_id) if past.open]
     if not left:
         _refuse(config, runs, run_id)
@@ -79,32 +80,47 @@ class Begun:
     begun; `carried` are tests of theirs that are not ours; `told` is what a person should know of it."""
 
     journal: Journal
-    attempts: Mapping[str, int]
+    attempts: Mapping[str, Attempt]
     carried: Sequence[str] = ()
     told: Sequence[str] = ()
 
 
 def begin(
-    options: Options, run_id: str, plan: Mapping[str, object], jobs: Mapping[str, JobSpec], beat_s: float
+    options: Options,
+    run_id: str,
+    plan: Mapping[str, object],
+    jobs: Mapping[str, JobSpec],
+    beat_s: float,
+    tell: Callable[[str], None],
 ) -> Begun:
-    """Raises UsageError when another session of the run lives that has a test of ours."""
-    before = [past for past in journal.sessions(options.runs / run_id) if past.open]
+    """Raises UsageError when another session of the run lives that has a test of ours, or was quicker to go on.
+
+    `tell` is given what takes a while.
+    """
+    _refuse_archived(options.runs, run_id)
+    known = journal.sessions(options.runs / run_id)
+    before = [past for past in known if past.open]
+    if options.resume and known and not before:
+        raise pytest.UsageError(_quicker(run_id))
     before = [past for past in before if not jobs.keys().isdisjoint(past.tests)]
-    mine, how = Journal(options.runs / run_id, plan, beat_s), journal.DONE
+    mine, attempts = Journal(options.runs / run_id, plan, beat_s), dict[str, Attempt | None]()
     try:
         for past in before:
-            if journal.alive(past, mine.touched_s):
+            if journal.alive(past, mine.touched_s, tell):
                 raise pytest.UsageError(f"run {run_id} is under way in {past}; nothing was submitted")
-        how = journal.PENDING  # from now on its tests may be ours
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
-        attempts = _taken([past for past in before if past not in old], mine, run_id)
+        for past in before:
+            if past not in old:
+                attempts |= _taken(past, mine, run_id)
     except BaseException:
-        mine.end(how)
+        mine.end(journal.PENDING if attempts else journal.DONE)  # what was taken is ours from then on
         raise
     carried = [test for test in attempts if test not in jobs]
-    begun = {test: number for test, number in attempts.items() if test in jobs and number is not None}
+    begun = {test: attempt for test, attempt in attempts.items() if test in jobs and attempt is not None}
     begun |= {
-        test: _unused(options.runs, run_id, test) for test in begun if _was_ended(options.runs, run_id, test, begun)
+        test: _unused(options.runs, run_id, test)
+        for test, attempt in begun.items()
+        if _was_ended(options.runs, run_id, test, attempt)
     }
     told = [f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before"] if before != old else []
     if begun and len(begun) < len(jobs) and any(past.plan.get("code") != plan["code"] for past in before):
@@ -117,26 +133,38 @@ def begin(
     return Begun(mine, begun, carried, told)
 
 
-def _taken(before: Sequence[Past], mine: Journal, run_id: str) -> dict[str, int | None]:
-    """The attempts of all tests of these sessions, in whose place we go on; None for one that was not begun."""
-    attempts: dict[str, int | None] = {}
-    for past in before:
-        if not journal.take(past, mine.name):
-            raise pytest.UsageError(f"run {run_id}: another session has just gone on with it; nothing was submitted")
-        found = {test: past.attempts.get(test) for test in past.tests}
-        mine.jobs({"test": test, "attempt": number, "state": "taken over"} for test, number in found.items())
-        attempts |= found
-    return attempts
+def _refuse_archived(runs: Path, run_id: str) -> None:
+    """Its jobs would have the names of those that it had: a platform might hand out their results for tonight's."""
+    archived = runs / "old" / f"{run_id}.tar.gz"
+    if archived.exists() and not (runs / run_id).exists():
+        raise pytest.UsageError(
+            f"run {run_id} has ended and lies in {archived}: choose another --run-id, or bring it back: "
+            f"tar -xf {archived} -C {runs}"
+        )
 
 
-def _was_ended(runs: Path, run_id: str, test: str, attempts: Mapping[str, int]) -> bool:
+def _taken(past: Past, mine: Journal, run_id: str) -> dict[str, Attempt | None]:
+    """The attempts of all tests of a session, in whose place we go on; None for one that was not begun."""
+    if not journal.take(past, mine.name):
+        raise pytest.UsageError(_quicker(run_id))
+    found = {test: past.attempts.get(test) for test in past.tests}
+    numbers = {test: attempt.entry() if attempt is not None else {} for test, attempt in found.items()}
+    mine.jobs({"test": test, "state": "taken over", **number} for test, number in numbers.items())
+    return found
+
+
+def _quicker(run_id: str) -> str:
+    return f"run {run_id}: another session has just gone on with it; nothing was submitted"
+
+
+def _was_ended(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
     """By a session of this run, which then could not end the others: it has no result yet."""
-    found = evidence.recorded(evidence.of_attempt(runs, run_id, test, attempts[test]))
+    found = evidence.recorded(evidence.of_attempt(runs, run_id, test, attempt.number))
     return found is not None and found[0].status.reason in (explain.ENDED_BY_US, explain.NEVER_SUBMITTED)
 
 
-def _unused(runs: Path, run_id: str, test: str) -> int:
+def _unused(runs: Path, run_id: str, test: str) -> Attempt:
     number = 1
     while evidence.of_attempt(runs, run_id, test, number).exists():
         number += 1
-    return number
+    return Attempt(number)

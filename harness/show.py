@@ -14,6 +14,7 @@ import pytest
 from harness.block import Block
 from platforms.job import Run, State
 from platforms.runner import Job
+from platforms.values import short_clock
 from reporting.account import Spent, account
 from reporting.tables import tables
 
@@ -30,8 +31,7 @@ class Show:
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
         self._block = Block(self._write) if self._terminal else None
-        self._job: Job | None = None
-        self._others: Sequence[Job] = ()
+        self._jobs: Sequence[Job] = ()
         self._drawn = 0.0
         self._said: dict[str, str] = {}
         self._told: set[str] = set()
@@ -63,15 +63,12 @@ class Show:
             self._reporter.section(title)
 
     @contextmanager
-    def waiting(self, job: Job, others: Sequence[Job]) -> Iterator[None]:
-        """While a test waits for its job."""
-        self._job, self._others, self._drawn = job, others, 0.0
-        if self._block is not None and not self._quiet:
-            self._reporter.ensure_newline()
+    def waiting(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """While a test waits for one of these."""
+        self._jobs, self._drawn = jobs, 0.0
         try:
             yield
         finally:
-            self._job = None
             if self._block is not None:
                 self._block.erase()
 
@@ -86,17 +83,18 @@ class Show:
             self._drawn = time.monotonic()
             self.line(f"{clock()} {describe(job)}")
 
-    def tick(self) -> None:
-        """Called a few times a second while waiting."""
+    def tick(self, job: Job) -> None:
+        """Called a few times a second while a test waits for this job."""
         now = time.monotonic()
-        if self._quiet or self._job is None or now - self._drawn < (REDRAW_S if self._terminal else HEARTBEAT_S):
+        if self._quiet or now - self._drawn < (REDRAW_S if self._terminal else HEARTBEAT_S):
             return
         first, self._drawn = self._drawn == 0.0, now
         if self._block is not None:
-            self._block.draw(live(self._job, self._others))
+            self._reporter.ensure_newline()
+            self._block.draw(live(job, self._jobs))
         elif not first:
-            more = sum(not other.done and other.error is None for other in self._others) - 1
-            self.line(f"{clock()} {describe(self._job)}" + (f" (+{more} more)" if more > 0 else ""))
+            more = sum(not other.done and other.error is None for other in self._jobs) - 1
+            self.line(f"{clock()} {describe(job)}" + (f" (+{more} more)" if more > 0 else ""))
 
     def summary(self, runs: Sequence[Run], jobs: Sequence[Job], began_s: float) -> None:
         """After everything else: what each job waited for and took, and the table like the paper's."""
@@ -144,10 +142,10 @@ def live(first: Job, jobs: Sequence[Job]) -> list[str]:
 
 
 def describe(job: Job) -> str:
-    """One line on one job: where, what state and why, how long, how far, how fast."""
-    parts = [f"{job.spec.name} on {job.spec.platform}: {job.status}"]
-    if (seconds := job.time_in_state_s) is not None and job.status.state.live:
-        parts.append(f"{int(seconds) // 60}:{int(seconds) % 60:02d}")
+    """One line on one job: where, what state, what is ahead of it, why, how long, how far, how fast."""
+    parts = [f"{job.spec.name} on {job.spec.platform}: {job.status.told(time.time())}"]
+    if job.status.state.live:
+        parts.append(short_clock(job.time_in_state_s))
     progress = job.progress
     if progress is not None and job.status.state is State.RUNNING:
         if progress.phase:

@@ -125,7 +125,7 @@ def new_run_id(suite: Suite) -> str:
 
 def tell_end(suite: Suite, show: Show) -> None:
     """What the jobs took and measured, and one line on those that go on without us."""
-    show.summary(list(suite.recorded.values()), list(suite.jobs.values()), suite.began_s)
+    show.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
     if suite.pending and suite.runner is not None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
         show.problem(f"{jobs} PENDING: pytest --resume={suite.runner.run_id} goes on waiting (-rs says for what)")

@@ -20,7 +20,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "doctor": ("platforms.doctor", "check a platform step by step, and say what to do about the first failure"),
         "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
         "lint": ("platforms.lint", "check a manifest of your own against a platform's rules, without asking anybody"),
-        "prune": ("platforms.prune", "show what earlier runs have left on a cluster, and remove it"),
+        "prune": (
+            "platforms.prune",
+            "show what old runs have left, here or on a platform; archive it here, and remove it",
+        ),
         "jobs": ("platforms.jobs", "show the jobs of runs that are not finished, or of one run"),
         "logs": ("platforms.jobs", "print a job's log; -f: while it runs"),
         "fetch": ("platforms.jobs", "bring the logs of a run's jobs here, as far as they are written"),
@@ -67,7 +70,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, (module, what) in COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         if name not in OF_RUNS:
-            command.add_argument("name", metavar="NAME", help="of the platform")
+            optional = name == "prune"
+            where = "of the platform" + (" (default: the run folders of this machine)" if optional else "")
+            command.add_argument("name", metavar="NAME", nargs="?" if optional else None, help=where)
         command.add_argument(
             "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
         )

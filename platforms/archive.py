@@ -50,6 +50,8 @@ def build(source: Path, folder: Path) -> Archive:
     content = _zip(members)
     if not path.exists() or path.read_bytes() != content:
         _write(path, content)
+    else:
+        os.utime(path)  # `prune` takes what nobody has used for long
     return Archive(path, code)
 
 

@@ -33,6 +33,7 @@ from platforms.values import (
     Text,
     Unique,
     Variable,
+    ZeroOrMore,
     ZeroOrMoreOrAuto,
 )
 from platforms.yaml_lines import Document
@@ -100,6 +101,12 @@ class PlatformFile(CommonKeys):
         json_schema_extra={"default": "12:00:00"},
     )
     max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
+    max_queued: Count | None = Field(
+        None, description="of these, jobs that wait to start at the same time; default: all of them"
+    )
+    retries: ZeroOrMore = Field(
+        1, description="how often a job begins again that the machine failed: node lost, preempted, evicted"
+    )
     poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
         0.5, description="seconds between two looks at the jobs; default: local 0.5, kubernetes 1, ssh 5, else 10"
     )
@@ -194,6 +201,8 @@ class Site(BaseModel):
 
     enabled: Annotated[tuple[Name, ...], Unique] = ()
     max_device_hours: Annotated[float, Field(ge=0, strict=True)] | None = None
+    keep_days: Annotated[float, Field(ge=0, strict=True)] = 30.0
+    keep_failed_days: Annotated[float, Field(ge=0, strict=True)] = 180.0
     options: Mapping[str, Option] = {}
     values: Mapping[Variable, Text] = {}
 

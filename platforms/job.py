@@ -23,6 +23,7 @@ import hashlib
 import math
 import re
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -63,8 +64,9 @@ class JobSpec:
     `arguments` follow the code archive where there is one (`train resnet50 …`) and are the whole command line of
     somebody's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
     `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
-    label that all jobs of one run have, eight characters. `manifest` and `cluster` are for Kubernetes: a test's own
-    manifest (a file, or parsed), and its own kubeconfig, context or namespace in place of the platform's.
+    label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
+    `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
+    context or namespace in place of the platform's.
     """
 
     name: str
@@ -85,6 +87,7 @@ class JobSpec:
     request: Mapping[str, object] = field(default_factory=dict)
     run: str = ""
     manifest: Path | Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
+    avoid_nodes: tuple[str, ...] = ()
     cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -270,6 +273,10 @@ def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
     return State.SIGNALLED if exit_code > 128 else State.EXITED
 
 
+# After these a job may begin again: the machine failed it, it holds nothing, and nothing that is asked must change.
+RETRIED = frozenset({State.NODE_LOST, State.PREEMPTED, State.EVICTED})
+
+
 @dataclass(frozen=True)
 class Submitted:
     """One submission, as anybody finds it again: the scheduler's id, which it may give to another job one day, our name
@@ -287,7 +294,8 @@ class Status:
     """What a scheduler knows of one job. Times are Unix seconds.
 
     `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
-    end, beside its log (docs/wire.md).
+    end, beside its log (docs/wire.md). Of a job that waits, where the scheduler tells: its `position` in the queue, 1
+    being the next, and when it is `expected_s` to start. Both move while nothing happens, so they are no news.
     """
 
     state: State
@@ -300,12 +308,27 @@ class Status:
     ended_s: float | None = None
     events: tuple[str, ...] = ()
     last_word: str = field(default="", repr=False)
+    position: int | None = None
+    expected_s: float | None = None
 
     @property
     def run_s(self) -> float | None:
         if self.started_s is None or self.ended_s is None:
             return None
         return self.ended_s - self.started_s
+
+    def told(self, now_s: float) -> str:
+        """With what is ahead of a job that waits, as far as it is known: `queued, position 3, expected to start 14:05:
+        Priority`. That is this machine's time, with the date where it is another day; a time that has passed is not
+        told."""
+        words = [self.state.value]
+        if self.position is not None and self.state.live:
+            words.append(f"position {self.position}")
+        if self.expected_s is not None and self.state.live and self.expected_s > now_s:
+            now, then = time.localtime(now_s), time.localtime(self.expected_s)
+            today = now[:3] == then[:3]
+            words.append(f"expected to start {time.strftime('%H:%M' if today else '%Y-%m-%d %H:%M', then)}")
+        return ": ".join(filter(None, (", ".join(words), self.reason)))
 
     def __str__(self) -> str:
         return f"{self.state.value}: {self.reason}" if self.reason else self.state.value

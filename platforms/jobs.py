@@ -5,96 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from platforms import checkout, journal, schedulers
-from platforms.config import Platform
-from platforms.job import BenchError, RefusedError, Status, Submitted
-from platforms.journal import Past
-from platforms.runner import evidence
+from platforms import checkout, journal
+from platforms.job import BenchError, RefusedError
+from platforms.reading import Reader, Reading
+from platforms.recorded import Known, Places, known, latest, on, one, unfinished
 
 FOLLOW_S = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """A job as the record of its run has it. `submitted` is None while nobody knows that there is one; `ended` when a
-    session has written its end down."""
-
-    run: str
-    test: str
-    name: str
-    platform: str
-    folder: Path
-    session: Past
-    submitted: Submitted | None
-    ended: Status | None
-    told: str
-
-    @property
-    def open(self) -> bool:
-        """There may be a job that goes on, and no session has seen its end."""
-        return self.ended is None and self.session.open
-
-
-def known(runs: Path, run_id: str) -> list[Known]:
-    """The jobs of a run, each at its last attempt. Raises RefusedError where there is no such run."""
-    sessions = journal.sessions(runs / run_id)
-    if not sessions:
-        there = ", ".join(journal.recorded(runs)[-5:])
-        raise RefusedError(
-            f"{runs} knows no run {run_id}; there are: {there or 'none'} (--runs-dir names another place)"
-        )
-    last: dict[str, Known] = {}
-    for session in sessions:
-        for test, number in session.attempts.items():
-            line = session.states[test]
-            if "name" in line:
-                folder = evidence.of_attempt(runs, run_id, test, number)
-                last[test] = _known(run_id, session, test, line, folder)
-    return list(last.values())
-
-
-def _known(run_id: str, session: Past, test: str, line: Mapping[str, object], folder: Path) -> Known:
-    name, ended, before = str(line["name"]), evidence.recorded(folder), evidence.read_json(folder / "submitted.json")
-    submitted = Submitted(str(before["job_id"]), name, before["submitted_s"], folder) if "job_id" in before else None
-    status = None if ended is None else ended[0].status
-    told = str(line["state"]) + (f": {line['reason']}" if line.get("reason") else "")
-    return Known(run_id, test, name, str(line["platform"]), folder, session, submitted, status, told)
-
-
-class Places:
-    """The platforms' schedulers, connected when they are asked."""
-
-    def __init__(self, site: Path) -> None:
-        self._site = site
-        self._connected: dict[str, schedulers.Scheduler] = {}
-
-    @cached_property
-    def _platforms(self) -> Mapping[str, Platform]:
-        return checkout.load(self._site)[1]
-
-    def scheduler(self, name: str) -> schedulers.Scheduler:
-        """Raises BenchError."""
-        if name not in self._connected:
-            self._connected[name] = schedulers.connect(checkout.find(name, self._platforms))
-        return self._connected[name]
-
-    def states(self, jobs: Sequence[Known]) -> dict[Known, str]:
-        """What the schedulers say of jobs, one query a platform."""
-        found: dict[Known, str] = {}
-        for name in dict.fromkeys(job.platform for job in jobs):
-            asked = {job.submitted.job_id: job for job in jobs if job.platform == name and job.submitted is not None}
-            try:
-                statuses = self.scheduler(name).status([job.submitted for job in asked.values() if job.submitted])
-            except BenchError as error:
-                found |= dict.fromkeys(asked.values(), f"not known: {error}")
-            else:
-                found |= {job: str(statuses.get(job_id, job.told)) for job_id, job in asked.items()}
-        return found
+CHUNK = 1 << 20
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
@@ -145,38 +65,76 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
 def logs(options: argparse.Namespace) -> int:
     """Print a job's log: what there is of it in its folder, and then what its scheduler has."""
     runs = _runs(options)
-    job = _one(known(runs, options.run or _latest(runs)), options.job)
-    out, path, offset = sys.stdout.buffer, job.folder / "log", 0
+    run_id, offset = options.run or latest(runs), 0
+    job = one(known(runs, run_id), options.job)
     while True:
-        again = _known(job.run, job.session, job.test, job.session.states[job.test], job.folder)
-        chunk = path.read_bytes()[offset:] if path.exists() else b""
-        out.write(chunk)
-        out.flush()
-        offset += len(chunk)
-        if again.ended is not None or not job.open or not journal.lives(job.session):
-            break
-        if not options.follow:
+        job = job.again()
+        if job.open and not journal.lives(job.session):  # another one may go on in its place
+            before, job = job, next(each for each in known(runs, run_id) if each.test == job.test)
+            offset = offset if job.folder == before.folder else 0
+            if job.open and not journal.lives(job.session):
+                _print_on(job, offset, Places(checkout.site_folder(options.site)), follow=options.follow)
+                return 0
+        offset += _print(job.folder / "log", offset)
+        if not job.open or not options.follow:
             return 0
         time.sleep(FOLLOW_S)
-    if again.ended is None and again.open:
-        if again.submitted is None:
-            raise RefusedError(f"{job.name}: {again.told}; nobody has its id: pytest --resume={job.run} finds it")
-        scheduler = Places(checkout.site_folder(options.site)).scheduler(job.platform)
-        for chunk in _read(scheduler, again.submitted, offset, follow=options.follow):
-            out.write(chunk)
-            out.flush()
-    return 0
 
 
-def _read(scheduler: schedulers.Scheduler, job: Submitted, offset: int, *, follow: bool) -> Iterator[bytes]:
-    while True:
-        ended = not scheduler.status([job])[job.job_id].state.live  # before the last read, so that this is the end
-        while chunk := scheduler.read(job, offset):
-            offset += len(chunk)
-            yield chunk
-        if ended or not follow:
-            return
-        time.sleep(FOLLOW_S)
+def _print(path: Path, offset: int) -> int:
+    """A file from there on. Returns how much there was."""
+    size = 0
+    if path.exists():
+        with path.open("rb") as file:
+            file.seek(offset)
+            while chunk := file.read(CHUNK):
+                size += len(chunk)
+                _write(chunk)
+    return size
+
+
+def _write(chunk: bytes) -> None:
+    sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def _print_on(job: Known, offset: int, places: Places, *, follow: bool) -> None:
+    """What a job's folder has from there on, and its scheduler after that. Raises RefusedError when that is not all."""
+    try:
+        if job.submitted is None:
+            raise RefusedError(f"{job.name}: {job.told}; nobody has its id: pytest --resume={job.run} finds it")
+        reader = _reader(places, job.platform, [job], follow=follow)
+        in_folder = places.scheduler(job.platform).log_in_folder
+    except BenchError:
+        _print(job.folder / "log", offset)
+        raise
+    if not in_folder:  # else the scheduler reads that file, too, and knows how much of it is to be believed
+        offset += _print(job.folder / "log", offset)
+    reading = Reading(job.submitted, offset)
+    for _reading, chunk in reader.read([reading]):
+        _write(chunk)
+    if reading.problem:
+        raise RefusedError(f"{job.name}: {reading.problem}")
+
+
+def _reader(places: Places, name: str, jobs: Sequence[Known], *, follow: bool) -> Reader:
+    """Of one platform's jobs. It ends when a session goes on with them: that reads their logs, too, into their folders,
+    and they have one writer."""
+
+    def check() -> None:
+        for session in {job.session.path: job.session for job in jobs}.values():
+            now = journal.read(session.path)
+            if now is not None and now.taken is not None:
+                run = jobs[0].run
+                raise RefusedError(
+                    f"run {run} was gone on with just now, in {now.taken}: python -m platforms jobs {run}"
+                )
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    poll_s = places.platform(name).poll_s
+    return Reader(places.scheduler(name), poll_s, follow=follow, check=check, tell=tell)
 
 
 def add_fetch(parser: argparse.ArgumentParser) -> None:
@@ -186,21 +144,42 @@ def add_fetch(parser: argparse.ArgumentParser) -> None:
 
 
 def fetch(options: argparse.Namespace) -> int:
-    """Bring the logs of a run's jobs into its folder, as far as they are written; `pytest --resume` reads on there."""
+    """Bring the logs of a run's jobs into its folder, as far as they are written; `pytest --resume` reads on there.
+    Returns 1 where one could not be had."""
     runs, places = _runs(options), Places(checkout.site_folder(options.site))
-    run_id = options.run or _unfinished(runs)
+    run_id = options.run or unfinished(runs)
     jobs = [job for job in known(runs, run_id) if job.open and job.submitted is not None]
     _refuse_lives(run_id, jobs)
-    for job in jobs:
-        assert job.submitted is not None
-        path, scheduler = job.folder / "log", places.scheduler(job.platform)
-        with path.open("ab") as file:
-            for chunk in _read(scheduler, job.submitted, file.tell(), follow=False):
-                if not scheduler.log_in_folder:
+    problems = 0
+    for name in dict.fromkeys(job.platform for job in jobs):
+        here = [job for job in jobs if job.platform == name]
+        for job, problem in _fetched(places, name, here).items():
+            size = _size(job.folder / "log")
+            problems += bool(problem)
+            so_far = f"{size} bytes in {job.folder / 'log'}"
+            print(f"{job.name} on {name}: {so_far}" + (f", and not all of it: {problem}" if problem else ""))
+    print(f"{len(jobs) - problems} of {len(jobs)} logs; the results: pytest --resume={run_id}")
+    return int(bool(problems))
+
+
+def _fetched(places: Places, name: str, jobs: Sequence[Known]) -> dict[Known, str]:
+    """Read logs of one platform's jobs on. Returns what went wrong with each, or nothing."""
+    found = {Reading(job.submitted): job for job in jobs if job.submitted is not None}
+    try:
+        reader, in_folder = _reader(places, name, jobs, follow=False), places.scheduler(name).log_in_folder
+        for reading, job in found.items():
+            reading.offset = 0 if in_folder else _size(job.folder / "log")
+        for reading, chunk in reader.read(list(found)):
+            if not in_folder:
+                with (found[reading].folder / "log").open("ab") as file:
                     file.write(chunk)
-        print(f"{job.name} on {job.platform}: {path.stat().st_size} bytes in {path}")
-    print(f"{len(jobs)} logs; the results: pytest --resume={run_id}")
-    return 0
+    except (BenchError, OSError) as error:
+        return {job: reading.problem or ("" if reading.done else str(error)) for reading, job in found.items()}
+    return {job: reading.problem for reading, job in found.items()}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 # --- cancel ----------------------------------------------------------------------------------------------------------
@@ -209,14 +188,16 @@ def fetch(options: argparse.Namespace) -> int:
 def add_cancel(parser: argparse.ArgumentParser) -> None:
     """Options of `cancel`."""
     parser.add_argument("run", metavar="RUN", help="a run that its session has left unfinished")
+    parser.add_argument("--platform", action="append", metavar="NAME", help="only its jobs there (repeatable)")
     _add_runs(parser)
 
 
 def cancel(options: argparse.Namespace) -> int:
     """End what is left of a run, and see that it is gone; then the run has ended. Returns 1 where something is left."""
     runs, places = _runs(options), Places(checkout.site_folder(options.site))
-    jobs = [job for job in known(runs, options.run) if job.open]
-    _refuse_lives(options.run, jobs)
+    all_jobs = [job for job in known(runs, options.run) if job.open]
+    jobs = on(all_jobs, options.platform)
+    _refuse_lives(options.run, all_jobs)
     left: list[str] = []
     for name in dict.fromkeys(job.platform for job in jobs):
         here = {job.submitted.job_id: job for job in jobs if job.platform == name and job.submitted is not None}
@@ -232,6 +213,8 @@ def cancel(options: argparse.Namespace) -> int:
         print(
             f"nobody knows whether these were submitted: {', '.join(unsure)}; pytest --resume={options.run} finds out"
         )
+    elif others := len(all_jobs) - len(jobs):
+        print(f"{others} jobs elsewhere are left alone: run {options.run} is not finished")
     elif not left:
         for session in {job.session.path: job.session for job in jobs}.values():
             journal.take(session, "python -m platforms cancel")
@@ -247,31 +230,6 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 
 def _runs(options: argparse.Namespace) -> Path:
     return Path(options.runs_dir)
-
-
-def _latest(runs: Path) -> str:
-    """Raises RefusedError."""
-    if not (runs / "latest").exists():
-        raise RefusedError(f"there is no run in {runs} (--runs-dir names another place)")
-    return (runs / "latest").resolve().name
-
-
-def _unfinished(runs: Path) -> str:
-    found = journal.unfinished(runs)
-    if not found:
-        raise RefusedError(f"no run in {runs} is unfinished; name one")
-    return found[0]
-
-
-def _one(jobs: Sequence[Known], words: str) -> Known:
-    """Raises RefusedError unless one job is meant."""
-    found = [job for job in jobs if job.name == words] or [
-        job for job in jobs if words in job.test or words in job.name
-    ]
-    if len(found) != 1:
-        names = ", ".join(f"{job.name} ({job.test})" for job in (found or jobs)[:8])
-        raise RefusedError(f"{words}: {'which one' if found else 'there is no such job'}? {names}")
-    return found[0]
 
 
 def _refuse_lives(run_id: str, jobs: Sequence[Known]) -> None:

@@ -8,6 +8,7 @@ beat and which is compared with a time that the same file system has just given 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -37,6 +38,23 @@ class TakenOver(BenchError):
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """Which attempt of a test a job is. `earlier` says how those ended that the machine failed, and it begins again in
+    their place, where that can be asked for on other nodes than `avoid`."""
+
+    number: int = 1
+    earlier: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    def entry(self) -> dict[str, object]:
+        """As it stands in a job's line."""
+        return {"attempt": self.number, "earlier": self.earlier, "avoid": self.avoid}
+
+
+FIRST = Attempt()
+
+
+@dataclass(frozen=True)
 class Past:
     """A session as its file tells. `attempts` are the jobs it had, by test; `how` it ended is None while it lives, or
     when it was killed; `taken` is the session that went on in its place."""
@@ -48,7 +66,7 @@ class Past:
     process: Mapping[str, Any] = field(default_factory=dict)
     beat_s: float = BEAT_S
     plan: Mapping[str, Any] = field(default_factory=dict)
-    attempts: Mapping[str, int] = field(default_factory=dict)
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     how: str | None = None
     taken: str | None = None
@@ -85,17 +103,16 @@ class Journal:
         self._beat_s = max(BEAT_S, beat_s)
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._torn = b""  # what ends a line of which only a part was written
         self.name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
         self.path = folder / FOLDER / f"{self.name}.jsonl"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
-            head = {"schema": SCHEMA, "session": self.name, "began_s": time.time(), "host": platform.node()}
-            self._write([{**head, "process": _this_process(), "beat_s": self._beat_s, "plan": plan}])
         except OSError as error:
-            raise RefusedError(
-                f"this session's record cannot be kept: {error}; --runs-dir names another place"
-            ) from None
+            raise _not_kept(error) from None
+        head = {"schema": SCHEMA, "session": self.name, "began_s": time.time(), "host": platform.node()}
+        self._write([{**head, "process": _this_process(), "beat_s": self._beat_s, "plan": plan}])
         self._thread = threading.Thread(target=self._live, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -113,13 +130,14 @@ class Journal:
             )
 
     def jobs(self, lines: Iterable[Mapping[str, object]]) -> None:
-        """What has become of some jobs, a line each, on the disk when it returns. Raises OSError."""
+        """What has become of some jobs, a line each, on the disk when it returns. Raises RefusedError."""
         self._write([{"at_s": time.time(), **line} for line in lines])
 
     def end(self, how: str) -> None:
-        """DONE or PENDING. Nothing is written any more."""
+        """DONE or PENDING; where that cannot be written, the run stays open. Nothing is written any more."""
         self._over.set()
-        self._write([{"at_s": time.time(), "end": how}])
+        with contextlib.suppress(RefusedError):
+            self._write([{"at_s": time.time(), "end": how}])
         os.close(self._file)
 
     def touched_s(self) -> float:
@@ -128,10 +146,16 @@ class Journal:
         return self.path.stat().st_mtime
 
     def _write(self, lines: Sequence[Mapping[str, object]]) -> None:
-        text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
+        text = "".join(json.dumps(line, default=str) + "\n" for line in lines).encode()
         with self._lock:
-            os.write(self._file, text.encode())
-            os.fsync(self._file)
+            text, self._torn = self._torn + text, b"\n"
+            try:
+                while text:
+                    text = text[os.write(self._file, text) :]
+                os.fsync(self._file)
+            except OSError as error:
+                raise _not_kept(error) from None
+            self._torn = b""
 
     def _live(self) -> None:
         while not self._over.wait(self._beat_s):
@@ -143,12 +167,17 @@ class Journal:
                 self._over.set()
 
 
+def _not_kept(error: OSError) -> RefusedError:
+    return RefusedError(f"this session's record cannot be kept: {error}; --runs-dir names another place")
+
+
 # --- those before us -------------------------------------------------------------------------------------------------
 
 
 def sessions(folder: Path) -> list[Past]:
     """Of a run, oldest first. A file that is torn at its end is read as far as it goes."""
-    return [past for path in sorted((folder / FOLDER).glob("*.jsonl")) if (past := read(path)) is not None]
+    found = [past for path in (folder / FOLDER).glob("*.jsonl") if (past := read(path)) is not None]
+    return sorted(found, key=lambda past: (past.began_s, past.name))
 
 
 def read(path: Path) -> Past | None:
@@ -156,12 +185,13 @@ def read(path: Path) -> Past | None:
     lines = _lines(path)
     if not lines or lines[0].get("schema") != SCHEMA:
         return None
-    head, attempts, states, how = lines[0], dict[str, int](), dict[str, Mapping[str, Any]](), None
+    head, attempts, states, how = lines[0], dict[str, Attempt](), dict[str, Mapping[str, Any]](), None
     for line in lines[1:]:
         if "test" in line:
             states[str(line["test"])] = line
             if line.get("attempt") is not None:
-                attempts[str(line["test"])] = int(line["attempt"])
+                lists = {name: tuple(line.get(name, ())) for name in ("earlier", "avoid")}
+                attempts[str(line["test"])] = Attempt(int(line["attempt"]), **lists)
         how = line.get("end", how)
     return Past(
         path.stem, path, head["began_s"], head["host"], head["process"], head["beat_s"], head["plan"], attempts,
@@ -181,7 +211,12 @@ def unfinished(runs: Path) -> list[str]:
     return sorted((name for name, began_s in left.items() if began_s), key=lambda name: max(left[name]), reverse=True)
 
 
-def alive(past: Past, now_s: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> bool:
+def alive(
+    past: Past,
+    now_s: Callable[[], float],
+    tell: Callable[[str], None] = lambda text: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
     """Whether an open session goes on. Asks its process where that can be seen, else watches for its next beat, which
     takes three beats where it is dead. `now_s` gives the file system's time, Journal.touched_s."""
     if past.how is not None:
@@ -189,6 +224,8 @@ def alive(past: Past, now_s: Callable[[], float], sleep: Callable[[float], None]
     if (seen := _seen_here(past.process)) is not None:
         return seen
     beat_s = past.beat_at_s
+    if (rest_s := MISSED * past.beat_s - (now_s() - beat_s)) > 0:
+        tell(f"whether {past} still lives is known in {rest_s:.0f} s at the latest")
     while now_s() - beat_s <= MISSED * past.beat_s:
         sleep(POLL_S)
         if past.beat_at_s > beat_s:

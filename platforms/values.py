@@ -80,6 +80,18 @@ def seconds_of(text: str) -> float:
     raise ValueError(f"{text!r} is no time (write H:MM:SS as in 1:30:00, or 90m, 2h, 45s)")
 
 
+def clock(seconds: float) -> str:
+    """As seconds_of reads it: `1:30:00`. A part of a second is dropped."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def short_clock(seconds: float) -> str:
+    """For people: `0:05`, `12:05`, `3:00:00`. A part of a second is dropped."""
+    whole = int(seconds)
+    return clock(whole) if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
+
+
 def _count_or_auto(value: object) -> object:
     return None if isinstance(value, str) and value == "auto" else value
 
@@ -220,6 +232,7 @@ Text = Annotated[str, BeforeValidator(text_of), SCALAR]
 Filled = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), SCALAR]
 Seconds = Annotated[float, BeforeValidator(_seconds), _TIME]
 Count = Annotated[int, Field(ge=1, strict=True)]
+ZeroOrMore = Annotated[int, Field(ge=0, strict=True)]
 CountOrAuto = Annotated[Count | None, BeforeValidator(_count_or_auto), _count_schema(1)]
 ZeroOrMoreOrAuto = Annotated[
     Annotated[int, Field(ge=0, strict=True)] | None, BeforeValidator(_count_or_auto), _count_schema(0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from platforms.values import short_clock
+from reporting.columns import aligned
+
 HEADINGS = ("job", "platform", "ended as", "for a place", "in the queue", "to start", "ran", "device-hours")
-WORDS = 3  # columns that are no numbers
+WORDS = range(3)  # columns that are no numbers
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,8 @@ class Spent:
 
 def account(jobs: Sequence[Spent]) -> list[str]:
     """Lines to print: a row a job, and the sum."""
-    rows = [HEADINGS, *(_cells(job) for job in jobs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = aligned([HEADINGS, *map(_cells, jobs)], WORDS)
     total = sum(job.device_hours for job in jobs)
-    lines = ["  ".join(_padded(row, widths)).rstrip() for row in rows]
     return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{len(jobs)} jobs, {total:.3g} device-hours"]
 
 
@@ -46,19 +47,8 @@ def _cells(job: Spent) -> tuple[str, ...]:
     return (job.name, job.platform, job.state, *map(clock, times), f"{job.device_hours:.3g}")
 
 
-def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [
-        cell.ljust(width) if column < WORDS else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-
-
 def clock(seconds: float | None) -> str:
     """`4.2 s`, `12:05`, `3:00:00`."""
     if seconds is None:
         return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{seconds:.1f} s" if seconds < 60 else short_clock(round(seconds))

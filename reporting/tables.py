@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from platforms.job import Run
+from reporting.columns import aligned
 
 WORDS = ("platform", "hardware", "devices", "setting", "data from")
 HEADINGS = (*WORDS, "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
@@ -46,20 +47,12 @@ def _table(runs: Sequence[Run]) -> list[str]:
             marks.append(f"[{notes.index(warning) + 1}]")
         rows.append([*_cells(run), " ".join(marks) or "none"])
     first = 1 if all(run.platform == HOME for run in runs) else 0
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
-    last = len(HEADINGS) - 1
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            cell.ljust(w) if i < len(WORDS) or i == last else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        return "  ".join(cells[first:]).rstrip()
-
+    words = {*range(len(WORDS) - first), len(HEADINGS) - 1 - first}
+    head, *lines = aligned([row[first:] for row in rows], words)
     return [
-        line(rows[0]),
-        "-" * len(line(rows[0])),
-        *map(line, rows[1:]),
+        head,
+        "-" * len(head),
+        *lines,
         *bounds(runs),
         *(f"[{i}] {note}" for i, note in enumerate(notes, 1)),
     ]

@@ -56,9 +56,12 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "host", "launcher"), [("openssh", "login", "torchrun"), ("paramiko", "inner", "srun")]
+    ("transport", "host", "launcher", "benchmarks"),
+    [("openssh", "login", "torchrun", BENCHMARKS), ("paramiko", "inner", "srun", BENCHMARKS[1:2])],
 )
-def test_from_a_clone_to_results(login: Sshd, tmp_path: Path, transport: str, host: str, launcher: str) -> None:
+def test_from_a_clone_to_results(
+    login: Sshd, tmp_path: Path, transport: str, host: str, launcher: str, benchmarks: tuple[str, ...]
+) -> None:
     site = tmp_path / "site"
     site.mkdir()
     reach = ["--ssh", host, "--transport", transport, "--ssh-config", login.config]
@@ -78,18 +81,19 @@ def test_from_a_clone_to_results(login: Sshd, tmp_path: Path, transport: str, ho
     again = type_in("platforms", "prepare", "cluster", "--size", "smoke", f"--site={site}")
     assert again.count("is there") == 3
 
-    chosen = ["-k", "gbs32 and (cluster or cosmoflow)", "--platform", "cluster", "--platform", "here"]
+    wanted = " or ".join(f"test_{name}" for name in benchmarks)
+    chosen = ["-k", f"gbs32 and ({wanted}) and (cluster or cosmoflow)", "--platform", "cluster", "--platform", "here"]
     more = ["--size", "smoke", f"--site={site}", f"--runs-dir={tmp_path / 'runs'}", "--run-id=first"]
     said = type_in("pytest", *chosen, *more, f"--benchmark-json={tmp_path / 'saved.json'}")
-    assert "4 passed" in said
+    assert f"{len(benchmarks) + 1} passed" in said
 
     saved = json.loads((tmp_path / "saved.json").read_text())["benchmarks"]
-    ids = {f"test_{name}[cluster-2x1cpu-gbs32-smoke]" for name in BENCHMARKS}
+    ids = {f"test_{name}[cluster-2x1cpu-gbs32-smoke]" for name in benchmarks}
     assert {one["name"] for one in saved} == ids | {"test_cosmoflow[here-1x1cpu-gbs32-smoke]"}
     runs = {one["name"]: one for one in saved}
     there, here = (runs[f"test_cosmoflow[{where}-gbs32-smoke]"] for where in ("cluster-2x1cpu", "here-1x1cpu"))
     assert there["extra_info"].keys() == here["extra_info"].keys()
-    for name in BENCHMARKS:
+    for name in benchmarks:
         folder = tmp_path / "runs" / "first" / f"test_{name}-cluster-2x1cpu-gbs32-smoke"
         run = json.loads((folder / "run.json").read_text())
         assert run["start"]["world"]["size"] == 2

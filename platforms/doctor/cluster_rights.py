@@ -41,6 +41,7 @@ OPTIONAL = (
 )
 OF_QUEUES = (
     Right("list", "workloads", kueue.GROUP, "nobody says why Kueue lets a job wait"),
+    Right("get", "localqueues/pendingworkloads", kueue.VISIBILITY, "nobody says at which place a job waits"),
     Right("get", "localqueues", kueue.GROUP, "nobody says whether the queue takes jobs"),
 )
 

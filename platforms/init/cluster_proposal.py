@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from platforms.init import cluster_volumes
 from platforms.init.cluster import Cluster, Pool, unit_of
 from platforms.init.cluster_share import Share, amount, choose, share_of
-from platforms.init.draft import Line, clock, written
+from platforms.init.draft import Line, written
 from platforms.init.proposal import AMD, HOUR_S, MOST_RUNNING, NVIDIA
 from platforms.schedulers.kubernetes.capacity import Limit, Taint, amounts
-from platforms.values import RESERVED_MARKS
+from platforms.values import RESERVED_MARKS, clock
 
 DEFAULT_RESOURCES = ("", "nvidia.com/gpu", "graphcore.ai/ipu")
 # By a resource's vendor; a person must decide.

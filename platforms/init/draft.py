@@ -80,12 +80,6 @@ def _flat(value: object, loc: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield loc, flow(value)
 
 
-def clock(seconds: float) -> str:
-    """As our files write a time: H:MM:SS."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
 def same_time(one: str, other: str) -> bool:
     """Whether two texts are the same length of time."""
     try:

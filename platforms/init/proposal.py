@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from platforms.config import Unit
-from platforms.init.draft import Line, clock, same_time, written
+from platforms.init.draft import Line, same_time, written
 from platforms.init.machine import UNITS, Gres, Hardware, Machine, Partition
 from platforms.job import ConfigError
 from platforms.loading import nearest
-from platforms.values import RESERVED_MARKS, seconds_of
+from platforms.values import RESERVED_MARKS, clock, seconds_of
 
 HOUR_S = 3600.0
 MOST_RUNNING = 8  # the default of max_running

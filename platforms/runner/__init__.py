@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from platforms import schedulers
-from platforms.job import JobSpec, LoginNeeded, StillPending
-from platforms.journal import Journal
+from platforms.job import JobSpec, LoginNeeded, RefusedError, State, Status, StillPending
+from platforms.journal import Attempt, Journal
 from platforms.runner import evidence, explain
 from platforms.runner.line import Line
-from platforms.runner.live import Job, entry, numbered
+from platforms.runner.live import NOT_YET, Job, entry, numbered
 from platforms.runner.turns import Threads, Turns
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class Runner:
         runs: the folder of all runs; a job's evidence lies in runs/<run id>/<test>.
         run_id: a session with the same run id finds its live jobs, and those that nobody collected, again.
         journal: where this session writes down what becomes of its jobs.
+        max_device_hours: what all jobs may cost that are begun again after a machine's failure, and all others; those
+            of the platform local cost nothing.
         clock, wall: monotonic seconds, Unix seconds.
         turns: who takes the platforms' turns, and how to wait for them.
         on_change: called by the main thread with a job when its state or the reason for it has changed.
@@ -47,6 +51,7 @@ class Runner:
         run_id: str,
         *,
         journal: Journal | None = None,
+        max_device_hours: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         turns: Turns | None = None,
@@ -55,40 +60,39 @@ class Runner:
     ) -> None:
         self.runs, self.run_id, self._journal = runs, run_id, journal
         self.jobs: list[Job] = []
+        self._by_folder: dict[Path, Job] = {}
         self._clock, self._wall = clock, wall
         self._turns = turns or Threads()
         self._on_change, self._connect = on_change, connect
         self._lines: dict[str, Line] = {}
         self._added: list[Job] = []  # not in the journal yet
+        self._left_h = math.inf if max_device_hours is None else max_device_hours
+        self._spending = Lock()
 
     def folder_for(self, test: str) -> Path:
         """Where the evidence of a test goes, or lies while its job is live."""
         return evidence.attempt(self.runs, self.run_id, test)[0]
 
-    def add(self, spec: JobSpec, platform: Platform, attempt: int | None = None) -> Job:
+    def add(self, spec: JobSpec, platform: Platform, attempt: Attempt | None = None) -> Job:
         """Render a job into its folder and put it in line; pump() submits it. A refusal becomes the job's error.
 
-        With the number of an attempt that an earlier session has made, go on with that one, whatever has become of it.
+        With an attempt that an earlier session has made, go on with that one, whatever has become of it.
         """
-        if attempt is None:
-            folder, attempt = evidence.attempt(self.runs, self.run_id, spec.test)
-        else:
-            folder = evidence.of_attempt(self.runs, self.run_id, spec.test, attempt)
-        for job in self.jobs:
-            if job.folder == folder and not job.done:
-                return job
-        spec = numbered(spec, self.run_id, attempt)
-        job = Job(spec, platform, folder, attempt=attempt, clock=self._clock, changed=self._clock())
-        self.jobs.append(job)
-        line = self._line(platform)
+        attempt = attempt or Attempt(evidence.attempt(self.runs, self.run_id, spec.test)[1])
+        folder = evidence.of_attempt(self.runs, self.run_id, spec.test, attempt.number)
+        if (known := self._by_folder.get(folder)) is not None and not known.done:
+            return known
+        self._afford(spec)
+        job = self._put(numbered(spec, self.run_id, attempt), platform, folder, attempt, NOT_YET)
         self._added.append(job)
-        line.guarded(job, self._add, line, job)
-        self._tell(line)
         return job
 
     def pump(self) -> None:
         """Start the turns that are due, and wait for nothing. Raises what went wrong in a turn, which is a mistake of
-        ours; TakenOver when another session goes on in our place."""
+        ours; TakenOver when another session goes on in our place; RefusedError when new jobs cannot be written down,
+        and then they are not submitted."""
+        for line in self._lines.values():
+            self._begin_again(line)
         if self._journal is not None:
             self._journal.refuse_taken()
             if self._added:  # before anything is submitted
@@ -106,20 +110,34 @@ class Runner:
                 line.worker.stop()
             self._tell(line)
 
-    def wait(self, job: Job, tick: Callable[[], None] = lambda: None, deadline: float | None = None) -> None:
-        """Pump until the job is done. Its error is StillPending, and it goes on without us, after `deadline` (by
-        `clock`), or when its platform waits for a person to log in."""
+    def wait(self, job: Job, tick: Callable[[Job], None] = lambda job: None, deadline: float | None = None) -> Job:
+        """Pump until the job is done, and the one that takes its place when the machine fails it; returns the last. Its
+        error is StillPending, and it goes on without us, after `deadline` (by `clock`), or when its platform waits for
+        a person to log in."""
         line, job.left = self._lines[job.platform.name], None
         while True:
             self.pump()
             if job.done:
                 self._tell(line)
-                return
+                self._begin_again(line)
+                if job.again is None:
+                    return job
+                job = job.again
+                continue
             if (line.contact.login is not None or (deadline is not None and self._clock() >= deadline)) and self._leave(
                 job
             ):
-                return
-            tick()
+                return job
+            tick(job)
+            self._turns.rest(self._rest_s())
+
+    def hand_over(self, limit_s: float) -> None:
+        """Pump until what there is a place for is submitted, or nobody answers, but no longer than that."""
+        end = self._clock() + limit_s
+        while self._clock() < end:
+            self.pump()
+            if not any(self._lines[job.platform.name].owes(job) for job in self.jobs):
+                break
             self._turns.rest(self._rest_s())
 
     def login(self, job: Job) -> LoginNeeded | None:
@@ -166,9 +184,34 @@ class Runner:
         if line is None:
             worker = self._turns.worker(platform.name)
             line = self._lines[platform.name] = Line(
-                platform, self._connect, worker, self._journal, self._clock, self._wall
+                platform, self._connect, worker, self._journal, self._afford, self._clock, self._wall
             )
         return line
+
+    def _put(self, spec: JobSpec, platform: Platform, folder: Path, attempt: Attempt, status: Status) -> Job:
+        job = Job(spec, platform, folder, attempt, status=status, clock=self._clock, changed=self._clock())
+        self.jobs.append(job)
+        self._by_folder[folder] = job
+        line = self._line(platform)
+        line.guarded(job, self._add, line, job)
+        self._tell(line)
+        return job
+
+    def _begin_again(self, line: Line) -> None:
+        """Those that the machine has failed."""
+        while line.again:
+            job, attempt = line.again.popleft()
+            folder = evidence.of_attempt(self.runs, self.run_id, job.spec.test, attempt.number)
+            spec = numbered(job.spec, self.run_id, attempt)
+            status = Status(State.QUEUED, explain.begun_again(attempt))
+            job.again = self._put(spec, job.platform, folder, attempt, status)
+            self._note([job.again])
+
+    def _afford(self, spec: JobSpec) -> bool:
+        hours = 0.0 if spec.platform == "local" else spec.device_hours
+        with self._spending:
+            self._left_h -= hours if (enough := hours <= self._left_h) else 0.0
+        return enough
 
     def _add(self, line: Line, job: Job) -> None:
         evidence.make_folder(job.folder)
@@ -193,8 +236,12 @@ class Runner:
         news = []
         while line.news:
             news.append(line.news.popleft())
-        if news and self._journal is not None:
-            with contextlib.suppress(OSError):  # the disk is full: whoever goes on finds the jobs by their folders
+        if news:
+            self._note(news)
+
+    def _note(self, news: Sequence[Job]) -> None:
+        if self._journal is not None:
+            with contextlib.suppress(RefusedError):  # the disk is full: whoever goes on finds the jobs by their folders
                 self._journal.jobs(map(entry, news))
         for job in news:
             self._on_change(job)

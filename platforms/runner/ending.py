@@ -15,12 +15,14 @@ def write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[Ru
     spec = job.spec
     run = replace(run, name=spec.name, test=spec.test, platform=spec.platform, benchmark=spec.benchmark)
     run = replace(run, layout=str(spec.layout), status=status, folder=job.folder)
+    run = replace(run, warnings=(*job.attempt.earlier, *run.warnings))
     failure: JobError | None = None
     if status.state.outcome is Outcome.PASSED:
         run = replace(run, warnings=(*run.warnings, *contact.clean(job)))
     else:
         source, hints = job.platform.source, contact.hints(job)
-        text = explain.ended(spec, run, source=source, tail=job.reader.tail, hints=hints)
+        earlier = job.attempt.earlier
+        text = explain.ended(spec, run, source=source, earlier=earlier, tail=job.reader.tail, hints=hints)
         failure = ERRORS.get(status.state.outcome, MachineError)(text, status, job.folder)
     try:
         error = None if failure is None else str(failure)

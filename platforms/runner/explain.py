@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, NoRoom, Run, State, Status
+from platforms.journal import Attempt
 
 LINES = 20  # of the log
 PROBLEMS = 10
 
+TOO_DEAR = "it is not begun again, since that may cost more than `max_device_hours:` of site.yaml"
 ENDED_BY_US, NEVER_SUBMITTED = "this session ended it", "this session never submitted it"
 
 # What usually helps; {source} is the platform's file, {platform} its name, {name} the job's, {size} its option.
@@ -31,8 +33,17 @@ ADVICE: Mapping[State, str] = {
 }
 
 
-def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hints: Sequence[str] = ()) -> str:
-    """The text of a MachineError or WorkloadError. `tail` are the last lines of the log."""
+def ended(
+    spec: JobSpec,
+    run: Run,
+    *,
+    source: Path,
+    earlier: Sequence[str] = (),
+    tail: Iterable[str] = (),
+    hints: Sequence[str] = (),
+) -> str:
+    """The text of a MachineError or WorkloadError. `earlier` are the attempts before this one, `tail` the last lines of
+    the log."""
     status, folder, problems = run.status, run.folder or Path(), run.problems
     lines = [f"{_where(spec, status)}: {_what(status)}"]
     if status.reason and status.reason not in problems and status.reason not in _what(status):
@@ -42,6 +53,7 @@ def ended(spec: JobSpec, run: Run, *, source: Path, tail: Iterable[str] = (), hi
         lines += (
             [f"  (and {len(problems) - PROBLEMS} more in {folder / 'run.json'})"] if len(problems) > PROBLEMS else []
         )
+    lines += [f"before it: {'; '.join(earlier)}"] if earlier else []
     lines += [f"events at {spec.platform}:", *(f"  - {event}" for event in status.events)] if status.events else []
     last = [line.rstrip() for line in tail][-LINES:]
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
@@ -87,6 +99,12 @@ def why(error: Exception) -> str:
 def against_policy(findings: Sequence[str]) -> str:
     """Why nothing was submitted, when the site's rules forbid it."""
     return f"the site's rules forbid it: {'; '.join(findings)}"
+
+
+def begun_again(attempt: Attempt) -> str:
+    """Why there is another attempt."""
+    elsewhere = f", not on {', '.join(attempt.avoid)}" if attempt.avoid else ""
+    return f"begun again{elsewhere}: {attempt.earlier[-1]}"
 
 
 def never_answered(spec: JobSpec, asked: bool, error: AwayError) -> str:

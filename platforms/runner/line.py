@@ -16,6 +16,7 @@ from platforms.job import (
     AwayError,
     BenchError,
     JobError,
+    JobSpec,
     LoginNeeded,
     NoRoom,
     RefusedError,
@@ -24,10 +25,10 @@ from platforms.job import (
     Status,
     Submitted,
 )
-from platforms.journal import ASKED, Journal
+from platforms.journal import ASKED, Attempt, Journal
 from platforms.runner import ending, evidence, explain
 from platforms.runner.contact import Contact
-from platforms.runner.live import Job, decide, entry
+from platforms.runner.live import Job, decide, entry, next_attempt
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Line:
         connect: the scheduler of a platform.
         worker: who takes the turns.
         journal: where this session writes down what it does, as long as the run is its own.
+        afford: whether a job may begin again, by what the site allows to be spent.
         clock, wall: monotonic seconds, Unix seconds.
     """
 
@@ -58,15 +60,17 @@ class Line:
         connect: Callable[[Platform], Scheduler],
         worker: Worker,
         journal: Journal | None,
+        afford: Callable[[JobSpec], bool],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self.platform, self.worker = platform, worker
         self.jobs: list[Job] = []
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
+        self.again: deque[tuple[Job, Attempt]] = deque()  # which of them begin again, and as what
         self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
         self.contact = Contact(platform, connect, clock)
-        self._journal, self._clock, self._wall = journal, clock, wall
+        self._journal, self._afford, self._clock, self._wall = journal, afford, clock, wall
         self._stuck: float | None = None  # since when nothing can be submitted
 
     @property
@@ -80,18 +84,29 @@ class Line:
 
     @property
     def wants_turn(self) -> bool:
-        live = len(self.live)
-        if live or self.contact.held is not None:
+        if self.live or self.contact.held is not None:
             if self._clock() >= self.contact.due:
                 return not self.settled
             if self.contact.held is not None:
                 return False
-        return live < self.platform.max_running and any(job.waiting for job in self.jobs)
+        return self._has_room and any(job.waiting for job in self.jobs)
+
+    @property
+    def _has_room(self) -> bool:
+        """For one more job."""
+        live, limit = self.live, self.platform.max_queued
+        queued = sum(job.status.state not in (State.STARTING, State.RUNNING) for job in live)
+        return len(live) < self.platform.max_running and (limit is None or queued < limit)
+
+    def owes(self, job: Job) -> bool:
+        """Whether there is a place for it and a turn is to submit it: who does not wait for its end waits for that."""
+        return job.waiting and self.contact.held is None and (self.worker.busy or self.wants_turn)
 
     def add(self, job: Job) -> None:
         """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
         end that session has written down is done."""
         if ending.recall(job):
+            self._begin_again(job, job.status)
             return
         path = job.folder / self.contact.scheduler.text_name
         before = evidence.read_json(job.folder / "submitted.json")
@@ -139,9 +154,9 @@ class Line:
 
     def _submit(self) -> None:
         for job in [job for job in self.jobs if job.waiting]:
-            live = len(self.live)
-            if live >= self.platform.max_running or self.stopping or self.contact.held is not None:
+            if not self._has_room or self.stopping or self.contact.held is not None:
                 break
+            live = self.live
             if live and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not live:
@@ -165,7 +180,7 @@ class Line:
         if job.asked_s is None:
             job.asked_s = self._wall()
             if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(RefusedError):
                     self._journal.jobs([{**entry(job), "state": ASKED}])
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
@@ -267,9 +282,20 @@ class Line:
         if (self._journal is not None and self._journal.taken is not None) or not job.claim():
             job.over = True
             return
+        status = self._begin_again(job, status)
         self._set(job, status)
         job.run, job.failure = ending.write_down(job, status, run or Run(), self.contact)
         job.done = True  # last: from now on the main thread takes what it finds
+
+    def _begin_again(self, job: Job, status: Status) -> Status:
+        """Where the machine failed it. Returns how it ended, with why it is not begun again where that is too dear."""
+        attempt = next_attempt(job, status)
+        if attempt is None or self.stopping:
+            return status
+        if not self._afford(job.spec):
+            return replace(status, reason=f"{status.reason}; {explain.TOO_DEAR}".removeprefix("; "))
+        self.again.append((job, attempt))
+        return status
 
     def guarded(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """One job's refusal or a scheduler's mistake ends that job, loudly, and no other."""

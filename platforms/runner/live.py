@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from platforms.job import (
+    RETRIED,
     WIRE_EXIT_STATES,
     JobError,
     JobSpec,
@@ -21,6 +22,7 @@ from platforms.job import (
     job_name,
     state_of_exit,
 )
+from platforms.journal import FIRST, Attempt
 from platforms.metrics import LogReader, Progress
 from platforms.schedulers import Scheduler
 
@@ -37,13 +39,13 @@ class Job:
     """One submission, from before it is submitted to after its end.
 
     Two threads look at it. The turn of its platform (line.py) changes it, and `done` is the last thing that it sets;
-    the main thread reads it, and changes `left` alone.
+    the main thread reads it, and changes `left` and `again` alone.
     """
 
     spec: JobSpec
     platform: Platform
     folder: Path
-    attempt: int = 1
+    attempt: Attempt = FIRST
     text: str = ""
     submission: Submitted | None = None
     status: Status = NOT_YET
@@ -52,6 +54,7 @@ class Job:
     run: Run | None = None
     failure: JobError | None = None
     done: bool = False
+    again: Job | None = None  # what took its place, since the machine failed it
     left: StillPending | None = None  # we stopped waiting, and the job goes on without us
     over: bool = False  # it has ended after it was left: another session collects it
 
@@ -204,19 +207,36 @@ def decide(status: Status, spec: JobSpec, reader: LogReader) -> Status:
     return replace(status, state=state, reason=reason)
 
 
-def numbered(spec: JobSpec, run_id: str, attempt: int) -> JobSpec:
+def numbered(spec: JobSpec, run_id: str, attempt: Attempt) -> JobSpec:
     """A second attempt needs another name: at a scheduler the first one may still lie there as evidence."""
-    if attempt == 1:
+    spec = replace(spec, avoid_nodes=attempt.avoid)
+    if attempt.number == 1:
         return spec
-    key = job_name("", spec.layout, run_id, spec.test, attempt).rpartition("-")[2]
+    key = job_name("", spec.layout, run_id, spec.test, attempt.number).rpartition("-")[2]
     return replace(spec, name=f"{spec.name.rpartition('-')[0]}-{key}")
+
+
+def next_attempt(job: Job, status: Status) -> Attempt | None:
+    """What takes the place of a job that ends so, if anything: the machine failed it, and that may happen so often.
+
+    One that was refused since other nodes were asked for than there are takes any node.
+    """
+    attempt = job.attempt
+    if status.state is State.SUBMIT_REFUSED and attempt.avoid:
+        return replace(attempt, number=attempt.number + 1, avoid=())
+    if status.state not in RETRIED or len(attempt.earlier) >= job.platform.retries:
+        return None
+    where = f" on {', '.join(status.nodes)}" if status.nodes else ""
+    told = f"attempt {attempt.number} ended as {status.state.value}{where}"
+    avoid = attempt.avoid if status.state is State.PREEMPTED else (*attempt.avoid, *status.nodes)
+    return Attempt(attempt.number + 1, (*attempt.earlier, told), avoid)
 
 
 def entry(job: Job) -> dict[str, object]:
     """A job's line in the session's journal."""
     return {
         "test": job.spec.test,
-        "attempt": job.attempt,
+        **job.attempt.entry(),
         "name": job.spec.name,
         "platform": job.spec.platform,
         "job_id": job.job_id,

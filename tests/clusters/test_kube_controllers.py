@@ -108,6 +108,17 @@ def test_nothing_new_comes_to_a_cordoned_node(kube: Kube) -> None:
     ended(kube, "outside")
 
 
+@pytest.mark.parametrize(("disliked", "liked"), [("node-1", "node-2"), ("node-2", "node-1")])
+def test_a_node_that_a_pod_likes_better_is_tried_first(tmp_path: Path, disliked: str, liked: str) -> None:
+    dislike = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [disliked]}]}
+    wishes = [{"weight": 100, "preference": dislike}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
+    with Kube(tmp_path) as kube:
+        kube.node("node-2")
+        run(kube, "choosy", ["true"], affinity=affinity)
+        assert ended(kube, "choosy")["spec"]["nodeName"] == liked
+
+
 def test_no_pod_comes_to_a_node_whose_taint_it_does_not_tolerate(kube: Kube) -> None:
     taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     kube.store.change("nodes", "", "node-1", lambda one: one["spec"].update(taints=[taint]))

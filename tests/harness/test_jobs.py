@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import secrets
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from platforms import journal
+from platforms import jobs, journal
 from platforms.__main__ import main
-from tests.harness.conftest import Project
+from tests.clusters.kube import Kube
+from tests.clusters.slurm import Cluster
+from tests.harness.conftest import ROOT, Project
+from tests.harness.test_kubernetes import Cloud, waiting
 
 PATIENCE_S = 60.0
 TEST = """
@@ -37,19 +42,13 @@ class Left:
             project.write(f"test_{name}.py", TEST.format(name=name, gate=project.path / gate))
         command = [sys.executable, "-m", "pytest", "-m", "cluster", "--run-id=night"]
         self.session = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL)
-        self.until(lambda: list(self.path.glob("runs/night/test_first*/run.json")) and "begins" in self.log("second"))
-        self.until(lambda: list(self.path.glob("runs/night/test_second*/submitted.json")))
+        until(lambda: list(self.path.glob("runs/night/test_first*/run.json")) and "begins" in self.log("second"))
+        until(lambda: list(self.path.glob("runs/night/test_second*/submitted.json")))
 
     def killed(self) -> Left:
         self.session.kill()
         self.session.wait()
         return self
-
-    def until(self, true: object) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not true():  # type: ignore[operator]
-            assert time.monotonic() < end, "not in time"
-            time.sleep(0.02)
 
     def log(self, name: str) -> str:
         return "".join(path.read_text() for path in self.path.glob(f"runs/night/test_{name}*/log"))
@@ -57,8 +56,21 @@ class Left:
     def open_gate(self) -> None:
         (self.path / "gate").touch()
 
+    @property
+    def second(self) -> Path:
+        """The folder of the one that goes on."""
+        (path,) = self.path.glob("runs/night/test_second*/")
+        return path
+
     def types(self, *words: str) -> int:
         return main([*words, f"--site={self.path / 'site'}", f"--runs-dir={self.path / 'runs'}"])
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -72,10 +84,10 @@ def left(project: Project):
 
 def test_jobs_while_a_session_lives(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     assert left.types("jobs") == 0
-    run, *jobs = capsys.readouterr().out.splitlines()
+    run, *lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(rf"run night, under way in session \S+ \(process {left.session.pid} on .+\)", run)
-    assert re.fullmatch(r"  first-1x2gpu-k\w{7} on cluster: succeeded", jobs[0])
-    assert re.fullmatch(r"  second-1x2gpu-k\w{7} on cluster \(/.+\): running", jobs[1])
+    assert re.fullmatch(r"  first-1x2gpu-k\w{7} on cluster: succeeded", lines[0])
+    assert re.fullmatch(r"  second-1x2gpu-k\w{7} on cluster \(/.+\): running", lines[1])
     for words in (["fetch"], ["cancel", "night"]):
         assert left.types(*words) == 2
         assert "run night is under way in session" in capsys.readouterr().err
@@ -83,12 +95,11 @@ def test_jobs_while_a_session_lives(left: Left, capsys: pytest.CaptureFixture[st
 
 def test_jobs_that_were_left_are_asked_for(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     left.killed().open_gate()
-    (path,) = left.path.glob("runs/night/test_second*/")
-    left.until(lambda: (path / "exit").exists())
+    until(lambda: (left.second / "exit").exists())
     assert left.types("jobs") == 0
-    run, *jobs = capsys.readouterr().out.splitlines()
+    run, *lines = capsys.readouterr().out.splitlines()
     assert run == "run night, left unfinished: pytest --resume=night"
-    assert [line.rpartition(": ")[2] for line in jobs] == ["succeeded", "succeeded"]
+    assert [line.rpartition(": ")[2] for line in lines] == ["succeeded", "succeeded"]
     left.project.pytest_process("--resume").assert_outcomes(passed=2)
     capsys.readouterr()
     assert left.types("jobs") == 0
@@ -131,15 +142,14 @@ def test_logs_are_fetched(left: Left, capsys: pytest.CaptureFixture[str]) -> Non
     assert left.types("fetch") == 0
     said = capsys.readouterr().out
     assert re.search(
-        r"second-1x2gpu-k\w{7} on cluster: 14 bytes in /.+/log\n1 logs; the results: pytest --resume=night", said
+        r"second-1x2gpu-k\w{7} on cluster: 14 bytes in /.+/log\n1 of 1 logs; the results: pytest --resume=night", said
     )
 
 
 def test_what_nobody_knows_of_is_not_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     """Killed between asking a scheduler and its answer: only asking again finds out."""
     left.killed()
-    (path,) = left.path.glob("runs/night/test_second*/submitted.json")
-    path.unlink()
+    (left.second / "submitted.json").unlink()
     (path,) = left.path.glob("runs/night/sessions/*.jsonl")
     text = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in text if "second" not in line or '"plan"' in line or '"being sub' in line))
@@ -160,3 +170,200 @@ def test_what_was_left_is_ended(left: Left, capsys: pytest.CaptureFixture[str]) 
     assert left.log("second") == "second begins\n"
     assert journal.unfinished(Path(left.path / "runs")) == []
     assert left.project.pytest_process("--resume=night").ret == pytest.ExitCode.USAGE_ERROR
+
+
+# --- what reading alone does not show --------------------------------------------------------------------------------
+
+
+def test_a_long_log_is_followed_from_where_it_was(
+    left: Left, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its session lives: what was printed is not read again."""
+    monkeypatch.setattr(jobs, "CHUNK", 4)
+    monkeypatch.setattr(jobs, "FOLLOW_S", 0.05)
+    threading.Timer(0.5, left.open_gate).start()
+    assert left.types("logs", "-f", "second") == 0
+    assert capsysbinary.readouterr().out == b"second begins\nsecond ends\n"
+
+
+def test_a_log_is_followed_into_the_session_that_goes_on(
+    left: Left, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Its first one has been killed and the second lives when it is asked for."""
+    left.killed()
+    command = [sys.executable, "-m", "pytest", "--resume"]
+    with subprocess.Popen(command, cwd=left.path, stdout=subprocess.DEVNULL) as session:
+        until(lambda: len(list(left.path.glob("runs/night/sessions/*.taken"))) == 1)
+        threading.Timer(0.5, left.open_gate).start()
+        assert left.types("logs", "-f", "second") == 0
+    assert session.returncode == 0
+    assert capsysbinary.readouterr().out == b"second begins\nsecond ends\n"
+
+
+def test_what_another_session_has_taken_over_and_left_alone_is_known(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left.killed()
+    left.project.pytest_process("-m", "cluster", "--run-id=night", "test_first.py").assert_outcomes(passed=1)
+    capsys.readouterr()
+    assert left.types("jobs") == 0
+    assert re.search(r"second-1x2gpu-k\w{7} on cluster \(/.+\): running", capsys.readouterr().out)
+    assert left.types("cancel", "night") == 0
+    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\n", capsys.readouterr().out)
+    assert journal.unfinished(left.path / "runs") == []
+
+
+class Two(Left):
+    """A second platform, of which the site knows nothing any more."""
+
+    def __init__(self, project: Project) -> None:
+        super().__init__(project)
+        self.killed()
+        (record,) = self.path.glob("runs/night/sessions/*.jsonl")
+        (first,) = self.path.glob("runs/night/test_first*/")
+        (first / "run.json").unlink()  # as if nobody had seen its end
+        lines = record.read_text().splitlines(keepends=True)
+        moved = (
+            line.replace('"platform": "cluster"', '"platform": "sold"') if "first" in line else line for line in lines
+        )
+        record.write_text("".join(moved))
+
+
+def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = Two(project)
+    try:
+        assert left.types("fetch") == 1
+        first, second, both = capsys.readouterr().out.splitlines()
+        assert re.fullmatch(
+            r"first-\S+ on sold: \d+ bytes in /.+/log, and not all of it: there is no platform 'sold'.+", first
+        )
+        assert re.fullmatch(r"second-\S+ on cluster: 14 bytes in /.+/log", second)
+        assert both == "1 of 2 logs; the results: pytest --resume=night"
+        assert left.types("cancel", "night", "--platform=nowhere") == 2
+        assert "the run has unfinished jobs on sold, cluster, and none there" in capsys.readouterr().err
+        assert left.types("cancel", "night", "--platform=cluster") == 0
+        gone, rest = capsys.readouterr().out.splitlines()
+        assert gone.endswith(" on cluster: gone")
+        assert rest == "1 jobs elsewhere are left alone: run night is not finished"
+        assert left.types("cancel", "night") == 1
+        assert "there is no platform 'sold'" in capsys.readouterr().out
+        assert journal.unfinished(left.path / "runs") == ["night"]
+    finally:
+        left.open_gate()
+
+
+# --- on clusters -----------------------------------------------------------------------------------------------------
+
+
+def types(project: Project, *words: str, status: int = 0) -> str:
+    """A command in a process of its own, which ends with the threads that read logs."""
+    places = [f"--site={project.path / 'site'}", f"--runs-dir={project.path / 'runs'}"]
+    command = [sys.executable, "-m", "platforms", *words, *places]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + (done.stderr if status else "")
+
+
+@pytest.fixture
+def cloud(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    with Kube(tmp_path_factory.mktemp("kube")) as kube:
+        kube.node("node-1", capacity={"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"})
+        monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+        yield Cloud(project, kube)
+
+
+def left_on(cloud: Cloud) -> Path:
+    """A session that was killed while its one job ran. Returns the gate behind which the job ends."""
+    gate = waiting(cloud)
+    with cloud.elsewhere("--run-id=night") as process:
+        cloud.wait_for(lambda: list(cloud.project.path.glob("runs/night/*/submitted.json")), process)
+        cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Running"], process)
+    return gate
+
+
+def log_of(project: Project) -> bytes:
+    (path,) = project.path.glob("runs/night/*/log")
+    return path.read_bytes()
+
+
+def test_on_kubernetes_logs_come_as_far_as_they_are_written(cloud: Cloud) -> None:
+    gate = left_on(cloud)
+    job = r"long-1x1gpu-k\w{7} on cloud"
+    assert re.search(rf"{job} \(fake:default/job.batch/\S+\): running\n", types(cloud.project, "jobs"))
+    assert types(cloud.project, "logs", "long", "--run=night") == "begins\n"
+    assert re.search(rf"{job}: 7 bytes in /.+/log\n1 of 1 logs; ", types(cloud.project, "fetch"))
+    assert log_of(cloud.project) == b"begins\n"
+    gate.touch()
+    cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Succeeded"])
+    cloud.kube.fault("GET", "/log", times=2, code=500)  # its end does not come at once
+    assert re.search(rf"{job}: 12 bytes in /.+/log\n1 of 1 logs; ", types(cloud.project, "fetch"))
+    assert log_of(cloud.project) == b"begins\nends\n"
+    cloud.passes(1, "--run-id=night")
+    assert len(cloud.created("jobs")) == 1
+    assert log_of(cloud.project) == b"begins\nends\n"
+
+
+def test_on_kubernetes_a_log_is_followed_to_its_end(cloud: Cloud) -> None:
+    gate = left_on(cloud)
+    threading.Timer(3.0, gate.touch).start()
+    assert types(cloud.project, "logs", "-f", "long", "--run=night") == "begins\nends\n"
+
+
+def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
+    left_on(cloud)
+    assert re.fullmatch(r"long-1x1gpu-k\w{7} on cloud: gone\n", types(cloud.project, "cancel", "night"))
+    assert not cloud.pods()
+    assert not cloud.kube.store.list("jobs")[0]
+    assert journal.unfinished(cloud.project.path / "runs") == []
+
+
+def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
+    left_on(cloud)
+    cloud.kube.down()
+    try:
+        said = types(cloud.project, "fetch", status=1)
+        assert re.search(r"and not all of it: whether there is more of its log is not known: .+", said)
+        assert "0 of 1 logs" in said
+    finally:
+        cloud.kube.up()
+
+
+SLURM = """\
+scheduler: slurm
+device: cpu
+layouts: {{default: [1x1]}}
+max_running: 2
+poll_s: 0.5
+work_dir: {work}
+slurm: {{account: z19}}
+"""
+
+
+@pytest.mark.real_slurm
+def test_on_slurm(project: Project, slurm: Cluster) -> None:
+    project.write("site/platforms/campus.yaml", SLURM.format(work=project.path / "work"))
+    project.write("site/site.yaml", "enabled: [campus]\n")
+    for name in ("first", "second"):
+        project.write(f"test_{name}.py", TEST.format(name=name, gate=project.path / f"gate-{name}"))
+    run_id = f"night-{secrets.token_hex(3)}"
+    command = [sys.executable, "-m", "pytest", "-m", "campus", f"--run-id={run_id}"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        until(lambda: len(list(project.path.glob("runs/*/test_*/submitted.json"))) == 2)
+        until(lambda: len(list(project.path.glob("work/jobs/*/started"))) == 2)
+        session.kill()
+    said = types(project, "jobs")
+    assert len(re.findall(r"^  \w+-1x1cpu-k\w{7} on campus \(\d+\): running$", said, re.MULTILINE)) == 2, said
+    assert types(project, "logs", "first", f"--run={run_id}") == "first begins\n"
+    threading.Timer(2.0, (project.path / "gate-first").touch).start()
+    assert types(project, "logs", "-f", "first", f"--run={run_id}") == "first begins\nfirst ends\n"
+    fetched = types(project, "fetch")
+    assert re.search(r"first-1x1cpu-k\w{7} on campus: 24 bytes in ", fetched)
+    assert re.search(r"second-1x1cpu-k\w{7} on campus: 14 bytes in ", fetched)
+    assert fetched.endswith(f"2 of 2 logs; the results: pytest --resume={run_id}\n")
+    assert types(project, "cancel", run_id).count(": gone\n") == 2
+    assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %j") == ""
+    assert journal.unfinished(project.path / "runs") == []

@@ -230,7 +230,24 @@ def test_two_that_resume_at_once(night: Night) -> None:
     time.sleep(3)
     night.open_gate()
     texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
+    assert journal.unfinished(night.path / "runs") == []  # the one that was refused has left nothing open
     assert sorted(session.returncode for session in sessions) == [0, pytest.ExitCode.USAGE_ERROR], texts
+    night.all_once()
+
+
+def test_one_that_comes_when_another_has_done_it_all(night: Night) -> None:
+    """Between naming its tests and going on with them."""
+    night.killed("-m", "cluster")
+    other = "import subprocess, sys, pytest\n\n@pytest.hookimpl(trylast=True)\ndef pytest_collection_finish():\n"
+    other += (
+        "    assert subprocess.run([sys.executable, '-m', 'pytest', '--resume', '-p', 'no:other']).returncode == 0\n"
+    )
+    night.project.write("other.py", other)
+    night.open_gate()
+    with night.start("--resume", "-p", "other", env={**os.environ, "PYTHONPATH": str(night.path)}) as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "another session has just gone on with it; nothing was submitted" in out
     night.all_once()
 
 

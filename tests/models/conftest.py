@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.models.jobs import PATIENCE_S, Nursery
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the other cores have workers of their own
 
 
 @pytest.fixture(scope="session")

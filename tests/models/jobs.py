@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
 ENVIRON = {**CLEAN, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 # Reads one line of JSON a call: a list of jobs, which it forks, waits for, and answers with their exit codes.
 NURSERY = """

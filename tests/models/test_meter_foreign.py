@@ -33,7 +33,7 @@ class Program:
             text=True,
         )
         try:
-            stdout, stderr = process.communicate(timeout=120)
+            stdout, stderr = process.communicate(timeout=300)
         finally:  # a launcher that is asked to end takes its ranks with it, one that is killed leaves them behind
             process.terminate()
             process.wait(30)

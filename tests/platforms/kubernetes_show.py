@@ -43,7 +43,7 @@ class Show:
         self._clocks.setdefault(name, Clock())
         cluster = {"kubeconfig": str(self.stage.front.kubeconfig), "image": self.stage.image, **SMALL, **keys}
         known = {"source": self.stage.front.kubeconfig, "scheduler": "kubernetes", "device": "cpu"}
-        pace = {"poll_s": 0.5 if self.real else 0.3, "max_running": self._max_running}
+        pace = {"poll_s": 0.5 if self.real else 0.3, "max_running": self._max_running, "retries": 0}
         return Platform.model_validate(
             {"name": name, "layouts": {"default": ("1x1",)}, "kubernetes": cluster, **known, **pace}
         )
@@ -117,7 +117,7 @@ class Show:
         """Waits until the job is done."""
         name = next(name for name, each in self._plays.items() if each is play)
 
-        def tick() -> None:
+        def tick(_: Job) -> None:
             self.tick()
             if name in self._broken:
                 raise self._broken[name]

@@ -29,6 +29,7 @@ from tests.platforms.kubernetes_parts import (
     box,
     cpus,
     device,
+    evict,
     hoard,
     job,
     kueue,
@@ -291,6 +292,22 @@ def time_is_up(show: Show) -> None:
     show.gone(play)
 
 
+def begun_again(show: Show) -> None:
+    """What its node evicted is tried once more, rather on another node."""
+    platform = show.platform("again").model_copy(update={"retries": 1})
+    first = show.spec("again", platform, {}).name
+    script = f'[ "$HPC_ML_BENCH_JOB" = {first} ] || exit 0; echo begun; {FOREVER}'
+    play = show.running(show.add("again", {"arguments": ("sh", "-c", script)}, platform))
+    (node,) = {each["spec"]["nodeName"] for each in play.pods()}
+    evict(play)
+    last = show.runner.wait(play.job, deadline=show.clock() + show.limit_s)
+    assert last.result().warnings == (f"attempt 1 ended as evicted by the node on {node}",)
+    assert last.job_id != play.job.job_id
+    pod_of = next(each for each in yaml.safe_load_all(last.text) if each["kind"] == "Job")["spec"]["template"]["spec"]
+    (wish,) = pod_of["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish["preference"]["matchFields"][0]["values"] == [node]
+
+
 def half_a_place(show: Show) -> None:
     """One of two pods that are to meet has no node: the other gives its device back, and no program has failed."""
     name = device(show.stage, "half")
@@ -403,6 +420,7 @@ TROUBLES: Mapping[str, Trouble] = {
     "kubelet-is-away": Trouble(kubelet_is_away, ("kubelet",)),
     "node-is-lost": Trouble(node_is_lost, ("kubelet",)),
     "time-is-up": Trouble(time_is_up),
+    "begun-again": Trouble(begun_again, ("evict",)),
     "half-a-place": Trouble(half_a_place, ("device", "dns")),
     "never-its-turn": Trouble(never_its_turn, ("kueue",)),
     "too-late": Trouble(too_late),

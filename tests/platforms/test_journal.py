@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 from platforms import journal
 from platforms.job import RefusedError
-from platforms.journal import DONE, PENDING, Journal, Past, TakenOver
+from platforms.journal import DONE, PENDING, Attempt, Journal, Past, TakenOver
 
 PLAN = {"tests": ["test_a.py::test_a[x]", "test_b.py::test_b[x]"], "options": {"size": "smoke"}}
 JOB = {"test": PLAN["tests"][0], "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "x", "state": "queued"}
@@ -38,11 +39,12 @@ def only(folder: Path) -> Past:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
-    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], "attempt": 2}])
+    again = Attempt(2, ("attempt 1 ended as node lost",), ("node7",))
+    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.entry()}])
     mine.jobs([{**JOB, "state": "running", "job_id": "17"}])
     past = only(tmp_path)
     assert (past.name, past.plan, past.how) == (mine.name, PLAN, None)
-    assert past.attempts == {PLAN["tests"][0]: 1, PLAN["tests"][1]: 2}
+    assert past.attempts == {PLAN["tests"][0]: Attempt(1), PLAN["tests"][1]: again}
     assert past.states[PLAN["tests"][0]]["job_id"] == "17"
     assert past.open
     mine.end(PENDING)
@@ -53,6 +55,31 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_session_that_is_done_is_not_open(tmp_path: Path) -> None:
     Journal(tmp_path, PLAN).end(DONE)
     assert not only(tmp_path).open
+
+
+def test_the_oldest_session_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the random part of its name says."""
+    for token in ("bbbbbb", "aaaaaa"):
+        monkeypatch.setattr("secrets.token_hex", lambda _, token=token: token)
+        Journal(tmp_path, PLAN).end(DONE)
+    assert [past.name[-6:] for past in journal.sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
+
+
+def test_a_full_disk_costs_only_the_lines_that_it_had_no_room_for(tmp_path: Path) -> None:
+    mine = Journal(tmp_path, PLAN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (mine.path.stat().st_size + 20, limits[1]))
+    try:
+        with pytest.raises(
+            RefusedError, match=r"record cannot be kept: .*File too large; --runs-dir names another place"
+        ):
+            mine.jobs([JOB])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    mine.jobs([{**JOB, "state": "running"}])
+    assert only(tmp_path).states[JOB["test"]]["state"] == "running"
 
 
 def test_two_sessions_of_the_same_second_have_files_of_their_own(tmp_path: Path) -> None:
@@ -166,7 +193,7 @@ def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: f
         if beats and sum(slept) > there.past.beat_s:
             there.beat()
 
-    assert journal.alive(there.past, there.clock, sleep) == bool(beats)
+    assert journal.alive(there.past, there.clock, sleep=sleep) == bool(beats)
     assert there.past.beat_s < sum(slept) < (journal.MISSED + 1) * there.past.beat_s
 
 

@@ -488,8 +488,8 @@ def test_which_workload_and_which_version() -> None:
     mine, root = workload(), job()
     labelled = {"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "j"}, "creationTimestamp": "2027-01-01T00:00:00Z"}}
     strange = {"metadata": {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "another"}]}}
-    assert kueue.workload_of(root, [strange, mine]) is mine
-    assert kueue.workload_of(root, [labelled, mine]) is labelled
-    assert kueue.workload_of(root, [strange]) is None
+    assert kueue.by_owner([strange, mine])[kueue.owner_key(root)] is mine
+    assert kueue.by_owner([labelled, mine])[kueue.owner_key(root)] is labelled
+    assert kueue.owner_key(root) not in kueue.by_owner([strange])
     manifest = {"kind": "Job", "metadata": {"name": "j"}}
-    assert kueue.workload_of(manifest, [mine]) is mine
+    assert kueue.by_owner([mine])[kueue.owner_key(manifest)] is mine

@@ -16,8 +16,10 @@ from threading import enumerate as threads
 
 import pytest
 
+from platforms import journal
 from platforms.config import Platform
 from platforms.job import (
+    RETRIED,
     AwayError,
     BenchError,
     JobError,
@@ -35,6 +37,7 @@ from platforms.job import (
     WorkloadError,
     job_name,
 )
+from platforms.journal import Journal
 from platforms.runner import Job, Runner, evidence
 from platforms.runner.line import LOG_S
 from platforms.runner.live import AWAY_S, GRACE_S
@@ -118,7 +121,7 @@ def test_a_good_run(runs: Path) -> None:
     assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
     assert (job.folder / "job.sh").read_text() == job.text
 
-    runner.wait(job, tick=lambda: ticks.append(job.time_in_state_s))
+    runner.wait(job, tick=lambda _: ticks.append(job.time_in_state_s))
 
     run = job.result()
     assert (job.done, job.error, run.status.state) == (True, None, State.SUCCEEDED)
@@ -391,12 +394,13 @@ class Scripted:
 
     def _submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         assert (folder / "job.txt").read_text() == text
-        if isinstance(error := self.refuse.get(key(spec)), Exception):
+        name = key(spec) + folder.suffix  # a.2 is the second attempt
+        if isinstance(error := self.refuse.get(name), Exception):
             raise error
-        if key(spec) not in self.since:
-            self.did.append(f"submit {key(spec)}")
-            self.since[key(spec)] = self.clock()
-        return key(spec)
+        if name not in self.since:
+            self.did.append(f"submit {name}")
+            self.since[name] = self.clock()
+        return name
 
     def lint(self, spec: JobSpec, text: str) -> tuple[str, ...]:
         return self.findings.get(key(spec), ())
@@ -495,6 +499,19 @@ def test_submits_in_order_and_never_too_many(runner: Runner, far: Scripted, cloc
     assert all(job.result() for job in runner.jobs)
 
 
+def test_so_many_wait_in_the_queue_and_no_more(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """A place is free once a job starts, or ends without."""
+    far.status_of = {name: then((0, QUEUED), (50, RUNNING), (300, ENDED)) for name in "ab"}
+    for name in "abcde":
+        runner.add(spec(name, platform="far"), REMOTE.model_copy(update={"max_queued": 2, "max_running": 3}))
+
+    finish_all(runner)
+
+    assert [(name, since - 1000) for name, since in far.since.items()] == [
+        ("a", 0), ("b", 0), ("c", 50), ("d", 60), ("e", 70)
+    ]  # fmt: skip
+
+
 def test_one_query_for_all(runner: Runner, far: Scripted, clock: Clock) -> None:
     jobs = add(runner, *"abcd")
     far.status_of = {name: then((0, QUEUED), (95, ENDED)) for name in "abcd"}
@@ -514,7 +531,7 @@ def test_follows_state_and_log(runner: Runner, far: Scripted, clock: Clock) -> N
     (job,) = add(runner, "a")
     progress = []
 
-    runner.wait(job, tick=lambda: progress.append(job.progress and job.progress.step))
+    runner.wait(job, tick=lambda _: progress.append(job.progress and job.progress.step))
 
     assert seen == ["submitted", "queued: Priority", "queued: Resources", "running", "succeeded"]
     assert {*progress} == {None, 7}
@@ -543,6 +560,123 @@ def test_slow_submissions_keep_nobody_from_being_looked_at(runner: Runner, far: 
 
     assert all(at - 1e9 - since <= REMOTE.poll_s + 3 for at, since in zip(seen, far.since.values(), strict=True))
     assert all(later - before >= REMOTE.poll_s for before, later in pairwise(asked))
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+GONE = "the machine's fault"
+
+
+def gone(state: State) -> Callable[[float], Status]:
+    return then((0, RUNNING), (20, Status(state, GONE, nodes=("node7",))))
+
+
+@pytest.mark.parametrize(
+    ("state", "avoided"),
+    [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())],
+)
+def test_what_the_machine_failed_begins_again(
+    runner: Runner, far: Scripted, state: State, avoided: tuple[str, ...]
+) -> None:
+    seen: list[str] = []
+    runner._on_change = lambda job: seen.append(str(job.status))
+    far.status_of["a"] = gone(state)
+    (job,) = add(runner, "a")
+
+    last = runner.wait(job)
+
+    told = f"attempt 1 ended as {state.value} on node7"
+    assert job.again is last
+    assert last.result().warnings == (told,)
+    assert (last.spec.avoid_nodes, last.folder.name) == (avoided, "test_x-a.2")
+    assert last.spec.name != job.spec.name
+    assert far.did == ["submit a", "submit a.2", "clean a.2"]
+    elsewhere = ", not on node7" if avoided else ""
+    assert f"queued: begun again{elsewhere}: {told}" in seen
+    first, second = (json.loads((each.folder / "run.json").read_text()) for each in (job, last))
+    assert (first["state"], second["state"]) == (state, "succeeded")
+    assert (second["warnings"], second["asked"]["avoid_nodes"]) == ([told], list(avoided))
+
+
+def test_attempts_are_bounded(runner: Runner, far: Scripted) -> None:
+    far.status_of = dict.fromkeys(["a", "a.2", "a.3", "a.4"], gone(State.NODE_LOST))
+    job = runner.add(spec("a", platform="far"), REMOTE.model_copy(update={"retries": 2}))
+
+    last = runner.wait(job)
+
+    assert far.did == ["submit a", "submit a.2", "submit a.3"]
+    assert isinstance(last.error, MachineError)
+    assert "before it: attempt 1 ended as node lost on node7; attempt 2 ended as node lost on node7" in str(last.error)
+
+
+@pytest.mark.parametrize("state", [state for state in State if not state.live and state not in RETRIED])
+def test_nothing_else_begins_again(runner: Runner, far: Scripted, state: State) -> None:
+    far.status_of["a"] = then((0, RUNNING), (20, Status(state, GONE)))
+    (job,) = add(runner, "a")
+    assert runner.wait(job) is job
+    assert [word for word in far.did if word.startswith("submit")] == ["submit a"]
+
+
+def test_where_there_are_no_other_nodes_any_is_taken(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = gone(State.NODE_LOST)
+    far.refuse["a.2"] = RefusedError("Requested node configuration is not available")
+    (job,) = add(runner, "a")
+
+    last = runner.wait(job)
+
+    assert last.result().warnings == ("attempt 1 ended as node lost on node7",)
+    assert (last.spec.avoid_nodes, last.job_id) == ((), "a.3")
+
+
+def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scripted) -> None:
+    hours = spec("a").device_hours
+    far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
+    connect = lambda platform: far  # noqa: E731
+    runner = Runner(runs, "r1", max_device_hours=3 * hours, clock=clock, turns=Inline(clock.sleep), connect=connect)
+
+    last = [runner.wait(job) for job in add(runner, "a", "b")]
+
+    assert [job.job_id for job in last] == ["a.2", "b"]
+    assert f"{GONE}; it is not begun again, since that may cost more than `max_device_hours:`" in str(last[1].error)
+
+
+@pytest.mark.parametrize("killed", ["before the next attempt", "while it runs"])
+def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far: Scripted, killed: str) -> None:
+    far.status_of = {"a": gone(State.NODE_LOST), "a.2": then((0, RUNNING), (30, ENDED))}
+
+    def session() -> Runner:
+        turns, record = Inline(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
+        return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
+
+    first = session()
+    (job,) = add(first, "a")
+    while not job.done or (killed == "while it runs" and "a.2" not in far.since):
+        first.pump()
+        clock.sleep(5)
+    (record,) = journal.sessions(runs / "r1")
+    attempt = record.attempts[job.spec.test]
+    assert attempt.number == (2 if killed == "while it runs" else 1)
+
+    second = session()
+    last = second.wait(second.add(spec("a", platform="far"), REMOTE, attempt))
+
+    assert last.result().warnings == ("attempt 1 ended as node lost on node7",)
+    assert last.spec.avoid_nodes == ("node7",)
+    assert far.did == ["submit a", "submit a.2", "clean a.2"]
+
+
+def test_cancelling_begins_nothing_again(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, RUNNING))
+    (job,) = add(runner, "a")
+    runner.pump()
+    far.status_of["a"] = then((0, Status(State.PREEMPTED, GONE)))
+
+    runner.cancel()
+    runner.pump()
+
+    assert far.did[:1] == ["submit a"]
+    assert not [word for word in far.did if word == "submit a.2"]
+    assert job.again is None
 
 
 def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
@@ -1105,7 +1239,7 @@ def test_we_stop_waiting_in_time_for_a_platform_that_hangs(threaded: Runner, bot
     (job,) = put(threaded, "slow", "a")
     began, ticks = time.monotonic(), []
 
-    threaded.wait(job, tick=lambda: ticks.append(1), deadline=began + 0.5)
+    threaded.wait(job, tick=lambda _: ticks.append(1), deadline=began + 0.5)
 
     assert isinstance(job.error, StillPending)
     assert 0.5 <= time.monotonic() - began < 5
@@ -1179,7 +1313,7 @@ def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, 
     slow.status_of = {name: then((0, RUNNING)) for name in "ab"}
     a, b = put(threaded, "slow", "a", "b")
 
-    def interrupt() -> None:
+    def interrupt(_: Job) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -87,6 +87,23 @@ def test_squeue() -> None:
     assert rows["71"].started_s == seconds("2026-11-20T22:09:53") == 1795212593
     assert rows["72"].reason == "Nodes required for job are DOWN, DRAINED | or so"
     assert (rows["72"].started_s, rows["73"].started_s) == (None, None)  # a forecast, and its end
+    assert [row.expected_s for row in rows.values()] == [None, seconds("2026-11-21T09:00:00"), None]
+
+
+def test_when_a_job_is_expected_to_start_is_no_start() -> None:
+    waits = Row("7", "a", "PENDING", "Priority", submitted_s=10.0, expected_s=500.0)
+    status = judge.judge(Seen(waits))
+    assert (status.state, status.reason, status.started_s, status.expected_s) == (State.QUEUED, "Priority", None, 500.0)
+    moved = judge.judge(Seen(replace(waits, expected_s=600.0)))
+    assert (moved.state, moved.reason) == (status.state, status.reason)  # which is all that a session calls news
+    held = judge.judge(Seen(replace(waits, reason="JobHeldUser"), waiting_s=NEVER_S))
+    assert (held.state, held.expected_s) == (State.NEVER_ADMISSIBLE, None)
+
+
+@pytest.mark.parametrize("text", ["N/A", "Unknown", "None", ""])
+def test_nobody_knows_when_it_starts(text: str) -> None:
+    (found,) = squeue_rows(f"72|PENDING|b-k2|2026-11-20T22:09:52|{text}||Resources\n").values()
+    assert (found.started_s, found.expected_s) == (None, None)
 
 
 def test_sacct() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -245,6 +246,30 @@ def test_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
     high = runner.add(replace(shell("high", "true", 3, "srun"), platform="other"), other)
     finish(runner)
     assert (job.status.state, high.status.state) == (State.PREEMPTED, State.SUCCEEDED)
+
+
+def test_what_waits_is_expected_to_start_when_others_must_have_ended(
+    runner: Runner, work: Path, slurm: Cluster
+) -> None:
+    """As the backfill scheduler has it. That is no start yet, and the command which asks is the same one."""
+    all_nodes = cluster(work, slurm={"exclusive": True})
+    first = runner.add(shell("holds", "sleep 300", 3, "srun"), all_nodes)
+    started(runner, first)
+    second = runner.add(shell("waits", "true", 3, "srun"), all_nodes)
+    until(lambda: second.status.expected_s is not None, "somebody knows when it starts", runner)
+    status = second.status
+    assert status.state is State.QUEUED
+    assert status.started_s is None
+    assert first.status.started_s is not None
+    assert status.expected_s is not None
+    assert 0 <= status.expected_s - first.status.started_s - first.spec.time_limit_s <= 120
+    assert re.match(r"queued, expected to start (\S+ )?\d\d:\d\d: ", status.told(time.time()))
+    for job in (second, first):
+        slurm.ask("scancel", str(job.job_id))
+    finish(runner)
+    recorded = json.loads((second.folder / "run.json").read_text())
+    assert recorded["started_s"] != status.expected_s
+    assert not {"expected_s", "position"} & recorded.keys()
 
 
 @pytest.mark.parametrize("how", ["dies", "is taken down"])

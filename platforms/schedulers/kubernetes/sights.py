@@ -13,6 +13,7 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.mirror import Mirror, View
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.known import Known
+from platforms.schedulers.kubernetes.queues import Queues
 from platforms.schedulers.kubernetes.state import kueue
 from platforms.schedulers.kubernetes.state.judge import Sight
 
@@ -30,6 +31,7 @@ class Sights:
     ) -> None:
         self._client, self._mirror, self._clock = client, mirror, clock
         self._pod_start_limit_s = pod_start_limit_s
+        self._queues = Queues(client, clock)
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
         self.unseen: dict[str, str] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
         self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when to try again
@@ -44,13 +46,13 @@ class Sights:
         jobs = [job for job in jobs if job.submitted.job_id not in self.unseen]
         pods, gone = _by_job(view.objects), _by_job(view.gone)
         events: Sequence[Object] = ()
-        workloads: Sequence[Object] = ()
+        workloads: Mapping[str, Object] = {}
         if explain:
             if fresh:
                 self._asides.clear()  # an old reason would explain a new end wrongly
             events = self._aside(EVENTS.plural, lambda: EVENTS)
             if any(kueue.queue_of(job.root) for job in jobs):
-                workloads = self._aside("workloads", self._workloads)
+                workloads = kueue.by_owner(self._aside("workloads", self._workloads))
         return {
             job.submitted.job_id: self._sight(
                 job, view, pods.get(job.name, ()), gone.get(job.name, ()), events, workloads
@@ -88,13 +90,13 @@ class Sights:
         pods: Sequence[Object],
         gone: Sequence[Object],
         events: Sequence[Object],
-        workloads: Sequence[Object],
+        workloads: Mapping[str, Object],
     ) -> Sight:
         key = (job.root["kind"], job.name)
         root, root_gone = view.objects.get(key), view.gone.get(key)
         if job.root["kind"] == "Pod":  # which is its own root
             pods, gone = [], []
-        workload = kueue.workload_of(root or root_gone or job.root, workloads)
+        workload = workloads.get(kueue.owner_key(root or root_gone or job.root))
         ours = {str(each["metadata"]["uid"]) for each in (root, root_gone, workload, *pods, *gone) if each is not None}
         there = [root] if root is not None and root["kind"] == "Pod" else pods
         nodes = self._nodes(there)
@@ -109,6 +111,7 @@ class Sights:
             nodes=nodes,
             waited=job.timers.waited,
             start_limit_s=self._pod_start_limit_s,
+            position=None if workload is None else self._queues.position(workload),
         )
 
     def _workloads(self) -> Resource | None:

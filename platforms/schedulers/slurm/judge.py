@@ -62,10 +62,16 @@ def judge(seen: Seen) -> Status:
             return Status(State.UNKNOWN, "Slurm does not know it (yet)")
         return Status(State.LOST, "neither squeue nor sacct knows it, and its script left no word of its end")
     if not settled and seen.accounting and seen.waiting_s < ACCOUNT_S:
-        return _status(State.RUNNING, "ended; its steps are not accounted for yet", row, account)
+        return _ending("ended; its steps are not accounted for yet", row, account)
     if seen.exit and seen.exit.log_bytes > seen.log_bytes and seen.waiting_s < LAG_S:
-        return _status(State.RUNNING, "ended; its log is still on its way", row, account)
+        return _ending("ended; its log is still on its way", row, account)
     return _ended(row, account if over else [], seen)
+
+
+def _ending(reason: str, row: Row | None, account: Sequence[Row]) -> Status:
+    """Not all is known of its end yet. One that never had a node was cancelled in the queue, and never ran."""
+    status = _status(State.RUNNING, reason, row, account)
+    return status if status.nodes else replace(status, state=State.STARTING)
 
 
 def _live(row: Row, seen: Seen) -> Status:
@@ -172,4 +178,5 @@ def _status(state: State, reason: str, row: Row | None, account: Sequence[Row] =
         submitted_s=next((job.submitted_s for job in known if job.submitted_s), None),
         started_s=next((job.started_s for job in known if job.started_s), None),
         ended_s=next((job.ended_s for job in known if job.ended_s), None),
+        expected_s=row.expected_s if row is not None and state is State.QUEUED else None,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.schedulers.slurm import container
+from platforms.values import clock
 
 if TYPE_CHECKING:
     import jinja2
@@ -91,10 +92,11 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
         ("constraint", keys.constraint),
         ("reservation", keys.reservation),
         ("nodes", spec.layout.nodes),
+        ("exclude", avoided(spec)),
         *(tasks(spec, platform) if keys.tasks == "sbatch" else ()),
         *devices(spec, platform),
         ("mem", keys.mem),
-        ("time", clock(spec.time_limit_s)),
+        ("time", whole_minutes(spec.time_limit_s)),
         ("deadline", f"now+{latest_s}"),
         ("output", f"{folder}/log".replace("%", "%%")),
         ("chdir", f"{folder}/work"),
@@ -103,6 +105,12 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
     lines = [_option(name, value) for name, value in chosen if value is not None]
     flags = ["--exclusive"] if keys.exclusive else []
     return [*lines, *flags, "--no-requeue", "--export=NONE", *keys.directives]
+
+
+def avoided(spec: JobSpec) -> str | None:
+    """The node that failed an earlier attempt. Of several nobody knows which one it was, and Slurm itself gives a job
+    no node that is down."""
+    return ",".join(spec.avoid_nodes) if spec.avoid_nodes and spec.layout.nodes == 1 else None
 
 
 def tasks(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:
@@ -160,10 +168,9 @@ def launch(spec: JobSpec, platform: Platform) -> list[str]:
     return [*step, *map(quote, inside), *rank]
 
 
-def clock(seconds: float) -> str:
-    """As --time reads it: whole minutes, rounded up, since Slurm knows nothing shorter."""
-    minutes = max(1, math.ceil(seconds / 60))
-    return f"{minutes // 60}:{minutes % 60:02d}:00"
+def whole_minutes(seconds: float) -> str:
+    """As --time reads it: rounded up, since Slurm knows nothing shorter."""
+    return clock(60 * max(1, math.ceil(seconds / 60)))
 
 
 def quote(word: str) -> str:

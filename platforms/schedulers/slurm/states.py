@@ -63,7 +63,8 @@ def can_never_start(reason: str) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """One job or step as squeue or sacct shows it. Times are Unix seconds."""
+    """One job or step as squeue or sacct shows it. Times are Unix seconds; `expected_s` is the backfill scheduler's
+    guess when a job that waits may start."""
 
     id: str
     name: str
@@ -75,6 +76,7 @@ class Row:
     submitted_s: float | None = None
     started_s: float | None = None
     ended_s: float | None = None
+    expected_s: float | None = None
 
     @property
     def live(self) -> bool:
@@ -94,9 +96,16 @@ def squeue_rows(text: str) -> dict[str, Row]:
         fields = line.split("|", 6)
         if len(fields) == 7:
             job_id, state, name, submitted, started, nodes, reason = (field.strip() for field in fields)
-            began = seconds(started) if nodes else None  # a forecast, or the end, of a job that never had a node
+            when, waits = seconds(started), STATES.get(state) is State.QUEUED
             rows[job_id] = Row(
-                job_id, name, state, _reason(reason), nodes, submitted_s=seconds(submitted), started_s=began
+                job_id,
+                name,
+                state,
+                _reason(reason),
+                nodes,
+                submitted_s=seconds(submitted),
+                started_s=when if nodes else None,  # without, it is a forecast, or the end of what never had a node
+                expected_s=when if waits and not nodes else None,
             )
     return rows
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.clusters.kube import kueue_kinds as kinds
+from tests.clusters.kube import visibility
 from tests.clusters.kube.agenda import Agenda
 from tests.clusters.kube.errors import KubeError
 from tests.clusters.kube.kueue_kinds import MANAGED, QUEUE, hold, is_true, managed
@@ -22,6 +23,8 @@ from tests.clusters.kube.trees import Tree
 
 if TYPE_CHECKING:
     from tests.clusters.kube import Kube
+    from tests.clusters.kube.message import Answer, Request
+    from tests.clusters.kube.routes import Place
 
 FLAVOR, CLUSTER_QUEUE = "default-flavor", "cluster-queue"
 OLD = {"WaitingForQuota": "Pending", "ExceedsMaxQuota": "Pending", "Misconfigured": "Inadmissible"}
@@ -42,7 +45,14 @@ class Kueue:
     """`quota` may be changed (set_quota), `paused` keeps everything waiting, evict() takes back what was given."""
 
     def __init__(
-        self, kube: Kube, pace: Pace, failures: list[BaseException], versions: tuple[str, ...], *, mandatory: bool
+        self,
+        kube: Kube,
+        pace: Pace,
+        failures: list[BaseException],
+        versions: tuple[str, ...],
+        *,
+        mandatory: bool,
+        visible: bool,
     ) -> None:
         self._store, self._pace, self._mandatory = kube.store, pace, mandatory
         self._old = "v1beta2" not in versions
@@ -53,6 +63,9 @@ class Kueue:
         self._paused = False
         for kind in kinds.served(versions):
             kube.definitions.serve(kind)
+        if visible:
+            kube.definitions.serve(visibility.kind(versions))
+            kube.api.extensions[visibility.PENDING] = self._pending
         self._store.admission.append(self._admit)
         watched = [plural for plural in MANAGED if plural in self._store.kinds]
         subscription = self._store.subscribe(*watched, "pods", "workloads", "localqueues", "clusterqueues")
@@ -110,6 +123,10 @@ class Kueue:
         workload = self.workload(job, namespace)
         self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))
 
+    def _pending(self, place: Place, request: Request) -> Answer:
+        queues = [one["metadata"]["name"] for one in self._store.list("localqueues", place.namespace)[0]]
+        return visibility.summary(place, request, queues, list(self._workloads.values()))
+
     def _react(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
         if plural == "workloads":
@@ -164,13 +181,8 @@ class Kueue:
         return new
 
     def _admit_all(self) -> None:
-        for workload in sorted(self._workloads.values(), key=lambda one: int(one["metadata"]["resourceVersion"])):
-            waits = (
-                not is_true(workload, "QuotaReserved")
-                and not is_true(workload, "Finished")
-                and workload["spec"]["active"]
-            )
-            if waits and workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
+        for workload in visibility.waiting(self._workloads.values()):
+            if workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
                 self._consider(workload)
 
     def _used(self) -> dict[str, Fraction]:

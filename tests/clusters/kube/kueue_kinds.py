@@ -116,8 +116,9 @@ def conditions(workload: Tree) -> list[Tree]:
     return copied(workload.get("status", {}).get("conditions", []))  # type: ignore[no-any-return]
 
 
-def is_true(workload: Tree, name: str) -> bool:
-    return any(c["type"] == name and c["status"] == "True" for c in workload.get("status", {}).get("conditions", []))
+def is_true(workload: Tree, *names: str) -> bool:
+    """Any of these conditions."""
+    return any(c["type"] in names and c["status"] == "True" for c in workload.get("status", {}).get("conditions", []))
 
 
 def name_of(workload: Tree) -> str:

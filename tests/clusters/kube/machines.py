@@ -155,10 +155,11 @@ class Machines:
 
     def kueue(
         self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
-        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False,
+        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False, visible: bool = True,
     ) -> Kueue:  # fmt: skip
-        """With one ClusterQueue of that quota and one LocalQueue. mandatory: Jobs without a queue are refused."""
-        kueue = Kueue(self._kube, self.pace, self.failures, versions, mandatory=mandatory)
+        """With one ClusterQueue of that quota and one LocalQueue. mandatory: Jobs without a queue are refused. visible:
+        who waits is told, as by Kueue 0.6 and newer."""
+        kueue = Kueue(self._kube, self.pace, self.failures, versions, mandatory=mandatory, visible=visible)
         self._controllers.append(kueue)
         kueue.start()
         kueue.add_queue(queue, namespace, quota or {})

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tests.clusters.kube.agenda import Agenda
 from tests.clusters.kube.errors import KubeError
-from tests.clusters.kube.fitting import free_of, insufficient, repelled, unschedulable
+from tests.clusters.kube.fitting import free_of, insufficient, repelled, unschedulable, wished
 from tests.clusters.kube.record import SchedulerRecorder
 from tests.clusters.kube.status import OF_POD, set_condition
 from tests.clusters.kube.store import Store
@@ -90,7 +90,7 @@ class Scheduler:
             self._not_now(pod, f"0/{len(self._nodes)} nodes are available: {why}. not found")
             return
         reasons, helpful = [], []
-        for name, node in self._nodes.items():
+        for name, node in sorted(self._nodes.items(), key=lambda each: -wished(pod, each[1])):
             why = repelled(pod, node)
             lacks = [] if why else insufficient(pod, free_of(node, self._placed.get(name, {}).values()))
             if not why and not lacks:

@@ -153,6 +153,10 @@ class Client:
     def get(self, resource: Resource, name: str) -> Object:
         return self._session.ask("GET", self._path(resource, name))
 
+    def glance(self, path: str) -> Object | None:
+        """What lies at a path that may be missing, forbidden or out of order: None then. Asked once, for seconds."""
+        return self._session.glance(path)
+
     def list(
         self, resource: Resource, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> tuple[Objects, str]:

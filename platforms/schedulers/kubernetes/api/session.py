@@ -18,6 +18,8 @@ from platforms.schedulers.kubernetes.api.answers import (
     TRANSIENT,
     UNAUTHORIZED,
     UNDONE,
+    ApiError,
+    Expired,
     Trouble,
     answered,
     translated,
@@ -27,6 +29,7 @@ from platforms.schedulers.kubernetes.api.place import Found, Place
 
 CONNECT_S = 10.0
 READ_S = 30.0
+GLANCE_S = 5.0
 CHANGE_S = 65.0  # a server ends every request after a minute: its own word is better than our silence
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a request is repeated
 BUDGET_S = 60.0  # no request is repeated later than this
@@ -93,21 +96,24 @@ class Session:
         """One request, or a few within a minute, until there is an answer; without `repeat` only after an answer which
         says that nothing was done. Its JSON."""
         limit_s = READ_S if method == "GET" else CHANGE_S
+        what: dict[str, Any] = {"query": query or (), "body": body, "content_type": content_type}
+        return self._repeated(
+            lambda connection: self._once(connection, method, path, limit_s, **what), TRANSIENT if repeat else UNDONE
+        )
 
-        def once(connection: Connection) -> dict[str, Any]:
-            with translated(self.found, limit_s):
-                response = connection.request(
-                    method,
-                    path,
-                    query=query or (),
-                    body=body,
-                    content_type=content_type,
-                    timeout_s=(CONNECT_S, limit_s),
-                )
-                content = response.data
-            return answered(self.found, content)
+    def glance(self, path: str) -> dict[str, Any] | None:
+        """What lies there, asked once and not waited for long. None without an answer, and for whatever is none: its
+        401, too, says nothing about us where an extension of the API, set up badly, answers in its own place."""
+        try:
+            return self._once(self._connected(), "GET", path, GLANCE_S)
+        except (ApiError, Expired, Trouble):
+            return None
 
-        return self._repeated(once, TRANSIENT if repeat else UNDONE)
+    def _once(self, connection: Connection, method: str, path: str, limit_s: float, **what: Any) -> dict[str, Any]:
+        with translated(self.found, limit_s):
+            response = connection.request(method, path, timeout_s=(min(CONNECT_S, limit_s), limit_s), **what)
+            content = response.data
+        return answered(self.found, content)
 
     @contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Iterator[bytes]]:

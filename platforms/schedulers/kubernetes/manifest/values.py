@@ -36,6 +36,7 @@ HOLES: Mapping[str, str] = {
     "priority_class": "`kubernetes: {priority_class: …}`",
     "node_selector": "`kubernetes: {node_selector: …}`",
     "tolerations": "`kubernetes: {tolerations: …}`",
+    "affinity": "rather not the nodes that failed an earlier attempt",
     "user": "a number",
     "non_root": "true, unless the user is 0",
     "command": "the whole command line of one node, a list: launcher, Python, code, arguments",
@@ -87,6 +88,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
         "priority_class": keys.priority_class,
         "node_selector": dict(keys.node_selector),
         "tolerations": list(keys.tolerations),
+        "affinity": affinity(spec),
         "user": keys.user,
         "non_root": keys.user != 0 or None,
         "python": launch.python_of(spec),
@@ -141,6 +143,15 @@ def generate_name(spec: JobSpec) -> str:
 
 def namespace(spec: JobSpec, platform: Platform) -> str | None:
     return spec.cluster.get("namespace") or platform.kubernetes.namespace
+
+
+def affinity(spec: JobSpec) -> dict[str, Any] | None:
+    """A wish and no demand: on a small cluster there may be no other nodes."""
+    if not spec.avoid_nodes:
+        return None
+    names = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in spec.avoid_nodes]
+    wishes = [{"weight": 100, "preference": {"matchFields": [name]}} for name in names]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
 
 
 def deadline_s(spec: JobSpec, platform: Platform) -> int:

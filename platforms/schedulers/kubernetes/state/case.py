@@ -21,7 +21,7 @@ class Sight:
     `pods` are there, `gone` have vanished (as they were seen last), and so for `root` and `root_gone`. `events` are
     about any of them, in any order; `nodes` those of its pods, by name, as far as they may be seen. `waited` says for
     how many seconds the condition of a name has been asked for without a break. `start_limit_s`: how long pods may take
-    to begin once they have a node.
+    to begin once they have a node. `position`: the workload's in its queue, where Kueue tells.
     """
 
     root: Object | None
@@ -33,6 +33,7 @@ class Sight:
     nodes: Mapping[str, Object] = field(default_factory=dict)
     waited: Callable[[str], float] = lambda name: 0.0
     start_limit_s: float | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,7 @@ def _status(case: Case, found: Finding) -> Status:
         ended_s=None if found.state.live else max(ended, default=None),
         events=events.told(case.events),
         last_word=_last_word(counted),
+        position=case.sight.position if found.state.live else None,
     )
 
 

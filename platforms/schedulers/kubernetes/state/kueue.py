@@ -6,11 +6,22 @@ from collections.abc import Iterable, Sequence
 
 from platforms.job import State
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.fields import Condition, Object, conditions, dig, items, label, text, uid
+from platforms.schedulers.kubernetes.fields import (
+    Condition,
+    Object,
+    conditions,
+    dig,
+    items,
+    label,
+    number,
+    text,
+    uid,
+)
 from platforms.schedulers.kubernetes.state import reasons
 from platforms.schedulers.kubernetes.state.reasons import Finding
 
 GROUP = "kueue.x-k8s.io"
+VISIBILITY = f"visibility.{GROUP}"  # an extension of the API, in which Kueue tells who waits
 JOB_UID = "kueue.x-k8s.io/job-uid"
 VERSIONS = ("v1beta2", "v1beta1")
 
@@ -25,19 +36,37 @@ def queue_of(root: Object) -> str:
     return label(root, labels.QUEUE)
 
 
-def workload_of(root: Object, workloads: Iterable[Object]) -> Object | None:
-    """The newest Workload of an object: the one that it owns, or that bears its uid. By its name where its uid is not
-    known, as in a manifest."""
-    found = [each for each in workloads if _belongs(each, root)]
-    return max(found, key=lambda each: text(each, "metadata", "creationTimestamp"), default=None)
+def by_owner(workloads: Iterable[Object]) -> dict[str, Object]:
+    """The newest Workload of each object: of one that owns it or whose uid it bears. By uid, and by kind and name for an
+    object whose uid is not known, as in a manifest."""
+    found: dict[str, Object] = {}
+    for workload in sorted(workloads, key=lambda each: text(each, "metadata", "creationTimestamp")):
+        owners = items(workload, "metadata", "ownerReferences")
+        keys = {label(workload, JOB_UID), *(text(owner, "uid") for owner in owners)}
+        keys |= {f"{text(owner, 'kind')}/{text(owner, 'name')}" for owner in owners if text(owner, "name")}
+        found |= dict.fromkeys(filter(None, keys), workload)
+    return found
 
 
-def _belongs(workload: Object, root: Object) -> bool:
-    owners = items(workload, "metadata", "ownerReferences")
-    if uid(root):
-        return uid(root) in (label(workload, JOB_UID), *(text(owner, "uid") for owner in owners))
-    named = (text(root, "kind"), text(root, "metadata", "name"))
-    return bool(named[1]) and named in [(text(owner, "kind"), text(owner, "name")) for owner in owners]
+def owner_key(root: Object) -> str:
+    """Under which an object's Workload stands."""
+    return uid(root) or f"{text(root, 'kind')}/{text(root, 'metadata', 'name')}"
+
+
+def pending(workload: Object) -> bool:
+    """It waits in its queue: Kueue has set nothing aside for it, and may yet."""
+    said = conditions(workload)
+    past = any(name in said and said[name].true for name in ("QuotaReserved", "Finished"))
+    return not past and bool(text(workload, "spec", "queueName")) and dig(workload, "spec", "active") is not False
+
+
+def positions(summary: Object) -> dict[str, int]:
+    """Of the Workloads in a PendingWorkloadsSummary, by name: each one's place, 1 being the next, among all that wait
+    for the same quota, whichever queue they have named."""
+    before = {
+        text(each, "metadata", "name"): number(each, "positionInClusterQueue") for each in items(summary, "items")
+    }
+    return {name: count + 1 for name, count in before.items() if count is not None}
 
 
 def admitted(workload: Object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from tests.clusters.kube.access import Access
 from tests.clusters.kube.errors import KubeError
@@ -25,6 +26,7 @@ class Api:
         self._quota = quota
         self.version = dict(discovery.VERSION)
         self.bookmark_s = 60.0
+        self.extensions: dict[str, Callable[[Place, Request], Answer]] = {}  # by subresource: who answers in its place
 
     def respond(self, request: Request, stop: threading.Event) -> Answer | Stream:
         """KubeError for whatever is refused."""
@@ -37,6 +39,8 @@ class Api:
             return PAGE_NOT_FOUND
         verb = _verb(place, request)
         self._access.authorize(verb, place.resource, place.kind.group, place.namespace or "", place.name)
+        if place.subresource in self.extensions and request.method == "GET":
+            return self.extensions[place.subresource](place, request)
         if not place.kind.stored:
             return reviews.answer(self._access, place, request)
         if verb == "watch":

@@ -1,0 +1,242 @@
+"""A run that outlives its login node: begun through one, gone on with through another, with its record and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.slurm import Cluster
+from tests.clusters.sshd import LOOPBACK, Sshd
+from tests.harness.conftest import Project
+
+pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh]
+PATIENCE_S = 150.0
+NAMES = ("soon", "long", "large", "late")
+WORDS = {"large": bytes(range(256)) * 2600}  # said twice, more than one look at a log brings
+PLATFORM = """\
+scheduler: slurm
+device: cpu
+layouts: {{default: [1x1]}}
+poll_s: 0.5
+max_running: {most}
+work_dir: {work}
+host: {host}
+transport: {transport}
+ssh_config: {config}
+slurm: {{account: z19}}
+"""
+TESTS = """
+import pytest
+
+SAYS = "cat {path}/words-$0; until [ -e {path}/open-$0 ]; do sleep 0.1; done; cat {path}/words-$0"
+NAMES = {names}
+
+@pytest.mark.workload(command=["sh", "-c", SAYS, "soon"])
+def test_soon(run): said(run, "soon")
+
+@pytest.mark.workload(command=["sh", "-c", SAYS, "long"])
+def test_long(run): said(run, "long")
+
+@pytest.mark.workload(command=["sh", "-c", SAYS, "large"])
+def test_large(run): said(run, "large")
+
+@pytest.mark.workload(command=["sh", "-c", SAYS, "late"])
+def test_late(run): said(run, "late")
+
+def said(run, name):
+    assert not run.problems
+    with open("{path}/words-" + name, "rb") as file:
+        assert (run.folder / "log").read_bytes() == 2 * file.read()
+"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """pytest, and where its words go."""
+
+    process: subprocess.Popen[bytes]
+    words: Path
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ends(self, status: int) -> str:
+        """What it has said, once it has ended with that exit status."""
+        assert self.process.wait(PATIENCE_S) == status, self.words.read_text()
+        return self.words.read_text()
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        until(lambda: true() or self.process.poll() is not None, f"{what}: {self.words}")
+        assert true(), f"{what}: the session has ended: {self.words.read_text()}"
+
+
+class Campus:
+    """A machine with two login nodes, `a` and `b`, which ssh's configuration knows by these names. Each job says its
+    words, waits for its gate, and says them again."""
+
+    def __init__(self, slurm: Cluster, project: Project, folder: Path) -> None:
+        self.slurm, self.first = slurm, project.path
+        self.sessions: list[Session] = []
+        self.shared = folder / "shared"  # what all nodes see
+        self.work = self.shared / "work"
+        (self.shared / "home").mkdir(parents=True)
+        for name in NAMES:
+            (self.shared / f"words-{name}").write_bytes(WORDS.get(name, f"{name}\n".encode()))
+        environ = {**slurm.environ, "HOME": str(self.shared / "home")}
+        self.nodes = {name: Sshd(folder / f"login-{name}", setenv=environ) for name in "ab"}
+        self.config = folder / "ssh_config"
+        self.config.write_text("".join(_host(name, node) for name, node in self.nodes.items()))
+        project.write("test_night.py", TESTS.format(path=self.shared, names=NAMES))
+        project.write("site/site.yaml", "enabled: [campus]\n")
+
+    def platform(self, folder: Path, host: str, transport: str = "openssh", most: int = 4) -> None:
+        text = PLATFORM.format(work=self.work, host=host, transport=transport, config=self.config, most=most)
+        path = folder / "site/platforms/campus.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def lose_a(self) -> None:
+        """With all connections, for good."""
+        self.nodes["a"].stop()
+
+    def elsewhere(self, name: str, *, record: bool) -> Path:
+        """Another checkout, with what the first one has in runs/, or with nothing."""
+        ignored = shutil.ignore_patterns("__pycache__", ".benchmarks", *([] if record else ["runs"]))
+        return Path(shutil.copytree(self.first, self.shared / name, symlinks=True, ignore=ignored))
+
+    def begins(self, folder: Path, *words: str) -> Session:
+        """On a machine that knows nothing of Slurm."""
+        ours = ("SLURM", "PYTEST_")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+        with (folder / "said").open("wb") as file:
+            process = subprocess.Popen(command, cwd=folder, env=environ, stdout=file, stderr=file)
+        self.sessions.append(Session(process, folder / "said"))
+        return self.sessions[-1]
+
+    def open(self, *names: str) -> None:
+        for name in names:
+            (self.shared / f"open-{name}").touch()
+
+    def has(self, file: str, name: str) -> list[Path]:
+        """Of the job with that name, in work_dir."""
+        return list(self.work.glob(f"jobs/{name}-*/{file}"))
+
+    def ran(self, name: str) -> int:
+        """How often, as Slurm accounts for it."""
+        jobs = {path.parent.name for path in self.has("job.sh", name)}
+        return sum(row.name in jobs for row in self.slurm.jobs())
+
+
+def _host(name: str, node: Sshd) -> str:
+    lines = [f"HostName {LOOPBACK}", f"Port {node.port}", f"User {node.user}", f"IdentityFile {node.key}"]
+    lines += ["IdentitiesOnly yes", f"UserKnownHostsFile {node.known_hosts}", "GlobalKnownHostsFile /dev/null"]
+    return "".join([f"Host {name}\n", *(f"    {line}\n" for line in lines)])
+
+
+@pytest.fixture
+def campus(
+    slurm: Cluster, project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Campus]:
+    with tempfile.TemporaryDirectory(prefix="hpcml") as sockets:  # of ssh: their paths must be short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
+        campus = Campus(slurm, project, tmp_path_factory.mktemp("campus"))
+        yield campus
+        for session in campus.sessions:
+            session.kill()
+        campus.open(*NAMES)
+        for node in campus.nodes.values():
+            node.stop()
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.1)
+
+
+def whole(campus: Campus, folder: Path, run_id: str, before: dict[str, str]) -> None:
+    """Each result is there, of the one job that ran; those that were submitted before are of that job."""
+    for name in NAMES:
+        (path,) = folder.glob(f"runs/{run_id}/test_night-test_{name}-*/run.json")
+        told = json.loads(path.read_text())
+        assert (name, told["state"], told["problems"]) == (name, "succeeded", [])
+        assert told["job_id"] == before.get(name, told["job_id"])
+        (log,) = campus.has("log", name)
+        words = (campus.shared / f"words-{name}").read_bytes()
+        assert (path.with_name("log").read_bytes(), log.read_bytes()) == (2 * words, 2 * words)
+    until(lambda: min(map(campus.ran, NAMES)) == 1, "accounting knows all of them")  # it may lag behind
+    assert Counter({name: campus.ran(name) for name in NAMES}) == Counter(NAMES)
+
+
+def submitted(folder: Path) -> dict[str, str]:
+    """Slurm's ids of the jobs of which a session knows, by our names."""
+    found = {path: json.loads(path.read_text()) for path in folder.glob("runs/*/test_*/submitted.json")}
+    return {told["name"].partition("-")[0]: told["job_id"] for told in found.values()}
+
+
+def test_through_another_login_node_from_another_folder(campus: Campus) -> None:
+    """Killed while it waits: one job's result is read, two run, one is not submitted yet."""
+    campus.platform(campus.first, "a", most=2)
+    campus.open("soon")
+    session = campus.begins(campus.first, "-m", "campus", "--on-interrupt=detach")
+    session.until(lambda: list(campus.first.glob("runs/2*/*soon*/run.json")), "one has its result")
+    session.until(lambda: campus.has("started", "large"), "the third one runs")
+    session.until(lambda: len(submitted(campus.first)) == 3, "its id is known")
+    session.kill()
+    campus.lose_a()
+    before = submitted(campus.first)
+    there = campus.elsewhere("other", record=True)
+    campus.platform(there, "b", most=2)
+
+    session = campus.begins(there, "--resume")
+    campus.open(*NAMES)
+    said = session.ends(0)
+
+    assert "4 of 4 jobs were begun before" in said
+    assert "4 passed" in said
+    run_id = (there / "runs/latest").resolve().name
+    whole(campus, there, run_id, before)
+
+
+def test_through_another_login_node_from_an_empty_checkout(campus: Campus) -> None:
+    """Submitted and left. Two end with nobody there; of one of them, and of one that runs, the node died before it
+    wrote down what Slurm had answered."""
+    campus.platform(campus.first, "a")
+    run_id = f"night-{secrets.token_hex(3)}"
+    session = campus.begins(campus.first, "-m", "campus", "--wait=0", f"--run-id={run_id}")
+    session.ends(75)
+    campus.lose_a()
+    before = submitted(campus.first)
+    assert sorted(before) == sorted(NAMES)
+    campus.open("soon", "large")
+    until(lambda: campus.has("exit", "soon") and campus.has("exit", "large"), "two have ended")
+    until(lambda: campus.has("started", "long"), "one runs")
+    for name in ("soon", "long"):
+        (path,) = campus.has("id", name)
+        path.unlink()
+    there = campus.elsewhere("empty", record=False)
+    assert not (there / "runs").exists()
+    campus.platform(there, "b", transport="paramiko")
+
+    session = campus.begins(there, f"--resume={run_id}", "-m", "campus")
+    session.until(lambda: len(submitted(there)) == len(NAMES), "all are found")
+    assert submitted(there) == before
+    campus.open(*NAMES)
+
+    assert "4 passed" in session.ends(0)
+    whole(campus, there, run_id, before)

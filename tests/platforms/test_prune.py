@@ -1,0 +1,549 @@
+"""Old run folders: what goes and what stays, that an archive holds everything, and that nothing is ever lost midway."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platforms import old_runs, run_archive
+from platforms.__main__ import main
+from platforms.config import Platform
+from platforms.journal import DONE, PENDING, Journal
+from platforms.keeping import DAY_S, Keep
+from platforms.schedulers import supervisor, work_dir
+from platforms.transports.local import LocalTransport
+
+ROOT = Path(__file__).resolve().parents[2]
+TEST = "test_a.py::test_a[x]"
+CODE = "models-0123456789ab.pyz"
+PLAN = {"tests": [TEST], "options": {}, "code": [CODE]}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+def make(runs: Path, name: str, days: float = 40, outcome: str | None = "passed", how: str = DONE) -> Path:
+    """A run of one job, whose session ended some days ago."""
+    session = Journal(runs / name, PLAN)
+    session.jobs([{"test": TEST, "attempt": 1, "name": f"{name}-kabcdefg", "platform": "x", "state": "running"}])
+    session.end(how)
+    job = runs / name / "test_a-x"
+    (job / "work").mkdir(parents=True)
+    (job / "log").write_text("line\n" * 1000)
+    (job / "submitted.json").write_text(json.dumps({"job_id": "1", "name": f"{name}-kabcdefg", "submitted_s": 1.0}))
+    if outcome is not None:
+        (job / "run.json").write_text(json.dumps({"outcome": outcome, "asked": {"archive": f"/x/archives/{CODE}"}}))
+    aged(runs / name, days)
+    return runs / name
+
+
+def aged(path: Path, days: float) -> None:
+    then = time.time() - days * DAY_S
+    for each in (*path.rglob("*"), path):
+        os.utime(each, (then, then), follow_symlinks=False)
+
+
+def prune(runs: Path, *words: str) -> int:
+    return main(["prune", "--runs-dir", str(runs), "--site", str(runs.parent), *words])
+
+
+def elsewhere(runs: Path, *words: str, **settings: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "platforms", "prune", "--runs-dir", str(runs), "--site", str(runs.parent), *words]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **settings)  # type: ignore[call-overload]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def content(folder: Path) -> dict[bytes, tuple[str, bytes]]:
+    """Everything in a folder: what it is, and what it holds."""
+    found: dict[bytes, tuple[str, bytes]] = {}
+    for path in folder.rglob("*"):
+        name = os.fsencode(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", os.fsencode(path.readlink()))
+        elif path.is_fifo():
+            found[name] = ("fifo", b"")
+        elif not path.is_socket():
+            found[name] = ("folder", b"") if path.is_dir() else ("file", path.read_bytes())
+    return found
+
+
+def unpacked(runs: Path, name: str, archive: str | None = None) -> dict[bytes, tuple[str, bytes]]:
+    """What the system's own tar makes of an archive."""
+    there = runs.parent / f"unpacked-{random.randrange(10**9)}"
+    there.mkdir()
+    subprocess.run(["tar", "-xf", runs / "old" / (archive or f"{name}.tar.gz"), "-C", there], check=True)
+    return content(there / name)
+
+
+# --- what goes, and what stays ---------------------------------------------------------------------------------------
+
+
+def test_it_is_shown_before_it_goes(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    folder = make(runs, "r1")
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+        assert prune(runs) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^  r1 +40 days +\S+ kB  goes into old/$", said, re.MULTILINE)
+    assert "nothing was removed (--yes removes what is shown)" in said
+    assert prune(runs, "--dry-run", "--yes") == 0
+    assert folder.is_dir()
+    assert not (runs / "old").exists()
+
+
+def test_an_old_run_becomes_one_archive(runs: Path) -> None:
+    folder = make(runs, "r1")
+    before = content(folder)
+    assert prune(runs, "--yes") == 0
+    assert names(runs) == ["old"]
+    assert names(runs / "old") == [".lock", "r1.tar.gz"]
+    assert unpacked(runs, "r1") == before
+
+
+def live(runs: Path) -> None:
+    session = Journal(runs / "it", PLAN)
+    aged(runs / "it", 400)
+    session._over.set()  # no more beats; its process is ours, and lives
+
+
+def broken(runs: Path) -> None:
+    (path,) = (make(runs, "it") / "sessions").glob("*.jsonl")
+    path.write_text('{"schema": 1}\n')
+    aged(runs / "it", 400)
+
+
+def pinned(runs: Path) -> None:
+    (make(runs, "it", 400) / "pinned").write_text("the baseline of July\n")
+
+
+def at_work(runs: Path) -> None:
+    folder = make(runs, "it", 400)
+    (folder / "test_a-x/pid").write_text(json.dumps(supervisor.identity()))
+    aged(folder, 400)
+
+
+STAYS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "young": (lambda runs: make(runs, "it", 29), "1 younger ones stay"),
+    "failed": (lambda runs: make(runs, "it", 170, "failed"), "stays: 1 of 1 failed: 180 days"),
+    "no result": (lambda runs: make(runs, "it", 170, None), "stays: 1 of 1 without a result: 180 days"),
+    "unfinished": (lambda runs: make(runs, "it", 400, None, PENDING), "stays: unfinished: pytest --resume=it"),
+    "live": (live, "stays: under way in session"),
+    "pinned": (pinned, "stays: pinned: the baseline of July"),
+    "at work": (at_work, "stays: test_a-x still runs"),
+    "broken record": (broken, "stays: the record of its sessions cannot be read"),
+    "somebody's notes": (lambda runs: (runs / "it").mkdir(), "left alone, since they are no runs': it"),
+}
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_what_stays_says_why(runs: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    begin, why = STAYS[case]
+    begin(runs)
+    before = content(runs)
+    assert prune(runs, "--yes") == 0
+    assert why in capsys.readouterr().out
+    assert content(runs) == before
+
+
+@pytest.mark.parametrize(
+    ("outcome", "days", "words", "site", "goes"),
+    [
+        ("failed", 181, [], "", True),
+        ("error", 8, ["--keep-days=7"], "", False),
+        ("error", 8, ["--keep-days=7", "--keep-failed-days=7.5"], "", True),
+        ("failed", 200, ["--keep-days=365"], "", False),  # never for a shorter time than what passed
+        ("passed", 8, [], "keep_days: 7", True),
+        ("passed", 40, [], "keep_days: 60", False),
+        ("failed", 40, [], "keep_failed_days: 35", True),
+        ("passed", 8, ["--keep-days=9"], "keep_days: 7", False),
+        ("passed", 0, ["--keep-days=0"], "", True),
+        ("passed", 400, ["--run=other"], "", False),
+    ],
+)
+def test_how_long(runs: Path, outcome: str, days: float, words: list[str], site: str, goes: bool) -> None:
+    (runs.parent / "site.yaml").write_text(site)
+    make(runs, "it", days, outcome)
+    make(runs, "other", 1)
+    assert prune(runs, "--yes", *words) == 0
+    assert (runs / "it").exists() != goes
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--keep-days=soon"], "--keep-days: 'soon' is no number of days"),
+        (["--keep-days=nan"], "--keep-days: 'nan' is no number of days"),
+        (["--keep-failed-days=-1"], "--keep-failed-days: '-1' is no number of days"),
+        (["--run=nosuch"], "there is no run nosuch in"),
+        (["--run=../x"], "there is no run ../x in"),
+        (["--live"], "--live is for a platform of Kubernetes"),
+        (["--older-than=2h"], "--older-than is for a platform of Kubernetes"),
+        (["--runs-dir=/nosuch"], "there is no folder /nosuch"),
+        (["local"], "python -m platforms prune, without a name"),
+        (["nosuch"], "there is no platform 'nosuch'"),
+    ],
+)
+def test_what_cannot_be_meant(runs: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "it")
+    before = content(runs)
+    assert prune(runs, "--yes", *words) == 2
+    assert said in capsys.readouterr().err
+    assert content(runs) == before
+
+
+def test_the_sites_days_are_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs.parent / "site.yaml").write_text("keep_days: -1\nkeep_failed_days: long\n")
+    assert prune(runs, "--yes") == 2
+    said = capsys.readouterr().err
+    assert "site.yaml:1: keep_days: '-1' is too small" in said
+    assert "site.yaml:2: keep_failed_days: needs a number" in said
+
+
+def test_links_are_not_followed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outside = make(tmp_path, "outside")
+    (runs / "linked").symlink_to(outside)
+    (make(runs, "r1") / "out").symlink_to(outside)
+    aged(runs / "r1", 40)
+    (runs / "latest").symlink_to("r1")
+    before = content(outside)
+    assert prune(runs, "--yes") == 0
+    assert content(outside) == before
+    assert (runs / "linked").is_symlink()
+    assert not (runs / "latest").is_symlink()  # it would lead nowhere
+    assert unpacked(runs, "r1")[b"out"] == ("link", os.fsencode(outside))
+
+
+def test_code_that_a_run_still_needs_stays(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needed, free, own = CODE, "models-ffffffffffff.pyz", "mine.pyz"
+    (runs / "archives").mkdir()
+    for name in (needed, free, own, f".{free}.123", "node-report-0123456789ab.py"):
+        (runs / "archives" / name).write_text("x")
+    aged(runs / "archives", 40)
+    make(runs, "failed", 40, "failed")
+    make(runs, "passed", 40)
+    assert prune(runs, "--yes") == 0
+    assert names(runs / "archives") == [own, needed]
+    assert prune(runs, "--yes", "--keep-failed-days=0") == 0  # with the run that needed it
+    assert names(runs / "archives") == [own]
+
+
+def test_code_that_a_session_has_just_begun_to_need_is_put_back(runs: Path) -> None:
+    (runs / "archives").mkdir()
+    (runs / "archives" / CODE).write_text("x")
+    session = Journal(runs / "new", PLAN)
+    try:
+        with pytest.raises(run_archive.RefusedError, match="a run that has just begun needs it"):
+            old_runs.take_code(runs, CODE)
+    finally:
+        session.end(DONE)
+    assert names(runs / "archives") == [CODE]
+
+
+# --- the archive -----------------------------------------------------------------------------------------------------
+
+
+def test_whatever_a_job_leaves_is_in_it(runs: Path) -> None:
+    folder = make(runs, "r 1 'ä'")
+    work = folder / "test_a-x" / "work"
+    for name in (b"\xff\xfe", b"a\nb", "ß ü".encode(), b"-rf", b"n" * 255, b"a=b; rm *"):
+        Path(os.fsdecode(os.fsencode(work) + b"/" + name)).write_bytes(b"held " + name)
+    deep = work.joinpath(*["d" * 60] * 8)
+    deep.mkdir(parents=True)
+    (deep / "empty").touch()
+    (work / "random").write_bytes(random.randbytes(3 << 20))
+    with (work / "sparse").open("wb") as file:
+        file.truncate(5 << 20)
+    (work / "same").hardlink_to(work / "random")
+    (work / "dangling").symlink_to("nowhere")
+    (work / "loop").symlink_to("..")
+    os.mkfifo(work / "fifo")
+    with socket.socket(socket.AF_UNIX) as left:
+        os.chdir(work)  # a socket's path may have 107 bytes
+        left.bind("socket")
+        os.chdir(ROOT)
+    (work / "read-only").mkdir()
+    (work / "read-only/file").touch()
+    (work / "read-only").chmod(0o555)
+    before = content(folder)
+    aged(folder, 40)
+    assert prune(runs, "--yes") == 0
+    assert not folder.exists()
+    assert unpacked(runs, folder.name) == before
+
+
+def test_no_more_people_may_read_the_archive(runs: Path) -> None:
+    make(runs, "r1").chmod(0o700)
+    assert prune(runs, "--yes") == 0
+    assert (runs / "old/r1.tar.gz").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_id_that_is_given_again_gets_another_archive(runs: Path) -> None:
+    first = content(make(runs, "nightly"))
+    assert prune(runs, "--yes") == 0
+    second = content(make(runs, "nightly", outcome="failed"))
+    assert first != second
+    assert prune(runs, "--yes", "--keep-failed-days=0") == 0
+    assert unpacked(runs, "nightly") == first
+    assert unpacked(runs, "nightly", "nightly.2.tar.gz") == second
+
+
+def test_what_was_unpacked_to_look_at_it_goes_again(runs: Path) -> None:
+    make(runs, "r1")
+    assert prune(runs, "--yes") == 0
+    subprocess.run(["tar", "-xf", runs / "old/r1.tar.gz", "-C", runs], check=True)
+    assert prune(runs, "--yes") == 0
+    assert names(runs / "old") == [".lock", "r1.tar.gz"]
+    assert not (runs / "r1").exists()
+
+
+SPOILED: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "torn": lambda data: data[: len(data) // 2],
+    "without its last byte": lambda data: data[:-1],
+    "another checksum": lambda data: data[:-6] + b"xx" + data[-4:],
+    "no gzip": lambda data: b"x" + data,
+    "flipped": lambda data: data[:200] + b"\0\0\0\0" + data[204:],
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_a_folder_does_not_go_for_an_archive_that_is_broken(runs: Path, spoil: Callable[[bytes], bytes]) -> None:
+    before = content(make(runs, "r1"))
+    assert prune(runs, "--yes") == 0
+    archive = runs / "old/r1.tar.gz"
+    whole = archive.read_bytes()
+    archive.write_bytes(spoil(whole))
+    make(runs, "r1")
+    again = content(runs / "r1")
+    assert prune(runs, "--yes") == 0
+    assert unpacked(runs, "r1", "r1.2.tar.gz") == again
+    assert before.keys() != again.keys()
+
+
+# --- midway ----------------------------------------------------------------------------------------------------------
+
+
+def heavy(runs: Path, name: str = "r1", count: int = 60) -> dict[bytes, tuple[str, bytes]]:
+    folder = make(runs, name)
+    for number in range(count):
+        (folder / f"test_a-x/work/{number}").write_bytes(random.randbytes(100_000))
+    aged(folder, 40)
+    return content(folder)
+
+
+def test_a_prune_that_is_killed_loses_nothing(runs: Path) -> None:
+    before, ended = heavy(runs), []
+    for _ in range(12):
+        process = elsewhere(runs, "--yes")
+        until(lambda process=process: any(runs.glob("old/.lock")) or process.poll() is not None)
+        time.sleep(random.uniform(0.0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        ended.append(process.returncode)
+        kept = [runs / "r1", runs / ".going/r1"]
+        whole = [each for each in kept if each.exists() and content(each) == before]
+        assert whole or unpacked(runs, "r1") == before
+        if not (runs / "r1").exists() and not (runs / ".going").exists():
+            break
+    assert prune(runs, "--yes") == 0
+    assert names(runs) == ["old"]
+    assert names(runs / "old") == [".lock", "r1.tar.gz"]
+    assert unpacked(runs, "r1") == before
+    assert -signal.SIGKILL in ended
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("stage", ["archived", "moved", "half removed"])
+def test_the_next_prune_goes_on(runs: Path, stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = content(make(runs, "r1"))
+    assert prune(runs, "--yes") == 0
+    subprocess.run(["tar", "-xf", runs / "old/r1.tar.gz", "-C", runs], check=True)
+    (runs / "old/.r1.99.draft").write_text("half")
+    if stage != "archived":
+        (runs / ".going").mkdir()
+        (runs / "r1").rename(runs / ".going/r1")
+        if stage == "half removed":
+            (runs / ".going/r1/test_a-x/log").unlink()
+        assert prune(runs, "--dry-run") == 0
+        assert "r1  an earlier prune was ended while it removed this: goes on" in capsys.readouterr().out
+    assert prune(runs, "--yes") == 0
+    assert names(runs) == ["old"]
+    assert names(runs / "old") == [".lock", "r1.tar.gz"]
+    assert unpacked(runs, "r1") == before
+
+
+def test_what_no_archive_holds_goes_back_to_its_place(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = content(make(runs, "r1", 3))
+    (runs / ".going").mkdir()
+    (runs / "r1").rename(runs / ".going/r1")
+    assert prune(runs, "--yes") == 0
+    assert "r1: back in its place: no archive has it all" in capsys.readouterr().out
+    assert content(runs / "r1") == before
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_that_is_gone_on_with_meanwhile_stays(runs: Path, *, late: bool) -> None:
+    before = heavy(runs, count=150)
+    process = elsewhere(runs, "--yes")
+    until(lambda: any(runs.glob("old/.r1.*.draft")))
+    if late:
+        time.sleep(0.3)  # the folder of sessions is in the archive
+    session = Journal(runs / "r1", PLAN)
+    try:
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 1, out
+        assert "r1 stays: somebody has begun to work on it" in errors
+        after = content(runs / "r1")
+        assert {name: after[name] for name in before} == before
+        assert session.path.exists()
+        assert names(runs / "old") == [".lock"]
+        session.jobs([{"test": TEST, "state": "running"}])
+    finally:
+        session.end(DONE)
+
+
+def test_two_prunes_do_not_meet(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "r1")
+    (runs / "old").mkdir()
+    with (runs / "old/.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert prune(runs, "--yes") == 2
+    assert "another prune is at work" in capsys.readouterr().err
+    assert (runs / "r1").is_dir()
+
+
+# --- what the machine has against it ---------------------------------------------------------------------------------
+
+
+def test_a_full_disk_costs_no_run(runs: Path) -> None:
+    """A limit on the size of files fails in the middle of a write, as a full disk does."""
+    before = heavy(runs)
+    make(runs, "small")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))  # noqa: E731
+    process = elsewhere(runs, "--yes", preexec_fn=limit)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "error: r1 stays as it is: [Errno 27] File too large" in errors
+    assert content(runs / "r1") == before
+    assert "small: " in out
+    assert names(runs / "old") == [".lock", "small.tar.gz"]
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+
+
+def to_nobody(runs: Path) -> None:
+    """A user who owns the run, and not everything in it."""
+    for each in (runs, *runs.rglob("*")):
+        os.chown(each, 65534, 65534)
+    for path in (runs.parent, runs.parent.parent, runs.parent.parent.parent):
+        path.chmod(0o755)
+
+
+def as_nobody(runs: Path, said: Path) -> int:
+    """Prune in a child that gives up root's rights; the interpreter may lie where only root looks."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            with said.open("w") as sys.stderr:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                code = prune(runs, "--yes")
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@needs_root
+@pytest.mark.parametrize("trouble", ["unreadable", "folder of another", "runs of another"])
+def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
+    folder = make(runs, "r1")
+    to_nobody(runs)
+    work = folder / "test_a-x/work"
+    if trouble == "unreadable":
+        (work / "secret").write_text("x")
+        (work / "secret").chmod(0o600)
+        code, said = 1, r"r1 stays as it is: \[Errno 13\] Permission denied: '\S+/secret'"
+    elif trouble == "folder of another":
+        (work / "others").mkdir()
+        (work / "others/file").write_text("x")
+        code, said = 1, r"old/r1.tar.gz holds all of it, but \S+/.going/r1 cannot be removed: \[Errno 1\] Operation not"
+    else:
+        os.chown(runs, 0, 0)
+        code, said = 2, "archives cannot be written there, so nothing was removed"
+    aged(folder, 40)
+    before = content(folder)
+    errors = runs.parent / "errors"
+    assert as_nobody(runs, errors) == code, errors.read_text()
+    assert re.search(said, errors.read_text())
+    assert (unpacked(runs, "r1") if trouble == "folder of another" else content(folder)) == before
+    if trouble == "folder of another":
+        assert prune(runs, "--yes") == 0  # by who may
+        assert names(runs) == ["old"]
+
+
+# --- a machine without a scheduler, whose jobs have supervisors ------------------------------------------------------
+
+JOBS = {"old": "old-1x1cpu-kaaaaaaa", "failed": "failed-1x1cpu-kbbbbbbb", "live": "live-1x1cpu-kccccccc"}
+
+
+def test_folders_of_supervisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_dir, "ARCHIVES_S", 1)
+    home = tmp_path / "a folder's work%j"
+    host = os.uname().nodename
+    for kind, name in JOBS.items():
+        folder = home / "jobs" / name
+        folder.mkdir(parents=True)
+        (folder / "job.sh").write_text(
+            f"python {home}/archives/{CODE if kind == 'live' else 'models-ffffffffffff.pyz'}"
+        )
+        (folder / "pid").write_text(json.dumps({"pid": os.getpid() if kind == "live" else 2**22 + 1, "host": host}))
+        if kind != "live":
+            (folder / "exit").write_text(json.dumps({"exit_code": 0 if kind == "old" else 3}))
+    (home / "archives").mkdir()
+    for name in (CODE, "models-ffffffffffff.pyz", "supervisor-0123456789ab.pyz"):
+        (home / "archives" / name).write_text("x")
+    aged(home, 40)
+    platform = Platform(
+        name="x", scheduler="ssh", work_dir=str(home), device="cpu", layouts={"default": ("1x1",)}, source=Path("x")
+    )
+    transport = LocalTransport(platform)
+
+    def judged(keep: Keep) -> work_dir.Judged:
+        return work_dir.judge(work_dir.look(transport, str(home), work_dir.SUPERVISORS), keep, {})
+
+    found = judged(Keep())
+    why = {each.name: each.stays for each in found.jobs}
+    assert why == {JOBS["old"]: "", JOBS["failed"]: "exit code 3: 180 days", JOBS["live"]: "the job is RUNNING"}
+    gone, wrong = work_dir.remove(transport, str(home), judged(Keep(30, 30)))
+    assert not wrong
+    assert sorted(gone) == sorted([JOBS["old"], JOBS["failed"], "models-ffffffffffff.pyz"])
+    assert names(home / "jobs") == [JOBS["live"]]
+    assert names(home / "archives") == [CODE, "supervisor-0123456789ab.pyz"]

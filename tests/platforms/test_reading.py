@@ -1,0 +1,151 @@
+"""Logs read through a scheduler that says what a script has it say, by a clock that moves while somebody sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
+from platforms.reading import FIRST_S, QUIET_S, Reader, Reading
+from platforms.runner.line import LOG_S
+
+RUNS, WAITS, ENDED = Status(State.RUNNING), Status(State.QUEUED, "Priority"), Status(State.SUCCEEDED)
+AWAY = Status(State.UNKNOWN, "nobody answers")
+Log = Callable[[float], bytes]
+
+
+@dataclass
+class Scripted:
+    """A scheduler of one job, whose log and state are functions of time."""
+
+    log: Log
+    state: Callable[[float], Status] = lambda now: RUNS
+    log_in_folder: bool = True
+    now: float = 0.0
+    looks: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
+        self.looks += 1
+        return {job.job_id: self.state(self.now) for job in jobs}
+
+    def read(self, job: Submitted, offset: int) -> bytes:
+        return self.log(self.now)[offset : offset + 4]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def reads(self, *, follow: bool, offset: int = 0, poll_s: float = 1.0) -> tuple[bytes, Reading]:
+        """What came, and how it ended."""
+        reading, settings = Reading(Submitted("17", "one-k1", 0.0), offset), {"tell": self.said.append}
+        reader = Reader(self, poll_s, follow=follow, clock=lambda: self.now, sleep=self.sleep, **settings)  # type: ignore[arg-type]
+        return b"".join(chunk for _reading, chunk in reader.read([reading])), reading
+
+
+def grows(*lines: tuple[float, bytes]) -> Log:
+    """Lines by when they come."""
+    return lambda now: b"".join(line for at_s, line in lines if now >= at_s)
+
+
+def refuses(until_s: float, text: bytes) -> Log:
+    """A log whose lines are still to come."""
+
+    def log(now: float) -> bytes:
+        if now < until_s:
+            raise RefusedError("container c of pod p: its log is not read to its end yet")
+        return text
+
+    return log
+
+
+def test_what_comes_late_is_waited_for_without_following() -> None:
+    scheduler = Scripted(grows((3.0, b"begins\n"), (4.5, b"goes on\n"), (4.5 + 2 * QUIET_S, b"too late\n")))
+    came, reading = scheduler.reads(follow=False)
+    assert (came, reading.problem) == (b"begins\ngoes on\n", "")
+    assert scheduler.now == pytest.approx(4.5 + QUIET_S, abs=1.0)
+
+
+def test_a_job_that_says_nothing_is_not_waited_for_long() -> None:
+    scheduler = Scripted(lambda now: b"")
+    assert scheduler.reads(follow=False)[0] == b""
+    assert scheduler.now == pytest.approx(FIRST_S, abs=1.0)
+    scheduler = Scripted(lambda now: b"", state=lambda now: WAITS)
+    assert scheduler.reads(follow=False)[0] == b""
+    assert (scheduler.now, scheduler.said) == (0.0, ["one-k1: queued: Priority"])
+
+
+def test_a_scheduler_that_has_the_log_itself_is_asked_once() -> None:
+    for state in (RUNS, ENDED):
+        scheduler = Scripted(lambda now: b"0123456789", state=lambda now, state=state: state, log_in_folder=False)
+        assert scheduler.reads(follow=False, offset=2)[0] == b"23456789"
+        assert (scheduler.now, scheduler.looks) == (0.0, 1)
+
+
+def test_a_log_is_followed_to_its_end() -> None:
+    lines = grows((0.0, b"a\n"), (50.0, b"b\n"), (99.5, b"c\n"))
+    scheduler = Scripted(lines, state=lambda now: WAITS if now < 5 else RUNS if now < 100 else ENDED)
+    assert scheduler.reads(follow=True, poll_s=10.0)[0] == b"a\nb\nc\n"
+    assert scheduler.looks <= 12
+    assert scheduler.said == ["one-k1: queued: Priority"]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_end_of_a_log_may_take_its_time(follow: bool) -> None:
+    scheduler = Scripted(refuses(LOG_S / 2, b"all\n"), state=lambda now: ENDED)
+    came, reading = scheduler.reads(follow=follow)
+    assert (came, reading.problem) == (b"all\n", "")
+    assert len(scheduler.said) == 1
+
+
+def test_an_end_that_never_comes_is_said() -> None:
+    scheduler = Scripted(refuses(9e9, b""), state=lambda now: ENDED)
+    came, reading = scheduler.reads(follow=False)
+    assert came == b""
+    assert reading.problem == (
+        "nothing more of its log came for 120 s: container c of pod p: its log is not read to its end yet"
+    )
+    assert scheduler.now == pytest.approx(LOG_S, abs=2.0)
+
+
+def test_a_running_jobs_log_that_cannot_be_read_is_said_at_once() -> None:
+    scheduler = Scripted(refuses(9e9, b""))
+    assert scheduler.reads(follow=False)[1].problem.startswith("container c of pod p")
+    assert scheduler.now <= 1.0
+
+
+def test_who_follows_does_not_mind_that_nobody_answers_for_a_while() -> None:
+    def state(now: float) -> Status:
+        if 10 <= now < 60:
+            raise AwayError("far: the connection was lost")
+        return RUNS if now < 70 else ENDED
+
+    scheduler = Scripted(grows((0.0, b"a\n"), (65.0, b"b\n")), state=state)
+    assert scheduler.reads(follow=True)[0] == b"a\nb\n"
+    assert scheduler.said == ["far: the connection was lost"]
+
+
+@pytest.mark.parametrize(
+    ("follow", "error", "after_s"),
+    [
+        (True, AwayError("far: the connection was lost"), LOG_S),
+        (False, AwayError("far: the connection was lost"), 0.0),
+        (True, LoginNeeded("far: log in. Type `ssh far`", "ssh far"), 0.0),
+    ],
+)
+def test_but_not_for_ever(follow: bool, error: AwayError, after_s: float) -> None:
+    def state(now: float) -> Status:
+        raise error
+
+    scheduler = Scripted(lambda now: b"", state=state)
+    with pytest.raises(type(error)):
+        scheduler.reads(follow=follow)
+    assert scheduler.now == pytest.approx(after_s, abs=2.0)
+
+
+def test_that_there_may_be_more_is_said() -> None:
+    scheduler = Scripted(lambda now: b"some\n", state=lambda now: AWAY)
+    came, reading = scheduler.reads(follow=False)
+    assert came == b"some\n"
+    assert reading.problem == "whether there is more of its log is not known: nobody answers"
