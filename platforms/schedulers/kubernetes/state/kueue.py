@@ -37,7 +37,7 @@ def queue_of(root: Object) -> str:
 
 
 def by_owner(workloads: Iterable[Object]) -> dict[str, Object]:
-    """The newest Workload of each object: of one that owns it or whose uid it bears. By uid, and by kind and name for an
+    """The newest Workload of each object: of one that owns it or whose uid it bears. By uid; by kind and name for an
     object whose uid is not known, as in a manifest."""
     found: dict[str, Object] = {}
     for workload in sorted(workloads, key=lambda each: text(each, "metadata", "creationTimestamp")):
