@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from platforms.runner import evidence, explain
 
 # What decides which jobs tests make; a run goes on with what it began with.
 KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
+TRIES = 5
 TOO_OLD_S = 12 * 3600.0  # what was left longer ago is a result of another day, unless it is named by --resume
 
 
@@ -85,6 +88,10 @@ class Begun:
     told: Sequence[str] = ()
 
 
+class BothBegin(Exception):
+    """Another session of the run begins as we do, and one of the two must step back."""
+
+
 def begin(
     options: Options,
     run_id: str,
@@ -98,16 +105,34 @@ def begin(
     `tell` is given what takes a while.
     """
     _refuse_archived(options.runs, run_id)
-    known = journal.sessions(options.runs / run_id)
-    before = [past for past in known if past.open]
-    if options.resume and known and not before:
-        raise pytest.UsageError(_quicker(run_id))
-    before = [past for past in before if not jobs.keys().isdisjoint(past.tests)]
+    other = ""
+    for _ in range(TRIES):
+        try:
+            return _begin(options, run_id, plan, jobs, beat_s, tell)
+        except BothBegin as error:
+            other = str(error)
+            time.sleep(random.uniform(0.1, 1.0))
+    raise pytest.UsageError(_under_way(run_id, other))
+
+
+def _begin(
+    options: Options,
+    run_id: str,
+    plan: Mapping[str, object],
+    jobs: Mapping[str, JobSpec],
+    beat_s: float,
+    tell: Callable[[str], None],
+) -> Begun:
+    """We say that we are there, and then look who else is: of two that begin, one sees the other."""
     mine, attempts = Journal(options.runs / run_id, plan, beat_s), dict[str, Attempt | None]()
     try:
+        known = [past for past in journal.sessions(options.runs / run_id) if past.name != mine.name]
+        if options.resume and known and not any(past.open for past in known):
+            raise pytest.UsageError(_quicker(run_id))
+        before = [past for past in known if past.open and not jobs.keys().isdisjoint(past.tests)]
         for past in before:
             if journal.alive(past, mine.touched_s, tell):
-                raise pytest.UsageError(f"run {run_id} is under way in {past}; nothing was submitted")
+                raise pytest.UsageError(_under_way(run_id, past)) if past.states else BothBegin(past)
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
         for past in before:
             if past not in old:
@@ -151,6 +176,10 @@ def _taken(past: Past, mine: Journal, run_id: str) -> dict[str, Attempt | None]:
     numbers = {test: attempt.entry() if attempt is not None else {} for test, attempt in found.items()}
     mine.jobs({"test": test, "state": "taken over", **number} for test, number in numbers.items())
     return found
+
+
+def _under_way(run_id: str, past: Past | str) -> str:
+    return f"run {run_id} is under way in {past}; nothing was submitted"
 
 
 def _quicker(run_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,5 +140,9 @@ class Places:
             except BenchError as error:
                 found |= dict.fromkeys(asked.values(), f"not known: {error}")
             else:
-                found |= {job: str(statuses.get(job_id, job.told)) for job_id, job in asked.items()}
+                now_s = time.time()
+                found |= {
+                    job: statuses[job_id].told(now_s) if job_id in statuses else job.told
+                    for job_id, job in asked.items()
+                }
         return found

@@ -224,9 +224,11 @@ def test_two_sessions_of_a_run_with_tests_of_their_own(night: Night) -> None:
     night.all_once()
 
 
-def test_two_that_resume_at_once(night: Night) -> None:
-    night.killed("-m", "cluster")
-    sessions = [night.start("--resume") for _ in range(2)]
+@pytest.mark.parametrize("words", [("--resume",), ("-m", "cluster", "--run-id=17")], ids=["resumed", "new"])
+def test_two_that_begin_at_once(night: Night, words: tuple[str, ...]) -> None:
+    if "--resume" in words:
+        night.killed("-m", "cluster")
+    sessions = [night.start(*words) for _ in range(2)]
     time.sleep(3)
     night.open_gate()
     texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
