@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.job import JobSpec, MachineError, RefusedError, State, Status, Submitted, state_of_exit
+from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted, state_of_exit
 from platforms.schedulers import folders, script, supervisor
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class LocalScheduler:
         else:
             if done.returncode == 0:
                 return
+            if done.returncode < 0:  # it may have come far enough all the same
+                raise AwayError(f"its supervisor was ended by signal {-done.returncode} while it was started")
             why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise refused(job_id, why, Path(job_id))
 

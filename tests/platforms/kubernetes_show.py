@@ -75,7 +75,7 @@ class Show:
             self._scripts[scenario.name] = scenario.script(play)
         return play
 
-    def tick(self) -> None:
+    def tick(self, _: Job | None = None) -> None:
         """What happens on the stage meanwhile."""
         for name, script in list(self._scripts.items()):
             play = self._plays[name]

@@ -325,8 +325,8 @@ def never_its_turn(show: Show) -> None:
     """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
     kueue(show.stage)
     hoard(show.stage, "hoarder-2")
-    play = show.add("waits", {**queued(cpus("8"))(show.stage), "start_limit_s": 2.0})
-    fails(show, play, State.START_DEADLINE, "start limit of 2 s: .*insufficient unused quota")
+    play = show.add("waits", {**queued(cpus("8"))(show.stage), "start_limit_s": 6.0})
+    fails(show, play, State.START_DEADLINE, "start limit of 6 s: .*insufficient unused quota")
     show.gone(play)
 
 

@@ -20,7 +20,7 @@ import os, sys
 from models import work
 
 if __name__ == "__main__":
-    sys.stdout.write(f"main {sys.argv[1:]} {os.environ.get('RANK')}\n")  # at once: ranks share the pipe
+    sys.stdout.write(f"main {sys.argv[1:]} {os.environ.get('RANK')}\\n")  # at once: ranks share the pipe
     sys.stdout.flush()
     if sys.argv[1:2] == ["workers"]:
         work.main(sys.argv[2])

@@ -286,6 +286,23 @@ def test_cancel(runs: Path) -> None:
     assert not (waiting.folder / "pid").exists()
 
 
+def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, once = tmp_path / "python", tmp_path / "once"
+    python.write_text(f'#!/bin/sh\n[ -e {once} ] || {{ touch {once}; kill -KILL $$; }}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    seen: list[str] = []
+    runner = Runner(runs, "r1", on_change=lambda job: seen.append(str(job.status)))
+    job = runner.add(spec("x"), local())
+
+    finish(runner)
+
+    assert job.result().status.state is State.SUCCEEDED
+    assert "unknown: its supervisor was ended by signal 9 while it was started" in seen
+
+
 def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
     folders, names = [], []
     for _ in range(3):

@@ -47,7 +47,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 def cluster(work: Path, name: str = "cluster", **keys: object) -> Platform:
-    slurm = {"account": "z19", **keys.pop("slurm", {})}
+    slurm, keys = {"account": "z19", **keys.pop("slurm", {})}, {"retries": 0, **keys}
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
     return Platform(name=name, work_dir=str(work), poll_s=0.5, max_running=50, slurm=slurm, **fixed, **keys)
 
@@ -283,6 +283,28 @@ def test_node_lost(runner: Runner, work: Path, slurm: Cluster, how: str) -> None
     finish(runner)
     assert job.status.state is State.NODE_LOST
     assert "NODE_FAIL" in job.status.reason
+
+
+@pytest.mark.parametrize("others", ["there are others", "there are none"])
+def test_begun_again_when_its_node_was_lost(runner: Runner, work: Path, slurm: Cluster, others: str) -> None:
+    """On another node; where its partition has none, or the site says which, on the same."""
+    first = work.parent / "first"
+    script = f"if [ -e {first} ]; then exit 0; fi; touch {first}; sleep 300"
+    only = {"directives": ["--nodelist=cn2"]} if others == "there are none" else {}
+    job = runner.add(shell("again", script), cluster(work, retries=1, slurm=only))
+    started(runner, job)
+    until(first.exists, "it has begun", runner)
+    (node,) = job.status.nodes
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    until(lambda: job.done, "its end", runner)
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")  # unless it is well again by itself
+
+    last = runner.wait(job, deadline=time.monotonic() + PATIENCE_S)
+
+    assert last.result().warnings == (f"attempt 1 ended as node lost on {node}",)
+    assert (f"#SBATCH --exclude={node}\n" in last.text) == (not only)
+    assert (last.status.nodes == (node,)) == bool(only)
+    assert last.folder.name == ("test_x-again.3" if only else "test_x-again.2")
 
 
 # --- outages ---------------------------------------------------------------------------------------------------------
