@@ -88,6 +88,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     before = accelerator.health()
     losses = loop(job, ranks, meter, batches, forward, parallel, optimizer)
     after = accelerator.health()
+    check_finite(model, meter)
     job.warnings.extend(stolen(before, after))
     write_losses(losses, job, ranks)
     if request.skip_corrupt and job.data.skipped:
@@ -259,6 +260,16 @@ def check_devices_differ(ranks: Ranks, accelerator: Accelerator) -> None:
             f"two ranks on {twice[0]} use the same accelerator; give each its own (srun --gpus-per-task=1), or let "
             "every rank see all of them"
         )
+
+
+def check_finite(model: Any, meter: Meter) -> None:
+    """The gate parameters_finite, at the end: the last step's gradients are in no loss."""
+    names, parameters = zip(*model.named_parameters())
+    finite = torch.stack([torch.isfinite(parameter.detach()).all() for parameter in parameters]).tolist()
+    wrong = [name for name, good in zip(names, finite) if not good]
+    if wrong:
+        text = f"{wrong[0]} is not finite after the last step, as {len(wrong)} of {len(names)} parameter tensors"
+        meter.wire.problem("parameters_finite", f"{text}: the training went wrong, and so its rate says nothing")
 
 
 def identical(model: Any, ranks: Ranks) -> Optional[bool]:

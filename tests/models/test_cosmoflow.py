@@ -135,6 +135,32 @@ def test_channels_last_stays_so(net: cosmoflow.CosmoFlow, dtype: torch.dtype) ->
     assert all(tensor.is_contiguous(memory_format=torch.channels_last_3d) for tensor in seen)
 
 
+@pytest.mark.parametrize("shape", [SMOKE, (32, 64, 32), (64, 32, 32)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_gradients_in_bf16_are_those_in_fp32(shape: tuple[int, ...], channels_last: bool) -> None:
+    """Of each convolution, for the very numbers that it was given: cubes that are two voxels deep are the hard ones."""
+    torch.manual_seed(0)
+    net = cosmoflow.build("mlperf", shape)
+    inputs: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []  # of outputs, from the last to the first
+
+    def look(module: Any, given: Any, output: torch.Tensor) -> None:
+        inputs.append(given[0].detach().float())
+        output.register_hook(lambda gradient: gradients.append(gradient.float()))
+
+    for module in net.convolutions:
+        module.register_forward_hook(look)
+    counts = sample(shape=shape)
+    if channels_last:
+        net = net.to(memory_format=cosmoflow.CHANNELS_LAST)
+    with torch.autocast("cpu", torch.bfloat16):
+        answers = net(cosmoflow.Prepare(None, CPU, torch.bfloat16, channels_last)(counts))
+    cosmoflow.criterion(answers, torch.zeros(2, 4)).backward()
+    for module, given, gradient in zip(net.convolutions, inputs, reversed(gradients), strict=True):
+        expected = nn.grad.conv3d_weight(given, list(module.weight.shape), gradient, padding=1)
+        assert (module.weight.grad - expected).norm() < 0.01 * expected.norm()  # rounded to bf16: 0.002
+
+
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 

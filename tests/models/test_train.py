@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.data.synthetic import write_set
 from models.data.synthetic_imagenet import recipe_of
+from models.meter import Meter, Wire
+from models.train import check_finite
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
 
@@ -267,6 +270,25 @@ def test_a_run_that_outlasts_its_time_limit(nursery: Nursery, data: Path) -> Non
     ended = nursery.run(*tiny(data, *EXACT, *more))
     assert_refused(ended, 78, "s and --time-limit-s is 100: ")
     assert "windows of 3 steps take" in ended.errors
+
+
+@pytest.mark.parametrize(("wrong", "code"), [(None, 0), (float("inf"), 3), (float("nan"), 3)])
+def test_parameters_that_are_not_finite_fail_a_run_whose_losses_are(
+    wrong: float | None, code: int, tmp_path: Path
+) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    if wrong is not None:
+        net[1].bias.data[0] = wrong
+    with (tmp_path / "log").open("wb") as file:
+        meter = Meter(
+            samples=1, warmup_steps=1, windows=1, steps_per_window=1, wire=Wire(fd=file.fileno()), folder=None
+        )
+        for _ in meter.steps(iter(range(2))):
+            meter.loss(1.0)
+        check_finite(net, meter)
+        assert meter.finish() == code
+    sentence = "1.bias is not finite after the last step, as 1 of 4 parameter tensors"
+    assert (sentence in (tmp_path / "log").read_text()) is bool(code)
 
 
 def test_out_of_memory(nursery: Nursery, data: Path) -> None:
