@@ -1,12 +1,13 @@
 """Ours beside ReFrame 4.10: the same jobs of one second, taking turns in the same minutes, here and on a real Slurm.
 
     python benchmarks/against_reframe.py [--jobs 1 10 50 200] [--scheduler local slurm] [--rounds 1]
-                                         [--reframe-venv DIR]
+                                         [--reframe-venv DIR] [--together 200]
 
 ReFrame comes from PyPI into an environment of its own, which is made when it is missing. Slurm is the real one of
 tests/clusters, in a temporary folder, and ends with us. Prints Markdown; every cell is ours / ReFrame = ratio.
 Delay: from a job's own last word to its outcome being on the disk (ours) or its figure being checked (ReFrame). Ours
 then reports in the tests' order: `reported` is until its test has passed. Commands are counted in rounds of their own.
+`--together N` is one session of ours alone, with N jobs here and N on Slurm, whose commands are counted meanwhile.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ REFRAME = "ReFrame-HPC==4.10.*"
 LIMIT_S = 900.0
 START_UP_ROUNDS = 5
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "srun")
+COLUMNS = ("wall s", "own CPU s", "children's CPU s", "delay median s", "delay max s", "reported max s", "peak MiB")
 SHIM = '#!/bin/sh\necho {name} >>"$COMMANDS"\nexec {real} "$@"\n'
 # every CPU takes sixteen jobs, so that a hundred run at once on the nodes' twelve; memory is not counted. A node that a
 # hundred starts keep from answering is not lost, as it would be after the ten seconds of the tests
@@ -66,11 +68,11 @@ class Bench:
     environ: Mapping[str, str]
     reframe: Path
 
-    def argv(self, who: str, scheduler: str) -> list[str]:
-        """The command line of a whole session."""
+    def argv(self, who: str, *schedulers: str) -> list[str]:
+        """The command line of a whole session; ReFrame's has one scheduler."""
         if who == "ours":
-            return [*self._pytest(), "-q", f"--platform=many_{scheduler}", "test_sleeping.py"]
-        return [*self._reframe(), f"--system=here:{scheduler}", "-r"]
+            return [*self._pytest(), "-q", *(f"--platform=many_{name}" for name in schedulers), "test_sleeping.py"]
+        return [*self._reframe(), f"--system=here:{schedulers[0]}", "-r"]
 
     def start_up(self) -> dict[str, dict[str, list[str]]]:
         """What is typed first; no job runs in it."""
@@ -90,9 +92,15 @@ class Bench:
         return [str(self.reframe), *words]
 
     def session(
-        self, argv: Sequence[str], jobs: int, job_s: str = "1", more: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        jobs: int,
+        job_s: str = "1",
+        more: Mapping[str, str] | None = None,
+        platforms: int = 1,
     ) -> Figures:
-        """Run one to its end. Raises SystemExit with its output when it fails or a job of it is missing."""
+        """Run one to its end, so many jobs on each platform. Raises SystemExit with its output when it fails or a job
+        of it is missing."""
         notes, result, log = (self.folder / name for name in ("notes", "result.json", "output"))
         notes.write_text("")
         result.unlink(missing_ok=True)
@@ -110,14 +118,18 @@ class Bench:
         figures = json.loads(result.read_text())
         times = [[float(word) for word in line.split()] for line in notes.read_text().splitlines()]
         runs = not {"--version", "--collect-only", "-l"} & set(argv)
-        if figures.pop("exit_code") or (runs and len(times) != jobs):
+        if figures.pop("exit_code") or (runs and len(times) != jobs * platforms):
             shown = log.read_text()
-            sys.exit(f"{' '.join(argv)}: {len(times)} of {jobs} results\n{shown[:4000]} … {shown[-400:]}")
+            sys.exit(f"{' '.join(argv)}: {len(times)} of {jobs * platforms} results\n{shown[:4000]} … {shown[-400:]}")
         delays = {"delays_s": tuple(time[1] - time[0] for time in times)}
         return Figures(**figures, **delays, reported_s=tuple(time[2] - time[0] for time in times))
 
     def commands(self, who: str, jobs: int) -> Counter[str]:
         """How often a session calls which of Slurm's commands."""
+        return self.counted(self.argv(who, "slurm"), jobs)[1]
+
+    def counted(self, argv: Sequence[str], jobs: int, platforms: int = 1) -> tuple[Figures, Counter[str]]:
+        """A session, and how often it calls which of Slurm's commands."""
         shims, called = self.folder / "shims", self.folder / "commands"
         shims.mkdir(exist_ok=True)
         called.write_text("")
@@ -126,28 +138,37 @@ class Bench:
             (shims / name).write_text(SHIM.format(name=name, real=real))
             (shims / name).chmod(0o755)
         more = {"PATH": f"{shims}:{self.environ['PATH']}", "COMMANDS": str(called)}
-        self.session(self.argv(who, "slurm"), jobs, more=more)
-        return Counter(called.read_text().split())
+        figures = self.session(argv, jobs, more=more, platforms=platforms)
+        return figures, Counter(called.read_text().split())
 
 
 def main() -> int:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that Slurm ends with us
-    reframe = installed(options.reframe_venv)
+    reframe = Path() if options.together else installed(options.reframe_venv)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        slurm = stack.enter_context(cluster()) if "slurm" in options.scheduler else {}
+        slurm = stack.enter_context(cluster()) if options.together or "slurm" in options.scheduler else {}
         bench = Bench(folder, {**clean_environ(folder), **slurm}, reframe)
         write_project(folder)
-        version = subprocess.run([reframe, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-        print(f"Ours / ReFrame {version}, {os.cpu_count()} CPUs, {busy():.0%} busy with other work before.\n")
-        start_up(bench)
-        for scheduler in options.scheduler:
-            growth(bench, scheduler, options.jobs, options.rounds)
-        if "slurm" in options.scheduler:
-            commands(bench, options.jobs)
+        print(f"{os.cpu_count()} CPUs, {busy():.0%} busy with other work before.\n")
+        if options.together:
+            together(bench, options.together)
+        else:
+            beside(bench, options)
         print(f"{busy():.0%} busy afterwards.")
     return 0
+
+
+def beside(bench: Bench, options: argparse.Namespace) -> None:
+    """All tables of ours beside ReFrame."""
+    version = subprocess.run([bench.reframe, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    print(f"Ours / ReFrame {version}.\n")
+    start_up(bench)
+    for scheduler in options.scheduler:
+        growth(bench, scheduler, options.jobs, options.rounds)
+    if "slurm" in options.scheduler:
+        commands(bench, options.jobs)
 
 
 def busy() -> float:
@@ -167,6 +188,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 10, 50, 200])
     parser.add_argument("--scheduler", nargs="+", choices=["local", "slurm"], default=["local", "slurm"])
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--together", type=int, metavar="N", help="only: N jobs here and N on Slurm, in one session")
     home = Path(tempfile.gettempdir()) / "hpc-ml-bench-reframe"
     parser.add_argument("--reframe-venv", type=Path, default=home, help="where ReFrame is or is to be installed")
     return parser.parse_args()
@@ -244,15 +266,14 @@ def turns(sides: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, 
 
 def growth(bench: Bench, scheduler: str, counts: Sequence[int], rounds: int) -> None:
     """The table of one scheduler, and what each further job costs."""
-    columns = ["wall s", "own CPU s", "children's CPU s", "delay median s", "delay max s", "reported max s", "peak MiB"]
-    print(f"| {scheduler}: jobs of 1 s | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}", flush=True)
+    print(f"| {scheduler}: jobs of 1 s | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
     own: dict[str, list[float]] = {"ours": [], "ReFrame": []}
     for who in own:  # what it compiles on the way is not counted
         bench.session(bench.argv(who, scheduler), 1, "0")
     for jobs in counts:
         sides = {who: partial(bench.session, bench.argv(who, scheduler), jobs) for who in own}
         values = {who: summary(runs) for who, runs in turns(sides, rounds).items()}
-        cells = [cell({who: value[index] for who, value in values.items()}) for index in range(len(columns))]
+        cells = [cell({who: value[index] for who, value in values.items()}) for index in range(len(COLUMNS))]
         print(f"| {jobs} | {' | '.join(cells)} |", flush=True)
         for who, value in values.items():
             own[who].append(value[1])
@@ -260,6 +281,18 @@ def growth(bench: Bench, scheduler: str, counts: Sequence[int], rounds: int) -> 
         each = {who: 1000 * (cpu[-1] - cpu[0]) / (counts[-1] - counts[0]) for who, cpu in own.items()}
         print(f"\nEach further job, own CPU in ms: {cell(each)}.")
     print()
+
+
+def together(bench: Bench, jobs: int) -> None:
+    """One session of ours on both platforms."""
+    platforms = ("local", "slurm")
+    argv = bench.argv("ours", *platforms)
+    bench.session(argv, 1, "0", platforms=len(platforms))  # what it compiles on the way is not counted
+    figures, called = bench.counted(argv, jobs, len(platforms))
+    print(f"| jobs of 1 s | {' | '.join(COLUMNS)} | Slurm's commands |\n|{'---|' * (len(COLUMNS) + 2)}")
+    cells = [f"{value:.3g}" for value in summary([figures])]
+    words = ", ".join(f"{name} {count}" for name, count in sorted(called.items()))
+    print(f"| {jobs} local and {jobs} Slurm | {' | '.join(cells)} | {words} |\n", flush=True)
 
 
 def summary(runs: Sequence[Figures]) -> list[float]:

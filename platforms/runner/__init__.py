@@ -68,6 +68,7 @@ class Runner:
         self._added: list[Job] = []  # not in the journal yet
         self._left_h = math.inf if max_device_hours is None else max_device_hours
         self._spending = Lock()
+        self._leaving = -math.inf  # by `clock`: when a job was left
 
     def folder_for(self, test: str) -> Path:
         """Where the evidence of a test goes, or lies while its job is live."""
@@ -116,7 +117,8 @@ class Runner:
         a person to log in."""
         line, job.left = self._lines[job.platform.name], None
         while True:
-            self.pump()
+            if self._clock() - self._leaving >= TICK_S:  # thousands may be left, one after the other
+                self.pump()
             if job.done:
                 self._tell(line)
                 self._begin_again(line)
@@ -223,12 +225,14 @@ class Runner:
         text = explain.pending(
             job.spec, status, job.folder, job.known, run_id=self.run_id, login=login, hints=job.hints
         )
-        return job.leave(StillPending(text, status, job.folder))
+        if left := job.leave(StillPending(text, status, job.folder)):
+            self._leaving = self._clock()
+        return left
 
     def _rest_s(self) -> float:
         """Until somebody wants to see something, or a turn is due; the end of a turn ends it earlier."""
         due = min(
-            (line.contact.due for line in self._lines.values() if line.live and not line.worker.busy), default=None
+            (line.contact.due for line in self._lines.values() if line.active and not line.worker.busy), default=None
         )
         return TICK_S if due is None else min(TICK_S, max(0.01, due - self._clock()))
 

@@ -28,7 +28,7 @@ from platforms.job import (
 from platforms.journal import ASKED, Attempt, Journal
 from platforms.runner import ending, evidence, explain
 from platforms.runner.contact import Contact
-from platforms.runner.live import Job, decide, entry, next_attempt
+from platforms.runner.live import NO_LOG, Job, decide, entry, next_attempt
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ class Line:
         wall: Callable[[], float],
     ) -> None:
         self.platform, self.worker = platform, worker
-        self.jobs: list[Job] = []
+        # Jobs that are not done, in the order in which they came: those that no scheduler has yet, as far as we know,
+        # and those that one has. The main thread may add to both during a turn: whoever goes through them takes a copy.
+        self._queued: dict[Job, None] = {}
+        self._held: dict[Job, None] = {}
+        self._full = False  # there was no room for one more when the last turn ended
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
         self.again: deque[tuple[Job, Attempt]] = deque()  # which of them begin again, and as what
         self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
@@ -75,21 +79,26 @@ class Line:
 
     @property
     def live(self) -> list[Job]:
-        return [job for job in self.jobs if job.live]
+        return [job for job in list(self._held) if job.live]
 
     @property
     def settled(self) -> bool:
         """Nobody waits for anything here."""
-        return all(job.done or job.left is not None for job in self.jobs)
+        return all(job.done or job.left is not None for job in (*self._held, *self._queued))
 
     @property
     def wants_turn(self) -> bool:
-        if self.live or self.contact.held is not None:
+        if self.active or self.contact.held is not None:
             if self._clock() >= self.contact.due:
                 return not self.settled
             if self.contact.held is not None:
                 return False
-        return self._has_room and any(job.waiting for job in self.jobs)
+        return not self._full and any(job.waiting for job in list(self._queued)) and self._has_room
+
+    @property
+    def active(self) -> bool:
+        """Whether it has live jobs."""
+        return any(job.live for job in list(self._held))
 
     @property
     def _has_room(self) -> bool:
@@ -121,21 +130,22 @@ class Line:
             evidence.write(path, job.text)
             if findings := self.contact.scheduler.lint(job.spec, job.text):
                 raise RefusedError(explain.against_policy(findings))
-        self.jobs.append(job)
+        (self._queued if job.submission is None else self._held)[job] = None
 
     def turn(self) -> None:
         """Ask for the states when that is due, then submit what there is a place for."""
         if self._clock() >= self.contact.due:
             self.contact.held = None
             self.contact.next_poll()
-            if self.live:
+            if self.active:
                 self._poll()
         self._submit()
         self._give_up()
+        self._full = bool(self._queued) and not self._has_room
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
-        self.stopping, self.contact.held = False, None
+        self.stopping, self.contact.held, self._full = False, None, False
         for job in jobs:
             if not job.done and job.asked_s is None:
                 self.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
@@ -153,13 +163,15 @@ class Line:
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        for job in [job for job in self.jobs if job.waiting]:
+        for job in list(self._queued):
+            if not job.waiting:
+                continue
             if not self._has_room or self.stopping or self.contact.held is not None:
                 break
-            live = self.live
-            if live and self._clock() >= self.contact.due:  # first the others are looked at
+            active = self.active
+            if active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
-            if not live:
+            if not active:
                 self.contact.next_poll()
             self.guarded(job, self._attempt, job)
 
@@ -184,6 +196,8 @@ class Line:
                     self._journal.jobs([{**entry(job), "state": ASKED}])
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
+        self._held[job] = None
+        self._queued.pop(job, None)
         job.submitted, self._stuck = self._clock(), None
         record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
         evidence.write_json(job.folder / "submitted.json", record)
@@ -193,7 +207,7 @@ class Line:
         """The start limit of what cannot be submitted: after it even a job that is there starts no more."""
         if self.contact.held is None or self.contact.login is not None:
             return
-        for job in [job for job in self.jobs if job.waiting]:
+        for job in [job for job in list(self._queued) if job.waiting]:
             since = self._stuck if job.tried is None else job.tried
             if since is not None and self._clock() - since > job.spec.start_limit_s:
                 reason = explain.never_answered(job.spec, job.asked_s is not None, self.contact.held)
@@ -285,7 +299,10 @@ class Line:
         status = self._begin_again(job, status)
         self._set(job, status)
         job.run, job.failure = ending.write_down(job, status, run or Run(), self.contact)
+        job.reader = NO_LOG  # the log of many ranks takes memory
         job.done = True  # last: from now on the main thread takes what it finds
+        for jobs in (self._held, self._queued):
+            jobs.pop(job, None)
 
     def _begin_again(self, job: Job, status: Status) -> Status:
         """Where the machine failed it. Returns how it ended, with why it is not begun again where that is too dear."""

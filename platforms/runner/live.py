@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
 AWAY_S = 600.0  # how long a scheduler may say nothing about a job
 NOT_YET = Status(State.QUEUED, "not submitted yet")
+NO_LOG = LogReader()
 
 
 @dataclass(eq=False)

@@ -1,0 +1,62 @@
+"""What many jobs cost: benchmarks/scale.py at a small size, where nothing is timed and everything is counted."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from benchmarks.scale import POLL_S, Session, counted_fsyncs
+from platforms.job import State
+
+PLATFORMS, MAX_RUNNING = 3, 4
+
+
+class Calls:
+    """How many functions of Python are called meanwhile."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Calls:
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _count(self, frame: FrameType, event: str, argument: object) -> None:
+        self.count += event == "call"
+
+
+def cost(folder: Path, jobs: int) -> dict[str, float]:
+    """Of one job, when there are so many."""
+    session = Session(folder, PLATFORMS, MAX_RUNNING, threads=False)
+    with counted_fsyncs() as fsyncs, Calls() as calls:
+        session.run(jobs)
+    counts = {**session.counts, "changes": session.changes, "fsyncs": fsyncs["fsync"]}
+    counts |= {"journal bytes": session.journal_bytes, "functions called": calls.count}
+    return {name: count / jobs for name, count in counts.items()}
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize("jobs", [1, 30])
+def test_one_query_a_look_however_many_jobs(tmp_path: Path, jobs: int, threads: bool) -> None:
+    session = Session(tmp_path, PLATFORMS, MAX_RUNNING, threads)
+    runner = session.run(jobs)
+
+    assert [job.status.state for job in runner.jobs] == [State.SUCCEEDED] * jobs
+    assert len(session.queries) == min(jobs, PLATFORMS)
+    for times in session.queries:
+        assert min(round(later - first, 3) for first, later in pairwise(times)) >= POLL_S
+        assert len(times) <= session.clock() / POLL_S
+
+
+def test_what_a_job_costs_does_not_depend_on_how_many_there_are(tmp_path: Path) -> None:
+    """A loop over all of them at every look would make it many times as much."""
+    few, many = (cost(tmp_path / str(jobs), jobs) for jobs in (PLATFORMS * MAX_RUNNING, 8 * PLATFORMS * MAX_RUNNING))
+    assert many["submit"] == many["clean"] == many["gaps"] == many["hints"] == 1
+    assert {name: count for name, count in many.items() if count > 1.05 * few[name]} == {}
