@@ -22,14 +22,16 @@ class Block:
         self._write, self._size = write, size
         self._height = 0
 
+    @property
+    def most(self) -> int:
+        """How many lines there is room for. A block higher than the screen could not be taken away."""
+        return max(1, self._size().lines - 2)
+
     def draw(self, lines: Sequence[str]) -> None:
-        """In place of what is there. What the terminal has no room for is cut off: a line that wraps, or a block higher
-        than the screen, could not be taken away."""
-        columns, rows = self._size()
-        most = max(1, rows - 2)
-        shown = list(lines) if len(lines) <= most else [*lines[: most - 1], f"(and {len(lines) - most + 1} more)"]
-        self._write(self._away() + "\n".join(_CONTROL.sub(" ", line)[: columns - 1] for line in shown))
-        self._height = len(shown)
+        """In place of what is there; at most `most` lines, each cut off where it would wrap."""
+        width = self._size().columns - 1
+        self._write(self._away() + "\n".join(_CONTROL.sub(" ", line)[:width] for line in lines[: self.most]))
+        self._height = min(len(lines), self.most)
 
     def erase(self) -> None:
         """The cursor is then where the block began."""

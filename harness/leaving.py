@@ -19,6 +19,8 @@ from platforms import journal
 from platforms.journal import TakenOver
 from platforms.runner import Job, Runner
 
+NAMED = 10  # jobs in one line
+
 
 class Hangup(KeyboardInterrupt):
     """The terminal is gone, and nobody has asked for an end."""
@@ -67,7 +69,7 @@ def _detach(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
-    names = ", ".join(job.spec.name for job in jobs)
+    names = ", ".join(job.spec.name for job in jobs[:NAMED]) + (", …" if len(jobs) > NAMED else "")
     try:
         with contextlib.suppress(OSError):  # nobody reads what we say, and the jobs must go
             show.line(f"cancelling {_many(jobs)}: {names}")

@@ -7,6 +7,7 @@ import datetime
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,7 @@ def own_parameters(definition: pytest.Item) -> set[str]:
 # --- what -m says ----------------------------------------------------------------------------------------------------
 
 
+@cache
 def _parse(expression: str) -> ast.expr | None:
     try:
         return ast.parse(expression, mode="eval").body
@@ -164,12 +166,10 @@ def check_expression(expression: str, known: Iterable[str]) -> None:
 # --- what may run ----------------------------------------------------------------------------------------------------
 
 
-def _named_by_id(item: pytest.Item, args: Sequence[str], root: Path) -> bool:
-    test = item.nodeid.partition("::")[2]
-    return any(
-        "[" in arg and arg.partition("::")[2] == test and (root / arg.partition("::")[0]).resolve() == item.path
-        for arg in args
-    )
+def _named_by_id(args: Sequence[str], root: Path) -> set[tuple[Path, str]]:
+    """Files and tests; --resume names each of a run's tests so."""
+    parts = (arg.partition("::") for arg in args if "[" in arg)
+    return {((root / file).resolve(), test) for file, _, test in parts}
 
 
 def arm(
@@ -189,12 +189,13 @@ def arm(
     chosen: list[pytest.Item] = []
     left_out: dict[str, None] = {}
     refused: dict[str, bool] = {}
+    by_id = _named_by_id(config.args, config.rootpath)
     for item in items:
         platform = case_of(item).platform
         direct = (
             platform.name in options.platforms
             or platform.name in names_in(expression)
-            or _named_by_id(item, config.args, config.rootpath)
+            or (item.path, item.nodeid.partition("::")[2]) in by_id
         )
         by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
         if options.platforms and platform.name not in options.platforms:

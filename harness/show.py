@@ -91,7 +91,7 @@ class Show:
         first, self._drawn = self._drawn == 0.0, now
         if self._block is not None:
             self._reporter.ensure_newline()
-            self._block.draw(live(job, self._jobs))
+            self._block.draw(live(job, self._jobs, self._block.most))
         elif not first:
             more = sum(not other.done and other.error is None for other in self._jobs) - 1
             self.line(f"{clock()} {describe(job)}" + (f" (+{more} more)" if more > 0 else ""))
@@ -132,13 +132,17 @@ def clock() -> str:
     return time.strftime("%H:%M:%S")
 
 
-def live(first: Job, jobs: Sequence[Job]) -> list[str]:
-    """A line on all, then one on each job that is not done: first the one that a test waits for, then what runs."""
+def live(first: Job, jobs: Sequence[Job], most: int) -> list[str]:
+    """A line on all, then one on each job that is not done: first the one that a test waits for, then what runs; `most`
+    lines in all."""
     left = [job for job in jobs if not job.done and job.error is None]
     left.sort(key=lambda job: (job is not first, job.job_id is None, job.status.state in WAITS))
     counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in left)
     total = [f"{count} {what}" for what, count in counts.items()]
-    return [f"{clock()}  {len(jobs) - len(left)} of {len(jobs)} jobs done, {', '.join(total)}", *map(describe, left)]
+    shown = left if len(left) < most else left[: max(0, most - 2)]
+    more = [f"(and {len(left) - len(shown)} more)"] if len(shown) < len(left) else []
+    head = f"{clock()}  {len(jobs) - len(left)} of {len(jobs)} jobs done, {', '.join(total)}"
+    return [head, *map(describe, shown), *more]
 
 
 def describe(job: Job) -> str:

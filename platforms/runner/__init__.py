@@ -107,7 +107,7 @@ class Runner:
                 raise crash
             if line.wants_turn:
                 line.worker.start(line.turn)
-            elif line.settled:
+            elif line.places.settled:
                 line.worker.stop()
             self._tell(line)
 
@@ -217,7 +217,8 @@ class Runner:
 
     def _add(self, line: Line, job: Job) -> None:
         evidence.make_folder(job.folder)
-        evidence.link_latest(self.runs, self.run_id)
+        if len(self.jobs) == 1:
+            evidence.link_latest(self.runs, self.run_id)
         line.add(job)
 
     def _leave(self, job: Job) -> bool:
@@ -231,10 +232,9 @@ class Runner:
 
     def _rest_s(self) -> float:
         """Until somebody wants to see something, or a turn is due; the end of a turn ends it earlier."""
-        due = min(
-            (line.contact.due for line in self._lines.values() if line.active and not line.worker.busy), default=None
-        )
-        return TICK_S if due is None else min(TICK_S, max(0.01, due - self._clock()))
+        idle = (line for line in self._lines.values() if line.places.active and not line.worker.busy)
+        due = min((line.contact.due for line in idle), default=math.inf)
+        return min(TICK_S, max(0.01, due - self._clock()))
 
     def _tell(self, line: Line) -> None:
         news = []

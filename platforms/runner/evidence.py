@@ -67,14 +67,21 @@ def link_latest(runs: Path, run_id: str) -> None:
     draft.unlink(missing_ok=True)
 
 
-def write(path: Path, text: str) -> None:
-    """Whole or not at all, and on the disk when it returns."""
+def write(path: Path, text: str, *, sync: bool = True) -> None:
+    """Whole or not at all; with `sync` on the disk when it returns, else after sync()."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     draft.replace(path)
+
+
+def sync(path: Path) -> None:
+    """A file that was written is on the disk when this returns."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

@@ -29,6 +29,7 @@ from platforms.journal import ASKED, Attempt, Journal
 from platforms.runner import ending, evidence, explain
 from platforms.runner.contact import Contact
 from platforms.runner.live import NO_LOG, Job, decide, entry, next_attempt
+from platforms.runner.places import Places
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
@@ -65,11 +66,7 @@ class Line:
         wall: Callable[[], float],
     ) -> None:
         self.platform, self.worker = platform, worker
-        # Jobs that are not done, in the order in which they came: those that no scheduler has yet, as far as we know,
-        # and those that one has. The main thread may add to both during a turn: whoever goes through them takes a copy.
-        self._queued: dict[Job, None] = {}
-        self._held: dict[Job, None] = {}
-        self._full = False  # there was no room for one more when the last turn ended
+        self.places = Places(platform)
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
         self.again: deque[tuple[Job, Attempt]] = deque()  # which of them begin again, and as what
         self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
@@ -78,34 +75,13 @@ class Line:
         self._stuck: float | None = None  # since when nothing can be submitted
 
     @property
-    def live(self) -> list[Job]:
-        return [job for job in list(self._held) if job.live]
-
-    @property
-    def settled(self) -> bool:
-        """Nobody waits for anything here."""
-        return all(job.done or job.left is not None for job in (*self._held, *self._queued))
-
-    @property
     def wants_turn(self) -> bool:
-        if self.active or self.contact.held is not None:
+        if self.places.active or self.contact.held is not None:
             if self._clock() >= self.contact.due:
-                return not self.settled
+                return not self.places.settled
             if self.contact.held is not None:
                 return False
-        return not self._full and any(job.waiting for job in list(self._queued)) and self._has_room
-
-    @property
-    def active(self) -> bool:
-        """Whether it has live jobs."""
-        return any(job.live for job in list(self._held))
-
-    @property
-    def _has_room(self) -> bool:
-        """For one more job."""
-        live, limit = self.live, self.platform.max_queued
-        queued = sum(job.status.state not in (State.STARTING, State.RUNNING) for job in live)
-        return len(live) < self.platform.max_running and (limit is None or queued < limit)
+        return self.places.wanted
 
     def owes(self, job: Job) -> bool:
         """Whether there is a place for it and a turn is to submit it: who does not wait for its end waits for that."""
@@ -127,25 +103,25 @@ class Line:
             job.text = path.read_text(encoding="utf-8", errors="surrogateescape")
         else:
             job.text = self.contact.scheduler.render(job.spec)
-            evidence.write(path, job.text)
+            evidence.write(path, job.text, sync=False)  # thousands may be in line, and the first one waits for that
             if findings := self.contact.scheduler.lint(job.spec, job.text):
                 raise RefusedError(explain.against_policy(findings))
-        (self._queued if job.submission is None else self._held)[job] = None
+        self.places.add(job)
 
     def turn(self) -> None:
         """Ask for the states when that is due, then submit what there is a place for."""
         if self._clock() >= self.contact.due:
             self.contact.held = None
             self.contact.next_poll()
-            if self.active:
+            if self.places.active:
                 self._poll()
         self._submit()
         self._give_up()
-        self._full = bool(self._queued) and not self._has_room
+        self.places.look()
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
-        self.stopping, self.contact.held, self._full = False, None, False
+        self.stopping, self.contact.held = False, None
         for job in jobs:
             if not job.done and job.asked_s is None:
                 self.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
@@ -163,12 +139,10 @@ class Line:
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        for job in list(self._queued):
-            if not job.waiting:
-                continue
-            if not self._has_room or self.stopping or self.contact.held is not None:
+        for job in self.places.waiting:
+            if not self.places.room or self.stopping or self.contact.held is not None:
                 break
-            active = self.active
+            active = self.places.active
             if active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not active:
@@ -190,14 +164,14 @@ class Line:
 
     def _hand_over(self, job: Job) -> None:
         if job.asked_s is None:
+            evidence.sync(job.folder / self.contact.scheduler.text_name)
             job.asked_s = self._wall()
             if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
                 with contextlib.suppress(RefusedError):
                     self._journal.jobs([{**entry(job), "state": ASKED}])
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
-        self._held[job] = None
-        self._queued.pop(job, None)
+        self.places.submitted(job)
         job.submitted, self._stuck = self._clock(), None
         record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
         evidence.write_json(job.folder / "submitted.json", record)
@@ -207,7 +181,7 @@ class Line:
         """The start limit of what cannot be submitted: after it even a job that is there starts no more."""
         if self.contact.held is None or self.contact.login is not None:
             return
-        for job in [job for job in list(self._queued) if job.waiting]:
+        for job in self.places.waiting:
             since = self._stuck if job.tried is None else job.tried
             if since is not None and self._clock() - since > job.spec.start_limit_s:
                 reason = explain.never_answered(job.spec, job.asked_s is not None, self.contact.held)
@@ -218,7 +192,7 @@ class Line:
     # --- following ---------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        jobs, reason = self.live, "the scheduler said nothing about it"
+        jobs, reason = self.places.live, "the scheduler said nothing about it"
         statuses: Mapping[str, Status] = {}
         try:
             statuses = self.contact.statuses(jobs)
@@ -301,8 +275,7 @@ class Line:
         job.run, job.failure = ending.write_down(job, status, run or Run(), self.contact)
         job.reader = NO_LOG  # the log of many ranks takes memory
         job.done = True  # last: from now on the main thread takes what it finds
-        for jobs in (self._held, self._queued):
-            jobs.pop(job, None)
+        self.places.done(job)
 
     def _begin_again(self, job: Job, status: Status) -> Status:
         """Where the machine failed it. Returns how it ended, with why it is not begun again where that is too dear."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import random
 import re
+from pathlib import Path
 
 import pytest
 
 from harness.block import Block
+from harness.show import live
+from platforms.config import Platform
+from platforms.job import JobSpec, Layout
+from platforms.runner import Job
 
 
 class Screen:
@@ -67,10 +72,24 @@ def test_what_there_is_no_room_for_is_cut_off(screen: Screen) -> None:
     block = Block(screen.write, screen.size)
     block.draw([f"line {number} " + 50 * "x" for number in range(20)])
     assert len(screen.shown) == 1 + screen.rows - 2
-    assert screen.shown[-1] == "(and 13 more)"
+    assert screen.shown[-1].startswith(f"line {block.most - 1} ")
     assert max(map(len, screen.shown)) == screen.columns - 1
     block.erase()
     assert screen.shown == ["above"]
+
+
+@pytest.mark.parametrize(("most", "shown"), [(1, 0), (2, 0), (5, 3), (20, 18), (21, 20), (50, 20)])
+def test_of_many_jobs_those_that_there_is_room_for(tmp_path: Path, most: int, shown: int) -> None:
+    layout = Layout(1, 1, "cpu")
+    jobs = [
+        Job(JobSpec(f"job-{number}", f"test_{number}", "far", layout, ()), Platform(name="far"), tmp_path)
+        for number in range(20)
+    ]
+    head, *lines = live(jobs[7], jobs, most)
+    assert head.endswith("0 of 20 jobs done, 20 to be submitted")
+    assert [line.partition(" ")[0] for line in lines[: min(1, shown)]] == ["job-7"][:shown]
+    assert len([line for line in lines if line.startswith("job-")]) == shown
+    assert lines[shown:] == ([f"(and {20 - shown} more)"] if shown < 20 else [])
 
 
 def test_a_jobs_words_move_no_cursor(screen: Screen) -> None:
