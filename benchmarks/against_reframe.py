@@ -1,12 +1,14 @@
 """Ours beside ReFrame 4.10: the same jobs of one second, taking turns in the same minutes, here and on a real Slurm.
 
     python benchmarks/against_reframe.py [--jobs 1 10 50 200] [--scheduler local slurm] [--rounds 1]
-                                         [--reframe-venv DIR] [--together 200]
+                                         [--export NONE] [--commands] [--reframe-venv DIR] [--together 200]
 
 ReFrame comes from PyPI into an environment of its own, which is made when it is missing. Slurm is the real one of
 tests/clusters, in a temporary folder, and ends with us. Prints Markdown; every cell is ours / ReFrame = ratio.
 Delay: from a job's own last word to its outcome being on the disk (ours) or its figure being checked (ReFrame). Ours
-then reports in the tests' order: `reported` is until its test has passed. Commands are counted in rounds of their own.
+then reports in the tests' order: `reported` is until its test has passed. With `--commands` Slurm's are counted too, in
+rounds of their own. `--export` is what Slurm gives jobs of their submitter's environment, on both sides: NONE, as ours
+do, has slurmd read a login environment for each job; ALL, as ReFrame's do, has not.
 `--together N` is one session of ours alone, with N jobs here and N on Slurm, whose commands are counted meanwhile.
 """
 
@@ -149,8 +151,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         slurm = stack.enter_context(cluster()) if options.together or "slurm" in options.scheduler else {}
-        bench = Bench(folder, {**clean_environ(folder), **slurm}, reframe)
-        write_project(folder)
+        bench = Bench(folder, {**clean_environ(folder), **slurm, "EXPORT": options.export}, reframe)
+        write_project(folder, options.export)
         print(f"{os.cpu_count()} CPUs, {busy():.0%} busy with other work before.\n")
         if options.together:
             together(bench, options.together)
@@ -167,7 +169,7 @@ def beside(bench: Bench, options: argparse.Namespace) -> None:
     start_up(bench)
     for scheduler in options.scheduler:
         growth(bench, scheduler, options.jobs, options.rounds)
-    if "slurm" in options.scheduler:
+    if options.commands:
         commands(bench, options.jobs)
 
 
@@ -188,6 +190,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 10, 50, 200])
     parser.add_argument("--scheduler", nargs="+", choices=["local", "slurm"], default=["local", "slurm"])
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--export", choices=["NONE", "ALL"], default="NONE")
+    parser.add_argument("--commands", action="store_true", help="count Slurm's commands")
     parser.add_argument("--together", type=int, metavar="N", help="only: N jobs here and N on Slurm, in one session")
     home = Path(tempfile.gettempdir()) / "hpc-ml-bench-reframe"
     parser.add_argument("--reframe-venv", type=Path, default=home, help="where ReFrame is or is to be installed")
@@ -223,7 +227,7 @@ def clean_environ(folder: Path) -> dict[str, str]:
     return {**environ, **{name: str(place) for name, place in places.items()}, "HPC_ML_BENCH_LOCK": f"{folder}/lock"}
 
 
-def write_project(folder: Path) -> None:
+def write_project(folder: Path, export: str) -> None:
     """Our side: a folder with a test of its own, and a site with two platforms of a hundred jobs at once."""
     project = folder / "ours"
     (project / "site" / "platforms").mkdir(parents=True)
@@ -231,7 +235,7 @@ def write_project(folder: Path) -> None:
     (project / "pytest.ini").write_text(ini)
     for file in (ROOT / "conftest.py", SITE / "test_sleeping.py"):
         shutil.copy(file, project)
-    slurm = f"poll_s: 1.0\nwork_dir: {folder}/work\n"
+    slurm = f"poll_s: 1.0\nwork_dir: {folder}/work\nslurm: {{directives: ['--export={export}']}}\n"
     for scheduler, more in (("local", ""), ("slurm", slurm)):
         text = OURS.format(scheduler=scheduler, more=more)
         (project / "site" / "platforms" / f"many_{scheduler}.yaml").write_text(text)

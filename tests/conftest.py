@@ -21,7 +21,7 @@ MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=1, help="how often test_torture.py kills sessions, on each platform")
+    parser.addoption("--seeds", type=int, default=2, help="how often test_torture.py kills sessions, on each platform")
     group = parser.getgroup("a real Kubernetes for the suite's own tests")
     group.addoption("--kubeconfig", help="tests marked live_k8s run on its current context's cluster")
     group.addoption("--live-image", help="an image with sh and python3 which that cluster can pull; needed there")

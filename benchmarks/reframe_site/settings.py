@@ -1,5 +1,7 @@
 """ReFrame's configuration: this machine by its local scheduler, and by Slurm, a hundred jobs at once on either."""
 
+import os
+
 AT_ONCE = 100
 
 
@@ -10,6 +12,7 @@ def partition(scheduler: str) -> dict[str, object]:
         "launcher": "local",
         "environs": ["builtin"],
         "max_jobs": AT_ONCE,
+        "access": [f"--export={os.environ['EXPORT']}"] if scheduler == "slurm" else [],
     }
 
 
