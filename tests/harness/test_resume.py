@@ -302,6 +302,9 @@ def test_code_that_has_changed_meanwhile_is_told(night: Night) -> None:
         (["--resume=17", "--size=smoke"], "--resume=17 takes the tests and options of that run*"),
         (["--resume=17", "test_a.py"], "--resume=17 takes the tests and options of that run*"),
         (["--resume=done"], "--resume: run done has ended; its results are in *runs/done"),
+        (["--resume=packed"], "run packed has ended and lies in *runs/old/packed.tar.gz: choose another --run-id*"),
+        (["-m", "cluster", "--run-id=packed"], "run packed has ended and lies in *runs/old/packed.tar.gz*"),
+        (["-m", "cluster", "--run-id=old"], "--run-id: 'old' can be no name of a run*"),
     ],
 )
 def test_what_cannot_be_resumed(night: Night, words: list[str], said: str) -> None:
@@ -309,6 +312,7 @@ def test_what_cannot_be_resumed(night: Night, words: list[str], said: str) -> No
         test = "test_a.py::test_it[cluster-1x2gpu]"
         Journal(night.path / "runs/17", {"tests": [test], "options": {}}).end(journal.PENDING)
         Journal(night.path / "runs/done", {"tests": [test], "options": {}}).end(journal.DONE)
+        night.project.write("runs/old/packed.tar.gz", "")
     result = night.project.pytest(*words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{said}*"])
