@@ -16,7 +16,7 @@ from tests.clusters.slurm_conf import NODE_NAMES
 
 # The record is there before the daemon is: the shell writes it and then becomes the daemon.
 LAUNCH = 'cat /proc/$$/stat >"$0.new" && mv "$0.new" "$0" && exec "$@"'
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 STEP_S = 0.01
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -59,6 +59,7 @@ def make_database(site: Site) -> None:
         shutil.rmtree(site.folder / name, ignore_errors=True)
     (site.folder / "state").mkdir()
     options = ["--no-defaults", f"--datadir={site.folder / 'mariadb'}", f"--user={getpass.getuser()}"]
+    options.append(f"--tmpdir={site.folder}")  # a server that starts removes what others have in the same one
     options += ["--skip-test-db", "--innodb-flush-method=nosync", "--innodb-log-file-size=8M"]
     site.ask("mariadb-install-db", *options)
 

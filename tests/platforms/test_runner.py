@@ -1330,8 +1330,9 @@ def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, 
     slow.status_of = {name: then((0, RUNNING)) for name in "ab"}
     a, b = put(threaded, "slow", "a", "b")
 
-    def interrupt(_: Job) -> None:
-        raise KeyboardInterrupt
+    def interrupt(job: Job) -> None:
+        if job.asked_s is not None:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         threaded.wait(a, tick=interrupt)
