@@ -294,8 +294,9 @@ class Status:
     """What a scheduler knows of one job. Times are Unix seconds.
 
     `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
-    end, beside its log (docs/wire.md). Of a job that waits, where the scheduler tells: its `position` in the queue, 1
-    being the next, and when it is `expected_s` to start. Both move while nothing happens, so they are no news.
+    end, beside its log (docs/wire.md). `away`: nobody answered, so it may do anything meanwhile. Of a job that waits,
+    where the scheduler tells: its `position` in the queue, 1 being the next, and when it is `expected_s` to start. Both
+    move while nothing happens, so they are no news.
     """
 
     state: State
@@ -308,6 +309,7 @@ class Status:
     ended_s: float | None = None
     events: tuple[str, ...] = ()
     last_word: str = field(default="", repr=False)
+    away: bool = False
     position: int | None = None
     expected_s: float | None = None
 
@@ -481,3 +483,8 @@ class StillPending(JobError):
 ERRORS: Mapping[Outcome, type[JobError]] = MappingProxyType(
     {Outcome.ERROR: MachineError, Outcome.FAILED: WorkloadError, Outcome.PENDING: StillPending}
 )
+
+
+def unseen(error: BenchError) -> Status:
+    """What is known of a job when that is the answer to how it is."""
+    return Status(State.UNKNOWN, str(error), away=isinstance(error, AwayError))

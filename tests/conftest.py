@@ -21,7 +21,7 @@ MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=2, help="how often test_torture.py kills sessions, on each platform")
+    parser.addoption("--seeds", type=int, default=5, help="how often test_torture.py kills sessions, on each platform")
     group = parser.getgroup("a real Kubernetes for the suite's own tests")
     group.addoption("--kubeconfig", help="tests marked live_k8s run on its current context's cluster")
     group.addoption("--live-image", help="an image with sh and python3 which that cluster can pull; needed there")
@@ -70,7 +70,7 @@ def slurm_cluster() -> Iterator[Cluster]:
 def slurm(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """The cluster, with this process as one of its clients."""
     for name in os.environ:
-        if name.startswith(("SLURM", "SBATCH_", "SQUEUE_", "SACCT_", "SRUN_")):
+        if name.startswith(("SLURM", "SBATCH_", "SQUEUE_", "SACCT_", "SRUN_", "SCANCEL_", "SCONTROL_")):
             monkeypatch.delenv(name)
     for name, value in slurm_cluster.environ.items():
         monkeypatch.setenv(name, value)

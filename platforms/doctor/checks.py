@@ -15,6 +15,7 @@ from platforms.job import AwayError, JobSpec, Layout, RefusedError, Submitted, j
 from platforms.prepare import BENCHMARKS
 from platforms.schedulers import Scheduler
 from platforms.schedulers.slurm import trial
+from platforms.schedulers.slurm.environment import CLEAN
 from platforms.transports import Done, Transport
 
 LEAST_BYTES = 1e9  # code, logs and the smallest data sets
@@ -128,7 +129,7 @@ def transport(visit: Visit) -> Found:
 
 def commands(visit: Visit) -> Found:
     """Slurm's commands are there, its controller answers, and whether it keeps accounts."""
-    done = visit.sh(_COMMANDS.format(commands=" ".join(COMMANDS)))
+    done = visit.sh(CLEAN + _COMMANDS.format(commands=" ".join(COMMANDS)))
     missing, _, rest = done.stdout.decode(errors="replace").partition("---\n")
     where, source = visit.transport.where, visit.platform.source
     if set(missing.split()) - {"sacct"}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
 from dataclasses import replace
@@ -15,8 +16,9 @@ import pytest
 from platforms.config import Platform
 from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State
 from platforms.keys import ContainerKeys
-from platforms.schedulers.slurm import SlurmScheduler, judge, policy, queries, render, submission
-from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, Exit, Seen
+from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission
+from platforms.schedulers.slurm.directives import ACCOUNT, EXCLUDE, WCKEY
+from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, Exit, Seen
 from platforms.schedulers.slurm.states import (
     STATES,
     Row,
@@ -193,7 +195,15 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (Seen(None, account("FAILED", 3)), State.EXITED),
         (Seen(None, waiting_s=1), State.UNKNOWN),
         (Seen(None, waiting_s=LOST_S), State.LOST),
-        (Seen(None, account=(row("PENDING"),), waiting_s=LOST_S), State.LOST),
+        # accounting hears of an end later than the controller forgets it, and is away sometimes
+        (Seen(None, account=(row("PENDING"),), waiting_s=LOST_S), State.UNKNOWN),
+        (Seen(None, account=(row("RUNNING"), step("RUNNING")), waiting_s=RUNAWAY_S - 1), State.UNKNOWN),
+        (Seen(None, account=(row("RUNNING"),), waiting_s=RUNAWAY_S), State.LOST),
+        (Seen(None, account=(row("RUNNING"),), **DONE, waiting_s=1), State.RUNNING),
+        (Seen(None, account=(row("RUNNING"),), **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (Seen(None, account=None, waiting_s=10 * RUNAWAY_S), State.UNKNOWN),
+        (Seen(None, account=None, accounting=False, waiting_s=1), State.UNKNOWN),
+        (Seen(None, account=None, accounting=False, waiting_s=LOST_S), State.LOST),
         (Seen(None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
         (Seen(None, exit=replace(GOOD, exit_code=4), log_bytes=50, waiting_s=ACCOUNT_S), State.EXITED),
         # what a number in the log would have let pass
@@ -395,6 +405,71 @@ def test_a_second_start_is_refused(tmp_path: Path) -> None:
     code, said, word = run_script(tmp_path, ALONE)
     assert (code, "refused=again" in word) == (78, True)
     assert "it has been started before" in said
+
+
+@pytest.mark.parametrize(
+    ("site", "avoid", "wanted"),
+    [
+        ((), (), None), ((), ("cn1",), "cn1"), (("--exclude=cn[2-3],gpu1",), (), None),
+        (("--exclude=cn[2-3],gpu1",), ("cn1", "cn4"), "cn[2-3],gpu1,cn1,cn4"),
+        (("--exclude cn2",), ("cn1",), "cn2,cn1"),
+        (("-x cn2",), ("cn1",), "cn2,cn1"), (("-xcn2",), ("cn1",), "cn2,cn1"), (("--exclud=cn2",), ("cn1",), "cn2,cn1"),
+        (("--hold -x 'cn2' # slow",), ("cn1",), "cn2,cn1"), (("-x cn2", "--exclude=cn3"), ("cn1",), "cn3,cn1"),
+        (("--exclusive", "--exclu=user"), ("cn1",), "cn1"), (("--exclude=/etc/slow_nodes",), ("cn1",), None),
+    ],
+)  # fmt: skip
+def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
+    site: tuple[str, ...], avoid: tuple[str, ...], wanted: str | None
+) -> None:
+    platform, alone = cluster(slurm={"directives": site}), replace(SPEC, layout=Layout(1, 4, "gpu"), avoid_nodes=avoid)
+    lines = [line for line in render.render(alone, platform).splitlines() if line.startswith("#SBATCH ")]
+    assert lines[: len(lines) - (wanted is not None)][-len(site) or len(lines) :] == [
+        f"#SBATCH {words}" for words in site
+    ]
+    last = f"#SBATCH --exclude={shlex.quote(wanted or '')}"
+    assert (lines[-1] == last) == (wanted is not None)
+    assert EXCLUDE.of(render.directives(replace(alone, layout=LAYOUT), platform)) == EXCLUDE.of(site)
+
+
+def test_who_pays_is_read_as_sbatch_reads_it() -> None:
+    said = ["--nodes=1 -A one", "--acco two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
+    assert (ACCOUNT.of(said), WCKEY.of(said), EXCLUDE.of(said)) == ("two", "k", None)
+    assert ACCOUNT.of(["--comment='"]) is None
+
+
+# --- the environment -------------------------------------------------------------------------------------------------
+
+PERSONS = (
+    "SBATCH_PARTITION", "SCANCEL_INTERACTIVE", "SQUEUE_STATES", "SACCT_FORMAT", "SLURM_TIME_FORMAT", "SCONTROL_ALL",
+    "SINFO_STATE", "SLURM_EXIT_ERROR", "SBATCH_ACCOUNT", "SBATCH_WCKEY",
+)  # fmt: skip
+SHELLS = (["sh"], ["bash"], ["bash", "--posix"], ["dash"], ["busybox", "sh"], ["ksh"])
+OURS = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "MY_SLURM_X", "HOME")
+
+
+@pytest.mark.parametrize("shell", [words for words in SHELLS if shutil.which(words[0])], ids=" ".join)
+@pytest.mark.parametrize(
+    ("script", "pays"),
+    [
+        ("#!/bin/sh\n#SBATCH --account=a\n#SBATCH --wckey=w\n", []),
+        ("#!/bin/sh\n# a\n#SBATCH -A a\n\ncat <<EOF\n#SBATCH --wckey=w\nEOF\n", ["SBATCH_WCKEY"]),
+        ("#!/bin/sh\n", ["SBATCH_ACCOUNT", "SBATCH_WCKEY"]),
+        (None, []),
+    ],
+)
+def test_what_a_person_says_to_slurm_by_the_environment(shell: list[str], script: str | None, pays: list[str]) -> None:
+    """Whatever stands in the values, and without a process: there is no PATH."""
+    program = shutil.which(shell[0]) or ""
+    value = 'it\'s\nexport SLURM_CONF=x\nSLURM_B="$(false)" `false` \\'
+    values = dict.fromkeys((*PERSONS, *OURS), value)
+    lines = environment.CLEAN if script is None else environment.submitting(script)
+    show = "".join(f'[ -z "${{{name}+set}}" ] || printf "%s=%s\\0" {name} "${name}"\n' for name in values)
+    environ = {"PATH": "/nowhere", "BASH_FUNC_module%%": "() { echo; }", "odd-name": "x", **values}
+    done = subprocess.run(
+        [program, *shell[1:], "-s"], input=f"{lines}{show}", capture_output=True, text=True, env=environ
+    )
+    left = dict(each.split("=", 1) for each in done.stdout.split("\0")[:-1])
+    assert (done.stderr, left) == ("", dict.fromkeys([*(name for name in PERSONS if name in pays), *OURS], value))
 
 
 # --- the submission --------------------------------------------------------------------------------------------------

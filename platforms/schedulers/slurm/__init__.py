@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,9 @@ class SlurmScheduler:
         look = queries.look(self._transport, jobs, self._jobs)
         self._sizes.update(look.log_bytes)
         if look.away:
-            return {job.job_id: Status(State.UNKNOWN, look.away) for job in jobs}
+            for job in jobs:  # time in which nobody answers says nothing about a job
+                self._since.pop(job.job_id, None)
+            return {job.job_id: Status(State.UNKNOWN, look.away, away=True) for job in jobs}
         rows = {job.job_id: self._own(job, look.rows.get(job.job_id)) for job in jobs}
         over = [job for job in jobs if (row := rows[job.job_id]) is None or not row.live]
         account = queries.account(self._transport, over, self._jobs) if over else queries.Account({}, True, {})
@@ -118,13 +121,14 @@ class SlurmScheduler:
                 log_bytes=look.log_bytes.get(job.name, 0),
                 started=job.name in look.started,
                 tail=account.tails.get(job.name, b""),
-                waiting_s=self._waiting(job, row),
+                waiting_s=self._waiting(job, row, deaf=account.silent and job.name not in look.exits),
             )
             found[job.job_id] = judge.judge(seen)
         ended = [job for job in jobs if not found[job.job_id].state.live]
         for job in ended:  # Slurm may write after the script's last word
             self._sizes.pop(job.name, None)
-        self._stop([job for job in ended if (row := rows[job.job_id]) and row.live])
+        for job_id, why in self._stop([job for job in ended if (row := rows[job.job_id]) and row.live]).items():
+            found[job_id] = replace(found[job_id], reason=f"{found[job_id].reason}; it could not be stopped: {why}")
         return found
 
     def _own(self, job: Submitted, row: Row | None) -> Row | None:
@@ -146,17 +150,18 @@ class SlurmScheduler:
                 return rows[begin:end]
         return ()
 
-    def _waiting(self, job: Submitted, row: Row | None) -> float:
-        """How long it has been ended, unknown to Slurm, or pending for the same reason."""
-        condition = "gone" if row is None else f"pending {row.reason}" if row.live else "ended"
+    def _waiting(self, job: Submitted, row: Row | None, deaf: bool) -> float:
+        """How long it has been ended, unknown to Slurm, or pending for the same reason. `deaf`: nobody but accounting
+        can tell how it ended, and that does not answer."""
+        gone = "gone, and nobody tells" if deaf else "gone"
+        condition = gone if row is None else f"pending {row.reason}" if row.live else "ended"
         if self._since.get(job.job_id, ("", 0.0))[0] != condition:
             self._since[job.job_id] = (condition, self._clock())
         return self._clock() - self._since[job.job_id][1]
 
-    def _stop(self, jobs: Sequence[Submitted]) -> None:
-        """What we have given up must not start one day."""
-        if jobs:
-            self.cancel(jobs)
+    def _stop(self, jobs: Sequence[Submitted]) -> dict[str, str]:
+        """What we have given up must not start one day. Returns what may, and why."""
+        return self.cancel(jobs) if jobs else {}
 
     def read(self, job: Submitted, offset: int) -> bytes:
         """Nothing is asked while the last look at all logs saw no more of this one."""
@@ -177,25 +182,36 @@ class SlurmScheduler:
         return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """scancel by id, then by name for what Slurm holds without our knowing; it says nothing, so squeue must."""
-        ids = [job.job_id for job in jobs]
-        deadline, left, said = self._clock() + CANCEL_LIMIT_S, set(ids), ""
+        """Order their end until Slurm takes the order, then see that they are gone. An order that Slurm refuses (access
+        denied) is not given again."""
+        left = {job.job_id: job for job in jobs}
+        deadline, said, order = self._clock() + CANCEL_LIMIT_S, "", queries.Order(away="not asked yet")
         try:
-            self._transport.run(["scancel", *ids], timeout_s=queries.LIMIT_S)
-            while left and self._clock() < deadline:
-                look = queries.look(self._transport, jobs, self._jobs)
-                self._sizes.update(look.log_bytes)
-                said = look.away or said
-                if not look.away:
-                    rows = {job.job_id: self._own(job, look.rows.get(job.job_id)) for job in jobs}
-                    left = {job_id for job_id, row in rows.items() if row is not None and row.live}
-                    said = f"Slurm says {', '.join(sorted({row.state for row in rows.values() if row and row.live}))}"
+            while left.keys() - order.refused.keys() and self._clock() < deadline:
+                if order.away:
+                    order = queries.cancel(self._transport, list(left.values()))
+                if not order.away:
+                    look = queries.look(self._transport, list(left.values()), self._jobs)
+                    said, order = self._take_out_gone(left, look), replace(order, away=look.away)
                 if left:
                     self._sleep(CANCEL_POLL_S)
+            said = order.away or said
         except AwayError as error:
             said = str(error)
         hint = self._transport.typed("scancel " + " ".join(sorted(left)))
-        return {job_id: f"job {job_id} may still run ({said}): {hint}" for job_id in left}
+        why = {job_id: "; ".join(filter(None, [said, order.refused.get(job_id, "")])) for job_id in left}
+        return {job_id: f"job {job_id} may still run ({why[job_id]}): {hint}" for job_id in left}
+
+    def _take_out_gone(self, left: dict[str, Submitted], look: queries.Look) -> str:
+        """Returns what Slurm says of those that are left."""
+        self._sizes.update(look.log_bytes)
+        if look.away:  # the controller may have forgotten the order, too
+            return look.away
+        rows = {job_id: self._own(job, look.rows.get(job_id)) for job_id, job in left.items()}
+        live = {job_id: row for job_id, row in rows.items() if row is not None and row.live}
+        for job_id in rows.keys() - live.keys():
+            del left[job_id]
+        return f"Slurm says {', '.join(sorted({row.state for row in live.values()}))}"
 
     def clean(self, job: Submitted) -> None:
         """Slurm holds nothing of a job that has ended; its folder is evidence, and `prune` takes it away one day."""

@@ -13,6 +13,7 @@ NEVER_S = 20.0  # a job that can never start is believed so after that long: rea
 ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or be away
 LAG_S = 60.0  # how long a shared file system may show less of a log than was written
 LOST_S = 90.0  # how long a job may be known to nobody
+RUNAWAY_S = 300.0  # how long accounting may take a job for alive that the controller does not know
 
 # What Slurm itself writes into a job's log.
 _WORDS = re.compile(r"^(?:slurmstepd|srun|sbatch)\S*: .*(?:oom.kill|error|exceeded|CANCELLED).*", re.I | re.MULTILINE)
@@ -58,14 +59,28 @@ def judge(seen: Seen) -> Status:
     over = bool(account) and not account[0].live
     settled = over and not any(step.live for step in account)
     if row is None and not over and seen.exit is None:
-        if seen.waiting_s < LOST_S:
-            return Status(State.UNKNOWN, "Slurm does not know it (yet)")
-        return Status(State.LOST, "neither squeue nor sacct knows it, and its script left no word of its end")
+        return _missing(account, seen)
     if not settled and seen.accounting and seen.waiting_s < ACCOUNT_S:
         return _ending("ended; its steps are not accounted for yet", row, account)
     if seen.exit and seen.exit.log_bytes > seen.log_bytes and seen.waiting_s < LAG_S:
         return _ending("ended; its log is still on its way", row, account)
     return _ended(row, account if over else [], seen)
+
+
+def _missing(account: Sequence[Row], seen: Seen) -> Status:
+    """The controller knows of no such job, and nothing says how it ended. It forgets a job soon after its end, and what
+    it tells accounting may come later; after a crash it may have forgotten one that accounting never hears of again."""
+    no_word = "its script left no word of its end"
+    if account:
+        reason = f"squeue does not know it, sacct says {account[0].state}"
+        if seen.waiting_s < RUNAWAY_S:
+            return _status(State.UNKNOWN, reason, None, account)
+        return _status(State.LOST, f"{reason} for {RUNAWAY_S:g} s now, and {no_word}", None, account)
+    if seen.accounting and seen.account is None:
+        return Status(State.UNKNOWN, f"squeue does not know it, sacct does not answer, and {no_word}")
+    if seen.waiting_s < LOST_S:
+        return Status(State.UNKNOWN, "Slurm does not know it (yet)")
+    return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_word}")
 
 
 def _ending(reason: str, row: Row | None, account: Sequence[Row]) -> Status:

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from platforms.job import AwayError, Submitted
+from platforms.schedulers.slurm.environment import ASKING
 from platforms.schedulers.slurm.judge import Exit
 from platforms.schedulers.slurm.states import SACCT, SQUEUE, Row, sacct_rows, scontrol_row, squeue_rows
+from platforms.schedulers.slurm.submission import UNSURE
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
@@ -17,11 +19,11 @@ TAIL_BYTES = 4000
 
 _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
+_KILL_ERROR = re.compile(r"^scancel: error: .*\bjob id (\d+)")
 
 # One look at all jobs: squeue once, then what their scripts left in their folders.
 _LOOK = """\
-export TZ=UTC SLURM_TIME_FORMAT=standard
-squeue --noheader --states=all --jobs={ids} --format={format}
+{asking}squeue --noheader --states=all --jobs={ids} --format={format}
 echo "squeue $?"
 cd {jobs} || exit 0
 for name in {names}; do
@@ -34,14 +36,26 @@ stat -c 'log %s %n' {logs} 2>/dev/null
 :
 """
 _ACCOUNT = """\
-export TZ=UTC SLURM_TIME_FORMAT=standard
-sacct --noheader --parsable2 --duplicates --jobs={ids} --format={format}
+{asking}sacct --noheader --parsable2 --duplicates --jobs={ids} --format={format}
 echo "sacct $?"
 cd {jobs} || exit 0
 for name in {names}; do
     [ -s "$name/log" ] && echo "tail $name" && tail -c {bytes} "$name/log" | tr -d '\\000' && echo && echo "end $name"
 done
 :
+"""
+# scancel knows jobs by their ids, which Slurm gives again: only those go that have our name now.
+_CANCEL = """\
+{asking}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%j')
+echo "squeue $?"
+set --
+while IFS= read -r row; do
+    case $row in {ours}) set -- "$@" "${{row%%|*}}" ;; esac
+done <<ROWS
+$rows
+ROWS
+[ $# -eq 0 ] || scancel "$@" < /dev/null
+echo "scancel $?"
 """
 
 
@@ -64,11 +78,26 @@ class Account:
     enabled: bool
     tails: Mapping[str, bytes]
 
+    @property
+    def silent(self) -> bool:
+        """There is accounting, and it does not answer."""
+        return self.enabled and self.rows is None
+
+
+@dataclass(frozen=True)
+class Order:
+    """How Slurm took the order to end jobs: what it refused for good, by job id, and what it said where it did not
+    answer, so that the order has to be given again."""
+
+    refused: Mapping[str, str] = field(default_factory=dict)
+    away: str = ""
+
 
 def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
     """Ask squeue once for all jobs, and read what lies in their folders. Raises AwayError as the transport does."""
     names = [job.name for job in jobs]
     script = _LOOK.format(
+        asking=ASKING,
         ids=_ids(jobs),
         format=shlex.quote(SQUEUE),
         jobs=shlex.quote(folder),
@@ -90,6 +119,7 @@ def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
 def account(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Account:
     """Ask accounting once for jobs that have ended, and read the ends of their logs."""
     script = _ACCOUNT.format(
+        asking=ASKING,
         ids=_ids(jobs),
         format=SACCT,
         jobs=shlex.quote(folder),
@@ -113,10 +143,27 @@ def account(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Acc
 
 def detail(transport: Transport, job: Submitted) -> Row | None:
     """What scontrol says of one job, for a cluster without accounting; None when it has forgotten it."""
-    command = f"TZ=UTC SLURM_TIME_FORMAT=standard scontrol --oneliner show job {shlex.quote(job.job_id)}"
-    done = transport.run(["sh", "-c", command], timeout_s=LIMIT_S)
+    script = f"{ASKING}scontrol --oneliner show job {shlex.quote(job.job_id)}\n"
+    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     row = scontrol_row(done.stdout.decode(errors="replace")) if done.exit_code == 0 else None
     return row if row is not None and row.name == job.name else None
+
+
+def cancel(transport: Transport, jobs: Sequence[Submitted]) -> Order:
+    """Order the jobs' end, of those that squeue knows by id and name. Raises AwayError as the transport does."""
+    ours = " | ".join(shlex.quote(f"{job.job_id}|{job.name}") for job in jobs)
+    script = _CANCEL.format(asking=ASKING, ids=_ids(jobs), ours=ours)
+    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    errors = done.stderr.decode(errors="replace").strip()
+    codes = dict(re.findall(r"^(squeue|scancel) (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
+    if "scancel" not in codes:
+        return Order(away=errors or "no answer")
+    if codes["squeue"] != "0" and _UNKNOWN_JOB not in errors:
+        return Order(away=errors or f"squeue ended with exit code {codes['squeue']}")
+    refused = {job_id: line for line in errors.splitlines() for job_id in _KILL_ERROR.findall(line)}
+    if UNSURE.search(errors) or (codes["scancel"] != "0" and not refused):
+        return Order(away=errors or f"scancel ended with exit code {codes['scancel']}")
+    return Order(refused)
 
 
 def _ids(jobs: Sequence[Submitted]) -> str:

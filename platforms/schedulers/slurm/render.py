@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.schedulers.slurm import container
+from platforms.schedulers.slurm.directives import EXCLUDE
 from platforms.values import clock
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
         ("constraint", keys.constraint),
         ("reservation", keys.reservation),
         ("nodes", spec.layout.nodes),
-        ("exclude", avoided(spec)),
         *(tasks(spec, platform) if keys.tasks == "sbatch" else ()),
         *devices(spec, platform),
         ("mem", keys.mem),
@@ -104,13 +104,20 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
     ]
     lines = [_option(name, value) for name, value in chosen if value is not None]
     flags = ["--exclusive"] if keys.exclusive else []
-    return [*lines, *flags, "--no-requeue", "--export=NONE", *keys.directives]
+    avoided = [_option("exclude", nodes)] if (nodes := excluded(spec, platform)) else []
+    return [*lines, *flags, "--no-requeue", "--export=NONE", *keys.directives, *avoided]
 
 
-def avoided(spec: JobSpec) -> str | None:
-    """The node that failed an earlier attempt. Of several nobody knows which one it was, and Slurm itself gives a job
-    no node that is down."""
-    return ",".join(spec.avoid_nodes) if spec.avoid_nodes and spec.layout.nodes == 1 else None
+def excluded(spec: JobSpec, platform: Platform) -> str | None:
+    """The nodes that failed earlier attempts, and those that the site excludes: of several --exclude the last counts.
+
+    None where the site's own is enough: of several nodes nobody knows which one failed, and Slurm itself gives a job no
+    node that is down. A site's file of nodes (a path, to sbatch) is on the login node, and names cannot join it.
+    """
+    site = EXCLUDE.of(platform.slurm.directives)
+    if not spec.avoid_nodes or spec.layout.nodes > 1 or "/" in (site or ""):
+        return None
+    return ",".join([*([site] if site else []), *spec.avoid_nodes])
 
 
 def tasks(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:

@@ -8,13 +8,14 @@ import shlex
 from dataclasses import dataclass
 
 from platforms.job import JobSpec, State, names_a_secret
+from platforms.schedulers.slurm.environment import submitting
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
 CLAIM_S = LIMIT_S + 30  # after which no sbatch of whoever claimed the folder can still be under way
 TWICE_S = 15  # between two answers of Slurm that it knows no such job, before we believe it
 
-# What sbatch says when it cannot know whether the controller took the job.
-_UNSURE = re.compile(
+# What Slurm's commands say when they cannot know whether the controller did what they asked for.
+UNSURE = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
     r"Transport endpoint is not connected|Connection (refused|reset|timed out)|Communication connection failure|"
     r"Message (send|receive) failure|Munge (encode|decode) failed|Protocol authentication error|"
@@ -31,9 +32,7 @@ _TOO_MUCH = re.compile(
 # $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
 # claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
 _SCRIPT = """\
-for name in $(env | sed -n 's/^\\(SBATCH_[A-Z0-9_]*\\|SLURM_[A-Z0-9_]*\\)=.*/\\1/p'); do
-    [ "$name" = SLURM_CONF ] || unset "$name"
-done
+{clean}
 folder={folder}
 say() {{ printf '%s\\n' "$*"; exit 0; }}
 now=$(date +%s)
@@ -79,7 +78,7 @@ class Answer:
     def unsure(self) -> bool:
         """It was left open whether there is a job."""
         if self.word == "refused":
-            return bool(_UNSURE.search(self.errors))
+            return bool(UNSURE.search(self.errors))
         return self.word not in ("id", "missing", "unwritable")
 
 
@@ -91,6 +90,7 @@ def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
     hidden = {name: value for name, value in spec.env.items() if names_a_secret(name)}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in hidden.items()]
     filled = _SCRIPT.format(
+        clean=submitting(text),
         folder=shlex.quote(folder),
         name=shlex.quote(spec.name),
         needs=needs,

@@ -6,13 +6,13 @@ import re
 import secrets
 
 from platforms.job import AwayError
+from platforms.schedulers.slurm.environment import submitting
 from platforms.transports import Transport
 
 LIMIT_S = 120.0
 _AWAY = re.compile(r"Unable to contact|Socket timed out|Connection refused|Munge|Protocol authentication")
-# What the user's environment says to sbatch is not what our jobs are submitted with.
 _ASK = """\
-for name in $(env | sed -n 's/^\\(SBATCH_[A-Z0-9_]*\\)=.*/\\1/p'); do unset "$name"; done
+{clean}
 sbatch --test-only <<'{end}'
 {text}{end}
 """
@@ -20,7 +20,7 @@ sbatch --test-only <<'{end}'
 
 def ask(transport: Transport, text: str) -> tuple[bool, str]:
     """Whether it would take the script, and its words in one line. Raises AwayError when the controller is away."""
-    script = _ASK.format(end=f"END-{secrets.token_hex(8)}", text=text)
+    script = _ASK.format(clean=submitting(text), end=f"END-{secrets.token_hex(8)}", text=text)
     done = transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=LIMIT_S)
     lines = (done.stderr + done.stdout).decode(errors="replace").splitlines()
     words = "; ".join(line.strip() for line in lines if line.strip()) or f"exit code {done.exit_code}"

@@ -1,0 +1,44 @@
+"""What the environment on the login node may say to Slurm's commands: which cluster, who pays, and nothing else.
+
+Slurm's commands read options from variables, and there they go before the #SBATCH lines of a script. What somebody has
+set for the jobs that he looks at by hand (SQUEUE_PARTITION, SCANCEL_STATE, SLURM_TIME_FORMAT) would hide ours, let them
+run on, or submit them twice.
+"""
+
+from __future__ import annotations
+
+from platforms.schedulers.slurm import directives
+
+# How the controller is reached, and by what right.
+_REACH = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+# Who pays, where the script does not say it.
+_PAYS = {"SBATCH_ACCOUNT": directives.ACCOUNT, "SBATCH_WCKEY": directives.WCKEY}
+# Builtins of a POSIX shell only, so no process is started. A line within a variable's value may be taken for a
+# variable; to unset one that is not there is nothing.
+_CLEAN = """\
+while IFS='=' read -r name rest; do
+    name=${{name##* }}
+    case $name in
+    *[!A-Za-z0-9_]* | {kept}) ;;
+    SLURM_* | SBATCH_* | SQUEUE_* | SCANCEL_* | SACCT_* | SCONTROL_* | SINFO_*) unset "$name" ;;
+    esac
+done <<VARIABLES
+$(export -p)
+VARIABLES
+"""
+
+
+def clean(*kept: str) -> str:
+    """Lines of shell that every script begins with which calls Slurm; `kept` are variables that stay beside ours."""
+    return _CLEAN.format(kept=" | ".join((*_REACH, *kept)))
+
+
+CLEAN = clean()
+# Before a question: times in UTC, as states.py reads them.
+ASKING = f"{CLEAN}export TZ=UTC SLURM_TIME_FORMAT=standard\n"
+
+
+def submitting(script: str) -> str:
+    """Before sbatch: who pays may stand in the environment, where neither the platform nor its directives say it."""
+    lines = directives.of_script(script)
+    return clean(*(name for name, option in _PAYS.items() if option.of(lines) is None))

@@ -1,0 +1,397 @@
+"""What a real Slurm answers, whatever the environment hides, the controller has forgotten, or Slurm denies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config import Platform
+from platforms.job import AwayError, JobSpec, Layout, State, Submitted, job_name
+from platforms.schedulers import slurm as scheduler_module
+from platforms.schedulers.slurm import SlurmScheduler, judge, submission
+from tests.clusters.slurm import Cluster
+from tests.clusters.slurm_slots import slot
+
+pytestmark = pytest.mark.real_slurm
+PATIENCE_S = 150.0
+
+# Of somebody who looks at other jobs than ours; each hides ours from Slurm's commands, or changes what they print.
+HOSTILE = (
+    "SQUEUE_USERS=nobody", "SQUEUE_PARTITION=gpu", "SQUEUE_NAMES=mine", "SQUEUE_ACCOUNT=other", "SQUEUE_QOS=high",
+    "SQUEUE_LICENSES=matlab", "SQUEUE_STATES=PENDING", "SQUEUE_FORMAT=%i", "SQUEUE_FORMAT2=jobid", "SQUEUE_SORT=-i",
+    "SLURM_CLUSTERS=elsewhere", "SLURM_TIME_FORMAT=relative", "SLURM_BITSTR_LEN=1", "SACCT_FORMAT=JobID",
+    "SACCT_FEDERATION=1", "SCONTROL_FUTURE=1",
+)  # fmt: skip
+# What would keep scancel from our jobs. (SCANCEL_INTERACTIVE=true asks for ever.)
+SPARING = (
+    "SCANCEL_STATE=PENDING",
+    "SCANCEL_NAME=mine",
+    "SCANCEL_USER=nobody",
+    "SCANCEL_PARTITION=gpu",
+    "SCANCEL_QOS=high",
+)
+
+
+@pytest.fixture(autouse=True)
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("SLURM", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(judge, "LOST_S", 3.0)
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Cluster]:
+    """One whose controller may forget everything, which forgets jobs soon after their end."""
+    with slot() as (folder, port):
+        cluster = Cluster(folder, port, settings={"MinJobAge": "2"})
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+@pytest.fixture(scope="module")
+def bare_cluster() -> Iterator[Cluster]:
+    """One without accounting."""
+    with slot() as (folder, port):
+        cluster = Cluster(folder, port, accounting=False)
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+def enter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster.heal()
+    for name, value in cluster.environ.items():
+        monkeypatch.setenv(name, value)
+    return cluster
+
+
+@pytest.fixture
+def own(own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return enter(own_cluster, monkeypatch)
+
+
+@pytest.fixture
+def bare(bare_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return enter(bare_cluster, monkeypatch)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "a folder's work%j"
+
+
+def platform(work: Path, **keys: object) -> Platform:
+    fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
+    return Platform(**{"name": "cluster", "work_dir": str(work), "slurm": {"account": "z19"}, **fixed, **keys})
+
+
+def shell(name: str, command: str, **changes: object) -> JobSpec:
+    layout, test = Layout(1, 1, "cpu"), f"test_x.py::test_x[{name}]"
+    spec = JobSpec(job_name(name, layout, "r1", test), test, "cluster", layout, ("sh", "-c", command), launcher="none")
+    return replace(spec, time_limit_s=600, start_limit_s=600, **changes)
+
+
+def submitted(scheduler: SlurmScheduler, spec: JobSpec, folder: Path) -> Submitted:
+    return Submitted(scheduler.submit(spec, scheduler.render(spec), folder), spec.name, time.time())
+
+
+def state(scheduler: SlurmScheduler, job: Submitted) -> State:
+    return scheduler.status([job])[job.job_id].state
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.2)
+
+
+def wrapped(monkeypatch: pytest.MonkeyPatch, tools: Path, name: str, body: str) -> None:
+    """A command of Slurm's, first on PATH; `$real` is the true one."""
+    real = shutil.which(name)
+    tools.mkdir(exist_ok=True)
+    (tools / name).write_text(f"#!/bin/sh\nreal={real}\n{body}\n")
+    (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+
+def remember(cluster: Cluster) -> bytes:
+    """What the controller saves of jobs and ids; it writes it down when it ends."""
+    cluster.stop("slurmctld")
+    saved = (cluster.folder / "state" / "job_state").read_bytes()
+    cluster.start("slurmctld")
+    cluster.up()
+    return saved
+
+
+def forget(cluster: Cluster, saved: bytes) -> None:
+    """The controller crashes and knows no more than it had saved then."""
+    cluster.kill("slurmctld")
+    (cluster.folder / "state" / "job_state.old").unlink(missing_ok=True)
+    (cluster.folder / "state" / "job_state").write_bytes(saved)
+    cluster.start("slurmctld")
+    cluster.up()
+
+
+# --- the environment -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_environment_hides_is_seen(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = SlurmScheduler(platform(work))
+    job = submitted(scheduler, shell("seen", "sleep 60"), tmp_path)
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    plain = scheduler.status([job])[job.job_id]
+    assert plain.submitted_s is not None
+    for variable in HOSTILE:
+        name, _, value = variable.partition("=")
+        with monkeypatch.context() as person:
+            person.setenv(name, value)
+            assert (variable, scheduler.status([job])[job.job_id]) == (variable, plain)
+    for variable in HOSTILE:
+        monkeypatch.setenv(*variable.split("=", 1))
+    assert scheduler.cancel([job]) == {}
+    until(lambda: not scheduler.status([job])[job.job_id].state.live, "its end")
+    ended = scheduler.status([job])[job.job_id]
+    assert (ended.state, ended.submitted_s, ended.started_s) == (State.CANCELLED, plain.submitted_s, plain.started_s)
+
+
+@pytest.mark.parametrize("variable", SPARING)
+def test_what_the_environment_spares_is_cancelled(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    scheduler = SlurmScheduler(platform(work))
+    job = submitted(scheduler, shell("spared", "sleep 100"), tmp_path)
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    monkeypatch.setenv(*variable.split("=", 1))
+    monkeypatch.setattr(scheduler_module, "CANCEL_LIMIT_S", 60.0)
+    assert scheduler.cancel([job]) == {}
+
+
+@pytest.mark.parametrize("variable", ["SQUEUE_USERS=nobody", "SQUEUE_PARTITION=gpu", "SQUEUE_NAMES=mine"])
+def test_what_the_environment_hides_is_not_submitted_twice(
+    bare: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A submitter was killed between sbatch and writing the id down, and squeue is all there is to ask."""
+    monkeypatch.setattr(submission, "CLAIM_S", 1)
+    monkeypatch.setattr(submission, "TWICE_S", 1)
+    scheduler, spec = SlurmScheduler(platform(work)), shell(f"once {variable}", "sleep 60")
+    first = submitted(scheduler, spec, tmp_path)
+    (work / "jobs" / spec.name / "id").unlink()
+    monkeypatch.setenv(*variable.split("=", 1))
+    found: list[str] = []
+
+    def again() -> bool:
+        try:
+            found.append(submitted(scheduler, spec, tmp_path).job_id)
+        except AwayError:
+            return False
+        return True
+
+    until(again, "it is found")
+    monkeypatch.delenv(variable.partition("=")[0])
+    assert found == [first.job_id]
+    assert bare.ask("squeue", "-h", f"--name={spec.name}", "-o", "%i") == first.job_id
+
+
+@pytest.mark.parametrize("said", [None, "account", "-Athree"])
+def test_who_pays_may_stand_in_the_environment_and_nothing_else(
+    bare: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    keys = {"account": {"account": "two"}, "-Athree": {"directives": ("-Athree",)}, None: {}}[said]
+    variables = ("ACCOUNT=one", "PARTITION=gpu", "QOS=high", "TIMELIMIT=1", "EXCLUSIVE=user", "JOB_NAME=x", "HINT=x")
+    for variable in variables:
+        monkeypatch.setenv(*f"SBATCH_{variable}".split("=", 1))
+    scheduler = SlurmScheduler(platform(work, slurm=keys))
+    spec = shell("paid", "sleep 60")
+    assert scheduler.check(spec, scheduler.render(spec)) == ()
+    job = submitted(scheduler, spec, tmp_path)
+    pays = {None: "one", "account": "two", "-Athree": "three"}[said]
+    assert bare.ask("squeue", "-h", "-j", job.job_id, "-o", "%a|%P|%l|%j") == f"{pays}|standard|10:00|{spec.name}"
+
+
+# --- what nobody knows -----------------------------------------------------------------------------------------------
+
+
+def test_what_the_controller_forgot_and_accounting_has_alive_is_not_lost_at_once(
+    own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = SlurmScheduler(
+        platform(work, slurm={"account": "z19", "directives": ("--nodelist=cn1", "--exclusive")})
+    )
+    saved = remember(own)
+    submitted(scheduler, shell("in the way", "sleep 300"), tmp_path)
+    job = submitted(scheduler, shell("forgotten", "true"), tmp_path)
+    until(lambda: job.name in {row.name for row in own.jobs()}, "accounting knows it")
+    forget(own, saved)
+    seen = scheduler.status([job])[job.job_id]
+    until_s = time.monotonic() + judge.LOST_S + 2
+    while time.monotonic() < until_s:
+        seen = scheduler.status([job])[job.job_id]
+        assert seen.state is State.UNKNOWN, seen
+        time.sleep(0.5)
+    assert "sacct says PENDING" in seen.reason
+    monkeypatch.setattr(judge, "RUNAWAY_S", 0.0)
+    seen = scheduler.status([job])[job.job_id]
+    assert (seen.state, "sacct says PENDING for 0 s now" in seen.reason) == (State.LOST, True)
+
+
+def test_what_the_controller_has_purged_waits_for_accounting(
+    own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was killed outright, so that its script says nothing, while the accounting is away."""
+    scheduler = SlurmScheduler(platform(work, setup=("kill -KILL $$",)))
+    spec = shell("purged", "true")
+    own.stop("slurmdbd")
+    job = submitted(scheduler, spec, tmp_path)
+    until(lambda: not own.run("squeue", "-h", "-t", "all", "-j", job.job_id).stdout.strip(), "it is purged")
+    until_s = time.monotonic() + judge.LOST_S + 2
+    while time.monotonic() < until_s:
+        seen = scheduler.status([job])[job.job_id]
+        assert (seen.state, "sacct does not answer" in seen.reason) == (State.UNKNOWN, True), seen
+        time.sleep(0.5)
+    monkeypatch.setattr(judge, "LOST_S", 90.0)  # the controller takes its time to find the accounting again
+    own.start("slurmdbd")
+    until(lambda: not state(scheduler, job).live, "accounting knows its end")
+    assert state(scheduler, job) is State.SIGNALLED
+
+
+def test_without_accounting_what_nobody_knows_is_lost(bare: Cluster, work: Path, tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(platform(work, slurm={"directives": ("--hold",)}))
+    saved = remember(bare)
+    job = submitted(scheduler, shell("lost", "true"), tmp_path)
+    assert state(scheduler, job) is State.QUEUED
+    forget(bare, saved)
+    assert state(scheduler, job) is State.UNKNOWN
+    until(lambda: state(scheduler, job) is State.LOST, "it is lost")
+
+
+# --- cancelling ------------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_was_given_again_is_left_alone(own: Cluster, work: Path, tmp_path: Path) -> None:
+    """After a crash that lost the controller's state ids begin anew: ours is somebody else's then."""
+    scheduler = SlurmScheduler(platform(work))
+    saved = remember(own)
+    ours = submitted(scheduler, shell("ours", "sleep 100"), tmp_path)
+    forget(own, saved)
+    theirs = submitted(scheduler, shell("theirs", "sleep 100"), tmp_path)
+    second = submitted(scheduler, shell("second", "sleep 100"), tmp_path)
+    assert theirs.job_id == ours.job_id
+    until(lambda: state(scheduler, theirs) is State.RUNNING, "it runs")
+    assert scheduler.cancel([ours, second]) == {}
+    assert own.ask("squeue", "-h", "-o", "%j") == theirs.name
+
+
+def test_one_squeue_and_one_scancel_for_many(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = SlurmScheduler(platform(work, slurm={"account": "z19", "directives": ("--hold",)}))
+    jobs = [submitted(scheduler, shell(f"many{number}", "true"), tmp_path) for number in range(20)]
+    counted = tmp_path / "counted"
+    for name in ("squeue", "scancel"):
+        wrapped(monkeypatch, tmp_path / "bin", name, f'echo {name} >> {counted}; exec "$real" "$@"')
+    assert scheduler.cancel(jobs) == {}
+    calls = counted.read_text().split()
+    assert calls[:2] == ["squeue", "scancel"]
+    assert calls.count("scancel") == 1
+    assert calls.count("squeue") <= 4  # and looks until all are gone
+
+
+def test_a_cancel_that_is_refused_says_so(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a colleague goes on with a run: Slurm denies access, and nobody waits for what will not come."""
+    other = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    other += " --inh-caps=+dac_override,+dac_read_search --ambient-caps=+dac_override,+dac_read_search"
+    if os.geteuid() != 0 or subprocess.run([*other.split(), "true"], capture_output=True).returncode:
+        pytest.skip("only root can be somebody else")
+    scheduler, called = SlurmScheduler(platform(work)), tmp_path / "called"
+    jobs = [submitted(scheduler, shell(name, "sleep 100"), tmp_path) for name in ("denied", "too")]
+    until(lambda: {state(scheduler, job) for job in jobs} == {State.RUNNING}, "they run")
+    with monkeypatch.context() as colleague:
+        wrapped(colleague, tmp_path / "bin", "scancel", f'echo called >> {called}; exec {other} "$real" "$@"')
+        left = scheduler.cancel(jobs)
+    assert called.read_text() == "called\n"
+    ids = " ".join(sorted(job.job_id for job in jobs))
+    assert left == {
+        job.job_id: f"job {job.job_id} may still run (Slurm says RUNNING; scancel: error: Kill job error on job id "
+        f"{job.job_id}: Access/permission denied): scancel {ids}"
+        for job in jobs
+    }
+    held = SlurmScheduler(platform(work, slurm={"account": "z19", "directives": ("--hold",)}))
+    monkeypatch.setattr(judge, "NEVER_S", 0.0)
+    with monkeypatch.context() as colleague:
+        wrapped(colleague, tmp_path / "bin", "scancel", f'exec {other} "$real" "$@"')
+        never = submitted(held, shell("never", "true"), tmp_path)
+        seen = held.status([never])[never.job_id]
+    assert seen.state is State.NEVER_ADMISSIBLE
+    assert "it could not be stopped" in seen.reason
+    assert "Access/permission denied" in seen.reason
+
+
+def test_a_cancel_that_does_not_get_through_is_ordered_again(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first scancel finds no controller where it looks for it."""
+    scheduler = SlurmScheduler(platform(work))
+    job = submitted(scheduler, shell("again", "sleep 300"), tmp_path)
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    text = (slurm.folder / "slurm.conf").read_text()
+    (tmp_path / "slurm.conf").write_text(
+        text.replace(f"SlurmctldPort={slurm.port}\n", f"SlurmctldPort={slurm.port + 19}\n")
+    )
+    first = f'mkdir {tmp_path}/first 2>/dev/null && export SLURM_CONF={tmp_path}/slurm.conf\nexec "$real" "$@"'
+    wrapped(monkeypatch, tmp_path / "bin", "scancel", first)
+    assert scheduler.cancel([job]) == {}
+    assert (tmp_path / "first").is_dir()
+    assert state(scheduler, job) is not State.RUNNING or not slurm.ask("squeue", "-h", "-j", job.job_id)
+
+
+def test_a_cancel_while_the_controller_is_away(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = SlurmScheduler(platform(work))
+    job = submitted(scheduler, shell("away", "sleep 300"), tmp_path)
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    slurm.kill("slurmctld")
+    monkeypatch.setattr(scheduler_module, "CANCEL_LIMIT_S", 5.0)
+    (why,) = scheduler.cancel([job]).values()
+    assert "slurm" in why.lower()
+    assert why.endswith(f"scancel {job.job_id}")
+    back = threading.Timer(2.0, slurm.start, ["slurmctld"])
+    back.start()
+    monkeypatch.setattr(scheduler_module, "CANCEL_LIMIT_S", 120.0)
+    try:
+        assert scheduler.cancel([job]) == {}
+    finally:
+        back.join()
+
+
+# --- nodes that are left out -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "site", ["--exclude=cn2", "--exclude cn2", "-x cn2", "-xcn2", "--exclude='cn[2]'", "--exclud=cn2"]
+)
+def test_nodes_of_the_site_and_of_earlier_attempts(slurm: Cluster, work: Path, tmp_path: Path, site: str) -> None:
+    scheduler = SlurmScheduler(platform(work, slurm={"account": "z19", "directives": (site, "--hold")}))
+    for name, avoid, wanted in (("first", (), "cn2"), ("second", ("cn1",), "cn[1-2]")):
+        job = submitted(scheduler, shell(name, "true", avoid_nodes=avoid), tmp_path)
+        said = slurm.ask("scontrol", "-o", "show", "job", job.job_id)
+        assert f" ExcNodeList={wanted} " in said
