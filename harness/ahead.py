@@ -115,7 +115,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     check_complete(suite, jobs)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
-        begun = resume.begin(suite.options, run_id, resume.plan(config, jobs), jobs, beat_s, show.line)
+        plan = resume.plan(config, jobs)
+        begun = resume.stepping_back(lambda: resume.begin(suite.options, run_id, plan, jobs, beat_s, show.line))
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     runner = suite.runner = Runner(
@@ -125,13 +126,13 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
         max_device_hours=suite.site.max_device_hours,
         on_change=show.change,
     )
-    for test, spec in jobs.items():
-        suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts.get(test))
-    show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
-    for line in begun.told:
-        show.line(line)
-    suite.deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
     with leaving(suite, runner, begun, show):
+        for test, spec in jobs.items():
+            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts.get(test))
+        show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
+        for line in begun.told:
+            show.line(line)
+        suite.deadline = None if suite.options.wait_s is None else time.monotonic() + suite.options.wait_s
         try:
             runner.pump()
             if suite.options.wait_s == 0:  # submit and leave

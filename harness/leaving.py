@@ -48,10 +48,16 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
         raise
     finally:
         try:
+            taken = begun.journal.taken is not None  # by a session that goes on in our place, and has our jobs
             abandoned = [job for job in runner.jobs if not job.done and job.error is None]
-            if abandoned:
+            unseen = begun.attempts.keys() - suite.jobs.keys()  # an interrupt came before we had them all
+            if (abandoned or unseen) and not taken:
                 (_detach if go_on else _cancel)(runner, abandoned, show)
-            if all(job.done for job in runner.jobs) and not begun.carried:
+            if unseen and not taken:
+                show.problem(f"{len(unseen)} jobs were not looked at yet: pytest --resume={runner.run_id} finds them")
+            if all(job.done for job in runner.jobs) and not (
+                begun.carried or unseen or (go_on and runner.owes_attempts)
+            ):
                 how = journal.DONE
         finally:
             suite.end = partial(begun.journal.end, how)

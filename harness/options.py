@@ -143,12 +143,14 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
     if preset is not None and preset not in PRESETS:
         raise pytest.UsageError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
     named: str | None = config.getoption("run_id")
+    if named is None:
+        named = os.environ.get("CI_PIPELINE_ID") or None
     own = {name: found for name in (*CHOICES, "variant") if (found := value(name)) is not None}
     return Options(
         platforms=tuple(config.getoption("platform")),
         site=site,
         runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
-        run_id=run_name("--run-id", named if named is not None else os.environ.get("CI_PIPELINE_ID") or None),
+        run_id=None if named is None else run_name("--run-id", named),
         run_again=named is not None and config.getoption("resume") is None,
         resume=config.getoption("resume") is not None,
         detach=config.getoption("on_interrupt") == "detach",
@@ -161,9 +163,9 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
     )
 
 
-def run_name(option: str, text: str | None) -> str | None:
+def run_name(option: str, text: str) -> str:
     """The name that a run was given; it becomes a folder's. Raises UsageError."""
-    if text is not None and (text in OTHERS or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII)):
+    if text in OTHERS or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII):
         raise pytest.UsageError(
             f"{option}: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and none of "
             f"{', '.join(OTHERS)}, which lie beside the runs"

@@ -12,8 +12,8 @@ import pytest
 
 from harness.options import CHOICES, LAST, Options, run_name
 from platforms import journal
-from platforms.job import JobSpec
-from platforms.journal import Attempt, Journal, Past
+from platforms.job import JobSpec, RefusedError
+from platforms.journal import Attempt, Journal
 from platforms.runner import evidence, explain
 
 # What decides which jobs tests make; a run goes on with what it began with.
@@ -30,27 +30,39 @@ def restore(config: pytest.Config) -> None:
     if config.getoption("run_id"):
         raise pytest.UsageError("--resume and --run-id both name a run: --resume=RUN alone goes on with it")
     runs = Path(config.getoption("runs_dir") or config.rootpath / "runs")
-    run_id = run_name("--resume", named) if named != LAST else _last(runs)
-    assert run_id is not None
-    config.option.run_id = run_id
-    _refuse_archived(runs, run_id)
-    left = [past for past in journal.sessions(runs / run_id) if past.open]
+    try:
+        run_id = _named(runs, named)
+        config.option.run_id = run_id
+        _refuse_archived(runs, run_id)
+        left = [past for past in journal.sessions(runs / run_id) if past.open]
+    except RefusedError as error:
+        raise pytest.UsageError(f"--resume: {error}") from None
     if not left:
         _refuse(config, runs, run_id)
         return
     if _selects(config):
         raise pytest.UsageError(f"--resume={run_id} takes the tests and options of that run: leave the others out")
-    tests = dict.fromkeys(test for past in left for test in past.tests)
+    dead = [past for past in left if not journal.lives(past)] or left  # those that only seem to live are waited for
+    options = dead[-1].plan["options"]
+    tests = dict.fromkeys(test for past in dead if past.plan["options"] == options for test in past.tests)
     config.args = [str(config.rootpath / test) for test in tests]
     config.option.markexpr = config.option.keyword = ""
-    for name, value in left[-1].plan["options"].items():
+    for name, value in options.items():
         setattr(config.option, name, value)
 
 
-def _last(runs: Path) -> str:
-    found = journal.unfinished(runs)
+def _named(runs: Path, word: str) -> str:
+    """The run that is meant. Raises UsageError, RefusedError."""
+    from platforms import which_run  # who does not resume does not wait for its modules
+
+    if word == which_run.LATEST:
+        return which_run.latest(runs)
+    if word != LAST:
+        return run_name("--resume", word)
+    found, unread = which_run.unfinished(runs)
     if not found:
-        raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; --runs-dir names another folder")
+        why = "; ".join(unread) or "--runs-dir names another folder"
+        raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; {why}")
     return found[0]
 
 
@@ -92,6 +104,18 @@ class BothBegin(Exception):
     """Another session of the run begins as we do, and one of the two must step back."""
 
 
+def stepping_back(begin: Callable[[], Begun]) -> Begun:
+    """`begin`, again after a moment where somebody else begins at the same time. Raises UsageError."""
+    said = ""
+    for _ in range(TRIES):
+        try:
+            return begin()
+        except BothBegin as error:
+            said = str(error)
+            time.sleep(random.uniform(0.1, 1.0))
+    raise pytest.UsageError(said)
+
+
 def begin(
     options: Options,
     run_id: str,
@@ -100,48 +124,35 @@ def begin(
     beat_s: float,
     tell: Callable[[str], None],
 ) -> Begun:
-    """Raises UsageError when another session of the run lives that has a test of ours, or was quicker to go on.
+    """We say that we are there, and then look who else is: of two that begin, one sees the other.
 
-    `tell` is given what takes a while.
+    `tell` is given what takes a while. Raises UsageError when another session of the run lives that has a test of ours,
+    or was quicker to go on; BothBegin; RefusedError when our record cannot be kept.
     """
     _refuse_archived(options.runs, run_id)
-    other = ""
-    for _ in range(TRIES):
-        try:
-            return _begin(options, run_id, plan, jobs, beat_s, tell)
-        except BothBegin as error:
-            other = str(error)
-            time.sleep(random.uniform(0.1, 1.0))
-    raise pytest.UsageError(_under_way(run_id, other))
-
-
-def _begin(
-    options: Options,
-    run_id: str,
-    plan: Mapping[str, object],
-    jobs: Mapping[str, JobSpec],
-    beat_s: float,
-    tell: Callable[[str], None],
-) -> Begun:
-    """We say that we are there, and then look who else is: of two that begin, one sees the other."""
-    mine, attempts = Journal(options.runs / run_id, plan, beat_s), dict[str, Attempt | None]()
+    folder = options.runs / run_id
+    mine, how = Journal(folder, plan, beat_s), journal.DONE
     try:
-        known = [past for past in journal.sessions(options.runs / run_id) if past.name != mine.name]
+        known = [past for past in journal.sessions(folder) if past.name != mine.name]
         if options.resume and known and not any(past.open for past in known):
             raise pytest.UsageError(_quicker(run_id))
         before = [past for past in known if past.open and not jobs.keys().isdisjoint(past.tests)]
         for past in before:
             if journal.alive(past, mine.touched_s, tell):
-                raise pytest.UsageError(_under_way(run_id, past)) if past.states else BothBegin(past)
+                kind = pytest.UsageError if past.states else BothBegin
+                raise kind(f"run {run_id} is under way in {past}; nothing was submitted")
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
         for past in before:
             if past not in old:
-                attempts |= _taken(past, mine, run_id)
+                how = journal.PENDING  # what is taken is ours from then on
+                if not mine.takes(past):
+                    raise pytest.UsageError(_quicker(run_id))
+        us = next(past for past in journal.sessions(folder) if past.name == mine.name)
     except BaseException:
-        mine.end(journal.PENDING if attempts else journal.DONE)  # what was taken is ours from then on
+        mine.end(how)
         raise
-    carried = [test for test in attempts if test not in jobs]
-    begun = {test: attempt for test, attempt in attempts.items() if test in jobs and attempt is not None}
+    carried = [test for test in us.tests if test not in jobs]
+    begun = {test: attempt for test, attempt in us.attempts.items() if test in jobs}
     begun |= {
         test: _unused(options.runs, run_id, test)
         for test, attempt in begun.items()
@@ -154,7 +165,13 @@ def _begin(
         told.append(f"{len(carried)} jobs of it are not among these tests: pytest --resume={run_id} goes on with all")
     for past in old:
         told.append(f"what {past} has left is of another day and left alone: pytest --resume={run_id} reads it")
-        begun |= {test: _unused(options.runs, run_id, test) for test in past.attempts if test in jobs}
+        left = {test for test in past.attempts if test in jobs and test not in begun}  # and nobody has begun tonight
+        begun |= {test: _unused(options.runs, run_id, test) for test in left}
+    if options.resume and not known:  # nobody knows what was asked for
+        begun = {test: _last_attempt(options.runs, run_id, test) for test in jobs}
+    for past in known if options.resume else ():
+        if past.open and past not in before and not journal.lives(past):
+            told.append(f"then pytest --resume={run_id} once more: {past} has left jobs that are not among these")
     return Begun(mine, begun, carried, told)
 
 
@@ -168,20 +185,6 @@ def _refuse_archived(runs: Path, run_id: str) -> None:
         )
 
 
-def _taken(past: Past, mine: Journal, run_id: str) -> dict[str, Attempt | None]:
-    """The attempts of all tests of a session, in whose place we go on; None for one that was not begun."""
-    if not journal.take(past, mine.name):
-        raise pytest.UsageError(_quicker(run_id))
-    found = {test: past.attempts.get(test) for test in past.tests}
-    numbers = {test: attempt.entry() if attempt is not None else {} for test, attempt in found.items()}
-    mine.jobs({"test": test, "state": "taken over", **number} for test, number in numbers.items())
-    return found
-
-
-def _under_way(run_id: str, past: Past | str) -> str:
-    return f"run {run_id} is under way in {past}; nothing was submitted"
-
-
 def _quicker(run_id: str) -> str:
     return f"run {run_id}: another session has just gone on with it; nothing was submitted"
 
@@ -190,6 +193,11 @@ def _was_ended(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
     """By a session of this run, which then could not end the others: it has no result yet."""
     found = evidence.recorded(evidence.of_attempt(runs, run_id, test, attempt.number))
     return found is not None and found[0].status.reason in (explain.ENDED_BY_US, explain.NEVER_SUBMITTED)
+
+
+def _last_attempt(runs: Path, run_id: str, test: str) -> Attempt:
+    """Of a run without a record: that one of which there is a folder, and there may be a job of it."""
+    return Attempt(max(1, _unused(runs, run_id, test).number - 1), asked_s=time.time())
 
 
 def _unused(runs: Path, run_id: str, test: str) -> Attempt:

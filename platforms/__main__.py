@@ -25,8 +25,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "show what old runs have left, here or on a platform; archive it here, and remove it",
         ),
         "jobs": ("platforms.jobs", "show the jobs of runs that are not finished, or of one run"),
-        "logs": ("platforms.jobs", "print a job's log; -f: while it runs"),
-        "fetch": ("platforms.jobs", "bring the logs of a run's jobs here, as far as they are written"),
+        "logs": ("platforms.job_logs", "print a job's log; -f: while it runs"),
+        "fetch": ("platforms.job_logs", "bring the logs of a run's jobs here, as far as they are written"),
         "cancel": ("platforms.jobs", "end what is left of a run whose session is gone"),
     }
 )
@@ -37,21 +37,26 @@ OF_RUNS = {name: (f"add_{name}", "show" if name == "jobs" else name) for name in
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code: 0 all well, 1 something is not, 2 it could not be asked."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser(words).parse_args(words)
-    module = importlib.import_module(COMMANDS[options.command][0])
     try:
-        if options.command == "prepare":
-            return _prepare(options)
-        return int(getattr(module, OF_RUNS.get(options.command, ("", "main"))[1])(options))
-    except BenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        code = _run(_parser(words).parse_args(words))
+        sys.stdout.flush()  # here, where it is known what to do when nobody reads it
     except BrokenPipeError:  # whoever read our lines (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except (BenchError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "prepare":
+        return _prepare(options)
+    module = importlib.import_module(COMMANDS[options.command][0])
+    return int(getattr(module, OF_RUNS.get(options.command, ("", "main"))[1])(options))
 
 
 def _prepare(options: argparse.Namespace) -> int:

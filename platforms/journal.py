@@ -1,9 +1,10 @@
 """What each session of a run did, written by it alone as it happens, so that another one can go on where it ended.
 
 A session's file is runs/<run id>/sessions/<session>.jsonl. It is created with O_EXCL, and nobody else writes to it;
-whoever goes on in its place first creates <session>.taken with O_EXCL. So no file system needs to know locks. That a
-session lives is seen at its process, on this machine, and elsewhere at its file's time, which it moves on with every
-beat and which is compared with a time that the same file system has just given (docs/resuming.md).
+whoever goes on in its place says so in its own file and then creates <session>.taken with O_EXCL. So no file system
+needs to know locks. That a session lives is seen at its process, on this machine, and elsewhere at its file's time,
+which it moves on with every beat and which is compared with a time that the same file system has just given
+(docs/resuming.md).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ FOLDER = "sessions"
 BEAT_S = 5.0  # the least between two beats
 MISSED = 3  # beats, after which a session is taken for dead
 POLL_S = 0.5
+HEAD = frozenset(("began_s", "host", "process", "beat_s", "plan"))  # what a session's first line must say
 
 DONE = "done"  # every job has its result, or was cancelled
 PENDING = "pending"  # some jobs go on without a session
@@ -40,15 +42,17 @@ class TakenOver(BenchError):
 @dataclass(frozen=True)
 class Attempt:
     """Which attempt of a test a job is. `earlier` says how those ended that the machine failed, and it begins again in
-    their place, where that can be asked for on other nodes than `avoid`."""
+    their place, where that can be asked for on other nodes than `avoid`. `asked_s`: its scheduler was asked for it then
+    (Unix seconds), so there may be a job whose id nobody knows."""
 
     number: int = 1
     earlier: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    asked_s: float | None = None
 
     def entry(self) -> dict[str, object]:
         """As it stands in a job's line."""
-        return {"attempt": self.number, "earlier": self.earlier, "avoid": self.avoid}
+        return {"attempt": self.number, "earlier": self.earlier, "avoid": self.avoid, "asked_s": self.asked_s}
 
 
 FIRST = Attempt()
@@ -56,8 +60,10 @@ FIRST = Attempt()
 
 @dataclass(frozen=True)
 class Past:
-    """A session as its file tells. `attempts` are the jobs it had, by test; `how` it ended is None while it lives, or
-    when it was killed; `taken` is the session that went on in its place."""
+    """A session as its file tells. `tests` are its own, and those that it goes on with; `attempts` the last jobs of
+    those that were begun, and `states` what was said of them last; `takes` the sessions in whose place it goes on, or
+    would have; `how` it ended is None while it lives, or when it was killed; `taken` is the session that went on in its
+    place, "" where that was killed before it had written its name."""
 
     name: str
     path: Path
@@ -66,8 +72,10 @@ class Past:
     process: Mapping[str, Any] = field(default_factory=dict)
     beat_s: float = BEAT_S
     plan: Mapping[str, Any] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    takes: frozenset[str] = frozenset()
     how: str | None = None
     taken: str | None = None
 
@@ -80,11 +88,6 @@ class Past:
     def beat_at_s(self) -> float:
         """When it gave its last sign of life, by the file system's clock."""
         return self.path.stat().st_mtime
-
-    @property
-    def tests(self) -> tuple[str, ...]:
-        """Its own, and those that it took over and left alone."""
-        return tuple(dict.fromkeys((*self.plan["tests"], *self.states)))
 
     def __str__(self) -> str:
         return f"session {self.name} (process {self.process.get('pid')} on {self.host})"
@@ -119,15 +122,22 @@ class Journal:
     @property
     def taken(self) -> str | None:
         """The session that goes on in our place."""
-        return _taken(self.path)
+        return taken(self.path)
 
-    def refuse_taken(self) -> None:
-        """Raises TakenOver."""
-        if self._over.is_set() and (other := self.taken) is not None:
+    def refuse_taken(self, *, look: bool = False) -> None:
+        """Raises TakenOver, as soon as a beat, or who wants to `look` now, has found it."""
+        if (look or self._over.is_set()) and (other := self.taken) is not None:
+            self._over.set()
             raise TakenOver(
-                f"session {self.name} gave no sign of life for {MISSED * self._beat_s:g} s, and session {other} goes "
-                "on in its place; nothing was cancelled"
+                f"session {self.name} gave no sign of life for {MISSED * self._beat_s:g} s, and session "
+                f"{other or 'another'} goes on in its place; nothing was cancelled"
             )
+
+    def takes(self, past: Past) -> bool:
+        """Go on in its place: then what it had is ours, though we should be killed at once. False when somebody else
+        was quicker. Raises RefusedError."""
+        self.jobs([{"takes": past.name}])
+        return take(past, self.name)
 
     def jobs(self, lines: Iterable[Mapping[str, object]]) -> None:
         """What has become of some jobs, a line each, on the disk when it returns. Raises RefusedError."""
@@ -138,7 +148,9 @@ class Journal:
         self._over.set()
         with contextlib.suppress(RefusedError):
             self._write([{"at_s": time.time(), "end": how}])
-        os.close(self._file)
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
 
     def touched_s(self) -> float:
         """The file system's time, now."""
@@ -148,6 +160,8 @@ class Journal:
     def _write(self, lines: Sequence[Mapping[str, object]]) -> None:
         text = "".join(json.dumps(line, default=str) + "\n" for line in lines).encode()
         with self._lock:
+            if self._file < 0:  # a turn that was under way has come back after the end
+                return
             text, self._torn = self._torn + text, b"\n"
             try:
                 while text:
@@ -175,40 +189,62 @@ def _not_kept(error: OSError) -> RefusedError:
 
 
 def sessions(folder: Path) -> list[Past]:
-    """Of a run, oldest first. A file that is torn at its end is read as far as it goes."""
+    """Of a run, oldest first, each with what it has taken over. A file that is torn at its end is read as far as it
+    goes. Raises RefusedError."""
     found = [past for path in (folder / FOLDER).glob("*.jsonl") if (past := read(path)) is not None]
-    return sorted(found, key=lambda past: (past.began_s, past.name))
+    return sorted((_with_taken(past, found) for past in found), key=lambda past: (past.began_s, past.name))
 
 
 def read(path: Path) -> Past | None:
-    """None when not even its first line is whole: then it had done nothing yet."""
-    lines = _lines(path)
-    if not lines or lines[0].get("schema") != SCHEMA:
+    """What a session's own file says. None when not even its first line is whole: then it had done nothing yet. Raises
+    RefusedError."""
+    head, *lines = _lines(path) or [{}]
+    if head.get("schema") != SCHEMA or not head.keys() >= HEAD:
         return None
-    head, attempts, states, how = lines[0], dict[str, Attempt](), dict[str, Mapping[str, Any]](), None
-    for line in lines[1:]:
-        if "test" in line:
-            states[str(line["test"])] = line
-            if line.get("attempt") is not None:
-                lists = {name: tuple(line.get(name, ())) for name in ("earlier", "avoid")}
-                attempts[str(line["test"])] = Attempt(int(line["attempt"]), **lists)
-        how = line.get("end", how)
+    known: dict[str, Any] = {name: head[name] for name in HEAD}
+    states = {str(line["test"]): line for line in lines if "test" in line}
     return Past(
-        path.stem, path, head["began_s"], head["host"], head["process"], head["beat_s"], head["plan"], attempts,
-        states, how, _taken(path),
-    )  # fmt: skip
+        path.stem,
+        path,
+        **known,
+        tests=tuple(dict.fromkeys((*head["plan"].get("tests", ()), *states))),
+        attempts={test: _attempt(line) for test, line in states.items()},
+        states=states,
+        takes=frozenset(str(line["takes"]) for line in lines if "takes" in line),
+        how=next((str(line["end"]) for line in reversed(lines) if "end" in line), None),
+        taken=taken(path),
+    )
+
+
+def _attempt(line: Mapping[str, Any]) -> Attempt:
+    lists: dict[str, Any] = {name: tuple(line.get(name, ())) for name in ("earlier", "avoid")}
+    return Attempt(int(line.get("attempt", 1)), **lists, asked_s=line.get("asked_s"))
+
+
+def _with_taken(past: Past, sessions: Sequence[Past]) -> Past:
+    """A session with what those had in whose place it goes on; of a test that both have begun, the later attempt."""
+    others = [other for other in sessions if other.name != past.name]
+    for other in others:
+        if other.taken == past.name or (other.taken == "" and other.name in past.takes):
+            before = _with_taken(other, others)
+            older = {
+                test: attempt
+                for test, attempt in before.attempts.items()
+                if test not in past.attempts or attempt.number > past.attempts[test].number
+            }
+            past = replace(
+                past,
+                tests=tuple(dict.fromkeys((*past.tests, *before.tests))),
+                attempts={**past.attempts, **older},
+                states={**past.states, **{test: before.states[test] for test in older}},
+            )
+    return past
 
 
 def recorded(runs: Path) -> list[str]:
     """The ids of runs that have a session's file."""
     folders = {path.parent.parent for path in runs.glob(f"*/{FOLDER}/*.jsonl")}
     return sorted(folder.name for folder in folders if not folder.is_symlink())
-
-
-def unfinished(runs: Path) -> list[str]:
-    """The ids of runs that a session has left open, the last one first."""
-    left = {name: [past.began_s for past in sessions(runs / name) if past.open] for name in recorded(runs)}
-    return sorted((name for name, began_s in left.items() if began_s), key=lambda name: max(left[name]), reverse=True)
 
 
 def alive(
@@ -250,28 +286,36 @@ def lives(past: Past) -> bool:
 
 
 def take(past: Past, by: str) -> bool:
-    """Go on in its place: False when somebody else was quicker."""
+    """Go on in its place: False when somebody else was quicker. Raises RefusedError."""
     try:
         file = os.open(past.path.with_suffix(".taken"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
         return False
-    with os.fdopen(file, "w") as opened:
-        opened.write(by)
+    except OSError as error:
+        raise _not_kept(error) from None
+    with contextlib.suppress(OSError), os.fdopen(file, "w") as opened:  # that it is there counts
+        opened.write(by + "\n")
         opened.flush()
         os.fsync(opened.fileno())
     return True
 
 
-def _taken(path: Path) -> str | None:
+def taken(path: Path) -> str | None:
+    """Who has claimed to go on in the place of the session with that file; "" where nobody's name is there yet."""
     try:
-        return path.with_suffix(".taken").read_text() or "another"
+        name, whole, _ = path.with_suffix(".taken").read_text().partition("\n")
     except OSError:
         return None
+    return name if whole else ""
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise RefusedError(f"the record of a session cannot be read: {error}") from None
+    for line in text.split(b"\n")[:-1]:
         try:
             value = json.loads(line)
         except ValueError:

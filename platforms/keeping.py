@@ -1,8 +1,9 @@
-"""How long what runs have left is kept, and how it is shown before it goes: here, and on other machines."""
+"""How long what runs have left is kept, and how it is shown, and asked about, before it goes: here and elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DAY_S = 86400.0
@@ -76,3 +77,28 @@ def size(count: float) -> str:
 def shown(text: str) -> str:
     """For a terminal: a folder's name may hold anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def show(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"  {line}")
+
+
+def agreed(*, yes: bool, dry_run: bool) -> bool:
+    """Whether what was shown may go. Nobody is asked where nobody sits."""
+    if dry_run or yes:
+        return not dry_run
+    if not sys.stdin.isatty():
+        print("nothing was removed (--yes removes what is shown)")
+        return False
+    try:
+        return input("remove all that goes? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def told(wrong: Sequence[str]) -> int:
+    """Say why something is left. Returns the exit code."""
+    for line in wrong:
+        print(f"error: {line}", file=sys.stderr)
+    return int(bool(wrong))

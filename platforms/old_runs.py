@@ -1,56 +1,62 @@
-"""What lies in runs/: which run folders and code archives are old enough to go, and why the others stay."""
+"""What lies in runs/: which folders of runs are old enough to go, why the others stay, what those need elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from platforms import journal, run_archive
+from platforms import journal, run_archive, which_run
 from platforms.job import Outcome, RefusedError
-from platforms.keeping import Keep, Left, shown
+from platforms.keeping import Keep, Left
 from platforms.runner import evidence
 from platforms.schedulers import supervisor
 
 PINNED = "pinned"  # a file in a run's folder; what it says is why
-ARCHIVES = "archives"
-CODE = re.compile(rb"(?:models|node-report)-[0-9a-f]{12}\.pyz?")
-# of a session that was killed while it wrote one, or of a prune while it removed one
-_DRAFT = re.compile(rb"\.(?:models|node-report)-[0-9a-f]{12}\.pyz?\.(?:\d+|going)")
-_TEXTS = ("job.sh", "manifest.yaml", "run.json")  # of a job, and which may name its code
+ARCHIVES = "archives"  # of code
+TEXTS = ("job.sh", "manifest.yaml", "run.json")  # of a job, and which may name its code
+# What reading the record of a run may raise that somebody else has, or that is not whole.
+UNREADABLE = (OSError, RefusedError, AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a folder of runs holds. `broken` are runs that a killed prune was at; `foreign` folders are no runs'."""
+    """What a folder of runs holds. `broken` are runs that a killed prune was at; `foreign` folders are no runs'; `stay`
+    are the folders of both that stay."""
 
     runs: Sequence[Left]
-    code: Sequence[Left]
     broken: Sequence[str]
     foreign: Sequence[str]
+    stay: Sequence[Path]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Which folders of jobs must stay on other machines, and why: by the names of jobs, and, of runs that cannot be
+    read, so that nobody knows their jobs, by the ids of the runs."""
+
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 def look(runs: Path, keep: Keep, only: str | None = None) -> Found:
     """Everything in it, or what belongs to one run. Raises RefusedError where it cannot be read."""
     now_s = time.time()
     try:
-        names = sorted(path.name for path in runs.iterdir() if _may_be_run(path))
+        names = sorted(path.name for path in runs.iterdir() if may_be_run(path))
         going = runs / run_archive.GOING
         broken = sorted(path.name for path in going.iterdir()) if going.is_dir() else []
     except OSError as error:
         raise RefusedError(f"{runs} cannot be read: {error} (--runs-dir names another folder)") from None
     if only is not None and only not in (*names, *broken):
-        raise RefusedError(f"there is no run {shown(only)} in {runs} (--runs-dir names another folder)")
+        raise RefusedError(which_run.missing(runs, only))
     foreign = [name for name in names if not _is_run(runs / name)]
     found = [run(runs / name, keep, now_s) for name in names if name not in foreign and only in (None, name)]
     stay = [runs / name for name in names if name not in {each.name for each in found if each.goes}]
-    code = _code(runs, keep, now_s, stay) if only is None else []
-    return Found(found, code, [name for name in broken if only in (None, name)], foreign)
+    return Found(found, [name for name in broken if only in (None, name)], foreign, stay)
 
 
 def run(folder: Path, keep: Keep, now_s: float) -> Left:
@@ -67,45 +73,38 @@ def run(folder: Path, keep: Keep, now_s: float) -> Left:
     return replace(left, stays=keep.failed(left.age_s, _wrong(folder)))
 
 
-def needed_jobs(runs: Path) -> dict[str, str]:
-    """By name, the jobs whose folders on other machines must stay, and why: somebody goes on with their run, or has
-    pinned it."""
-    found: dict[str, str] = {}
+def needed_jobs(runs: Path) -> Needed:
+    """What must stay since somebody goes on with a run, or has pinned it, or since a run cannot be read."""
+    jobs: dict[str, str] = {}
+    unread: dict[str, str] = {}
     for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
-        if _may_be_run(folder) and (why := needed(folder)):
-            found |= dict.fromkeys(_job_names(folder), f"run {folder.name}: {why}")
-    return found
-
-
-def take_code(runs: Path, name: str) -> None:
-    """Remove a code archive, unless a run has begun meanwhile that needs it. Raises RefusedError."""
-    path, aside = runs / ARCHIVES / name, runs / ARCHIVES / f".{name}.going"
-    try:
-        path.rename(aside)
+        if not may_be_run(folder):
+            continue
         try:
-            if any(os.fsencode(name) in _named(folder) for folder in runs.iterdir() if _may_be_run(folder)):
-                raise RefusedError(f"{name} stays: a run that has just begun needs it")
-        except BaseException:
-            aside.rename(path)
-            raise
-        aside.unlink()
-    except OSError as error:
-        raise RefusedError(f"{path} cannot be removed: {error}") from None
+            _refuse_unread(folder)
+            if why := _needed(folder):
+                jobs |= dict.fromkeys(_job_names(folder), f"run {folder.name}: {why}")
+        except UNREADABLE as error:
+            unread[folder.name] = _told(error)
+    return Needed(jobs, unread)
 
 
-def _may_be_run(folder: Path) -> bool:
+def may_be_run(folder: Path) -> bool:
     """A folder, and no link, that is none of ours."""
     ours = folder.name in (run_archive.OLD, ARCHIVES) or folder.name.startswith(".")
     return not ours and folder.is_dir() and not folder.is_symlink()
 
 
 def _is_run(folder: Path) -> bool:
-    """A session has begun in it, or a job."""
+    """A session has begun in it, or a job. One that cannot be read is said to be so when it is looked at."""
     try:
-        marks = (journal.FOLDER, *(f"*/{name}" for name in ("submitted.json", *_TEXTS)))
-        return any(next(folder.glob(mark), None) is not None for mark in marks)
+        return any(path.name == journal.FOLDER or _is_job(path) for path in folder.iterdir())
     except OSError:
-        return True  # which is said when it is looked at
+        return True
+
+
+def _is_job(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("submitted.json", *TEXTS))
 
 
 def _measured(folder: Path) -> tuple[int, float]:
@@ -126,20 +125,42 @@ def _raise(error: OSError) -> None:
 
 def needed(folder: Path) -> str:
     """Why a run stays whatever its age; empty when it need not."""
+    try:
+        _refuse_unread(folder)
+        return _needed(folder)
+    except UNREADABLE as error:
+        return f"the record of its sessions cannot be read: {_told(error)}"
+
+
+def _needed(folder: Path) -> str:
+    """Raises what UNREADABLE names."""
     if os.path.lexists(folder / PINNED):
         return f"pinned: {why}" if (why := _first_line(folder / PINNED)) else "pinned"
-    try:
-        past = [session for session in journal.sessions(folder) if session.open]
-        for session in past:
-            if journal.lives(session):
-                return f"under way in {session}"
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        return f"the record of its sessions cannot be read: {error!r}"
+    past = [session for session in journal.sessions(folder) if session.open]
+    for session in past:
+        if journal.lives(session):
+            return f"under way in {session}"
     if past:
         name = folder.name
         return f"unfinished: pytest --resume={name} goes on with it, python -m platforms cancel {name} ends it"
-    running = next((job.name for job in _jobs(folder) if _runs(job)), None)
+    running = next((job.name for job in jobs_of(folder) if _runs(job)), None)
     return f"{running} still runs, or on a machine that cannot be seen from here" if running else ""
+
+
+def _refuse_unread(folder: Path) -> None:
+    """Raises OSError or RefusedError where something may be needed that cannot be seen: a folder, or a session that has
+    done something."""
+    sessions = folder / journal.FOLDER
+    for path in (folder, *jobs_of(folder), *([sessions] if sessions.exists() else ())):
+        os.scandir(path).close()
+        os.stat(os.path.join(path, "."))  # noqa: PTH116, PTH118 (it can be entered; a Path forgets the dot)
+    for path in sorted(sessions.iterdir()) if sessions.exists() else ():
+        if path.suffix == ".jsonl" and journal.read(path) is None and b"\n" in path.read_bytes():
+            raise RefusedError(f"{path} does not begin as the record of a session does")
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError | RefusedError) else repr(error)
 
 
 def _first_line(path: Path) -> str:
@@ -163,48 +184,24 @@ def _runs(job: Path) -> bool:
 
 def _wrong(folder: Path) -> str:
     """What of a run is not as it should be. A run that got slower belongs here, too, once runs are compared."""
-    outcomes = [evidence.read_json(job / "run.json").get("outcome", "without a result") for job in _jobs(folder)]
+    outcomes = [evidence.read_json(job / "run.json").get("outcome", "without a result") for job in jobs_of(folder)]
     wrong = [str(outcome) for outcome in outcomes if outcome != Outcome.PASSED]
     return f"{len(wrong)} of {len(outcomes)} {', '.join(sorted(set(wrong)))}" if wrong else ""
 
 
-def _jobs(folder: Path) -> list[Path]:
+def jobs_of(folder: Path) -> list[Path]:
     """The folders of a run's jobs."""
     jobs = [path for path in folder.iterdir() if path.name != journal.FOLDER]
     return sorted(path for path in jobs if path.is_dir() and not path.is_symlink())
 
 
 def _job_names(folder: Path) -> Iterator[str]:
-    """What its jobs are called at their schedulers."""
-    try:
-        for session in journal.sessions(folder):
-            yield from (str(line["name"]) for line in session.states.values() if "name" in line)
-        for job in _jobs(folder):
-            yield from (str(found["name"]) for found in _records(job) if "name" in found)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise RefusedError(f"{folder}: nobody can tell which jobs are needed, so none is removed: {error!r}") from None
+    """What its jobs are called at their schedulers. Raises what UNREADABLE names."""
+    for session in journal.sessions(folder):
+        yield from (str(line["name"]) for line in session.states.values() if "name" in line)
+    for job in jobs_of(folder):
+        yield from (str(found["name"]) for found in _records(job) if "name" in found)
 
 
 def _records(job: Path) -> Iterator[Mapping[str, object]]:
     yield from (evidence.read_json(job / name) for name in ("submitted.json", "run.json"))
-
-
-def _code(runs: Path, keep: Keep, now_s: float, folders: Sequence[Path]) -> list[Left]:
-    """Code archives that no run needs which is still there; the others are not worth a line."""
-    old = []
-    for path in sorted((runs / ARCHIVES).iterdir()) if (runs / ARCHIVES).is_dir() else ():
-        info, name = path.lstat(), os.fsencode(path.name)
-        ours = CODE.fullmatch(name) or _DRAFT.fullmatch(name)
-        if ours and stat.S_ISREG(info.st_mode) and not keep.young(now_s - info.st_mtime):
-            old.append(Left(path.name, now_s - info.st_mtime, info.st_size))
-    named = {name for folder in folders for name in _named(folder)} if old else set()
-    return [each for each in old if os.fsencode(each.name) not in named]
-
-
-def _named(folder: Path) -> set[bytes]:
-    """The code archives that a run's files name. Raises RefusedError: what cannot be read may name any."""
-    try:
-        paths = [*folder.glob(f"{journal.FOLDER}/*.jsonl"), *(job / name for job in _jobs(folder) for name in _TEXTS)]
-        return {name for path in paths if path.is_file() for name in CODE.findall(path.read_bytes())}
-    except OSError as error:
-        raise RefusedError(f"nobody can tell which code archives are needed: {error}") from None

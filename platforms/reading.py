@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
-from platforms.runner.line import LOG_S
+from platforms.runner.ending import LOG_S
 from platforms.schedulers import Scheduler
 
 PAUSE_S = 0.2
@@ -40,7 +40,7 @@ class Reader:
         scheduler: theirs.
         poll_s: between two looks at their states.
         follow: read on until they have ended; otherwise, of those that run, what there is now.
-        check: asked before every look; what it raises ends the reading.
+        check: asked in every turn, and before anything is handed out; what it raises ends the reading.
         tell: what a person should know who waits.
     """
 
@@ -66,9 +66,9 @@ class Reader:
         while left := [reading for reading in readings if not reading.done]:
             pause_s = self._poll_s
             try:
+                self._check()
                 if self._clock() >= due_s:
                     due_s = self._clock() + self._poll_s
-                    self._check()
                     self._look(left)
                 for reading in left:
                     yield from self._chunks(reading)
@@ -106,6 +106,7 @@ class Reader:
             return
         try:
             while chunk := self._scheduler.read(reading.job, reading.offset):
+                self._check()
                 reading.offset += len(chunk)
                 reading.heard, reading.heard_s = True, self._clock()
                 yield reading, chunk

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from platforms import checkout, journal, schedulers
+from platforms import checkout, journal, schedulers, which_run
 from platforms.config import Platform
 from platforms.job import BenchError, RefusedError, Status, Submitted
 from platforms.journal import Past
 from platforms.runner import evidence
+
+SHOWN = 8  # jobs in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,7 @@ class Known:
     submitted: Submitted | None
     ended: Status | None
     told: str
+    asked: bool = False  # its scheduler was asked for it, and nobody heard an answer
 
     @property
     def open(self) -> bool:
@@ -42,30 +45,24 @@ class Known:
 
 
 def known(runs: Path, run_id: str) -> list[Known]:
-    """The jobs of a run, each at its last attempt. Raises RefusedError where there is no such run."""
+    """The jobs of a run, each at its last attempt. Raises RefusedError where no session of it is recorded."""
     sessions = journal.sessions(runs / run_id)
     if not sessions:
-        there = ", ".join(journal.recorded(runs)[-5:])
-        raise RefusedError(
-            f"{runs} knows no run {run_id}; there are: {there or 'none'} (--runs-dir names another place)"
-        )
-    lines: dict[str, Mapping[str, object]] = {}
+        raise RefusedError(which_run.missing(runs, run_id))
     last: dict[str, Known] = {}
-    for session in sessions:
+    for session in sorted(sessions, key=lambda past: past.taken is None):  # what was taken over is the other one's
         for test, attempt in session.attempts.items():
-            if "name" in session.states[test]:
-                lines[test] = session.states[test]
-            if test in lines:  # else it was taken over before anything was said of it
-                folder = evidence.of_attempt(runs, run_id, test, attempt.number)
-                last[test] = _known(run_id, session, test, lines[test], folder)
+            folder = evidence.of_attempt(runs, run_id, test, attempt.number)
+            last[test] = _known(run_id, session, test, folder)
     return list(last.values())
 
 
-def _known(run_id: str, session: Past, test: str, line: Mapping[str, object], folder: Path) -> Known:
-    name = str(line["name"])
+def _known(run_id: str, session: Past, test: str, folder: Path) -> Known:
+    line, asked = session.states[test], session.attempts[test].asked_s is not None
+    name, platform = str(line["name"]), str(line["platform"])
     ended, submitted = _of_folder(name, folder)
     told = str(line["state"]) + (f": {line['reason']}" if line.get("reason") else "")
-    return Known(run_id, test, name, str(line["platform"]), folder, session, submitted, ended, told)
+    return Known(run_id, test, name, platform, folder, session, submitted, ended, told, asked)
 
 
 def _of_folder(name: str, folder: Path) -> tuple[Status | None, Submitted | None]:
@@ -75,37 +72,29 @@ def _of_folder(name: str, folder: Path) -> tuple[Status | None, Submitted | None
     return None if ended is None else ended[0].status, submitted
 
 
-def latest(runs: Path) -> str:
-    """Raises RefusedError."""
-    if not (runs / "latest").exists():
-        raise RefusedError(f"there is no run in {runs} (--runs-dir names another place)")
-    return (runs / "latest").resolve().name
-
-
-def unfinished(runs: Path) -> str:
-    found = journal.unfinished(runs)
-    if not found:
-        raise RefusedError(f"no run in {runs} is unfinished; name one")
-    return found[0]
-
-
-def one(jobs: Sequence[Known], words: str) -> Known:
-    """Raises RefusedError unless one job is meant."""
+def one(jobs: Sequence[Known], words: str, run_id: str) -> Known:
+    """The job that is meant by its name, or by a part of that or of its test's id. Raises RefusedError unless it is one
+    job."""
     found = [job for job in jobs if job.name == words] or [
         job for job in jobs if words in job.test or words in job.name
     ]
-    if len(found) != 1:
-        names = ", ".join(f"{job.name} ({job.test})" for job in (found or jobs)[:8])
-        raise RefusedError(f"{words}: {'which one' if found else 'there is no such job'}? {names}")
-    return found[0]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{job.name} ({job.test})" for job in (found or jobs)[:SHOWN])
+    if more := len(found or jobs) - SHOWN if len(found or jobs) > SHOWN else 0:
+        names += f" and {more} more, which python -m platforms jobs {run_id} shows"
+    if found:
+        raise RefusedError(f"{words!r} is a part of {len(found)} jobs of run {run_id}: type one name of {names}")
+    there = f"it has {names}" if jobs else "none of it has begun"
+    raise RefusedError(f"run {run_id} has no job {words!r}, nor one with that in its name or test: {there}")
 
 
-def on(jobs: Sequence[Known], platforms: Sequence[str] | None) -> list[Known]:
+def on(jobs: Sequence[Known], platforms: Sequence[str] | None, run_id: str) -> list[Known]:
     """Those on these platforms. Raises RefusedError for one that has none."""
     there = dict.fromkeys(job.platform for job in jobs)
     if unknown := [name for name in platforms or () if name not in there]:
-        known_there = ", ".join(there) or "no platform"
-        raise RefusedError(f"--platform {unknown[0]}: the run has unfinished jobs on {known_there}, and none there")
+        has = f"it has some on {', '.join(there)}" if there else "it has none anywhere"
+        raise RefusedError(f"--platform {unknown[0]}: run {run_id} has no unfinished job there; {has}")
     return [job for job in jobs if not platforms or job.platform in platforms]
 
 

@@ -7,8 +7,6 @@ runs/.going, where no session finds it, is compared with the archive, and is rem
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import gzip
 import os
 import re
@@ -21,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from platforms import locks
 from platforms.job import BenchError, RefusedError
 from platforms.keeping import shown
 
@@ -29,7 +28,6 @@ GOING = ".going"
 CHUNK = 1 << 20
 LEVEL = 6  # gzip's own; 9 takes three times as long for a hundredth
 DRAFT_S = 3600.0  # where the file system knows no locks, a draft that nobody has written to for so long is nobody's
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _DRAFT = re.compile(r"\..+\.\d+\.draft", re.DOTALL)
 
 
@@ -38,34 +36,32 @@ class Busy(BenchError):
 
 
 @contextlib.contextmanager
-def alone(runs: Path) -> Iterator[None]:
-    """One prune at a time in a folder of runs; drafts that a killed one has left are removed. Raises RefusedError."""
-    try:
-        (runs / OLD).mkdir(parents=True, exist_ok=True)
-        file = os.open(runs / OLD / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise RefusedError(f"archives cannot be written there, so nothing was removed: {error}") from None
-    try:
-        patience_s = 0.0 if _locked(file, runs) else DRAFT_S
-        for draft in (runs / OLD).iterdir():
+def alone(runs: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """One prune at a time in a folder of runs; drafts that a killed one has left are removed. `tell` is given what a
+    person should see to. Raises RefusedError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            (runs / OLD).mkdir(parents=True, exist_ok=True)
+            none = stack.enter_context(locks.held(runs / OLD / ".lock"))
+        except locks.Taken as other:
+            raise RefusedError(f"another prune is at work in {runs}, {other}; nothing was removed") from None
+        except OSError as error:
+            raise RefusedError(f"archives cannot be written there, so nothing was removed: {error}") from None
+        if none:
+            tell(f"{none}: let no other prune work in {runs} at the same time")
+        _remove_drafts(runs / OLD, DRAFT_S if none else 0.0)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                (runs / GOING).rmdir()
+
+
+def _remove_drafts(old: Path, patience_s: float) -> None:
+    for draft in old.iterdir():
+        with contextlib.suppress(FileNotFoundError):
             if _DRAFT.fullmatch(draft.name) and time.time() - draft.lstat().st_mtime >= patience_s:
-                draft.unlink(missing_ok=True)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            (runs / GOING).rmdir()
-        os.close(file)
-
-
-def _locked(file: int, runs: Path) -> bool:
-    """Whether nobody else can be at work; the kernel lets go of a lock when its holder dies."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return False
-        raise RefusedError(f"another prune is at work in {runs}; nothing was removed") from None
-    return True
+                draft.unlink()
 
 
 def put_away(runs: Path, name: str, needed: Callable[[Path], str]) -> Path:
@@ -184,13 +180,15 @@ def _same(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, info: os.st
 def _write(folder: Path, old: Path) -> Path:
     """Whole or not at all, on the disk when it returns. Never in the place of another. Raises OSError, TarError."""
     draft = old / f".{folder.name}.{os.getpid()}.draft"
-    mode = folder.stat().st_mode & 0o666  # no more people may read it than the folder
     try:
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode), "wb") as file:
+        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            readers = _readers(folder.stat(), group := os.fstat(file.fileno()).st_gid)
             with gzip.GzipFile("", "wb", LEVEL, file) as packed, _tar(fileobj=packed, mode="w") as tar:
                 tar.add(folder, folder.name, recursive=False)
                 for name, info in _entries(folder):
                     _add(tar, folder, name, info)
+                    readers &= _readers(info, group)
+            os.fchmod(file.fileno(), 0o600 | readers)
             file.flush()
             os.fsync(file.fileno())
         archive = _free(old, folder.name)
@@ -199,6 +197,15 @@ def _write(folder: Path, old: Path) -> Path:
     finally:
         draft.unlink(missing_ok=True)
     return archive
+
+
+def _readers(info: os.stat_result, group: int) -> int:
+    """Who beside its owner may read what is in a file or folder, as bits of a file's mode in that group. An archive is
+    read by those who may read all that is in it."""
+    if stat.S_ISLNK(info.st_mode):
+        return 0o044
+    mode = info.st_mode & (info.st_mode << 2) if stat.S_ISDIR(info.st_mode) else info.st_mode  # a folder needs x, too
+    return mode & (0o044 if info.st_gid == group else 0o004)
 
 
 def _add(tar: tarfile.TarFile, folder: Path, name: str, info: os.stat_result) -> None:

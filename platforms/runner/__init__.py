@@ -83,7 +83,8 @@ class Runner:
         folder = evidence.of_attempt(self.runs, self.run_id, spec.test, attempt.number)
         if (known := self._by_folder.get(folder)) is not None and not known.done:
             return known
-        self._afford(spec)
+        for _ in range(1 + len(attempt.earlier)):
+            self._afford(spec)
         job = self._put(numbered(spec, self.run_id, attempt), platform, folder, attempt, NOT_YET)
         self._added.append(job)
         return job
@@ -133,6 +134,11 @@ class Runner:
             tick(job)
             self._turns.rest(self._rest_s())
 
+    @property
+    def owes_attempts(self) -> bool:
+        """Some jobs that the machine failed are still to be begun again."""
+        return any(line.endings.again for line in self._lines.values())
+
     def hand_over(self, limit_s: float) -> None:
         """Pump until what there is a place for is submitted, or nobody answers, but no longer than that."""
         end = self._clock() + limit_s
@@ -154,7 +160,7 @@ class Runner:
         wanted = [job for job in (self.jobs if jobs is None else jobs) if not job.done]
         lines = list({job.platform.name: self._lines[job.platform.name] for job in wanted}.values())
         for line in lines:
-            line.stopping = True
+            line.endings.stopping = True
         left = {job: job.left for job in wanted}
         for job in wanted:
             job.left = None
@@ -191,18 +197,19 @@ class Runner:
         return line
 
     def _put(self, spec: JobSpec, platform: Platform, folder: Path, attempt: Attempt, status: Status) -> Job:
-        job = Job(spec, platform, folder, attempt, status=status, clock=self._clock, changed=self._clock())
+        line, now = self._line(platform), self._clock()
+        job = Job(spec, platform, folder, attempt, status=status, clock=self._clock, changed=now, news=line.news)
         self.jobs.append(job)
         self._by_folder[folder] = job
-        line = self._line(platform)
-        line.guarded(job, self._add, line, job)
+        line.endings.guarded(job, self._add, line, job)
         self._tell(line)
         return job
 
     def _begin_again(self, line: Line) -> None:
         """Those that the machine has failed."""
-        while line.again:
-            job, attempt = line.again.popleft()
+        line.endings.look_back()
+        while line.endings.again:
+            job, attempt = line.endings.again.popleft()
             folder = evidence.of_attempt(self.runs, self.run_id, job.spec.test, attempt.number)
             spec = numbered(job.spec, self.run_id, attempt)
             status = Status(State.QUEUED, explain.begun_again(attempt))

@@ -6,29 +6,28 @@ After add() one thread at a time is in here: the platform's turn. The main threa
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING
 
 from platforms.job import (
     AwayError,
     BenchError,
-    JobError,
     JobSpec,
     LoginNeeded,
     NoRoom,
     RefusedError,
-    Run,
     State,
     Status,
     Submitted,
+    unseen,
 )
-from platforms.journal import ASKED, Attempt, Journal
-from platforms.runner import ending, evidence, explain
+from platforms.journal import ASKED, Journal
+from platforms.runner import evidence, explain
 from platforms.runner.contact import Contact
-from platforms.runner.live import NO_LOG, Job, decide, entry, next_attempt
+from platforms.runner.ending import Endings, Ends
+from platforms.runner.live import Job, entry
 from platforms.runner.places import Places
 from platforms.schedulers import Scheduler
 
@@ -36,12 +35,8 @@ if TYPE_CHECKING:
     from platforms.config import Platform
     from platforms.runner.turns import Worker
 
-LOG_S = 120.0  # how long we try to read the log of a job that has ended
 CHUNKS = 16  # of a running job's log at one look
 NOT_CANCELLED = "could not be cancelled: "
-
-P = ParamSpec("P")
-Ends = dict[Job, tuple[State, str]]  # what jobs that we cancel end as, and why
 
 
 class Line:
@@ -68,10 +63,9 @@ class Line:
         self.platform, self.worker = platform, worker
         self.places = Places(platform)
         self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
-        self.again: deque[tuple[Job, Attempt]] = deque()  # which of them begin again, and as what
-        self.stopping = False  # the main thread wants to cancel: a turn under way is to end soon
         self.contact = Contact(platform, connect, clock)
-        self._journal, self._afford, self._clock, self._wall = journal, afford, clock, wall
+        self.endings = Endings(self.contact, self.places, journal, afford, clock, wall)
+        self._journal, self._clock, self._wall = journal, clock, wall
         self._stuck: float | None = None  # since when nothing can be submitted
 
     @property
@@ -90,19 +84,18 @@ class Line:
     def add(self, job: Job) -> None:
         """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
         end that session has written down is done."""
-        if ending.recall(job):
-            self._begin_again(job, job.status)
+        if self.endings.recall(job):
             return
-        path = job.folder / self.contact.scheduler.text_name
         before = evidence.read_json(job.folder / "submitted.json")
         if "job_id" in before:
             job.asked_s = float(before["submitted_s"])
             job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s, job.folder)
             job.submitted = self._clock() - max(0.0, self._wall() - job.asked_s)
             job.status = Status(State.SUBMITTED, "found again", submitted_s=job.asked_s)
-            job.text = path.read_text(encoding="utf-8", errors="surrogateescape")
         else:
+            job.asked_s = job.attempt.asked_s
             job.text = self.contact.scheduler.render(job.spec)
+            path = job.folder / self.contact.scheduler.text_name
             evidence.write(path, job.text, sync=False)  # thousands may be in line, and the first one waits for that
             if findings := self.contact.scheduler.lint(job.spec, job.text):
                 raise RefusedError(explain.against_policy(findings))
@@ -121,33 +114,35 @@ class Line:
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
-        self.stopping, self.contact.held = False, None
+        self.endings.stopping, self.contact.held = False, None
         for job in jobs:
             if not job.done and job.asked_s is None:
-                self.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
+                self.endings.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
             elif not job.done and job.submission is None and self.contact.held is None:
-                self.guarded(job, self._attempt, job)  # submitting again is how to find it
+                self.endings.guarded(job, self._attempt, job)  # submitting again is how to find it
         known, began_s = [job for job in jobs if job.submission is not None and not job.done], self._wall()
         why = self.contact.cancel(known)
         why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
         for job, reason in why.items():
             job.hints = job.hints or self.contact.hints(job)
-            self._set(job, replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
+            job.become(replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
         ended: Ends = {job: (State.CANCELLED, explain.ENDED_BY_US) for job in known if job not in why}
-        self._stopped(ended, began_s)
+        self.endings.stopped(ended, began_s)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
         for job in self.places.waiting:
-            if not self.places.room or self.stopping or self.contact.held is not None:
+            if not job.waiting:  # it was left meanwhile
+                continue
+            if not self.places.room or self.endings.stopping or self.contact.held is not None:
                 break
             active = self.places.active
             if active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not active:
                 self.contact.next_poll()
-            self.guarded(job, self._attempt, job)
+            self.endings.guarded(job, self._attempt, job)
 
     def _attempt(self, job: Job) -> None:
         """Submit; where nobody knows whether there is a job now, it stays in line, since submitting again finds out."""
@@ -160,11 +155,12 @@ class Line:
             if isinstance(error, NoRoom):
                 job.asked_s = None  # so there is no job
             state = State.QUEUED if isinstance(error, NoRoom) else State.UNKNOWN
-            self._set(job, Status(state, explain.why(error)))
+            job.become(Status(state, explain.why(error)))
 
     def _hand_over(self, job: Job) -> None:
+        self._refuse_taken()
+        evidence.sync(job.folder / self.contact.scheduler.text_name)
         if job.asked_s is None:
-            evidence.sync(job.folder / self.contact.scheduler.text_name)
             job.asked_s = self._wall()
             if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
                 with contextlib.suppress(RefusedError):
@@ -175,7 +171,7 @@ class Line:
         job.submitted, self._stuck = self._clock(), None
         record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
         evidence.write_json(job.folder / "submitted.json", record)
-        self._set(job, Status(State.SUBMITTED, submitted_s=job.asked_s))
+        job.become(Status(State.SUBMITTED, submitted_s=job.asked_s))
 
     def _give_up(self) -> None:
         """The start limit of what cannot be submitted: after it even a job that is there starts no more."""
@@ -187,33 +183,34 @@ class Line:
                 reason = explain.never_answered(job.spec, job.asked_s is not None, self.contact.held)
                 room = isinstance(self.contact.held, NoRoom)
                 state = State.START_DEADLINE if room else State.CONTROLLER_AWAY
-                self.finish(job, replace(job.status, state=state, reason=reason))
+                self.endings.finish(job, replace(job.status, state=state, reason=reason))
 
     # --- following ---------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        jobs, reason = self.places.live, "the scheduler said nothing about it"
+        jobs, unknown = self.places.live, Status(State.UNKNOWN, "the scheduler said nothing about it")
         statuses: Mapping[str, Status] = {}
         try:
             statuses = self.contact.statuses(jobs)
         except BenchError as error:
-            reason = explain.why(error)
+            unknown = replace(unseen(error), reason=explain.why(error))
         except Exception as error:
             for job in jobs:
-                self._broken(job, error)
+                self.endings.broken(job, error)
             return
         late: Ends = {}
         for job in jobs:
-            if self.stopping:
+            if self.endings.stopping:
                 return
-            status = statuses.get(job.job_id or "", Status(State.UNKNOWN, reason))
-            self.guarded(job, self._follow, job, status, late)
+            status = statuses.get(job.job_id or "", unknown)
+            self.endings.guarded(job, self._follow, job, status, late)
         if late:
+            self._refuse_taken()
             began_s = self._wall()
             left = self.contact.cancel(list(late))
             for job, why in left.items():
                 late[job] = (late[job][0], f"{late[job][1]}; it could not be cancelled either: {why}")
-            self._stopped(late, began_s)
+            self.endings.stopped(late, began_s)
 
     def _follow(self, job: Job, status: Status, late: Ends) -> None:
         status = job.note(status, self._wall())
@@ -221,9 +218,9 @@ class Line:
             job.over = not status.state.live
             return
         if not status.state.live:
-            self._collect(job, status)
+            self.endings.collect(job, status)
             return
-        self._set(job, status)
+        job.become(status)
         job.hints = job.hints or self.contact.hints(job)
         if status.state is State.RUNNING:
             with contextlib.suppress(BenchError):  # the next look tries again, and the last one says so
@@ -231,84 +228,7 @@ class Line:
         if (end := job.overdue(waiting_for_login=self.contact.login is not None)) is not None:
             late[job] = end
 
-    def _stopped(self, ends: Ends, began_s: float) -> None:
-        """What jobs ended as that we began to cancel then, a Unix second. Should one have ended by itself before, that
-        counts; what a program makes of our signal does not."""
-        statuses: Mapping[str, Status] = {}
-        if ends and self.contact.held is None:
-            with contextlib.suppress(Exception):  # they are gone in any case
-                statuses = self.contact.statuses(ends)
-        for job, (state, reason) in ends.items():
-            status = job.note(statuses.get(job.job_id or "", job.status), self._wall())
-            by_itself = status.ended_s is not None and status.ended_s < int(began_s)  # schedulers count whole seconds
-            if not by_itself or status.state.live or status.state in (State.CANCELLED, State.LOST):
-                status = replace(status, state=state, reason=reason)
-            self.guarded(job, self._collect, job, status, patient=False)
-
-    # --- ending ------------------------------------------------------------------------------------------------------
-
-    def _collect(self, job: Job, status: Status, patient: bool = True) -> None:
-        """The job has ended: its whole log, its outcome. `patient`: should the log be out of reach, try again later."""
-        problems: tuple[str, ...] = ()
-        try:
-            self.contact.read(job)
-        except BenchError as error:
-            if patient and self.contact.login is not None:
-                return
-            job.ended = self._clock() if job.ended is None else job.ended
-            if patient and self._clock() - job.ended < LOG_S:
-                return
-            problems = (f"the log could not be read to its end: {explain.why(error)}",)
-        run = job.reader.finish(job.spec)
-        problems += (*self.contact.gaps(job), *job.reader.contradictions(status.last_word))
-        if status.ended_s is None:
-            status = replace(status, ended_s=self._wall())
-        self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))
-
-    def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
-        """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""
-        if (self._journal is not None and self._journal.taken is not None) or not job.claim():
-            job.over = True
-            return
-        status = self._begin_again(job, status)
-        self._set(job, status)
-        job.run, job.failure = ending.write_down(job, status, run or Run(), self.contact)
-        job.reader = NO_LOG  # the log of many ranks takes memory
-        job.done = True  # last: from now on the main thread takes what it finds
-        self.places.done(job)
-
-    def _begin_again(self, job: Job, status: Status) -> Status:
-        """Where the machine failed it. Returns how it ended, with why it is not begun again where that is too dear."""
-        attempt = next_attempt(job, status)
-        if attempt is None or self.stopping:
-            return status
-        if not self._afford(job.spec):
-            return replace(status, reason=f"{status.reason}; {explain.TOO_DEAR}".removeprefix("; "))
-        self.again.append((job, attempt))
-        return status
-
-    def guarded(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """One job's refusal or a scheduler's mistake ends that job, loudly, and no other."""
-        try:
-            step(*args, **kwargs)
-        except BenchError as error:
-            refused = error.status if isinstance(error, JobError) else Status(State.SUBMIT_REFUSED, str(error))
-            self.finish(job, replace(refused, submitted_s=job.status.submitted_s))
-        except Exception as error:
-            self._broken(job, error)
-
-    def _broken(self, job: Job, error: Exception) -> None:
-        path = job.folder / "traceback.txt"
-        with contextlib.suppress(OSError):
-            evidence.write(path, "".join(traceback.format_exception(error)))
-        reason = f"{explain.why(error)}, see {path}"
-        if job.submission is not None and (left := self.contact.cancel([job])):
-            reason += f"; it may still run, since it could not be cancelled either: {left[job]}"
-        self.finish(job, replace(job.status, state=State.LOST if job.job_id else State.SUBMIT_REFUSED, reason=reason))
-
-    def _set(self, job: Job, status: Status) -> None:
-        before, job.status = job.status, status
-        if before.state is not status.state:
-            job.changed = self._clock()
-        if (before.state, before.reason) != (status.state, status.reason):
-            self.news.append(job)
+    def _refuse_taken(self) -> None:
+        """Before something is done that cannot be undone: a frozen process may go on here, and not at its next beat."""
+        if self._journal is not None:
+            self._journal.refuse_taken(look=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +25,15 @@ from platforms.job import (
 )
 from platforms.journal import FIRST, Attempt
 from platforms.metrics import LogReader, Progress
+from platforms.runner import evidence
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from platforms.config import Platform
 
+NO_PLACE = (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)  # what a job is told that avoids too many nodes
 GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
-AWAY_S = 600.0  # how long a scheduler may say nothing about a job
+AWAY_S = 600.0  # how long a scheduler may answer, and say nothing about a job
 NOT_YET = Status(State.QUEUED, "not submitted yet")
 NO_LOG = LogReader()
 
@@ -61,6 +64,7 @@ class Job:
 
     asked_s: float | None = field(default=None, repr=False)  # Unix seconds; there may be a job though we have no id
     claimed: bool = field(default=False, repr=False)
+    news: deque[Job] = field(default_factory=deque, repr=False)  # of its platform: whose state has changed
     lock: Lock = field(default_factory=Lock, repr=False)  # either it is left, or its end is written down
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     reader: LogReader = field(default_factory=LogReader, repr=False)
@@ -137,6 +141,14 @@ class Job:
             raise StillPending(f"{self.spec.name}: {self.status}", self.status, self.folder)
         return self.run
 
+    def become(self, status: Status) -> None:
+        """Its state from now on, which is news where it, or the reason for it, is another one."""
+        before, self.status = self.status, status
+        if before.state is not status.state:
+            self.changed = self.clock()
+        if (before.state, before.reason) != (status.state, status.reason):
+            self.news.append(self)
+
     def note(self, status: Status, wall_s: float) -> Status:
         """Remember when it was first seen in a state that a deadline counts from; what was known before stays known."""
         now = self.clock()
@@ -161,8 +173,9 @@ class Job:
         if waiting_for_login:
             self.unknown = None
         elif self.unknown is not None:
-            if now - self.unknown > AWAY_S:
-                return State.CONTROLLER_AWAY, f"no word for {AWAY_S:g} s: {self.status.reason}"
+            silent_s = now - self.unknown
+            if silent_s > AWAY_S and not (self.status.away and self._may_still_run):
+                return State.CONTROLLER_AWAY, f"no word for {silent_s:.0f} s: {self.status.reason}"
         elif self.running is not None:
             if now - self.running > spec.time_limit_s + GRACE_S:
                 return State.TIME_LIMIT, f"it ran longer than its time limit of {spec.time_limit_s:g} s"
@@ -170,6 +183,14 @@ class Job:
             reason = f"it did not start within its start limit of {spec.start_limit_s:g} s"
             return State.START_DEADLINE, f"{reason}: {self.status.reason}".rstrip(": ")
         return None
+
+    @property
+    def _may_still_run(self) -> bool:
+        """By its own limits, whenever it has begun: an hour without a login node must not cost a night's results."""
+        if self.running is not None:
+            return self.clock() - self.running <= self.spec.time_limit_s + GRACE_S
+        longest_s = self.spec.start_limit_s + self.spec.time_limit_s + GRACE_S
+        return self.submitted is not None and self.clock() - self.submitted <= longest_s
 
     def read(self, scheduler: Scheduler, chunks: int | None = None) -> None:
         """Give the reader what is new in the log, up to its end or some chunks. Raises what Scheduler.read raises."""
@@ -183,8 +204,7 @@ class Job:
             if not chunk:
                 break
             if copy:
-                with path.open("ab") as file:
-                    file.write(chunk)
+                evidence.put(path, chunk, self.offset)
             self._feed(chunk)
             chunks = None if chunks is None else chunks - 1
         self.progress = self.reader.progress
@@ -223,8 +243,8 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
     One that was refused since other nodes were asked for than there are takes any node.
     """
     attempt = job.attempt
-    if status.state is State.SUBMIT_REFUSED and attempt.avoid:
-        return replace(attempt, number=attempt.number + 1, avoid=())
+    if status.state in NO_PLACE and attempt.avoid:
+        return Attempt(attempt.number + 1, attempt.earlier)
     if status.state not in RETRIED or len(attempt.earlier) >= job.platform.retries:
         return None
     where = f" on {', '.join(status.nodes)}" if status.nodes else ""
@@ -237,7 +257,7 @@ def entry(job: Job) -> dict[str, object]:
     """A job's line in the session's journal."""
     return {
         "test": job.spec.test,
-        **job.attempt.entry(),
+        **replace(job.attempt, asked_s=None if job.job_id else job.asked_s).entry(),
         "name": job.spec.name,
         "platform": job.spec.platform,
         "job_id": job.job_id,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms import jobs, journal
+from platforms import job_logs, which_run
 from platforms.__main__ import main
 from tests.clusters.kube import Kube
 from tests.clusters.slurm import Cluster
@@ -21,6 +21,7 @@ from tests.harness.conftest import ROOT, Project
 from tests.harness.test_kubernetes import Cloud, waiting
 
 PATIENCE_S = 60.0
+SUBMITTED = "runs/night/test_second*/submitted.json"
 TEST = """
 import pytest
 
@@ -40,10 +41,20 @@ class Left:
         project.platform("cluster", "max_running: 2\npoll_s: 0.2\n")
         for name, gate in (("first", "/"), ("second", "gate")):
             project.write(f"test_{name}.py", TEST.format(name=name, gate=project.path / gate))
-        command = [sys.executable, "-m", "pytest", "-m", "cluster", "--run-id=night"]
-        self.session = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL)
-        until(lambda: list(self.path.glob("runs/night/test_first*/run.json")) and "begins" in self.log("second"))
-        until(lambda: list(self.path.glob("runs/night/test_second*/submitted.json")))
+        words = [sys.executable, "-m", "pytest", "-m", "cluster", "--run-id=night"]
+        with (self.path / "said").open("wb") as said:
+            self.session = subprocess.Popen(words, cwd=project.path, stdout=said, stderr=said)
+        try:
+            until(lambda: self.begun or self.session.poll() is not None)
+            assert self.begun, (self.path / "said").read_text()
+        except BaseException:
+            self.killed()
+            raise
+
+    @property
+    def begun(self) -> bool:
+        ended = list(self.path.glob("runs/night/test_first*/run.json"))
+        return bool(ended and "begins" in self.log("second") and list(self.path.glob(SUBMITTED)))
 
     def killed(self) -> Left:
         self.session.kill()
@@ -126,10 +137,15 @@ def test_a_log_as_far_as_it_is_written(left: Left, capsysbinary: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["logs", "nothing"], "error: nothing: there is no such job? first-1x2gpu-"),
-        (["logs", "1x2gpu"], "error: 1x2gpu: which one? first-1x2gpu-"),
-        (["jobs", "nothing"], "knows no run nothing; there are: night (--runs-dir names another place)"),
-        (["cancel", "nothing"], "knows no run nothing"),
+        (
+            ["logs", "nothing"],
+            "error: run night has no job 'nothing', nor one with that in its name or test: it has first-",
+        ),
+        (["logs", "1x2gpu"], "error: '1x2gpu' is a part of 2 jobs of run night: type one name of first-1x2gpu-"),
+        (["jobs", "nothing"], "/runs, but night (--runs-dir names another folder)"),
+        (["cancel", "nothing"], "error: there is no run nothing in /"),
+        (["fetch", "../night"], "error: there is no run ../night in /"),
+        (["logs", "first", "--run=nothing"], "error: there is no run nothing in /"),
     ],
 )
 def test_what_is_not_there(left: Left, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
@@ -164,11 +180,11 @@ def test_what_nobody_knows_of_is_not_ended(left: Left, capsys: pytest.CaptureFix
 def test_what_was_left_is_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     left.killed()
     assert left.types("cancel", "night") == 0
-    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\n", capsys.readouterr().out)
+    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\nrun night has ended\n", capsys.readouterr().out)
     left.open_gate()
     time.sleep(0.3)
     assert left.log("second") == "second begins\n"
-    assert journal.unfinished(Path(left.path / "runs")) == []
+    assert which_run.unfinished(left.path / "runs") == ([], [])
     assert left.project.pytest_process("--resume=night").ret == pytest.ExitCode.USAGE_ERROR
 
 
@@ -179,8 +195,8 @@ def test_a_long_log_is_followed_from_where_it_was(
     left: Left, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its session lives: what was printed is not read again."""
-    monkeypatch.setattr(jobs, "CHUNK", 4)
-    monkeypatch.setattr(jobs, "FOLLOW_S", 0.05)
+    monkeypatch.setattr(job_logs, "CHUNK", 4)
+    monkeypatch.setattr(job_logs, "FOLLOW_S", 0.05)
     threading.Timer(0.5, left.open_gate).start()
     assert left.types("logs", "-f", "second") == 0
     assert capsysbinary.readouterr().out == b"second begins\nsecond ends\n"
@@ -191,8 +207,8 @@ def test_a_log_is_followed_into_the_session_that_goes_on(
 ) -> None:
     """Its first one has been killed and the second lives when it is asked for."""
     left.killed()
-    command = [sys.executable, "-m", "pytest", "--resume"]
-    with subprocess.Popen(command, cwd=left.path, stdout=subprocess.DEVNULL) as session:
+    words = [sys.executable, "-m", "pytest", "--resume"]
+    with subprocess.Popen(words, cwd=left.path, stdout=subprocess.DEVNULL) as session:
         until(lambda: len(list(left.path.glob("runs/night/sessions/*.taken"))) == 1)
         threading.Timer(0.5, left.open_gate).start()
         assert left.types("logs", "-f", "second") == 0
@@ -209,8 +225,8 @@ def test_what_another_session_has_taken_over_and_left_alone_is_known(
     assert left.types("jobs") == 0
     assert re.search(r"second-1x2gpu-k\w{7} on cluster \(/.+\): running", capsys.readouterr().out)
     assert left.types("cancel", "night") == 0
-    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\n", capsys.readouterr().out)
-    assert journal.unfinished(left.path / "runs") == []
+    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\nrun night has ended\n", capsys.readouterr().out)
+    assert which_run.unfinished(left.path / "runs") == ([], [])
 
 
 class Two(Left):
@@ -242,14 +258,17 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
         assert re.fullmatch(r"second-\S+ on cluster: 14 bytes in /.+/log", second)
         assert both == "1 of 2 logs; the results: pytest --resume=night"
         assert left.types("cancel", "night", "--platform=nowhere") == 2
-        assert "the run has unfinished jobs on sold, cluster, and none there" in capsys.readouterr().err
+        assert (
+            "--platform nowhere: run night has no unfinished job there; it has some on sold, cluster"
+            in capsys.readouterr().err
+        )
         assert left.types("cancel", "night", "--platform=cluster") == 0
         gone, rest = capsys.readouterr().out.splitlines()
         assert gone.endswith(" on cluster: gone")
         assert rest == "1 jobs elsewhere are left alone: run night is not finished"
         assert left.types("cancel", "night") == 1
         assert "there is no platform 'sold'" in capsys.readouterr().out
-        assert journal.unfinished(left.path / "runs") == ["night"]
+        assert which_run.unfinished(left.path / "runs") == (["night"], [])
     finally:
         left.open_gate()
 
@@ -257,11 +276,14 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
 # --- on clusters -----------------------------------------------------------------------------------------------------
 
 
-def types(project: Project, *words: str, status: int = 0) -> str:
-    """A command in a process of its own, which ends with the threads that read logs."""
+def command(project: Project, *words: str) -> list[str]:
+    """For a process of its own, which ends with the threads that read logs."""
     places = [f"--site={project.path / 'site'}", f"--runs-dir={project.path / 'runs'}"]
-    command = [sys.executable, "-m", "platforms", *words, *places]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    return [sys.executable, "-m", "platforms", *words, *places]
+
+
+def types(project: Project, *words: str, status: int = 0) -> str:
+    done = subprocess.run(command(project, *words), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + (done.stderr if status else "")
 
@@ -313,12 +335,33 @@ def test_on_kubernetes_a_log_is_followed_to_its_end(cloud: Cloud) -> None:
     assert types(cloud.project, "logs", "-f", "long", "--run=night") == "begins\nends\n"
 
 
+def test_on_kubernetes_the_log_that_is_kept_has_one_writer(cloud: Cloud) -> None:
+    """What pods say comes in an order of its own to whoever reads it: the second one shows what the first brings."""
+    gate = left_on(cloud)
+    follow = command(cloud.project, "logs", "-f", "long", "--run=night")
+    with (
+        subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as first,
+        subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second,
+    ):
+        for process in (first, second):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begins\n"
+        said = types(cloud.project, "fetch", status=1)
+        assert re.search(r"7 bytes in /.+/log, and not all of it: process \d+ on .+ is bringing it just now", said)
+        gate.touch()
+        ends = [process.communicate(timeout=PATIENCE_S) for process in (first, second)]
+        assert [out for out, _ in ends] == [b"ends\n", b"ends\n"]
+        assert [b"reads this log, too; shown is what has come to " in errors for _, errors in ends].count(True) == 1
+    assert log_of(cloud.project) == b"begins\nends\n"
+
+
 def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
     left_on(cloud)
-    assert re.fullmatch(r"long-1x1gpu-k\w{7} on cloud: gone\n", types(cloud.project, "cancel", "night"))
+    said = types(cloud.project, "cancel", "night")
+    assert re.fullmatch(r"long-1x1gpu-k\w{7} on cloud: gone\nrun night has ended\n", said)
     assert not cloud.pods()
     assert not cloud.kube.store.list("jobs")[0]
-    assert journal.unfinished(cloud.project.path / "runs") == []
+    assert which_run.unfinished(cloud.project.path / "runs") == ([], [])
 
 
 def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
@@ -350,8 +393,8 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     for name in ("first", "second"):
         project.write(f"test_{name}.py", TEST.format(name=name, gate=project.path / f"gate-{name}"))
     run_id = f"night-{secrets.token_hex(3)}"
-    command = [sys.executable, "-m", "pytest", "-m", "campus", f"--run-id={run_id}"]
-    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+    words = [sys.executable, "-m", "pytest", "-m", "campus", f"--run-id={run_id}"]
+    with subprocess.Popen(words, cwd=project.path, stdout=subprocess.DEVNULL) as session:
         until(lambda: len(list(project.path.glob("runs/*/test_*/submitted.json"))) == 2)
         until(lambda: len(list(project.path.glob("work/jobs/*/started"))) == 2)
         session.kill()
@@ -366,4 +409,4 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     assert fetched.endswith(f"2 of 2 logs; the results: pytest --resume={run_id}\n")
     assert types(project, "cancel", run_id).count(": gone\n") == 2
     assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %j") == ""
-    assert journal.unfinished(project.path / "runs") == []
+    assert which_run.unfinished(project.path / "runs") == ([], [])

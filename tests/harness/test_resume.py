@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from platforms import journal
+from platforms import journal, which_run
 from platforms.journal import Journal
 from platforms.runner import evidence
 from tests.harness.conftest import Project
@@ -45,6 +45,11 @@ class Night:
         command = [sys.executable, "-m", "pytest", *args]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=self.path, stdout=pipe, stderr=subprocess.STDOUT, text=True, **more)
+
+    def imports(self, name: str, program: str, *args: str) -> subprocess.Popen[str]:
+        """A session with something in its way."""
+        self.project.write(f"{name}.py", program)
+        return self.start(*args, "-p", name, env={**os.environ, "PYTHONPATH": str(self.path)})
 
     def killed(self, *args: str) -> None:
         """Once the first test has its result, the second runs, and the third is waiting for its place."""
@@ -98,8 +103,7 @@ def test_killed_before_anything_was_submitted(night: Night) -> None:
     )
     program = "import os, signal\nimport platforms.runner.line as line\n"
     program += "line.Line.turn = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
-    night.project.write("deadly.py", program)
-    with night.start("-m", "cluster", "-p", "deadly", env={**os.environ, "PYTHONPATH": str(night.path)}) as session:
+    with night.imports("deadly", program, "-m", "cluster") as session:
         session.wait(PATIENCE_S)
     assert [night.ran(name) for name in "abc"] == [0, 0, 0]
     night.open_gate()
@@ -129,6 +133,15 @@ def test_a_pipelines_number_is_a_run_id(night: Night, monkeypatch: pytest.Monkey
     assert night.run_id() == "4711"
 
 
+def test_the_newest_run_is_named_by_a_word(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    night.open_gate()
+    night.project.pytest_process("--resume=latest").assert_outcomes(passed=3)
+    night.all_once()
+    result = night.project.pytest_process("--resume=latest")
+    result.stderr.fnmatch_lines(["*--resume: run 17 has ended; its results are in *runs/17"])
+
+
 def test_killed_twice(night: Night) -> None:
     night.killed("-m", "cluster")
     night.killed("--resume")
@@ -138,13 +151,55 @@ def test_killed_twice(night: Night) -> None:
     assert night.saved() == THREE
 
 
+def test_killed_as_it_began_to_go_on(night: Night) -> None:
+    """It has claimed what the first had, and has not said a word of it."""
+    night.killed("-m", "cluster")
+    deadly = "import os, signal\nimport platforms.journal as journal\ntake = journal.take\n"
+    deadly += "journal.take = lambda *words: (take(*words), os.kill(os.getpid(), signal.SIGKILL))\n"
+    with night.imports("deadly", deadly, "--resume") as session:
+        session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == -signal.SIGKILL
+    night.open_gate()
+    result = night.project.pytest_process("--resume", "--benchmark-autosave")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*3 of 3 jobs were begun before*"])
+    night.all_once()
+    assert night.saved() == THREE
+
+
+def test_interrupted_before_it_had_looked_at_all_jobs(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    program = "from platforms.runner import Runner\nadd = Runner.add\n\n"
+    program += "def interrupted(self, *words):\n    if self.jobs:\n        raise KeyboardInterrupt\n"
+    program += "    return add(self, *words)\n\nRunner.add = interrupted\n"
+    with night.imports("interrupted", program, "--resume") as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert "2 jobs were not looked at yet: pytest --resume=17 finds them" in out
+    night.open_gate()
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_sessions_with_other_options_are_gone_on_with_one_after_the_other(night: Night) -> None:
+    night.project.pytest_process("-m", "cluster", "--run-id=17", "--mode=blocking", "test_b.py", "--wait=0")
+    night.project.pytest_process("-m", "cluster", "--run-id=17", "--mode=overlap", "test_c.py", "--wait=0")
+    night.open_gate()
+    result = night.project.pytest_process("--resume=17")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*then pytest --resume=17 once more: session * has left jobs that are not among*"])
+    assert (night.ran("b"), night.ran("c")) == (1, 1)
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=1)
+    assert (night.ran("b"), night.ran("c")) == (1, 1)
+    assert which_run.unfinished(night.path / "runs") == ([], [])
+
+
 def test_killed_after_the_last_result_before_it_was_saved(night: Night) -> None:
     """All jobs are done, and nothing has been told of them."""
     night.open_gate()
     program = "import os, signal\nimport pytest\n\n@pytest.hookimpl(trylast=True)\ndef pytest_sessionfinish():\n"
-    night.project.write("deadly.py", f"{program}    os.kill(os.getpid(), signal.SIGKILL)\n")
-    environ = {**os.environ, "PYTHONPATH": str(night.path)}
-    with night.start("-m", "cluster", "--run-id=17", "-p", "deadly", env=environ) as session:
+    program += "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    with night.imports("deadly", program, "-m", "cluster", "--run-id=17") as session:
         session.communicate(timeout=PATIENCE_S)
     night.all_once()
     night.project.pytest_process("-m", "cluster", "--run-id=17", "--benchmark-autosave").assert_outcomes(passed=3)
@@ -210,7 +265,7 @@ def test_a_session_that_lives_is_not_gone_on_with(night: Night) -> None:
         session.communicate(timeout=PATIENCE_S)
     assert session.returncode == 0
     night.all_once()
-    assert journal.unfinished(night.path / "runs") == []  # those that were refused have left nothing open
+    assert which_run.unfinished(night.path / "runs") == ([], [])  # those that were refused have left nothing open
 
 
 def test_two_sessions_of_a_run_with_tests_of_their_own(night: Night) -> None:
@@ -232,7 +287,7 @@ def test_two_that_begin_at_once(night: Night, words: tuple[str, ...]) -> None:
     time.sleep(3)
     night.open_gate()
     texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
-    assert journal.unfinished(night.path / "runs") == []  # the one that was refused has left nothing open
+    assert which_run.unfinished(night.path / "runs") == ([], [])  # the one that was refused has left nothing open
     assert sorted(session.returncode for session in sessions) == [0, pytest.ExitCode.USAGE_ERROR], texts
     night.all_once()
 
@@ -244,9 +299,8 @@ def test_one_that_comes_when_another_has_done_it_all(night: Night) -> None:
     other += (
         "    assert subprocess.run([sys.executable, '-m', 'pytest', '--resume', '-p', 'no:other']).returncode == 0\n"
     )
-    night.project.write("other.py", other)
     night.open_gate()
-    with night.start("--resume", "-p", "other", env={**os.environ, "PYTHONPATH": str(night.path)}) as session:
+    with night.imports("other", other, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.USAGE_ERROR
     assert "another session has just gone on with it; nothing was submitted" in out

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms import journal
+from platforms import journal, which_run
 from platforms.job import RefusedError
 from platforms.journal import DONE, PENDING, Attempt, Journal, Past, TakenOver
 
@@ -103,7 +103,7 @@ def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
     assert past.open
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b"[]\n", b'{"schema": 99}\n'])
+@pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b"[]\n", b'{"schema": 99}\n', b'{"schema": 1}\n'])
 def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text: bytes) -> None:
     folder = tmp_path / journal.FOLDER
     folder.mkdir()
@@ -117,12 +117,27 @@ def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
         Journal(tmp_path, PLAN)
 
 
+def test_a_record_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / journal.FOLDER / "20261121T000000Z-abcdef.jsonl").mkdir(parents=True)
+    with pytest.raises(RefusedError, match=r"the record of a session cannot be read: .*20261121T000000Z-abcdef"):
+        journal.sessions(tmp_path)
+
+
+def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    """By a turn that was under way; the number of the file may be another's by now."""
+    mine = Journal(tmp_path, PLAN)
+    mine.end(DONE)
+    before = mine.path.read_bytes()
+    mine.jobs([JOB])
+    assert mine.path.read_bytes() == before
+
+
 def test_runs_that_are_not_finished(tmp_path: Path) -> None:
     for run, how in (("first", PENDING), ("second", DONE), ("third", PENDING)):
         Journal(tmp_path / run, PLAN).end(how)
         time.sleep(0.01)
     (tmp_path / "latest").symlink_to("third")
-    assert journal.unfinished(tmp_path) == ["third", "first"]
+    assert which_run.unfinished(tmp_path) == (["third", "first"], [])
 
 
 # --- who lives -------------------------------------------------------------------------------------------------------
@@ -245,6 +260,89 @@ def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest
         return False
 
     until(stops)
+    mine.end(PENDING)
+
+
+def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> None:
+    mine = Journal(tmp_path, PLAN)
+    assert journal.take(only(tmp_path), "another one")
+    mine.refuse_taken()  # no beat has found it yet
+    with pytest.raises(TakenOver):
+        mine.refuse_taken(look=True)
+    with pytest.raises(TakenOver):
+        mine.refuse_taken()
+    mine.end(PENDING)
+
+
+def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Path) -> None:
+    """Twice, by sessions that were killed at once."""
+    before = Journal(tmp_path, PLAN)
+    before.jobs([JOB, {**JOB, "state": "running", "job_id": "17"}])
+    for _ in range(2):
+        past = journal.read(before.path)
+        assert past is not None
+        before.end(PENDING)
+        mine = Journal(tmp_path, {"tests": ["test_c.py::test_c[x]"], "options": {}})
+        assert mine.takes(past)
+        before = mine
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert last.name == mine.name
+    assert set(last.tests) == {"test_c.py::test_c[x]", *PLAN["tests"]}
+    assert last.attempts == {JOB["test"]: Attempt(1)}
+    assert last.states[JOB["test"]]["job_id"] == "17"
+    mine.jobs([{**JOB, "state": "succeeded", "attempt": 2}])
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert (last.attempts[JOB["test"]].number, last.states[JOB["test"]]["state"]) == (2, "succeeded")
+    mine.end(DONE)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, first: int) -> None:
+    journals = [Journal(tmp_path, PLAN) for _ in range(2)]
+    for one, number in zip(journals, (first, 3 - first), strict=True):
+        one.jobs([{**JOB, "attempt": number, "job_id": f"of attempt {number}"}])
+        one.end(PENDING)
+    mine = Journal(tmp_path, PLAN)
+    assert all(mine.takes(past) for past in journal.sessions(tmp_path) if past.name != mine.name)
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert last.attempts[JOB["test"]].number == 2
+    assert last.states[JOB["test"]]["job_id"] == "of attempt 2"
+    mine.end(DONE)
+
+
+@pytest.mark.parametrize("written", ["", "20261121T0000"])
+def test_killed_while_it_wrote_its_name(tmp_path: Path, written: str) -> None:
+    before = Journal(tmp_path, PLAN)
+    before.jobs([JOB])
+    before.end(PENDING)
+    mine = Journal(tmp_path, PLAN)
+    assert mine.takes(only_other(tmp_path, mine))
+    before.path.with_suffix(".taken").write_text(written)
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert (last.name, last.attempts) == (mine.name, {JOB["test"]: Attempt(1)})
+    mine.end(DONE)
+
+
+def only_other(folder: Path, mine: Journal) -> Past:
+    (past,) = [past for past in journal.sessions(folder) if past.name != mine.name]
+    return past
+
+
+def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
+    mine = Journal(tmp_path, PLAN)
+    mine.end(PENDING)
+    past = only(tmp_path)
+    mine.path.unlink()
+    mine.path.parent.rmdir()
+    with pytest.raises(RefusedError, match=r"record cannot be kept: .*\.taken"):
+        journal.take(past, "another one")
+
+
+def test_that_a_scheduler_was_asked_is_remembered(tmp_path: Path) -> None:
+    """Until there is an id, whatever is said meanwhile."""
+    mine = Journal(tmp_path, PLAN)
+    mine.jobs([{**JOB, "asked_s": 17.5, "state": journal.ASKED}, {**JOB, "asked_s": 17.5, "state": "unknown"}])
+    assert only(tmp_path).attempts[JOB["test"]].asked_s == 17.5
     mine.end(PENDING)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,13 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from platforms import old_runs, run_archive
+from platforms import old_code, run_archive
 from platforms.__main__ import main
-from platforms.config import Platform
 from platforms.journal import DONE, PENDING, Journal
-from platforms.keeping import DAY_S, Keep
-from platforms.schedulers import supervisor, work_dir
-from platforms.transports.local import LocalTransport
+from platforms.keeping import DAY_S
+from platforms.schedulers import supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
@@ -197,7 +196,7 @@ def test_how_long(runs: Path, outcome: str, days: float, words: list[str], site:
         (["--run=../x"], "there is no run ../x in"),
         (["--live"], "--live is for a platform of Kubernetes"),
         (["--older-than=2h"], "--older-than is for a platform of Kubernetes"),
-        (["--runs-dir=/nosuch"], "there is no folder /nosuch"),
+        (["--runs-dir=/nosuch"], "--runs-dir: there is no folder /nosuch"),
         (["local"], "python -m platforms prune, without a name"),
         (["nosuch"], "there is no platform 'nosuch'"),
     ],
@@ -252,7 +251,7 @@ def test_code_that_a_session_has_just_begun_to_need_is_put_back(runs: Path) -> N
     session = Journal(runs / "new", PLAN)
     try:
         with pytest.raises(run_archive.RefusedError, match="a run that has just begun needs it"):
-            old_runs.take_code(runs, CODE)
+            old_code.take(runs, CODE)
     finally:
         session.end(DONE)
     assert names(runs / "archives") == [CODE]
@@ -290,10 +289,38 @@ def test_whatever_a_job_leaves_is_in_it(runs: Path) -> None:
     assert unpacked(runs, folder.name) == before
 
 
-def test_no_more_people_may_read_the_archive(runs: Path) -> None:
-    make(runs, "r1").chmod(0o700)
+OTHERS = os.getgid() + 1  # a group that is not ours
+READERS: dict[str, tuple[Callable[[Path], object], int]] = {
+    "all": (lambda folder: None, 0o644),
+    "folder": (lambda folder: folder.chmod(0o700), 0o600),
+    "folder that cannot be entered": (lambda folder: folder.chmod(0o744), 0o600),
+    "file": (lambda folder: (folder / "test_a-x/log").chmod(0o600), 0o600),
+    "file of a group": (lambda folder: (folder / "test_a-x/log").chmod(0o640), 0o640),
+    "folder of a group": (lambda folder: (folder / "test_a-x/work").chmod(0o2750), 0o640),
+    "file of another group": (lambda folder: of_others(folder / "test_a-x/log", 0o640), 0o600),
+    "written by a group": (lambda folder: (folder / "test_a-x/log").chmod(0o666), 0o644),
+    "read by nobody": (lambda folder: (folder / "test_a-x/log").chmod(0o000), 0o600),
+    "link": (lambda folder: (folder / "out").symlink_to("nowhere"), 0o644),
+}
+
+
+def of_others(path: Path, mode: int) -> None:
+    os.chown(path, -1, OTHERS)
+    path.chmod(mode)
+
+
+@pytest.mark.parametrize("case", READERS)
+def test_no_more_people_may_read_the_archive(runs: Path, case: str) -> None:
+    change, mode = READERS[case]
+    if os.getuid() != 0 and case in ("file of another group", "read by nobody"):
+        pytest.skip("only root can give a file to others, and read what nobody may")
+    folder = make(runs, "r1")
+    for each in (folder, *folder.rglob("*")):
+        each.chmod(0o755 if each.is_dir() else 0o644)
+    change(folder)
+    aged(folder, 40)
     assert prune(runs, "--yes") == 0
-    assert (runs / "old/r1.tar.gz").stat().st_mode & 0o777 == 0o600
+    assert (runs / "old/r1.tar.gz").stat().st_mode & 0o7777 == mode
 
 
 def test_a_run_id_that_is_given_again_gets_another_archive(runs: Path) -> None:
@@ -351,24 +378,36 @@ def heavy(runs: Path, name: str = "r1", count: int = 60) -> dict[bytes, tuple[st
 
 
 def test_a_prune_that_is_killed_loses_nothing(runs: Path) -> None:
-    before, ended = heavy(runs), []
-    for _ in range(12):
+    """At moments that come earlier whenever a prune was quicker than the signal."""
+    limit_s, killed, name, before = 0.5, 0, "", dict[bytes, tuple[str, bytes]]()
+    for number in range(200):
+        if not (runs / name).exists() or not name:
+            name = f"r{number}"
+            before = heavy(runs, name)
         process = elsewhere(runs, "--yes")
-        until(lambda process=process: any(runs.glob("old/.lock")) or process.poll() is not None)
-        time.sleep(random.uniform(0.0, 0.5))
+        until(lambda process=process: at_work_in(runs, process) or process.poll() is not None)
+        time.sleep(random.uniform(0.0, limit_s))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        ended.append(process.returncode)
-        kept = [runs / "r1", runs / ".going/r1"]
+        killed += process.returncode == -signal.SIGKILL
+        limit_s /= 1 if process.returncode == -signal.SIGKILL else 2
+        kept = [runs / name, runs / ".going" / name]
         whole = [each for each in kept if each.exists() and content(each) == before]
-        assert whole or unpacked(runs, "r1") == before
-        if not (runs / "r1").exists() and not (runs / ".going").exists():
+        assert whole or unpacked(runs, name) == before
+        if killed == 8:
             break
     assert prune(runs, "--yes") == 0
     assert names(runs) == ["old"]
-    assert names(runs / "old") == [".lock", "r1.tar.gz"]
-    assert unpacked(runs, "r1") == before
-    assert -signal.SIGKILL in ended
+    assert f"{name}.tar.gz" in names(runs / "old")
+    assert not [each for each in names(runs / "old") if each.endswith((".draft", ".2.tar.gz"))]
+    assert unpacked(runs, name) == before
+    assert killed == 8
+
+
+def at_work_in(runs: Path, process: subprocess.Popen[str]) -> bool:
+    """It holds the lock, and has signed it."""
+    lock = runs / "old/.lock"
+    return lock.exists() and lock.read_text().startswith(f"process {process.pid} ")
 
 
 def until(true: Callable[[], object]) -> None:
@@ -406,14 +445,33 @@ def test_what_no_archive_holds_goes_back_to_its_place(runs: Path, capsys: pytest
     assert content(runs / "r1") == before
 
 
+def stopped_midway(runs: Path, least_bytes: int) -> tuple[subprocess.Popen[str], dict[bytes, tuple[str, bytes]]]:
+    """A prune that is stopped while it writes the archive of r1, and has written so much of it; and what r1 held."""
+    for count in (150, 600, 2400):  # the larger, where it was through before it was stopped
+        before = heavy(runs, count=count)
+        process = elsewhere(runs, "--yes")
+        until(lambda process=process: sizes(runs, "old/.r1.*.draft", least_bytes) or process.poll() is not None)
+        process.send_signal(signal.SIGSTOP)
+        if process.poll() is None and sizes(runs, "old/.r1.*.draft", least_bytes) and (runs / "r1").exists():
+            return process, before
+        process.kill()
+        process.communicate()
+        assert prune(runs, "--yes") == 0
+        for archive in runs.glob("old/r1*.tar.gz"):
+            archive.unlink()
+    pytest.fail("each prune was through before it could be stopped")
+
+
+def sizes(runs: Path, pattern: str, least_bytes: int) -> bool:
+    return any(path.stat().st_size >= least_bytes for path in runs.glob(pattern))
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_run_that_is_gone_on_with_meanwhile_stays(runs: Path, *, late: bool) -> None:
-    before = heavy(runs, count=150)
-    process = elsewhere(runs, "--yes")
-    until(lambda: any(runs.glob("old/.r1.*.draft")))
-    if late:
-        time.sleep(0.3)  # the folder of sessions is in the archive
+    """Before or after the folder of sessions is in the archive, which comes first there."""
+    process, before = stopped_midway(runs, 1_000_000 if late else 0)
     session = Journal(runs / "r1", PLAN)
+    process.send_signal(signal.SIGCONT)
     try:
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 1, out
@@ -466,17 +524,17 @@ def to_nobody(runs: Path) -> None:
             path.chmod(0o755)
 
 
-def as_nobody(runs: Path, said: Path) -> int:
-    """Prune in a child that gives up root's rights; the interpreter may lie where only root looks."""
+def as_nobody(said: Path, act: Callable[[], int]) -> int:
+    """In a child that gives up root's rights; the interpreter may lie where only root looks. `said` gets its words."""
     pid = os.fork()
     if pid == 0:
         code = 99
         try:
-            with said.open("w") as sys.stderr:
+            with said.open("w") as sys.stderr, contextlib.redirect_stdout(sys.stderr):
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-                code = prune(runs, "--yes")
+                code = act()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -502,7 +560,7 @@ def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
     aged(folder, 40)
     before = content(folder)
     errors = runs.parent / "errors"
-    assert as_nobody(runs, errors) == code, errors.read_text()
+    assert as_nobody(errors, lambda: prune(runs, "--yes")) == code, errors.read_text()
     assert re.search(said, errors.read_text())
     assert (unpacked(runs, "r1") if trouble == "folder of another" else content(folder)) == before
     if trouble == "folder of another":
@@ -510,41 +568,26 @@ def test_what_belongs_to_somebody_else(runs: Path, trouble: str) -> None:
         assert names(runs) == ["old"]
 
 
-# --- a machine without a scheduler, whose jobs have supervisors ------------------------------------------------------
-
-JOBS = {"old": "old-1x1cpu-kaaaaaaa", "failed": "failed-1x1cpu-kbbbbbbb", "live": "live-1x1cpu-kccccccc"}
-
-
-def test_folders_of_supervisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_dir, "ARCHIVES_S", 1)
-    home = tmp_path / "a folder's work%j"
-    host = os.uname().nodename
-    for kind, name in JOBS.items():
-        folder = home / "jobs" / name
-        folder.mkdir(parents=True)
-        (folder / "job.sh").write_text(
-            f"python {home}/archives/{CODE if kind == 'live' else 'models-ffffffffffff.pyz'}"
-        )
-        (folder / "pid").write_text(json.dumps({"pid": os.getpid() if kind == "live" else 2**22 + 1, "host": host}))
-        if kind != "live":
-            (folder / "exit").write_text(json.dumps({"exit_code": 0 if kind == "old" else 3}))
-    (home / "archives").mkdir()
-    for name in (CODE, "models-ffffffffffff.pyz", "supervisor-0123456789ab.pyz"):
-        (home / "archives" / name).write_text("x")
-    aged(home, 40)
-    platform = Platform(
-        name="x", scheduler="ssh", work_dir=str(home), device="cpu", layouts={"default": ("1x1",)}, source=Path("x")
-    )
-    transport = LocalTransport(platform)
-
-    def judged(keep: Keep) -> work_dir.Judged:
-        return work_dir.judge(work_dir.look(transport, str(home), work_dir.SUPERVISORS), keep, {})
-
-    found = judged(Keep())
-    why = {each.name: each.stays for each in found.jobs}
-    assert why == {JOBS["old"]: "", JOBS["failed"]: "exit code 3: 180 days", JOBS["live"]: "the job is RUNNING"}
-    gone, wrong = work_dir.remove(transport, str(home), judged(Keep(30, 30)))
-    assert not wrong
-    assert sorted(gone) == sorted([JOBS["old"], JOBS["failed"], "models-ffffffffffff.pyz"])
-    assert names(home / "jobs") == [JOBS["live"]]
-    assert names(home / "archives") == [CODE, "supervisor-0123456789ab.pyz"]
+@needs_root
+@pytest.mark.parametrize("closed", ["", "sessions", "test_a-x", "sessions/*.jsonl", "test_a-x/run.json"])
+@pytest.mark.parametrize("mode", [0o000, 0o600])
+def test_a_run_that_cannot_be_read_keeps_no_other_from_going(runs: Path, closed: str, mode: int) -> None:
+    """And all code stays, since it may need any."""
+    make(runs, "other")
+    (runs / "archives").mkdir()
+    for name in (CODE, "models-ffffffffffff.pyz"):
+        (runs / "archives" / name).write_text("x")
+    folder = make(runs, "r1")
+    aged(runs, 40)
+    to_nobody(runs)
+    path = next(folder.glob(closed)) if closed else folder
+    os.chown(path, 0, 0)
+    path.chmod(mode)
+    said = runs.parent / "said"
+    as_nobody(said, lambda: prune(runs, "--yes"))
+    assert folder.is_dir(), said.read_text()
+    assert not (runs / "other").exists()
+    assert names(runs / "archives") == [CODE, "models-ffffffffffff.pyz"]
+    if closed in ("", "sessions", "test_a-x"):
+        assert re.search(r"^  r1 .*stays: it cannot be read: \[Errno 13\]", said.read_text(), re.MULTILINE)
+        assert "code archives are left alone: nobody can tell which code archives are needed" in said.read_text()

@@ -17,6 +17,7 @@ from platforms.config import Platform
 from platforms.journal import DONE, PENDING, Journal
 from platforms.keeping import DAY_S, Keep
 from platforms.schedulers import work_dir
+from platforms.schedulers.work_dir import removal, sight
 from platforms.transports.local import LocalTransport
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
@@ -100,10 +101,10 @@ def place(request: pytest.FixtureRequest, slurm: Cluster, tmp_path: Path) -> Ite
 def test_what_slurm_does_not_know_any_more_goes(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work_dir, "ARCHIVES_S", 1)
+    monkeypatch.setattr(removal, "ARCHIVES_S", 1)
     monkeypatch.setenv("SQUEUE_PARTITION", "brief")  # of somebody who looks at others than ours
     assert place.prune("--yes") == 0  # nothing was ever brought there
-    assert "nothing is old enough to go" in capsys.readouterr().out
+    assert f"{place.work} is not there, so nothing was brought there yet" in capsys.readouterr().out
     outside = place.work.parent / "outside"
     outside.mkdir()
     (outside / "file").write_text("x")
@@ -188,14 +189,14 @@ def test_what_has_changed_since_is_put_back(place: Place, monkeypatch: pytest.Mo
     (place.work / "archives").mkdir()
     (place.work / "archives" / CODE[3]).write_text("x")
     place.aged(place.work / "archives")
-    monkeypatch.setattr(work_dir, "ARCHIVES_S", 1)
+    monkeypatch.setattr(removal, "ARCHIVES_S", 1)
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("x")}
     transport = LocalTransport(Platform(name="mine", work_dir=str(place.work), **fixed))
-    judged = work_dir.judge(work_dir.look(transport, str(place.work), work_dir.SQUEUE), Keep(), {})
+    judged = work_dir.judge(sight.look(transport, str(place.work), sight.SQUEUE), Keep(), {}, {})
     assert [each.name for each in judged.jobs if each.goes] == [written.name]
     (written / "log").write_text("again\n")
     (submitted / "job.sh").write_text(f"python archives/{CODE[3]}\n")
-    gone, wrong = work_dir.remove(transport, str(place.work), judged)
+    gone, wrong = removal.remove(transport, str(place.work), judged)
     assert gone == []
     assert wrong == [
         f"{place.work}/jobs/{written.name}: it has changed just now",

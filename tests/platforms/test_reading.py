@@ -9,7 +9,7 @@ import pytest
 
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
 from platforms.reading import FIRST_S, QUIET_S, Reader, Reading
-from platforms.runner.line import LOG_S
+from platforms.runner.ending import LOG_S
 
 RUNS, WAITS, ENDED = Status(State.RUNNING), Status(State.QUEUED, "Priority"), Status(State.SUCCEEDED)
 AWAY = Status(State.UNKNOWN, "nobody answers")
@@ -149,3 +149,19 @@ def test_that_there_may_be_more_is_said() -> None:
     came, reading = scheduler.reads(follow=False)
     assert came == b"some\n"
     assert reading.problem == "whether there is more of its log is not known: nobody answers"
+
+
+def test_what_is_asked_in_between_ends_it_before_anything_more_is_handed_out() -> None:
+    came: list[bytes] = []
+
+    def check() -> None:
+        if len(came) == 2:
+            raise RefusedError("another one reads it now")
+
+    scheduler = Scripted(lambda now: b"0123456789")
+    reader = Reader(scheduler, 60.0, follow=True, check=check, clock=lambda: scheduler.now, sleep=scheduler.sleep)  # type: ignore[arg-type]
+    chunks = reader.read([Reading(Submitted("17", "one-k1", 0.0))])
+    came += [next(chunks)[1], next(chunks)[1]]
+    with pytest.raises(RefusedError, match="another one reads it now"):
+        next(chunks)
+    assert came == [b"0123", b"4567"]

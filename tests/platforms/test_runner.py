@@ -37,9 +37,9 @@ from platforms.job import (
     WorkloadError,
     job_name,
 )
-from platforms.journal import Journal
+from platforms.journal import Attempt, Journal, TakenOver
 from platforms.runner import Job, Runner, evidence
-from platforms.runner.line import LOG_S
+from platforms.runner.ending import LOG_S
 from platforms.runner.live import AWAY_S, GRACE_S
 from platforms.runner.turns import Inline, Threads
 
@@ -335,9 +335,23 @@ def test_found_again(runs: Path, when: str) -> None:
 
     assert job.job_id == before.job_id
     assert job.result().status.state is State.SUCCEEDED
-    assert job.text == before.text
+    assert (job.folder / "job.sh").read_text() == before.text  # as it runs, and not what would be submitted now
     assert (job.folder / "count").read_text() == "x\n"
     assert job.folder.name == "test_x-x"
+
+
+def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
+    """Nobody submits it again, so nobody needs to know what it runs."""
+    first = Runner(runs, "r1", turns=Inline())
+    before = first.add(spec("x", "sleep", "0.3"), local())
+    first.pump()
+    (before.folder / "job.sh").unlink()
+
+    second = Runner(runs, "r1")
+    job = second.add(spec("x"), local())
+    finish(second)
+
+    assert (job.job_id, job.result().status.state) == (before.job_id, State.SUCCEEDED)
 
 
 def test_folders_have_names_for_people() -> None:
@@ -634,9 +648,10 @@ def test_nothing_else_begins_again(runner: Runner, far: Scripted, state: State) 
     assert [word for word in far.did if word.startswith("submit")] == ["submit a"]
 
 
-def test_where_there_are_no_other_nodes_any_is_taken(runner: Runner, far: Scripted) -> None:
+@pytest.mark.parametrize("state", [State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE])
+def test_where_there_are_no_other_nodes_any_is_taken(runner: Runner, far: Scripted, state: State) -> None:
     far.status_of["a"] = gone(State.NODE_LOST)
-    far.refuse["a.2"] = RefusedError("Requested node configuration is not available")
+    far.refuse["a.2"] = MachineError("it asks too much", Status(state, "Requested node configuration is not available"))
     (job,) = add(runner, "a")
 
     last = runner.wait(job)
@@ -655,6 +670,23 @@ def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scri
 
     assert [job.job_id for job in last] == ["a.2", "b"]
     assert f"{GONE}; it is not begun again, since that may cost more than `max_device_hours:`" in str(last[1].error)
+
+
+@pytest.mark.parametrize("allowed", [4, 5])
+def test_what_earlier_sessions_have_spent_counts(runs: Path, clock: Clock, far: Scripted, allowed: int) -> None:
+    """Of the job that is begun again, and of those that come later in the order."""
+    far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
+    hours, connect, tries = spec("a").device_hours, lambda platform: far, dict[str, Attempt]()
+    platform = REMOTE.model_copy(update={"retries": 9})
+    for _ in range(3):
+        limit = allowed * hours
+        runner = Runner(runs, "r1", max_device_hours=limit, clock=clock, turns=Inline(clock.sleep), connect=connect)
+        jobs = [runner.add(spec(name, platform="far"), platform, tries.get(name)) for name in "ab"]
+        far.status_of |= {f"{name}.{number}": gone(State.NODE_LOST) for name in "ab" for number in range(2, 9)}
+        tries = {name: runner.wait(job).attempt for name, job in zip("ab", jobs, strict=True)}
+
+    assert len([word for word in far.did if word.startswith("submit")]) == allowed
+    assert all("may cost more than `max_device_hours:`" in str(job.error) for job in runner.jobs if job.again is None)
 
 
 @pytest.mark.parametrize("killed", ["before the next attempt", "while it runs"])
@@ -775,6 +807,27 @@ def test_scheduler_away(runner: Runner, far: Scripted, clock: Clock, how: str) -
     assert a.status.state is State.CONTROLLER_AWAY
     assert 1050 + AWAY_S < clock() <= 1080 + AWAY_S
     assert b.result().status.started_s == 1e9 + 1010
+
+
+def test_a_login_node_that_is_away_for_hours_costs_nothing(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """A job cannot last longer than its limits; until then it may be there, and its result."""
+    far.status_of = {"a": then((0, QUEUED), (9000, ENDED)), "b": then((0, RUNNING), (99999, ENDED))}
+    a, b = add(runner, "a", start_limit_s=9000), add(runner, "b", time_limit_s=5000)
+    runner.pump()
+    clock.sleep(10)
+    runner.pump()
+    far.away = AwayError("Connection refused")
+    while clock() < 1000 + 8000:
+        clock.sleep(10)
+        runner.pump()
+    assert (str(a[0].status), a[0].done) == ("unknown: Connection refused", False)
+    assert b[0].status.state is State.CONTROLLER_AWAY
+    assert "no word for" in str(b[0].error)
+    far.away = None
+
+    runner.wait(a[0])
+
+    assert a[0].result().status.state is State.SUCCEEDED
 
 
 def test_what_cannot_be_cancelled_is_said(runner: Runner, far: Scripted) -> None:
@@ -1058,6 +1111,58 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit b"]
     assert all(job.result() for job in (a, b))
     assert evidence.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
+
+
+def test_what_another_session_asked_for_is_looked_for_before_it_is_called_ended(runs: Path, clock: Clock) -> None:
+    """Ctrl-C before the turn of a job whose submission nobody had answered when its session was killed."""
+    far = Scripted(clock, since={"a": 0.0}, status_of={"a": then((0, RUNNING))})
+    runner = Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+    asked = runner.add(spec("a", platform="far"), REMOTE, Attempt(asked_s=1e9))
+    (never,) = add(runner, "b")
+
+    assert runner.cancel() == []
+
+    assert far.did == ["cancel a"]
+    assert (asked.job_id, never.job_id) == ("a", None)
+    assert "never submitted it" in str(never.error)
+    assert "this session ended it" in str(asked.error)
+
+
+def test_one_that_was_left_in_the_middle_of_a_turn_is_not_submitted(runner: Runner, far: Scripted) -> None:
+    a, b = add(runner, "a", "b")
+    submit = far._submit
+
+    def slow(spec: JobSpec, text: str, folder: Path) -> str:
+        b.leave(StillPending("we stopped waiting", b.status))
+        return submit(spec, text, folder)
+
+    far._submit = slow  # type: ignore[method-assign]
+    runner.wait(a)
+
+    assert [word for word in far.did if word.startswith("submit")] == ["submit a"]
+
+
+def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: Clock, far: Scripted) -> None:
+    record = Journal(runs / "r1", {"tests": ["a"]})
+    runner = Runner(runs, "r1", journal=record, clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+    (job,) = add(runner, "a")
+    (past,) = journal.sessions(runs / "r1")
+    journal.take(past, "another one")
+
+    with pytest.raises(TakenOver):
+        runner.wait(job)
+
+    assert far.did == []
+    assert not (job.folder / "run.json").exists()
+    record.end(journal.PENDING)
+
+
+def test_an_end_is_on_the_disk_before_what_it_came_from_is_deleted(runner: Runner, far: Scripted) -> None:
+    (job,) = add(runner, "a")
+    seen = []
+    far.clean = lambda submitted: seen.append((job.folder / "run.json").exists())  # type: ignore[method-assign]
+    runner.wait(job)
+    assert seen == [True]
 
 
 def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, clock: Clock) -> None:

@@ -61,7 +61,7 @@ class Cluster:
             if job_id in verdicts:
                 found[job_id] = self._settle(job, *verdicts[job_id])
             else:
-                found[job_id] = Status(State.UNKNOWN, self._sights.unseen[job_id])
+                found[job_id] = self._sights.unseen[job_id]
         ended = {job.submitted.job_id: job.ended for job in jobs if job.ended}
         return found | ended
 

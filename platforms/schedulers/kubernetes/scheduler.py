@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted
+from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted, unseen
 from platforms.schedulers.kubernetes import creation, ending, evidence, known, labels, manifest
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.place import Place
@@ -83,7 +83,7 @@ class KubernetesScheduler:
             except LoginNeeded:
                 raise
             except (AwayError, RefusedError) as error:
-                found |= {job.submitted.job_id: Status(State.UNKNOWN, str(error)) for job in mine}
+                found |= dict.fromkeys((job.submitted.job_id for job in mine), unseen(error))
         self._ended_well = {job_id for job_id, status in found.items() if status.state.outcome is Outcome.PASSED}
         return found
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
+from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
 from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.mirror import Mirror, View
@@ -33,7 +33,7 @@ class Sights:
         self._pod_start_limit_s = pod_start_limit_s
         self._queues = Queues(client, clock)
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
-        self.unseen: dict[str, str] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
+        self.unseen: dict[str, Status] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
         self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when to try again
 
     def look(self, jobs: Sequence[Known], *, fresh: bool = False, explain: bool = False) -> dict[str, Sight]:
@@ -71,7 +71,7 @@ class Sights:
             except LoginNeeded:
                 raise
             except (AwayError, RefusedError) as error:
-                self.unseen |= {job.submitted.job_id: str(error) for job in jobs if _kind(job) == kind}
+                self.unseen |= {job.submitted.job_id: unseen(error) for job in jobs if _kind(job) == kind}
             else:
                 view = View({**view.objects, **more.objects}, {**view.gone, **more.gone})
         return view

@@ -1,0 +1,292 @@
+"""What `python -m platforms jobs, logs, fetch, cancel, prune` say of runs and folders that are not as one thinks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platforms import journal
+from platforms.__main__ import main
+from platforms.journal import DONE, PENDING, Journal
+from platforms.runner import evidence
+
+ROOT = Path(__file__).resolve().parents[2]
+TEST = "test_a.py::test_a[x]"
+JOB = {"test": TEST, "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "here", "state": "running"}
+PASSED = {
+    "schema": 1, "name": "a", "test": TEST, "platform": "here", "benchmark": None, "layout": "1x1cpu", "windows": [],
+    "start": {}, "summary": {}, "problems": [], "warnings": [], "error": None, "state": "succeeded", "reason": "",
+    "exit_code": 0, "signal": None, "submitted_s": 1.0, "started_s": 1.0, "ended_s": 2.0, "nodes": [], "events": [],
+    "outcome": "passed",
+}  # fmt: skip
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    (tmp_path / "site/platforms").mkdir(parents=True)
+    (tmp_path / "site/platforms/here.yaml").write_text("scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n")
+    (tmp_path / "site/site.yaml").write_text("enabled: [here]\n")
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+def make(runs: Path, name: str, how: str = DONE, *, begun: bool = True) -> Path:
+    """A run of one job, `begun` or not, whose session has ended. Returns the job's folder."""
+    session = Journal(runs / name, {"tests": [TEST], "options": {}})
+    session.jobs([JOB] if begun else [])
+    session.end(how)
+    folder = evidence.of_attempt(runs, name, TEST, 1)
+    if begun:
+        folder.mkdir()
+        (folder / "log").write_text("its log\n")
+        if how == DONE:
+            (folder / "run.json").write_text(json.dumps(PASSED))
+    evidence.link_latest(runs, name)
+    return folder
+
+
+def types(runs: Path, *words: str) -> int:
+    return main([*words, "--site", str(runs.parent / "site"), "--runs-dir", str(runs)])
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# --- folders and runs that are not there -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["jobs"], ["jobs", "it"], ["fetch"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]]
+)
+def test_a_mistyped_folder_of_runs_is_refused(runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert types(runs.with_name("rums"), *words) == 2
+    assert f"error: --runs-dir: there is no folder {runs.with_name('rums')}" in capsys.readouterr().err
+
+
+def test_where_nothing_has_run_yet(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert types(runs, "jobs") == 0
+    assert capsys.readouterr().out == f"no runs yet in {runs} (--runs-dir names another folder)\n"
+    monkeypatch.setattr("platforms.checkout.ROOT", runs.parent / "a clone")  # its runs/ is made by the first run
+    site = ["--site", str(runs.parent / "site")]
+    assert main(["jobs", *site]) == 0
+    assert "no runs yet in" in capsys.readouterr().out
+    for words in (["fetch"], ["logs", "a"], ["cancel", "latest"], ["jobs", "latest"], ["prune"]):
+        assert main([*words, *site]) == 2
+        assert "error: no runs yet in" in capsys.readouterr().err
+
+
+def test_a_run_that_has_ended_has_nothing_to_fetch(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "it")
+    for words in (["fetch"], ["fetch", "it"], ["fetch", "latest"]):
+        assert types(runs, *words) == 0
+        said = capsys.readouterr().out
+        assert said == f"run it has ended, so there is nothing to fetch: its logs and results are in {runs}/it\n"
+    assert types(runs, "jobs") == 0
+    assert "`python -m platforms jobs latest` shows the last one" in capsys.readouterr().out
+
+
+def test_a_run_that_was_put_away_can_be_brought_back(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "it")
+    assert types(runs, "prune", "--yes", "--keep-days=0") == 0
+    capsys.readouterr()
+    for words in (["jobs", "it"], ["fetch", "it"], ["cancel", "it"], ["logs", "a", "--run=it"], ["prune", "--run=it"]):
+        assert types(runs, *words) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: run it is archived in {runs}/old/it.tar.gz; this brings it back: tar -xf ")
+    subprocess.run(["sh", "-c", said.partition("back: ")[2]], check=True)
+    assert types(runs, "jobs", "it") == 0
+
+
+def test_latest_is_the_newest_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "z-first")
+    make(runs, "a-second", PENDING)
+    for link in (True, False):  # which not every file system has
+        if not link:
+            (runs / "latest").unlink()
+        assert types(runs, "jobs", "latest") == 0
+        assert capsys.readouterr().out.startswith("run a-second, left unfinished: pytest --resume=a-second\n")
+        assert types(runs, "prune", "--run=latest", "--dry-run") == 0
+        said = capsys.readouterr().out
+        assert "a-second " in said
+        assert "z-first" not in said
+    assert types(runs, "cancel", "latest") == 0
+    assert capsys.readouterr().out == "run a-second has ended\n"
+
+
+def test_what_holds_no_record(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "notes").mkdir()
+    assert types(runs, "jobs", "notes") == 2
+    assert f"{runs}/notes holds no record of a session, so nobody knows its jobs" in capsys.readouterr().err
+
+
+# --- runs without jobs -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its session was killed before it wrote of any: it is shown, `cancel` ends it, and then prune takes it."""
+    make(runs, "it", PENDING, begun=False)
+    assert types(runs, "jobs") == 0
+    assert capsys.readouterr().out == "run it, left unfinished: pytest --resume=it\n  no job of it has begun\n"
+    assert types(runs, "fetch", "it") == 0
+    assert "run it has no job at a scheduler of which a log could come" in capsys.readouterr().out
+    assert types(runs, "logs", "a") == 2
+    assert "run it has no job 'a', nor one with that in its name or test: none of it has begun" in (
+        capsys.readouterr().err
+    )
+    assert types(runs, "prune", "--yes", "--keep-days=0") == 0
+    assert "stays: unfinished: pytest --resume=it" in capsys.readouterr().out
+    assert types(runs, "cancel", "it") == 0
+    assert capsys.readouterr().out == "run it has ended\n"
+    assert types(runs, "cancel", "it", "--platform=here") == 0
+    assert capsys.readouterr().out == "run it had ended before: nothing of it is left to be ended\n"
+    assert types(runs, "prune", "--yes", "--keep-days=0") == 0
+    assert (runs / "old/it.tar.gz").exists()
+
+
+def test_a_run_that_is_just_beginning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = Journal(runs / "it", {"tests": [TEST], "options": {}})
+    try:
+        assert types(runs, "jobs") == 0
+        assert capsys.readouterr().out.startswith(f"run it, under way in session {session.name} (process {os.getpid()}")
+        assert types(runs, "cancel", "it") == 2
+        assert "end that session first" in capsys.readouterr().err
+    finally:
+        session.end(DONE)
+
+
+def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(runs, "it", PENDING)
+    lives = journal.lives
+
+    def taken_meanwhile(past: journal.Past) -> bool:
+        journal.take(past, "a session that resumes it")
+        return lives(past)
+
+    monkeypatch.setattr(journal, "lives", taken_meanwhile)  # when cancel looks, another one begins
+    assert types(runs, "cancel", "it") == 1
+    assert "run it is gone on with since a moment ago" in capsys.readouterr().out
+
+
+# --- records that cannot be read -------------------------------------------------------------------------------------
+
+
+def broken(runs: Path, text: str) -> None:
+    make(runs, "broken", PENDING)
+    (path,) = (runs / "broken/sessions").glob("*.jsonl")
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("text", ['{"schema": 1}\n', "no JSON\n", '["a", "list"]\n', '{"schema": 99}\n'])
+def test_one_broken_record_keeps_nobody_from_the_others(
+    runs: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken(runs, text)
+    make(runs, "whole", PENDING)
+    assert types(runs, "jobs") == 0
+    assert capsys.readouterr().out.startswith("run whole, left unfinished")
+    for words in (["jobs", "broken"], ["logs", "a", "--run=broken"], ["fetch", "broken"], ["cancel", "broken"]):
+        assert types(runs, *words) == 2
+        assert f"error: {runs}/broken holds no record of a session" in capsys.readouterr().err
+    assert types(runs, "prune", "--yes", "--keep-days=0", "--keep-failed-days=0") == 0
+    assert "stays: the record of its sessions cannot be read" in capsys.readouterr().out
+    assert (runs / "broken").is_dir()
+
+
+# --- what the machine has against it ---------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_an_error_with_its_path(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(runs, "it")
+    (folder / "log").unlink()
+    (folder / "log").mkdir()
+    assert types(runs, "logs", "a") == 2
+    assert capsys.readouterr().err == f"error: [Errno 21] Is a directory: '{folder}/log'\n"
+
+
+def command(runs: Path, *words: str) -> list[str]:
+    places = ["--site", str(runs.parent / "site"), "--runs-dir", str(runs)]
+    return [sys.executable, "-m", "platforms", *words, *places]
+
+
+def test_who_has_read_enough_is_not_bothered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `| head -0`: nobody reads it, at once."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # or every line is written as it is said
+    make(runs, "it")
+    for words in (["jobs", "it"], ["logs", "a"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(command(runs, *words), cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=60)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_ctrl_c(runs: Path) -> None:
+    session = Journal(runs / "it", {"tests": [TEST], "options": {}})
+    try:
+        session.jobs([JOB])
+        folder = evidence.of_attempt(runs, "it", TEST, 1)
+        folder.mkdir()
+        (folder / "log").write_text("its log\n")
+        words = command(runs, "logs", "-f", "a", "--run=it")
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"its log\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 128 + signal.SIGINT
+            assert process.stderr.read() == b"interrupted\n"
+    finally:
+        session.end(DONE)
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NFS without its lock daemon."""
+
+    def flock(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_a_file_system_without_locks_is_said_so(
+    runs: Path, without_locks: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(runs, "it")
+    assert types(runs, "prune", "--yes", "--keep-days=0") == 0
+    said = capsys.readouterr().out
+    assert f"{runs}/old is in a file system without locks (No locks available): let no other prune work in" in said
+    assert (runs / "old/it.tar.gz").exists()
+
+
+def test_a_lock_that_fails_otherwise_is_said_so(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(runs, "it")
+
+    def flock(file: int, how: int) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert types(runs, "prune", "--yes", "--keep-days=0") == 2
+    said = capsys.readouterr().err
+    assert f"{runs}/old/.lock: whether somebody else is at work there cannot be told: Stale file handle" in said
+    assert (runs / "it").is_dir()

@@ -1,0 +1,164 @@
+"""The log that is kept of a job has one writer: `fetch` and `logs -f` side by side, without a scheduler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from platforms import job_logs, journal, locks
+from platforms.__main__ import main
+from platforms.job import RefusedError
+from platforms.journal import PENDING, Journal
+from platforms.reading import Reading
+from platforms.recorded import Places
+from platforms.runner import evidence
+from tests.platforms.supervised import at, shell, start, until
+
+ROOT = Path(__file__).resolve().parents[2]
+TEST = "test_a.py::test_a[x]"
+NAME = "a-1x1cpu-kabcdef2"
+LINES = b"".join(b"line %d of the log\n" % number for number in range(1_200_000))
+FAR = "scheduler: ssh\ndevice: cpu\nlayouts: {{default: [1x1]}}\npoll_s: 0.5\nwork_dir: {work}\n"
+# A command in a file system without locks, as NFS is without its lock daemon.
+WITHOUT_LOCKS = """
+import errno, fcntl, sys
+def flock(file, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = flock
+from platforms.__main__ import main
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A run whose one job says LINES, waits for its gate, and says `end`; its session has ended."""
+
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        return evidence.of_attempt(self.path / "runs", "it", TEST, 1)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def session(self) -> journal.Past:
+        (past,) = journal.sessions(self.path / "runs/it")
+        return past
+
+    def open_gate(self) -> None:
+        (self.path / "gate").touch()
+
+    @property
+    def places(self) -> list[str]:
+        return ["--site", str(self.path / "site"), "--runs-dir", str(self.path / "runs")]
+
+    def types(self, *words: str) -> int:
+        return main([*words, *self.places])
+
+    def elsewhere(self, *words: str, python: tuple[str, ...] = ("-m", "platforms")) -> subprocess.Popen[bytes]:
+        command = [sys.executable, *python, *words, *self.places]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(tmp_path / "lock"))
+    (tmp_path / "site/platforms").mkdir(parents=True)
+    (tmp_path / "site/platforms/far.yaml").write_text(FAR.format(work=tmp_path / "work"))
+    (tmp_path / "site/site.yaml").write_text("enabled: [far]\n")
+    (tmp_path / "words").write_bytes(LINES)
+    left = Left(tmp_path)
+    says = f"cat {tmp_path}/words; until [ -e {tmp_path}/gate ]; do sleep 0.05; done; echo end"
+    job_id = start(at("ssh", tmp_path / "work"), shell(says), tmp_path / "work/jobs" / NAME)
+    session = Journal(tmp_path / "runs/it", {"tests": [TEST], "options": {}})
+    session.jobs([{"test": TEST, "attempt": 1, "name": NAME, "platform": "far", "state": "running"}])
+    session.end(PENDING)
+    left.folder.mkdir()
+    (left.folder / "submitted.json").write_text(json.dumps({"job_id": job_id, "name": NAME, "submitted_s": 1.0}))
+    evidence.link_latest(tmp_path / "runs", "it")
+    try:
+        until(lambda: (tmp_path / "work/jobs" / NAME / "log").stat().st_size == len(LINES))
+        yield left
+    finally:
+        left.open_gate()
+        until(lambda: (tmp_path / "work/jobs" / NAME / "exit").exists())
+
+
+@pytest.mark.parametrize("python", [("-m", "platforms"), ("-c", WITHOUT_LOCKS)], ids=["locks", "no locks"])
+def test_fetched_by_several_at_once_nothing_is_there_twice(left: Left, python: tuple[str, ...]) -> None:
+    for _ in range(2):
+        left.log.unlink(missing_ok=True)
+        several = [left.elsewhere("fetch", python=python) for _ in range(3)]
+        said = [(*process.communicate(timeout=60), process.returncode) for process in several]
+        assert left.log.read_bytes() == LINES
+        for out, errors, code in said:
+            if code == 1:
+                assert b"is bringing it just now\n0 of 1 logs" in out
+            else:
+                assert (code, b"1 of 1 logs" in out) == (0, True)
+                assert (b"without locks (No locks available): let one command at a time" in errors) == (
+                    python[0] == "-c"
+                )
+        assert any(code == 0 for *_words, code in said)
+        assert all(code == 0 for *_words, code in said) or python[0] == "-m"
+
+
+def test_a_log_that_another_command_brings_is_left_to_it(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    with locks.held(left.folder / job_logs.LOCK) as none:
+        assert none == ""
+        assert left.types("fetch") == 1
+    said = capsys.readouterr().out
+    assert "0 bytes in" in said
+    assert ", and not all of it: process " in said
+    assert " is bringing it just now\n0 of 1 logs" in said
+    assert left.types("fetch") == 0
+    assert "1 of 1 logs" in capsys.readouterr().out
+    assert left.log.read_bytes() == LINES
+
+
+def test_whoever_only_reads_keeps_nobody_from_it(left: Left) -> None:
+    with left.elsewhere("logs", "-f", "a") as follower:
+        assert follower.stdout is not None
+        came = follower.stdout.read(len(LINES))
+        assert came == LINES
+        assert left.types("fetch") == 0
+        left.open_gate()
+        assert follower.stdout.read() == b"end\n"
+    assert follower.returncode == 0
+    assert left.log.read_bytes() == LINES
+
+
+def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
+    """It reads them itself, and appends to them: whoever brings one ends before it writes again."""
+    (known,) = job_logs.known(left.path / "runs", "it")
+    assert known.submitted is not None
+    reading = Reading(known.submitted)
+    reader = job_logs._reader(Places(left.path / "site"), "far", [known], follow=True)
+    chunks = reader.read([reading])
+    assert next(chunks)[1]
+    journal.take(left.session, "20990101T000000Z-ffffff")
+    with pytest.raises(RefusedError, match="run it was gone on with just now, in 20990101T000000Z-ffffff"):
+        next(chunks)
+
+
+def test_a_lock_is_let_go_by_the_dead(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    text = f"from platforms import locks; from pathlib import Path\nwith locks.held(Path({str(path)!r})): input()"
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) as holder:
+        until(lambda: path.exists() and path.read_text())
+        with pytest.raises(locks.Taken, match=rf"^process {holder.pid} on "), locks.held(path):
+            pass
+        holder.kill()
+    with locks.held(path) as none:
+        assert none == ""
