@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness import resume
+from harness import beginning
 from harness.leaving import leaving
 from harness.show import Show
 from harness.spec import spec_of
@@ -115,8 +115,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     check_complete(suite, jobs)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
-        plan = resume.plan(config, jobs)
-        begun = resume.stepping_back(lambda: resume.begin(suite.options, run_id, plan, jobs, beat_s, show.line))
+        plan = beginning.plan(config, jobs)
+        begun = beginning.stepping_back(lambda: beginning.begin(suite.options, run_id, plan, jobs, beat_s, show.line))
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     runner = suite.runner = Runner(
@@ -128,7 +128,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     )
     with leaving(suite, runner, begun, show):
         for test, spec in jobs.items():
-            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts.get(test))
+            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], begun.attempts[test])
         show.line(f"run {run_id}: {len(jobs)} job{'s' * (len(jobs) > 1)}, evidence in {suite.options.runs / run_id}")
         for line in begun.told:
             show.line(line)

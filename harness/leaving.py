@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from errno import EIO, EPIPE
-from functools import partial
 from signal import SIG_IGN, SIGHUP, SIGTERM, getsignal, signal
 from types import FrameType
 from typing import NoReturn
 
 import pytest
 
-from harness.resume import Begun
+from harness.beginning import Begun
 from harness.show import Show, describe
 from harness.suite import Suite
 from platforms import journal
@@ -48,21 +47,27 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
         raise
     finally:
         try:
-            taken = begun.journal.taken is not None  # by a session that goes on in our place, and has our jobs
-            abandoned = [job for job in runner.jobs if not job.done and job.error is None]
-            unseen = begun.attempts.keys() - suite.jobs.keys()  # an interrupt came before we had them all
-            if (abandoned or unseen) and not taken:
+            unseen = _unseen(suite, begun)
+            ours = [job for job in runner.jobs if job.spec.test not in unseen]
+            abandoned = [job for job in ours if not job.done and job.error is None]
+            lost = begun.journal.lost()  # to a session that goes on in our place, with our jobs
+            if abandoned and not lost:
                 (_detach if go_on else _cancel)(runner, abandoned, show)
-            if unseen and not taken:
-                show.problem(f"{len(unseen)} jobs were not looked at yet: pytest --resume={runner.run_id} finds them")
-            if all(job.done for job in runner.jobs) and not (
-                begun.carried or unseen or (go_on and runner.owes_attempts)
-            ):
+            if unseen and not lost:
+                show.problem(f"{len(unseen)} jobs were not looked for yet: pytest --resume={runner.run_id} finds them")
+            owed = begun.carried or unseen or (go_on and runner.owes_attempts)
+            if not owed and all(job.done for job in runner.jobs):
                 how = journal.DONE
         finally:
-            suite.end = partial(begun.journal.end, how)
+            suite.end = lambda: begun.journal.end(journal.PENDING if suite.unwritten else how)
             for number, handler in handlers.items():
                 signal(number, handler)
+
+
+def _unseen(suite: Suite, begun: Begun) -> set[str]:
+    """Tests whose jobs may be there, and an interrupt came before we had looked for them."""
+    asked = {test for test, job in suite.jobs.items() if job.asked_s is not None or job.done}
+    return set(begun.before - (asked if begun.unknown else suite.jobs.keys()))
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:

@@ -28,6 +28,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
+# What decides which jobs tests make; a run goes on with what it began with.
+KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
 OTHERS = ("latest", "old", "archives")  # in runs/, what is no run
 LAST = ""  # of --resume: no run was named
 SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")

@@ -104,8 +104,14 @@ def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None
         suite.tell_end(suite_of(config), config.stash[SHOW])
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    session.exitstatus = outcome.exit_status(int(session.exitstatus), suite_of(session.config).pending)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    mine = suite_of(session.config)
+    session.exitstatus = outcome.exit_status(int(session.exitstatus), mine.pending)
+    try:
+        yield
+    except OSError as error:  # what pytest-benchmark saves, for one
+        suite.not_written(mine, error)
 
 
 @pytest.hookimpl(trylast=True)

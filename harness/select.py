@@ -20,6 +20,7 @@ from platforms.values import seconds_of
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
 HOME = "local"  # the one platform that runs without being enabled and named
+WANTED = pytest.StashKey[frozenset[str]]()  # the tests that --resume goes on with
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def check_expression(expression: str, known: Iterable[str]) -> None:
 
 
 def _named_by_id(args: Sequence[str], root: Path) -> set[tuple[Path, str]]:
-    """Files and tests; --resume names each of a run's tests so."""
+    """Files and tests."""
     parts = (arg.partition("::") for arg in args if "[" in arg)
     return {((root / file).resolve(), test) for file, _, test in parts}
 
@@ -182,20 +183,21 @@ def arm(
     """Split job tests into those that may run and the names of the platforms left out: nothing is spent by accident.
 
     A platform other than `local` runs only when it is enabled in site.yaml and named: by an -m expression that is true
-    with its marks and false for a test without marks, by a node id, or by --platform. Raises UsageError when what was
-    named is not enabled.
+    with its marks and false for a test without marks, by a node id, by --platform, or by --resume. Raises UsageError
+    when what was named is not enabled.
     """
     expression = config.getoption("markexpr") or ""
     chosen: list[pytest.Item] = []
     left_out: dict[str, None] = {}
     refused: dict[str, bool] = {}
-    by_id = _named_by_id(config.args, config.rootpath)
+    by_id, resumed = _named_by_id(config.args, config.rootpath), config.stash.get(WANTED, frozenset())
     for item in items:
         platform = case_of(item).platform
         direct = (
             platform.name in options.platforms
             or platform.name in names_in(expression)
             or (item.path, item.nodeid.partition("::")[2]) in by_id
+            or item.nodeid in resumed
         )
         by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
         if options.platforms and platform.name not in options.platforms:

@@ -135,13 +135,16 @@ def clock() -> str:
 def live(first: Job, jobs: Sequence[Job], most: int) -> list[str]:
     """A line on all, then one on each job that is not done: first the one that a test waits for, then what runs; `most`
     lines in all."""
+    jobs = [job for job in jobs if job.again is None]
     left = [job for job in jobs if not job.done and job.error is None]
     left.sort(key=lambda job: (job is not first, job.job_id is None, job.status.state in WAITS))
     counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in left)
     total = [f"{count} {what}" for what, count in counts.items()]
     shown = left if len(left) < most else left[: max(0, most - 2)]
     more = [f"(and {len(left) - len(shown)} more)"] if len(shown) < len(left) else []
-    head = f"{clock()}  {len(jobs) - len(left)} of {len(jobs)} jobs done, {', '.join(total)}"
+    alone = sum(not job.done and job.error is not None for job in jobs)
+    total += [f"{alone} left to themselves"] if alone else []
+    head = f"{clock()}  {len(jobs) - len(left) - alone} of {len(jobs)} jobs done, {', '.join(total)}"
     return [head, *map(describe, shown), *more]
 
 

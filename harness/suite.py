@@ -8,10 +8,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pytest
 
-from harness import options, outcome, select
+from harness import options, outcome, resume, select
 from harness.options import Options
 from harness.select import Case
 from harness.show import Show
@@ -34,11 +35,13 @@ class Suite:
     platforms: dict[str, Platform]
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
     left_out: Sequence[str] = ()
+    not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
+    unwritten: bool = False  # it could not
     deadline: float | None = None  # on time.monotonic: when we stop waiting
 
     @property
@@ -128,7 +131,21 @@ def tell_end(suite: Suite, show: Show) -> None:
     show.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
     if suite.pending and suite.runner is not None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
-        show.problem(f"{jobs} PENDING: pytest --resume={suite.runner.run_id} goes on waiting (-rs says for what)")
+        unsent = sum(job.left is not None and job.asked_s is None for job in suite.jobs.values())
+        which = f"PENDING, {unsent} not submitted yet" if unsent else "PENDING"
+        show.problem(f"{jobs} {which}: pytest --resume={suite.runner.run_id} goes on waiting (-rs says for what)")
+
+
+def not_written(suite: Suite, error: OSError) -> NoReturn:
+    """Results that nobody can read are not recorded: the run is not finished. Raises pytest's Exit where there is one,
+    else the error."""
+    if suite.runner is None:
+        raise error
+    suite.unwritten = True
+    again = f"pytest --resume={suite.runner.run_id}"
+    pytest.exit(
+        f"results cannot be written: {error}; {again} reads and writes them again", pytest.ExitCode.INTERNAL_ERROR
+    )
 
 
 def marks(suite: Suite) -> dict[str, str]:
@@ -142,6 +159,7 @@ def marks(suite: Suite) -> dict[str, str]:
 
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only what may run; the rest is deselected, as -k does it."""
+    suite.not_here = resume.choose(config, items)
     jobs = [item for item in items if case_key(item) in suite.cases]
     enabled = functools.cache(lambda name: checkout.is_enabled(suite.platforms[name], suite.site))
     chosen, suite.left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
@@ -153,8 +171,8 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
 
 def left_out_line(suite: Suite) -> str | None:
     """One line on the platforms that were not named."""
-    if not suite.left_out or suite.options.platforms:
-        return None
+    if suite.not_here or not suite.left_out or suite.options.platforms:
+        return suite.not_here
     names = ", ".join(suite.left_out)
     return f"left out: {names} (other platforms than local run when enabled and named, as in -m {suite.left_out[0]})"
 

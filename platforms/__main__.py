@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from platforms import checkout
@@ -26,8 +27,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "jobs": ("platforms.jobs", "show the jobs of runs that are not finished, or of one run"),
         "logs": ("platforms.job_logs", "print a job's log; -f: while it runs"),
-        "fetch": ("platforms.job_logs", "bring the logs of a run's jobs here, as far as they are written"),
-        "cancel": ("platforms.jobs", "end what is left of a run whose session is gone"),
+        "fetch": ("platforms.fetching", "bring the logs of a run's jobs here, as far as they are written"),
+        "cancel": ("platforms.cancelling", "end what is left of a run whose session is gone, and keep its results"),
     }
 )
 # Of those that are about runs, not about a platform: what declares their options, and what they do.
@@ -37,6 +38,9 @@ OF_RUNS = {name: (f"add_{name}", "show" if name == "jobs" else name) for name in
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code: 0 all well, 1 something is not, 2 it could not be asked."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):  # closed, as by `>&-`
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until we end)
     try:
         code = _run(_parser(words).parse_args(words))
         sys.stdout.flush()  # here, where it is known what to do when nobody reads it

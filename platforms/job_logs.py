@@ -1,4 +1,4 @@
-"""`python -m platforms logs | fetch`: the logs of jobs, printed, and brought into the folders of their runs.
+"""`python -m platforms logs`: a job's log, printed; and how `fetch` reads those of a run, too (fetching.py).
 
 The log that is kept in a job's folder has one writer at a time: the session that lives, else the command that holds the
 lock beside it. Where the file system knows no locks, what is written stands at its own place in the file, so two that
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,11 +17,10 @@ from pathlib import Path
 
 from platforms import checkout, journal, locks, which_run
 from platforms.job import BenchError, RefusedError
-from platforms.jobs import refuse_lives
 from platforms.journal import Past
 from platforms.reading import Reader, Reading
 from platforms.recorded import Known, Places, known, one
-from platforms.runner import evidence
+from platforms.which_run import Typed
 
 FOLLOW_S = 1.0
 CHUNK = 1 << 20
@@ -39,37 +39,90 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def logs(options: argparse.Namespace) -> int:
-    """Print a job's log: what there is of it in its folder, and then what its scheduler has."""
+    """Print a job's log: what there is of it in its folder, and then what its scheduler has. How it ended is said where
+    it is followed, or has no log."""
     runs, places = which_run.folder(options), Places(checkout.site_folder(options.site))
-    run_id, offset, said = which_run.named(runs, options.run), 0, ""
-    job = one(known(runs, run_id), options.job, run_id)
-    while True:
-        job = job.again()
-        if job.open and not journal.lives(job.session):  # another one may go on in its place
-            before, job = job, next(each for each in known(runs, run_id) if each.test == job.test)
-            offset = offset if job.folder == before.folder else 0
-            if job.open and not journal.lives(job.session):
-                try:
-                    _print_on(job, offset, places, follow=options.follow)
-                except locks.Taken as other:  # which brings it here, as a session does
-                    said = _once(
-                        said, f"{job.name}: {other} reads this log, too; shown is what has come to {job.folder}"
-                    )
-                else:
-                    return 0
-        offset += _print(job.folder / "log", offset)
-        if not job.open or not options.follow:
-            return 0
+    typed, run_id = Typed.of(options), which_run.named(runs, options.run)
+    log = _Log(one(known(runs, run_id), options.job, run_id, typed), places, typed, follow=options.follow)
+    while not log.at_end(runs):
+        _refuse_unheard()
         time.sleep(FOLLOW_S)
+    if options.follow or not log.offset:
+        missing = "" if log.offset else f"; no log of it is in {log.job.folder}"
+        tell(f"{log.job.name} on {log.job.platform}: {log.state}{missing}")
+    return 0
 
 
-def _once(before: str, text: str) -> str:
-    if text != before:
-        _tell(text)
-    return text
+class _Log:
+    """One job's log as it is printed: up to byte `offset`."""
+
+    def __init__(self, job: Known, places: Places, typed: Typed, *, follow: bool) -> None:
+        self.job, self._places, self._typed, self._follow = job, places, typed, follow
+        self.offset, self.state, self._said = 0, "", ""
+
+    def at_end(self, runs: Path) -> bool:
+        """Print what there is. Whether that is all. Raises BenchError."""
+        self.job = self.job.again()
+        if self._left and self._renew(runs):
+            try:
+                self._print_on()
+            except locks.Taken as other:  # which brings it here, as a session does
+                self._say(f"{self.job.name}: {other} reads this log, too; shown is what has come to {self.job.folder}")
+            except GoneOn as other:
+                self._say(str(other))
+                return False
+            else:
+                return True
+        self.offset += _print(self.job.folder / "log", self.offset)
+        self.state = self.job.told if self.job.ended is None else str(self.job.ended)
+        return not (self.job.open and self._follow)
+
+    @property
+    def _left(self) -> bool:
+        return self.job.open and not journal.lives(self.job.session)
+
+    def _renew(self, runs: Path) -> bool:
+        """Another session may go on in its place. Whether none does."""
+        before = self.job
+        self.job = next(each for each in known(runs, before.run) if each.test == before.test)
+        self.offset = self.offset if self.job.folder == before.folder else 0
+        return self._left
+
+    def _print_on(self) -> None:
+        """What a job's folder has from there on, and its scheduler after that. Raises RefusedError when that is not
+        all, Taken while another command brings it here, GoneOn when a session does."""
+        job = self.job
+        with contextlib.ExitStack() as stack:
+            try:
+                if job.submitted is None:
+                    finds = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
+                    raise RefusedError(f"{job.name}: {job.told}; nobody has its id: {finds}")
+                reader = reader_of(self._places, job.platform, [job], self._typed, follow=self._follow)
+                in_folder = self._places.scheduler(job.platform).log_in_folder
+                if in_folder:
+                    stack.enter_context(alone(job))
+            except locks.Taken:
+                raise
+            except BenchError:
+                self.offset += _print(job.folder / "log", self.offset)
+                raise
+            if not in_folder:  # else the scheduler reads that file, too, and knows how much of it is to be believed
+                self.offset += _print(job.folder / "log", self.offset)
+            reading = Reading(job.submitted, self.offset)
+            for _reading, chunk in reader.read([reading]):
+                _write(chunk)
+                self.offset = reading.offset
+            self.state = job.told if reading.status is None else str(reading.status)
+            if reading.problem:
+                raise RefusedError(f"{job.name}: {reading.problem}")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            tell(text)
+        self._said = text
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -90,138 +143,47 @@ def _write(chunk: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_on(job: Known, offset: int, places: Places, *, follow: bool) -> None:
-    """What a job's folder has from there on, and its scheduler after that. Raises RefusedError when that is not all,
-    Taken while another command brings it here."""
-    with contextlib.ExitStack() as stack:
-        try:
-            if job.submitted is None:
-                raise RefusedError(f"{job.name}: {job.told}; nobody has its id: pytest --resume={job.run} finds it")
-            reader = _reader(places, job.platform, [job], follow=follow)
-            in_folder = places.scheduler(job.platform).log_in_folder
-            if in_folder:
-                stack.enter_context(_alone(job))
-        except locks.Taken:
-            raise
-        except BenchError:
-            _print(job.folder / "log", offset)
-            raise
-        if not in_folder:  # else the scheduler reads that file, too, and knows how much of it is to be believed
-            offset += _print(job.folder / "log", offset)
-        reading = Reading(job.submitted, offset)
-        for _reading, chunk in reader.read([reading]):
-            _write(chunk)
-        if reading.problem:
-            raise RefusedError(f"{job.name}: {reading.problem}")
+def _refuse_unheard() -> None:
+    """Raises BrokenPipeError when nobody reads what we print: a job may say nothing for hours."""
+    ends = select.poll()
+    with contextlib.suppress(OSError, ValueError):  # not every output is a file
+        ends.register(sys.stdout.fileno(), 0)  # what is wrong is told in any case
+    if any(event & (select.POLLERR | select.POLLHUP) for _file, event in ends.poll(0)):
+        raise BrokenPipeError
 
 
-# --- fetch -----------------------------------------------------------------------------------------------------------
-
-
-def add_fetch(parser: argparse.ArgumentParser) -> None:
-    """Options of `fetch`."""
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="a run, or latest (default: the last one that is not finished)"
-    )
-    which_run.add_folder(parser)
-
-
-def fetch(options: argparse.Namespace) -> int:
-    """Bring the logs of a run's jobs into its folder, as far as they are written; `pytest --resume` reads on there.
-    Returns 1 where one could not be had."""
-    runs, places = which_run.folder(options), Places(checkout.site_folder(options.site))
-    run_id = _to_fetch(runs) if options.run is None else which_run.named(runs, options.run)
-    sessions = [session for session in journal.sessions(runs / run_id) if session.open]
-    if not sessions:
-        return _has_ended(runs, run_id)
-    jobs = [job for job in known(runs, run_id) if job.open and job.submitted is not None]
-    refuse_lives(run_id, _sessions(jobs) or sessions)
-    if not jobs:
-        print(f"run {run_id} has no job at a scheduler of which a log could come: pytest --resume={run_id} goes on")
-        return 0
-    problems = 0
-    with contextlib.ExitStack() as locked:  # a scheduler's threads write until we end
-        for name in dict.fromkeys(job.platform for job in jobs):
-            here = [job for job in jobs if job.platform == name]
-            for job, problem in _fetched(places, name, here, locked).items():
-                problems += bool(problem)
-                so_far = f"{_size(job.folder / 'log')} bytes in {job.folder / 'log'}"
-                print(f"{job.name} on {name}: {so_far}" + (f", and not all of it: {problem}" if problem else ""))
-    print(f"{len(jobs) - problems} of {len(jobs)} logs; the results: pytest --resume={run_id}")
-    return int(bool(problems))
-
-
-def _to_fetch(runs: Path) -> str:
-    """The last run that is unfinished, or, to say so, the last one. Raises RefusedError where there is none."""
-    names, unread = which_run.unfinished(runs)
-    for why in unread:
-        _tell(why)
-    return names[0] if names else which_run.latest(runs)
-
-
-def _has_ended(runs: Path, run_id: str) -> int:
-    """Also where no session of it can be read, which is refused."""
-    known(runs, run_id)
-    print(f"run {run_id} has ended, so there is nothing to fetch: its logs and results are in {runs / run_id}")
-    return 0
-
-
-def _fetched(places: Places, name: str, jobs: Sequence[Known], locked: contextlib.ExitStack) -> dict[Known, str]:
-    """Read logs of one platform's jobs on. Returns what went wrong with each, or nothing."""
-    found: dict[Reading, Known] = {}
-    wrong: dict[Known, str] = {}
-    failed = ""
-    try:
-        reader, in_folder = _reader(places, name, jobs, follow=False), places.scheduler(name).log_in_folder
-        for job in jobs:
-            assert job.submitted is not None
-            try:
-                locked.enter_context(_alone(job))
-            except locks.Taken as other:
-                wrong[job] = f"{other} is bringing it just now"
-            else:
-                found[Reading(job.submitted, 0 if in_folder else _size(job.folder / "log"))] = job
-        for reading, chunk in reader.read(list(found)):
-            if not in_folder:
-                evidence.put(found[reading].folder / "log", chunk, reading.offset - len(chunk))
-    except (BenchError, OSError) as error:
-        failed = str(error)
-    wrong |= {job: reading.problem or ("" if reading.done else failed) for reading, job in found.items()}
-    return {job: wrong.get(job, failed) for job in jobs}
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- for `fetch`, too -----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _alone(job: Known) -> Iterator[None]:
+def alone(job: Known) -> Iterator[None]:
     """Nobody else writes the log that is kept of a job. Raises Taken, RefusedError."""
     with contextlib.ExitStack() as stack:
         try:
             if none := stack.enter_context(locks.held(job.folder / LOCK)):
-                _tell(f"{none}: let one command at a time read this log")
+                tell(f"{none}: let one command at a time read this log")
         except OSError:
             pass  # a folder that we may only read, as we then do
         yield
 
 
-def _reader(places: Places, name: str, jobs: Sequence[Known], *, follow: bool) -> Reader:
-    """Of one platform's jobs. It ends when a session goes on with them: that reads their logs, too, into their folders,
-    and they have one writer."""
+class GoneOn(RefusedError):
+    """Another session goes on with jobs whose logs we read: it reads them, too, into their folders."""
+
+
+def reader_of(places: Places, name: str, jobs: Sequence[Known], typed: Typed, *, follow: bool) -> Reader:
+    """Of one platform's jobs. It raises GoneOn when a session goes on with them: a log has one writer."""
     sessions = _sessions(jobs)
 
     def check() -> None:
+        _refuse_unheard()
         for session in sessions:
             if (by := journal.taken(session.path)) is not None:
                 run, other = jobs[0].run, by or "another session"
-                raise RefusedError(f"run {run} was gone on with just now, in {other}: python -m platforms jobs {run}")
+                raise GoneOn(f"run {run} was gone on with just now, in {other}: {typed.command(f'jobs {run}')}")
 
     poll_s = places.platform(name).poll_s
-    return Reader(places.scheduler(name), poll_s, follow=follow, check=check, tell=_tell)
+    return Reader(places.scheduler(name), poll_s, follow=follow, check=check, tell=tell)
 
 
 def _sessions(jobs: Sequence[Known]) -> list[Past]:

@@ -16,6 +16,7 @@ import platform
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from platforms.job import BenchError, RefusedError
 SCHEMA = 1
 FOLDER = "sessions"
 BEAT_S = 5.0  # the least between two beats
+NO_RUNS = frozenset(("old", "archives"))  # beside the runs: those that were put away, and code
 MISSED = 3  # beats, after which a session is taken for dead
 POLL_S = 0.5
 HEAD = frozenset(("began_s", "host", "process", "beat_s", "plan"))  # what a session's first line must say
@@ -43,16 +45,17 @@ class TakenOver(BenchError):
 class Attempt:
     """Which attempt of a test a job is. `earlier` says how those ended that the machine failed, and it begins again in
     their place, where that can be asked for on other nodes than `avoid`. `asked_s`: its scheduler was asked for it then
-    (Unix seconds), so there may be a job whose id nobody knows."""
+    (Unix seconds), so there may be a job whose id nobody knows. `ending`: a session has begun to cancel it."""
 
     number: int = 1
     earlier: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     asked_s: float | None = None
+    ending: bool = False
 
     def entry(self) -> dict[str, object]:
         """As it stands in a job's line."""
-        return {"attempt": self.number, "earlier": self.earlier, "avoid": self.avoid, "asked_s": self.asked_s}
+        return {"attempt": self.number, **{name: value for name, value in vars(self).items() if name != "number"}}
 
 
 FIRST = Attempt()
@@ -60,10 +63,10 @@ FIRST = Attempt()
 
 @dataclass(frozen=True)
 class Past:
-    """A session as its file tells. `tests` are its own, and those that it goes on with; `attempts` the last jobs of
-    those that were begun, and `states` what was said of them last; `takes` the sessions in whose place it goes on, or
-    would have; `how` it ended is None while it lives, or when it was killed; `taken` is the session that went on in its
-    place, "" where that was killed before it had written its name."""
+    """A session as its file tells. `options` are those with which each test was selected, its own ones and those that
+    it goes on with; `attempts` the last jobs of those that were begun, and `states` what was said of them last; `takes`
+    the sessions in whose place it goes on, or would have; `how` it ended is None while it lives, or when it was killed;
+    `taken` is the session that went on in its place, "" where that was killed before it had written its name."""
 
     name: str
     path: Path
@@ -72,12 +75,16 @@ class Past:
     process: Mapping[str, Any] = field(default_factory=dict)
     beat_s: float = BEAT_S
     plan: Mapping[str, Any] = field(default_factory=dict)
-    tests: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     takes: frozenset[str] = frozenset()
     how: str | None = None
     taken: str | None = None
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(self.options)
 
     @property
     def open(self) -> bool:
@@ -124,10 +131,17 @@ class Journal:
         """The session that goes on in our place."""
         return taken(self.path)
 
-    def refuse_taken(self, *, look: bool = False) -> None:
-        """Raises TakenOver, as soon as a beat, or who wants to `look` now, has found it."""
-        if (look or self._over.is_set()) and (other := self.taken) is not None:
+    def lost(self) -> bool:
+        """Whether another session goes on in our place, looked for now: before something is done that cannot be undone,
+        since a frozen process may go on there, and not at its next beat."""
+        _file_system_s(self.path.parent)  # a client of NFS believes for a while that a name is not there
+        if self.taken is not None:
             self._over.set()
+        return self.taken is not None
+
+    def refuse_taken(self) -> None:
+        """Raises TakenOver, as soon as a beat, or who looked, has found it."""
+        if self._over.is_set() and (other := self.taken) is not None:
             raise TakenOver(
                 f"session {self.name} gave no sign of life for {MISSED * self._beat_s:g} s, and session "
                 f"{other or 'another'} goes on in its place; nothing was cancelled"
@@ -191,23 +205,28 @@ def _not_kept(error: OSError) -> RefusedError:
 def sessions(folder: Path) -> list[Past]:
     """Of a run, oldest first, each with what it has taken over. A file that is torn at its end is read as far as it
     goes. Raises RefusedError."""
-    found = [past for path in (folder / FOLDER).glob("*.jsonl") if (past := read(path)) is not None]
-    return sorted((_with_taken(past, found) for past in found), key=lambda past: (past.began_s, past.name))
+    found = [past for path in _files(folder) if (past := read(path)) is not None]
+    return sorted(_with_taken(found), key=lambda past: (past.began_s, past.name))
 
 
 def read(path: Path) -> Past | None:
     """What a session's own file says. None when not even its first line is whole: then it had done nothing yet. Raises
-    RefusedError."""
-    head, *lines = _lines(path) or [{}]
-    if head.get("schema") != SCHEMA or not head.keys() >= HEAD:
+    RefusedError where it may not be read, or is none that we understand."""
+    if not (found := _lines(path)):
         return None
+    head, *lines = found
+    if head.get("schema", SCHEMA) != SCHEMA:
+        newer = f"it has the schema {head['schema']}, and this checkout knows {SCHEMA}: a newer one reads it"
+        raise RefusedError(f"{path} cannot be read: {newer}")
+    if not head.keys() >= HEAD:
+        raise RefusedError(f"{path} cannot be read: it does not begin as the record of a session does")
     known: dict[str, Any] = {name: head[name] for name in HEAD}
     states = {str(line["test"]): line for line in lines if "test" in line}
     return Past(
         path.stem,
         path,
         **known,
-        tests=tuple(dict.fromkeys((*head["plan"].get("tests", ()), *states))),
+        options=dict.fromkeys((*head["plan"].get("tests", ()), *states), head["plan"].get("options", {})),
         attempts={test: _attempt(line) for test, line in states.items()},
         states=states,
         takes=frozenset(str(line["takes"]) for line in lines if "takes" in line),
@@ -218,33 +237,76 @@ def read(path: Path) -> Past | None:
 
 def _attempt(line: Mapping[str, Any]) -> Attempt:
     lists: dict[str, Any] = {name: tuple(line.get(name, ())) for name in ("earlier", "avoid")}
-    return Attempt(int(line.get("attempt", 1)), **lists, asked_s=line.get("asked_s"))
+    return Attempt(int(line.get("attempt", 1)), **lists, asked_s=line.get("asked_s"), ending=bool(line.get("ending")))
 
 
-def _with_taken(past: Past, sessions: Sequence[Past]) -> Past:
-    """A session with what those had in whose place it goes on; of a test that both have begun, the later attempt."""
-    others = [other for other in sessions if other.name != past.name]
-    for other in others:
-        if other.taken == past.name or (other.taken == "" and other.name in past.takes):
-            before = _with_taken(other, others)
-            older = {
-                test: attempt
-                for test, attempt in before.attempts.items()
-                if test not in past.attempts or attempt.number > past.attempts[test].number
-            }
-            past = replace(
-                past,
-                tests=tuple(dict.fromkeys((*past.tests, *before.tests))),
-                attempts={**past.attempts, **older},
-                states={**past.states, **{test: before.states[test] for test in older}},
-            )
-    return past
+def _with_taken(sessions: Sequence[Past]) -> Iterable[Past]:
+    """Each with what those had in whose place it goes on, one after the other: there may be thousands."""
+    whole = {past.name: past for past in sessions}
+    heirs = {past.name: heir for past in sessions if (heir := _heir(past, sessions)) in whole}
+    waits = Counter(heirs.values())
+    ready = [name for name in whole if not waits[name]]
+    for name in ready:
+        if (heir := heirs.get(name)) is not None:
+            whole[heir] = _merged(whole[heir], whole[name])
+            waits[heir] -= 1
+            ready += [] if waits[heir] else [heir]
+    return whole.values()
+
+
+def _heir(past: Past, sessions: Sequence[Past]) -> str | None:
+    """The name of the session that has taken it over. Where that is not written, one that has said it would: rather one
+    that is open, since who was not quick enough has ended."""
+    if past.taken == "":
+        said = [other for other in sessions if past.name in other.takes]
+        return max(said, key=lambda other: (other.open, other.began_s)).name if said else None
+    return past.taken
+
+
+def _merged(past: Past, before: Past) -> Past:
+    """Of a test that both have begun, the later attempt."""
+    older = {
+        test: attempt
+        for test, attempt in before.attempts.items()
+        if test not in past.attempts or attempt.number > past.attempts[test].number
+    }
+    return replace(
+        past,
+        options={**before.options, **past.options},
+        attempts={**past.attempts, **older},
+        states={**past.states, **{test: before.states[test] for test in older}},
+    )
 
 
 def recorded(runs: Path) -> list[str]:
-    """The ids of runs that have a session's file."""
-    folders = {path.parent.parent for path in runs.glob(f"*/{FOLDER}/*.jsonl")}
-    return sorted(folder.name for folder in folders if not folder.is_symlink())
+    """The ids of runs that have a session's file, and of those of which nobody can tell, since they may not be looked
+    into. Raises RefusedError where that is so of all."""
+    try:
+        with os.scandir(runs) as found:
+            names = {each.name for each in found if each.is_dir(follow_symlinks=False)} - NO_RUNS
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RefusedError(f"the runs cannot be read: {error}") from None
+    return sorted(name for name in names if not name.startswith(".") and _has_files(runs / name))
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return bool(_files(folder))
+    except RefusedError:
+        return True
+
+
+def _files(folder: Path) -> list[Path]:
+    """Of a run's sessions. Raises RefusedError."""
+    try:
+        with os.scandir(folder / FOLDER) as found:
+            return [Path(each.path) for each in found if each.name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RefusedError(f"the record of a session cannot be read: {error}") from None
 
 
 def alive(
@@ -257,7 +319,7 @@ def alive(
     takes three beats where it is dead. `now_s` gives the file system's time, Journal.touched_s."""
     if past.how is not None:
         return False
-    if (seen := _seen_here(past.process)) is not None:
+    if (seen := _seen_here(past)) is not None:
         return seen
     beat_s = past.beat_at_s
     if (rest_s := MISSED * past.beat_s - (now_s() - beat_s)) > 0:
@@ -273,16 +335,22 @@ def lives(past: Past) -> bool:
     """Whether an open session seems to go on, without waiting for its next beat."""
     if past.how is not None or past.taken is not None:
         return False
-    if (seen := _seen_here(past.process)) is not None:
+    if (seen := _seen_here(past)) is not None:
         return seen
-    probe = past.path.with_name(f".now.{os.getpid()}")
+    now_s = _file_system_s(past.path.parent)
+    return now_s - past.beat_at_s <= MISSED * past.beat_s
+
+
+def _file_system_s(folder: Path) -> float:
+    """The time of the file system, or where we may only read our own; a client of NFS looks at the folder anew."""
+    probe = folder / f".now.{os.getpid()}.{threading.get_ident()}"
     try:
         probe.touch()
         now_s = probe.stat().st_mtime
         probe.unlink()
-    except OSError:  # a folder that we may only read
-        now_s = time.time()
-    return now_s - past.beat_at_s <= MISSED * past.beat_s
+    except OSError:
+        return time.time()
+    return now_s
 
 
 def take(past: Past, by: str) -> bool:
@@ -310,7 +378,8 @@ def taken(path: Path) -> str | None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    found = []
+    """Those that are whole; empty dicts for what is no JSON object."""
+    found: list[dict[str, Any]] = []
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -319,8 +388,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         try:
             value = json.loads(line)
         except ValueError:
-            continue
-        found += [value] if isinstance(value, dict) else []
+            value = None
+        found.append(value if isinstance(value, dict) else {})
     return found
 
 
@@ -329,11 +398,15 @@ def _this_process() -> dict[str, object]:
     return {"pid": pid, "began": _began(pid), "boot": _boot(), "space": _space()}
 
 
-def _seen_here(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process of this machine, and of this container, lives; None for others."""
+def _seen_here(past: Past) -> bool | None:
+    """Whether a process of this machine, and of this container, lives; None for others, and where another user's are
+    hidden (hidepid)."""
+    process = past.process
     if process.get("boot") is None or (process["boot"], process.get("space")) != (_boot(), _space()):
         return None
-    return _began(int(process["pid"])) == process.get("began")
+    if (began := _began(int(process["pid"]))) is None and os.getuid() not in (0, past.path.stat().st_uid):
+        return None
+    return began == process.get("began")
 
 
 def _began(pid: int) -> str | None:

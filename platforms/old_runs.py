@@ -91,7 +91,7 @@ def needed_jobs(runs: Path) -> Needed:
 
 def may_be_run(folder: Path) -> bool:
     """A folder, and no link, that is none of ours."""
-    ours = folder.name in (run_archive.OLD, ARCHIVES) or folder.name.startswith(".")
+    ours = folder.name in journal.NO_RUNS or folder.name.startswith(".")
     return not ours and folder.is_dir() and not folder.is_symlink()
 
 
@@ -141,22 +141,19 @@ def _needed(folder: Path) -> str:
         if journal.lives(session):
             return f"under way in {session}"
     if past:
-        name = folder.name
-        return f"unfinished: pytest --resume={name} goes on with it, python -m platforms cancel {name} ends it"
+        name, typed = folder.name, which_run.Typed.of_runs(folder.parent)
+        return f"unfinished: {typed.resume(name)} goes on with it, {typed.command(f'cancel {name}')} ends it"
     running = next((job.name for job in jobs_of(folder) if _runs(job)), None)
     return f"{running} still runs, or on a machine that cannot be seen from here" if running else ""
 
 
 def _refuse_unread(folder: Path) -> None:
-    """Raises OSError or RefusedError where something may be needed that cannot be seen: a folder, or a session that has
-    done something."""
+    """Raises what UNREADABLE names where something that may be needed cannot be seen: a folder, a session's record."""
     sessions = folder / journal.FOLDER
     for path in (folder, *jobs_of(folder), *([sessions] if sessions.exists() else ())):
         os.scandir(path).close()
         os.stat(os.path.join(path, "."))  # noqa: PTH116, PTH118 (it can be entered; a Path forgets the dot)
-    for path in sorted(sessions.iterdir()) if sessions.exists() else ():
-        if path.suffix == ".jsonl" and journal.read(path) is None and b"\n" in path.read_bytes():
-            raise RefusedError(f"{path} does not begin as the record of a session does")
+    journal.sessions(folder)
 
 
 def _told(error: Exception) -> str:

@@ -43,6 +43,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 when nothing is left of what was shown, 1 when something is, or nobody said yes. Raises BenchError."""
     site, runs = checkout.site_folder(options.site), which_run.folder(options)
+    if options.run is not None:
+        options.run = which_run.plain(runs, options.run)
     if options.run == which_run.LATEST:
         options.run = which_run.latest(runs)
     if options.name is None:
@@ -87,9 +89,13 @@ def of_runs(runs: Path, keep: Keep, options: argparse.Namespace) -> int:
     if not _agreed(options):
         return int(not options.dry_run)
     with run_archive.alone(runs, tell=print):
+        here = [path for path in runs.iterdir() if old_runs.may_be_run(path)]
+        free, _untold = old_code.look(runs, keep, here) if code else ([], "")
         steps = [partial(_finish, runs, name) for name in found.broken]
+        steps += [partial(old_code.take, runs, left.name) for left in free]  # on a full disk archives need the room
         steps += [partial(_put_away, runs, left, keep) for left in going]
-        steps += [partial(old_code.take, runs, left.name) for left in code]
+        rest = {left.name for left in code} - {left.name for left in free}
+        steps += [partial(old_code.take, runs, name) for name in sorted(rest)]
         wrong = _each(steps)
         _unlink_latest(runs)
     done = len(going) + len(code) + len(found.broken) - len(wrong)

@@ -10,28 +10,30 @@ from pathlib import Path
 
 from platforms import checkout, journal, schedulers, which_run
 from platforms.config import Platform
-from platforms.job import BenchError, RefusedError, Status, Submitted
-from platforms.journal import Past
+from platforms.job import BenchError, RefusedError, State, Status, Submitted
+from platforms.journal import Attempt, Past
 from platforms.runner import evidence
+from platforms.which_run import Typed
 
 SHOWN = 8  # jobs in a message
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """A job as the record of its run has it. `submitted` is None while nobody knows that there is one; `ended` when a
-    session has written its end down."""
+    """A job as the record of its run has it. `submitted` is None while nobody knows that there is one, and `unsure`
+    says that there may be one all the same; `ended` when a session has written its end down."""
 
     run: str
     test: str
     name: str
     platform: str
     folder: Path
+    attempt: Attempt
     session: Past
     submitted: Submitted | None
     ended: Status | None
     told: str
-    asked: bool = False  # its scheduler was asked for it, and nobody heard an answer
+    unsure: bool = False
 
     @property
     def open(self) -> bool:
@@ -40,8 +42,7 @@ class Known:
 
     def again(self) -> Known:
         """As its folder tells now."""
-        ended, submitted = _of_folder(self.name, self.folder)
-        return replace(self, ended=ended, submitted=submitted)
+        return replace(self, ended=_ended(self.folder), submitted=_submitted(self.name, self.folder) or self.submitted)
 
 
 def known(runs: Path, run_id: str) -> list[Known]:
@@ -58,21 +59,28 @@ def known(runs: Path, run_id: str) -> list[Known]:
 
 
 def _known(run_id: str, session: Past, test: str, folder: Path) -> Known:
-    line, asked = session.states[test], session.attempts[test].asked_s is not None
+    line, attempt = session.states[test], session.attempts[test]
     name, platform = str(line["name"]), str(line["platform"])
-    ended, submitted = _of_folder(name, folder)
+    submitted = _submitted(name, folder)
+    if submitted is None and line.get("job_id"):  # the machine went down before its folder was on the disk
+        submitted = Submitted(str(line["job_id"]), name, float(line["at_s"]), folder)
     told = str(line["state"]) + (f": {line['reason']}" if line.get("reason") else "")
-    return Known(run_id, test, name, platform, folder, session, submitted, ended, told, asked)
+    unsure = submitted is None and (attempt.asked_s is not None or line["state"] != State.QUEUED)
+    return Known(run_id, test, name, platform, folder, attempt, session, submitted, _ended(folder), told, unsure)
 
 
-def _of_folder(name: str, folder: Path) -> tuple[Status | None, Submitted | None]:
-    """How a job has ended, if a session has seen it, and under which id it was submitted."""
-    ended, before = evidence.recorded(folder), evidence.read_json(folder / "submitted.json")
-    submitted = Submitted(str(before["job_id"]), name, before["submitted_s"], folder) if "job_id" in before else None
-    return None if ended is None else ended[0].status, submitted
+def _ended(folder: Path) -> Status | None:
+    """How a job has ended, if a session has seen it."""
+    found = evidence.recorded(folder)
+    return None if found is None else found[0].status
 
 
-def one(jobs: Sequence[Known], words: str, run_id: str) -> Known:
+def _submitted(name: str, folder: Path) -> Submitted | None:
+    before = evidence.read_json(folder / "submitted.json")
+    return Submitted(str(before["job_id"]), name, before["submitted_s"], folder) if "job_id" in before else None
+
+
+def one(jobs: Sequence[Known], words: str, run_id: str, typed: Typed) -> Known:
     """The job that is meant by its name, or by a part of that or of its test's id. Raises RefusedError unless it is one
     job."""
     found = [job for job in jobs if job.name == words] or [
@@ -82,7 +90,7 @@ def one(jobs: Sequence[Known], words: str, run_id: str) -> Known:
         return found[0]
     names = ", ".join(f"{job.name} ({job.test})" for job in (found or jobs)[:SHOWN])
     if more := len(found or jobs) - SHOWN if len(found or jobs) > SHOWN else 0:
-        names += f" and {more} more, which python -m platforms jobs {run_id} shows"
+        names += f" and {more} more, which {typed.command(f'jobs {run_id}')} shows"
     if found:
         raise RefusedError(f"{words!r} is a part of {len(found)} jobs of run {run_id}: type one name of {names}")
     there = f"it has {names}" if jobs else "none of it has begun"
@@ -99,10 +107,10 @@ def on(jobs: Sequence[Known], platforms: Sequence[str] | None, run_id: str) -> l
 
 
 class Places:
-    """The platforms' schedulers, connected when they are asked."""
+    """The platforms' schedulers, connected when they are asked; for who `only_looks` asking them ends nothing."""
 
-    def __init__(self, site: Path) -> None:
-        self._site = site
+    def __init__(self, site: Path, *, only_looks: bool = True) -> None:
+        self._site, self._only_looks = site, only_looks
         self._connected: dict[str, schedulers.Scheduler] = {}
 
     @cached_property
@@ -116,22 +124,23 @@ class Places:
     def scheduler(self, name: str) -> schedulers.Scheduler:
         """Raises BenchError."""
         if name not in self._connected:
-            self._connected[name] = schedulers.connect(self.platform(name))
+            self._connected[name] = schedulers.connect(self.platform(name), only_looks=self._only_looks)
         return self._connected[name]
 
-    def states(self, jobs: Sequence[Known]) -> dict[Known, str]:
-        """What the schedulers say of jobs, one query a platform."""
+    def states(self, jobs: Sequence[Known]) -> tuple[dict[Known, str], dict[str, str]]:
+        """What the schedulers say of jobs, one query a platform; and by platform, why nobody can be asked there."""
         found: dict[Known, str] = {}
-        for name in dict.fromkeys(job.platform for job in jobs):
+        silent: dict[str, str] = {}
+        for name in dict.fromkeys(job.platform for job in jobs if job.submitted is not None):
             asked = {job.submitted.job_id: job for job in jobs if job.platform == name and job.submitted is not None}
+            statuses: Mapping[str, Status] = {}
             try:
                 statuses = self.scheduler(name).status([job.submitted for job in asked.values() if job.submitted])
             except BenchError as error:
-                found |= dict.fromkeys(asked.values(), f"not known: {error}")
-            else:
-                now_s = time.time()
-                found |= {
-                    job: statuses[job_id].told(now_s) if job_id in statuses else job.told
-                    for job_id, job in asked.items()
-                }
-        return found
+                silent[name] = str(error)
+            if statuses and all(status.away for status in statuses.values()):
+                silent[name] = next(iter(statuses.values())).reason
+            for job_id, job in asked.items():
+                said = None if name in silent else statuses.get(job_id)
+                found[job] = f"not known, at last {job.told}" if said is None else said.told(time.time())
+        return found, silent

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from platforms import checkout, journal, run_archive
@@ -15,23 +16,54 @@ LATEST = "latest"
 SHOWN = 5  # names of runs in a message
 
 
+@dataclass(frozen=True)
+class Typed:
+    """What was typed to say where runs and the site are, for commands to be typed next."""
+
+    site: str = ""
+    runs_dir: str = ""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Typed:
+        return cls(options.site or "", options.runs_dir or "")
+
+    @classmethod
+    def of_runs(cls, runs: Path) -> Typed:
+        """For those who know the folder of runs, and no more."""
+        return cls(runs_dir="" if runs == checkout.ROOT / "runs" else str(runs))
+
+    def command(self, words: str) -> str:
+        """Of this program: `python -m platforms jobs RUN`."""
+        return f"python -m platforms {words}{self._where}"
+
+    def resume(self, run_id: str) -> str:
+        return f"pytest --resume={shlex.quote(run_id)}{self._where}"
+
+    @property
+    def _where(self) -> str:
+        named = {"--site": self.site, "--runs-dir": self.runs_dir}
+        return "".join(f" {option}={shlex.quote(value)}" for option, value in named.items() if value)
+
+
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """--runs-dir."""
     parser.add_argument("--runs-dir", metavar="DIR", help="the folder of runs (default: runs/ of the suite)")
 
 
 def folder(options: argparse.Namespace) -> Path:
-    """The folder of runs; the suite's own need not be there yet. Raises RefusedError for a named one that is not."""
-    if options.runs_dir is None:
-        return checkout.ROOT / "runs"
-    named = Path(options.runs_dir)
-    if not named.is_dir():
+    """The folder of runs; the suite's own need not be there yet. Raises RefusedError for a named one that is not, and
+    where a link leads to nothing: a file system that is not mounted may hold runs."""
+    named = checkout.ROOT / "runs" if options.runs_dir is None else Path(options.runs_dir)
+    if named.is_symlink() and not named.exists():
+        raise RefusedError(f"{named} is a link to {named.readlink()}, which is not there: is its file system mounted?")
+    if options.runs_dir is not None and not named.is_dir():
         raise RefusedError(f"--runs-dir: there is no folder {named}; it is the one in which each run has a folder")
     return named
 
 
 def named(runs: Path, word: str) -> str:
     """The id of the run that is meant: the newest one's for `latest`. Raises RefusedError where there is none."""
+    word = plain(runs, word)
     if word == LATEST:
         return latest(runs)
     if word not in journal.recorded(runs):
@@ -39,14 +71,23 @@ def named(runs: Path, word: str) -> str:
     return word
 
 
+def plain(runs: Path, word: str) -> str:
+    """A run's id, which may be typed as its folder, as a shell completes it: RUN/, runs/RUN/. Raises RefusedError."""
+    if not word:
+        raise RefusedError("RUN is empty: type a run's id, or latest; was it a variable that is not set?")
+    if Path(word).absolute().parent in (runs.absolute(), Path("runs").absolute()):
+        return Path(word).name
+    return word.rstrip("/") or word
+
+
 def latest(runs: Path) -> str:
     """The newest run. Raises RefusedError where there is none."""
     link = runs / LATEST
     if link.is_symlink() and link.exists():
         return link.resolve().name
-    began_s, _unread = _began(runs, open_only=False)
+    began_s, unread = _began(runs, open_only=False)
     if not began_s:
-        raise RefusedError(none_yet(runs))
+        raise RefusedError("; ".join(unread) or none_yet(runs))
     return max(began_s, key=began_s.__getitem__)
 
 

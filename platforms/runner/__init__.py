@@ -140,7 +140,8 @@ class Runner:
         return any(line.endings.again for line in self._lines.values())
 
     def hand_over(self, limit_s: float) -> None:
-        """Pump until what there is a place for is submitted, or nobody answers, but no longer than that."""
+        """Pump until what there is a place for is submitted, and what has ended meanwhile is read, or nobody answers,
+        but no longer than that."""
         end = self._clock() + limit_s
         while self._clock() < end:
             self.pump()
@@ -199,9 +200,9 @@ class Runner:
     def _put(self, spec: JobSpec, platform: Platform, folder: Path, attempt: Attempt, status: Status) -> Job:
         line, now = self._line(platform), self._clock()
         job = Job(spec, platform, folder, attempt, status=status, clock=self._clock, changed=now, news=line.news)
-        self.jobs.append(job)
-        self._by_folder[folder] = job
         line.endings.guarded(job, self._add, line, job)
+        self.jobs.append(job)  # not before: an interrupt must not find one of which nobody knows yet if it is submitted
+        self._by_folder[folder] = job
         self._tell(line)
         return job
 
@@ -209,11 +210,12 @@ class Runner:
         """Those that the machine has failed."""
         line.endings.look_back()
         while line.endings.again:
-            job, attempt = line.endings.again.popleft()
+            job, attempt = line.endings.again[0]
             folder = evidence.of_attempt(self.runs, self.run_id, job.spec.test, attempt.number)
             spec = numbered(job.spec, self.run_id, attempt)
             status = Status(State.QUEUED, explain.begun_again(attempt))
             job.again = self._put(spec, job.platform, folder, attempt, status)
+            line.endings.again.popleft()
             self._note([job.again])
 
     def _afford(self, spec: JobSpec) -> bool:
@@ -224,7 +226,7 @@ class Runner:
 
     def _add(self, line: Line, job: Job) -> None:
         evidence.make_folder(job.folder)
-        if len(self.jobs) == 1:
+        if not self.jobs:
             evidence.link_latest(self.runs, self.run_id)
         line.add(job)
 

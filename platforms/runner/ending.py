@@ -138,7 +138,8 @@ class Endings:
         with contextlib.suppress(OSError):
             evidence.write(path, "".join(traceback.format_exception(error)))
         reason = f"{explain.why(error)}, see {path}"
-        if job.submission is not None and (left := self._contact.cancel([job])):
+        ours = self._journal is None or not self._journal.lost()
+        if ours and job.submission is not None and (left := self._contact.cancel([job])):
             reason += f"; it may still run, since it could not be cancelled either: {left[job]}"
         self.finish(job, replace(job.status, state=State.LOST if job.job_id else State.SUBMIT_REFUSED, reason=reason))
 

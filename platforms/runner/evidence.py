@@ -11,13 +11,13 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from platforms.job import JobSpec, RefusedError, Run, State, Status, Window, names_a_secret
+from platforms.job import JobSpec, Layout, RefusedError, Run, State, Status, Window, names_a_secret
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,6 +76,9 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
         if sync:
             os.fsync(file.fileno())
     draft.replace(path)
+    if sync:
+        with contextlib.suppress(OSError):  # which not every network file system knows of folders
+            _sync_folder(path.parent)
 
 
 def put(path: Path, chunk: bytes, offset: int) -> None:
@@ -90,6 +93,15 @@ def sync(path: Path) -> None:
     """A file that was written is on the disk when this returns."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """The names in it: after a power cut a file is there."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:
@@ -139,7 +151,7 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
         "summary": run.summary,
         "problems": run.problems,
         "warnings": run.warnings,
-        "asked": _asked(spec),
+        "asked": asked(spec),
         "suite": {"commit": suite_commit(), "host": platform.node(), "python": platform.python_version()},
     }
 
@@ -167,10 +179,36 @@ def recorded(folder: Path) -> tuple[Run, str | None] | None:
     return run, found["error"]
 
 
-def _asked(spec: JobSpec) -> dict[str, object]:
+def asked(spec: JobSpec) -> dict[str, object]:
+    """What was asked of a job, as JSON has it, without the values of secrets."""
     asked = {name: value for name, value in vars(spec).items() if name not in ("name", "test", "platform", "benchmark")}
     asked["env"] = {name: "(hidden)" if names_a_secret(name) else value for name, value in spec.env.items()}
     return {**asked, "layout": str(spec.layout), "ranks": spec.ranks}
+
+
+def submitted(spec: JobSpec, job_id: str, at_s: float) -> dict[str, object]:
+    """What stands in submitted.json: enough to find the job, and to judge its end, without its test."""
+    what = {"benchmark": spec.benchmark, "asked": asked(spec)}
+    return {"job_id": job_id, "name": spec.name, "submitted_s": at_s, **what}
+
+
+def spec_of(name: str, test: str, platform: str, before: Mapping[str, Any]) -> JobSpec:
+    """What was asked of a job, as submitted.json has it, to judge its end; it cannot be submitted again, since secrets
+    are hidden. Where nothing tells, the layout is the one in its name."""
+    asked = before.get("asked") or {}
+    layout = re.search(r"(\d+)x(\d+)([a-z]*)(-k\w{7})?$", str(asked.get("layout", name)))
+    known = {each.name for each in fields(JobSpec)} - {"name", "test", "platform", "layout", "benchmark", "archive"}
+    given: dict[str, Any] = {key: value for key, value in asked.items() if key in known and value is not None}
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    return JobSpec(
+        name,
+        test,
+        platform,
+        Layout(int(layout[1]), int(layout[2]), layout[3]) if layout else Layout(1, 1, ""),
+        **{"arguments": (), **given, **lists},
+        benchmark=before.get("benchmark"),
+        archive=Path(asked["archive"]) if asked.get("archive") else None,
+    )
 
 
 @cache

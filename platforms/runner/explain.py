@@ -104,7 +104,8 @@ def against_policy(findings: Sequence[str]) -> str:
 def begun_again(attempt: Attempt) -> str:
     """Why there is another attempt."""
     elsewhere = f", not on {', '.join(attempt.avoid)}" if attempt.avoid else ""
-    return f"begun again{elsewhere}: {attempt.earlier[-1]}"
+    why = attempt.earlier[-1] if attempt.earlier else "a session cancelled it that was killed meanwhile"
+    return f"begun again{elsewhere}: {why}"
 
 
 def never_answered(spec: JobSpec, asked: bool, error: AwayError) -> str:

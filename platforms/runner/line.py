@@ -78,8 +78,11 @@ class Line:
         return self.places.wanted
 
     def owes(self, job: Job) -> bool:
-        """Whether there is a place for it and a turn is to submit it: who does not wait for its end waits for that."""
-        return job.waiting and self.contact.held is None and (self.worker.busy or self.wants_turn)
+        """What who does not wait for its end waits for: there is a place for it and a turn is to submit it, or an
+        earlier session has, and a turn is to see whether it has ended."""
+        if job.waiting:
+            return self.contact.held is None and (self.worker.busy or self.wants_turn)
+        return job.live and self.contact.held is None and (job.found or job.ended is not None)
 
     def add(self, job: Job) -> None:
         """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
@@ -92,6 +95,7 @@ class Line:
             job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s, job.folder)
             job.submitted = self._clock() - max(0.0, self._wall() - job.asked_s)
             job.status = Status(State.SUBMITTED, "found again", submitted_s=job.asked_s)
+            job.found = True
         else:
             job.asked_s = job.attempt.asked_s
             job.text = self.contact.scheduler.render(job.spec)
@@ -114,13 +118,16 @@ class Line:
 
     def end(self, jobs: Sequence[Job]) -> None:
         """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
-        self.endings.stopping, self.contact.held = False, None
+        self.contact.held = None
+        if self._lost():
+            return
         for job in jobs:
             if not job.done and job.asked_s is None:
                 self.endings.finish(job, replace(job.status, state=State.CANCELLED, reason=explain.NEVER_SUBMITTED))
             elif not job.done and job.submission is None and self.contact.held is None:
                 self.endings.guarded(job, self._attempt, job)  # submitting again is how to find it
         known, began_s = [job for job in jobs if job.submission is not None and not job.done], self._wall()
+        self._begin_to_end(known)
         why = self.contact.cancel(known)
         why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
         for job, reason in why.items():
@@ -128,6 +135,15 @@ class Line:
             job.become(replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
         ended: Ends = {job: (State.CANCELLED, explain.ENDED_BY_US) for job in known if job not in why}
         self.endings.stopped(ended, began_s)
+        self.endings.stopping = False
+
+    def _begin_to_end(self, jobs: Sequence[Job]) -> None:
+        """Who goes on after we are killed now knows who cancelled them."""
+        for job in jobs:
+            job.attempt = replace(job.attempt, ending=True)
+        if self._journal is not None:
+            with contextlib.suppress(RefusedError):
+                self._journal.jobs(map(entry, jobs))
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -158,7 +174,8 @@ class Line:
             job.become(Status(state, explain.why(error)))
 
     def _hand_over(self, job: Job) -> None:
-        self._refuse_taken()
+        if self._lost():
+            return
         evidence.sync(job.folder / self.contact.scheduler.text_name)
         if job.asked_s is None:
             job.asked_s = self._wall()
@@ -169,8 +186,7 @@ class Line:
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         self.places.submitted(job)
         job.submitted, self._stuck = self._clock(), None
-        record = {"job_id": job_id, "name": job.spec.name, "submitted_s": job.asked_s}
-        evidence.write_json(job.folder / "submitted.json", record)
+        evidence.write_json(job.folder / "submitted.json", evidence.submitted(job.spec, job_id, job.asked_s))
         job.become(Status(State.SUBMITTED, submitted_s=job.asked_s))
 
     def _give_up(self) -> None:
@@ -205,7 +221,8 @@ class Line:
             status = statuses.get(job.job_id or "", unknown)
             self.endings.guarded(job, self._follow, job, status, late)
         if late:
-            self._refuse_taken()
+            if self._lost():
+                return
             began_s = self._wall()
             left = self.contact.cancel(list(late))
             for job, why in left.items():
@@ -213,7 +230,7 @@ class Line:
             self.endings.stopped(late, began_s)
 
     def _follow(self, job: Job, status: Status, late: Ends) -> None:
-        status = job.note(status, self._wall())
+        status, job.found = job.note(status, self._wall()), False
         if job.left is not None:
             job.over = not status.state.live
             return
@@ -228,7 +245,6 @@ class Line:
         if (end := job.overdue(waiting_for_login=self.contact.login is not None)) is not None:
             late[job] = end
 
-    def _refuse_taken(self) -> None:
-        """Before something is done that cannot be undone: a frozen process may go on here, and not at its next beat."""
-        if self._journal is not None:
-            self._journal.refuse_taken(look=True)
+    def _lost(self) -> bool:
+        """Another session goes on with our jobs, and the main thread hears of it in a moment."""
+        return self._journal is not None and self._journal.lost()

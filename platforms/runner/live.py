@@ -62,6 +62,7 @@ class Job:
     left: StillPending | None = None  # we stopped waiting, and the job goes on without us
     over: bool = False  # it has ended after it was left: another session collects it
 
+    found: bool = field(default=False, repr=False)  # an earlier session submitted it, and we have not looked yet
     asked_s: float | None = field(default=None, repr=False)  # Unix seconds; there may be a job though we have no id
     claimed: bool = field(default=False, repr=False)
     news: deque[Job] = field(default_factory=deque, repr=False)  # of its platform: whose state has changed
@@ -75,6 +76,7 @@ class Job:
     submitted: float | None = field(default=None, repr=False)
     running: float | None = field(default=None, repr=False)
     unknown: float | None = field(default=None, repr=False)
+    unheard: float | None = field(default=None, repr=False)  # its scheduler answers, and does not know it
     ended: float | None = field(default=None, repr=False)
 
     @property
@@ -152,10 +154,9 @@ class Job:
     def note(self, status: Status, wall_s: float) -> Status:
         """Remember when it was first seen in a state that a deadline counts from; what was known before stays known."""
         now = self.clock()
-        if status.state is not State.UNKNOWN:
-            self.unknown = None
-        elif self.unknown is None:
-            self.unknown = now
+        unknown = status.state is State.UNKNOWN
+        self.unknown = (now if self.unknown is None else self.unknown) if unknown else None
+        self.unheard = (now if self.unheard is None else self.unheard) if unknown and not status.away else None
         if status.state is State.RUNNING and self.running is None:
             self.running = now
             status = replace(status, started_s=status.started_s or wall_s)
@@ -171,11 +172,13 @@ class Job:
         """The deadlines, for a scheduler that does not keep them itself. None passes while a person is waited for."""
         spec, now = self.spec, self.clock()
         if waiting_for_login:
-            self.unknown = None
+            self.unknown = self.unheard = None
+        elif self.unheard is not None:
+            if now - self.unheard > AWAY_S:
+                return State.CONTROLLER_AWAY, f"no word for {now - self.unheard:.0f} s: {self.status.reason}"
         elif self.unknown is not None:
-            silent_s = now - self.unknown
-            if silent_s > AWAY_S and not (self.status.away and self._may_still_run):
-                return State.CONTROLLER_AWAY, f"no word for {silent_s:.0f} s: {self.status.reason}"
+            if now - self.unknown > AWAY_S and not self._may_still_run:
+                return State.CONTROLLER_AWAY, f"no answer for {now - self.unknown:.0f} s: {self.status.reason}"
         elif self.running is not None:
             if now - self.running > spec.time_limit_s + GRACE_S:
                 return State.TIME_LIMIT, f"it ran longer than its time limit of {spec.time_limit_s:g} s"
@@ -245,6 +248,8 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
     attempt = job.attempt
     if status.state in NO_PLACE and attempt.avoid:
         return Attempt(attempt.number + 1, attempt.earlier)
+    if status.state is State.CANCELLED and attempt.ending:  # by a session that was killed meanwhile
+        return Attempt(attempt.number + 1, attempt.earlier, attempt.avoid)
     if status.state not in RETRIED or len(attempt.earlier) >= job.platform.retries:
         return None
     where = f" on {', '.join(status.nodes)}" if status.nodes else ""

@@ -36,6 +36,10 @@ class Scheduler(Protocol):
     text_name: str
     """How the rendered text is called in the job's folder, as in `job.sh`."""
 
+    ends_failed: bool
+    """Whether `status` may end jobs: those that can never start, and what is left of one that has failed. A session's
+    may; who only looks sets it to False, and then asking changes nothing there."""
+
     log_in_folder: bool
     """Whether the job itself writes FOLDER/log; if not, the runner writes there what `read` returns."""
 
@@ -121,11 +125,14 @@ class Scheduler(Protocol):
         ...
 
 
-def connect(platform: Platform) -> Scheduler:
-    """The scheduler of a platform. Raises ConfigError when there is no such scheduler."""
+def connect(platform: Platform, *, only_looks: bool = False) -> Scheduler:
+    """The scheduler of a platform; for who `only_looks`, asking it ends nothing. Raises ConfigError when there is
+    none."""
     place = SCHEDULERS.get(platform.scheduler)
     if place is None:
         known = ", ".join(sorted(SCHEDULERS))
         raise ConfigError([f"{platform.source}: scheduler: there is no {platform.scheduler!r}; there are: {known}"])
     module, _, name = place.partition(":")
-    return cast("Scheduler", getattr(import_module(module), name)(platform))
+    scheduler = cast("Scheduler", getattr(import_module(module), name)(platform))
+    scheduler.ends_failed = not only_looks
+    return scheduler

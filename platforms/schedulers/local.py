@@ -36,6 +36,7 @@ class LocalScheduler:
 
     text_name = "job.sh"
     log_in_folder = True
+    ends_failed = True
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform

@@ -59,6 +59,7 @@ class SshScheduler:
 
     text_name = "job.sh"
     log_in_folder = False
+    ends_failed = True
 
     def __init__(
         self, platform: Platform, *, connect: Callable[[Platform], transports.Transport] = transports.connect

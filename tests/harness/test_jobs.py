@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,10 @@ from tests.harness.conftest import ROOT, Project
 from tests.harness.test_kubernetes import Cloud, waiting
 
 PATIENCE_S = 60.0
+ENDED = (
+    r"second-1x2gpu-k\w{7} on cluster: cancelled: `python -m platforms cancel` ended it\n"
+    r"run night has ended; logs and results are in /.+/runs/night\n"
+)
 SUBMITTED = "runs/night/test_second*/submitted.json"
 TEST = """
 import pytest
@@ -73,8 +80,18 @@ class Left:
         (path,) = self.path.glob("runs/night/test_second*/")
         return path
 
+    @property
+    def places(self) -> str:
+        """As commands name them that are to be typed next."""
+        return f" --site={self.path / 'site'} --runs-dir={self.path / 'runs'}"
+
     def types(self, *words: str) -> int:
         return main([*words, f"--site={self.path / 'site'}", f"--runs-dir={self.path / 'runs'}"])
+
+    def ended(self, name: str) -> dict[str, Any]:
+        """What run.json says of a test's job."""
+        (path,) = self.path.glob(f"runs/night/test_{name}*/run.json")
+        return dict(json.loads(path.read_text()))
 
 
 def until(true: Callable[[], object]) -> None:
@@ -99,9 +116,18 @@ def test_jobs_while_a_session_lives(left: Left, capsys: pytest.CaptureFixture[st
     assert re.fullmatch(rf"run night, under way in session \S+ \(process {left.session.pid} on .+\)", run)
     assert re.fullmatch(r"  first-1x2gpu-k\w{7} on cluster: succeeded", lines[0])
     assert re.fullmatch(r"  second-1x2gpu-k\w{7} on cluster \(/.+\): running", lines[1])
-    for words in (["fetch"], ["cancel", "night"]):
-        assert left.types(*words) == 2
-        assert "run night is under way in session" in capsys.readouterr().err
+    assert left.types("fetch") == 0
+    said = capsys.readouterr().out
+    assert re.match(
+        r"run night is under way in session .+, which brings the logs of its jobs itself: they are in ", said
+    )
+    assert f"; python -m platforms logs -f JOB --run=night{left.places} shows one as it grows\n" in said
+    assert left.types("cancel", "night") == 2
+    said = capsys.readouterr().err
+    assert re.match(
+        r"error: run night is under way in session .+, and it ends its own jobs: Ctrl-C there, or kill ", said
+    )
+    assert left.session.poll() is None
 
 
 def test_jobs_that_were_left_are_asked_for(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +135,7 @@ def test_jobs_that_were_left_are_asked_for(left: Left, capsys: pytest.CaptureFix
     until(lambda: (left.second / "exit").exists())
     assert left.types("jobs") == 0
     run, *lines = capsys.readouterr().out.splitlines()
-    assert run == "run night, left unfinished: pytest --resume=night"
+    assert run == f"run night, left unfinished: pytest --resume=night{left.places}"
     assert [line.rpartition(": ")[2] for line in lines] == ["succeeded", "succeeded"]
     left.project.pytest_process("--resume").assert_outcomes(passed=2)
     capsys.readouterr()
@@ -180,12 +206,89 @@ def test_what_nobody_knows_of_is_not_ended(left: Left, capsys: pytest.CaptureFix
 def test_what_was_left_is_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     left.killed()
     assert left.types("cancel", "night") == 0
-    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\nrun night has ended\n", capsys.readouterr().out)
+    assert re.fullmatch(ENDED, capsys.readouterr().out)
     left.open_gate()
-    time.sleep(0.3)
     assert left.log("second") == "second begins\n"
+    assert left.ended("second")["state"] == "cancelled"
+    assert left.ended("second")["asked"] == left.ended("first")["asked"] | {
+        "arguments": left.ended("second")["asked"]["arguments"]
+    }
     assert which_run.unfinished(left.path / "runs") == ([], [])
     assert left.project.pytest_process("--resume=night").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_what_had_ended_by_itself_is_left_alone_and_read(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    left.killed().open_gate()
+    until(lambda: (left.second / "exit").exists())
+    assert left.types("cancel", "night") == 0
+    assert re.match(r"second-1x2gpu-k\w{7} on cluster: succeeded\nrun night has ended; ", capsys.readouterr().out)
+    assert left.ended("second")["outcome"] == "passed"
+    assert left.ended("second").keys() == left.ended("first").keys()
+    assert left.types("jobs", "night") == 0
+    assert capsys.readouterr().out.count(": succeeded\n") == 2
+
+
+def test_a_job_whose_id_only_the_record_has_is_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    """The machine went down before the name of submitted.json was on the disk."""
+    left.killed()
+    (left.second / "submitted.json").unlink()
+    assert left.types("jobs") == 0
+    assert re.search(r"second-1x2gpu-k\w{7} on cluster \(/.+\): running\n", capsys.readouterr().out)
+    assert left.types("cancel", "night") == 0
+    assert re.fullmatch(ENDED, capsys.readouterr().out)
+    assert left.ended("second")["layout"] == "1x2gpu"
+    assert (left.second / "exit").exists()
+
+
+def test_ended_on_its_only_platform_the_run_has_ended(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
+    left.killed()
+    assert left.types("cancel", "night", "--platform=cluster") == 0
+    (path,) = left.path.glob("runs/night/test_second*/run.json")
+    assert which_run.unfinished(left.path / "runs") == ([], [])
+    assert left.types("cancel", "night") == 0
+    assert "run night had ended before" in capsys.readouterr().out
+    assert not list(left.path.glob("runs/night/test_second*.2"))
+    assert path.exists()
+
+
+def test_a_log_is_followed_until_somebody_cancels_it(left: Left) -> None:
+    left.killed()
+    follow = command(left.project, "logs", "-f", "second")
+    with subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"second begins\n"
+        assert left.types("cancel", "night") == 0
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (0, b"")
+    assert errors.endswith(b" on cluster: cancelled: `python -m platforms cancel` ended it\n")
+
+
+def test_a_log_is_followed_when_a_session_takes_the_run_over(left: Left) -> None:
+    left.killed()
+    follow = command(left.project, "logs", "-f", "second")
+    with subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"second begins\n"
+        words = [sys.executable, "-m", "pytest", "--resume"]
+        with subprocess.Popen(words, cwd=left.path, stdout=subprocess.DEVNULL) as session:
+            until(lambda: list(left.path.glob("runs/night/sessions/*.taken")))
+            left.open_gate()
+            out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, session.returncode, out) == (0, 0, b"second ends\n")
+    assert errors.endswith(b" on cluster: succeeded\n")
+
+
+def test_a_quiet_log_is_not_followed_for_nobody(left: Left) -> None:
+    """As `logs -f JOB | head -1`."""
+    for lives in (True, False):
+        if not lives:
+            left.killed()
+        follow = command(left.project, "logs", "-f", "second")
+        with subprocess.Popen(follow, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"second begins\n"
+            process.stdout.close()
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
 
 
 # --- what reading alone does not show --------------------------------------------------------------------------------
@@ -225,7 +328,7 @@ def test_what_another_session_has_taken_over_and_left_alone_is_known(
     assert left.types("jobs") == 0
     assert re.search(r"second-1x2gpu-k\w{7} on cluster \(/.+\): running", capsys.readouterr().out)
     assert left.types("cancel", "night") == 0
-    assert re.fullmatch(r"second-1x2gpu-k\w{7} on cluster: gone\nrun night has ended\n", capsys.readouterr().out)
+    assert re.fullmatch(ENDED, capsys.readouterr().out)
     assert which_run.unfinished(left.path / "runs") == ([], [])
 
 
@@ -250,13 +353,18 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
 ) -> None:
     left = Two(project)
     try:
+        assert left.types("jobs") == 1
+        said = capsys.readouterr()
+        assert re.search(r"first-\S+ on sold \(/.+\): not known, at last ", said.out)
+        assert re.search(r"second-\S+ on cluster \(/.+\): running\n", said.out)
+        assert re.fullmatch(r"error: sold cannot be asked: there is no platform 'sold'.+\n", said.err)
         assert left.types("fetch") == 1
         first, second, both = capsys.readouterr().out.splitlines()
         assert re.fullmatch(
             r"first-\S+ on sold: \d+ bytes in /.+/log, and not all of it: there is no platform 'sold'.+", first
         )
         assert re.fullmatch(r"second-\S+ on cluster: 14 bytes in /.+/log", second)
-        assert both == "1 of 2 logs; the results: pytest --resume=night"
+        assert both == f"1 of 2 logs; the results: pytest --resume=night{left.places}"
         assert left.types("cancel", "night", "--platform=nowhere") == 2
         assert (
             "--platform nowhere: run night has no unfinished job there; it has some on sold, cluster"
@@ -264,7 +372,7 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
         )
         assert left.types("cancel", "night", "--platform=cluster") == 0
         gone, rest = capsys.readouterr().out.splitlines()
-        assert gone.endswith(" on cluster: gone")
+        assert gone.endswith(" on cluster: cancelled: `python -m platforms cancel` ended it")
         assert rest == "1 jobs elsewhere are left alone: run night is not finished"
         assert left.types("cancel", "night") == 1
         assert "there is no platform 'sold'" in capsys.readouterr().out
@@ -358,7 +466,8 @@ def test_on_kubernetes_the_log_that_is_kept_has_one_writer(cloud: Cloud) -> None
 def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
     left_on(cloud)
     said = types(cloud.project, "cancel", "night")
-    assert re.fullmatch(r"long-1x1gpu-k\w{7} on cloud: gone\nrun night has ended\n", said)
+    assert re.fullmatch(ENDED.replace("second-1x2gpu", "long-1x1gpu").replace("cluster", "cloud"), said)
+    assert log_of(cloud.project) == b"begins\n"
     assert not cloud.pods()
     assert not cloud.kube.store.list("jobs")[0]
     assert which_run.unfinished(cloud.project.path / "runs") == ([], [])
@@ -406,7 +515,12 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     fetched = types(project, "fetch")
     assert re.search(r"first-1x1cpu-k\w{7} on campus: 24 bytes in ", fetched)
     assert re.search(r"second-1x1cpu-k\w{7} on campus: 14 bytes in ", fetched)
-    assert fetched.endswith(f"2 of 2 logs; the results: pytest --resume={run_id}\n")
-    assert types(project, "cancel", run_id).count(": gone\n") == 2
+    assert f"2 of 2 logs; the results: pytest --resume={run_id}" in fetched
+    said = types(project, "cancel", run_id)
+    assert re.search(r"first-1x1cpu-k\w{7} on campus: succeeded\n", said)
+    assert re.search(r"second-1x1cpu-k\w{7} on campus: cancelled: `python -m platforms cancel` ended it\n", said)
+    outcomes = {path.parent.name[:6]: json.loads(path.read_text()) for path in project.path.glob("runs/*/*/run.json")}
+    assert {name: found["state"] for name, found in outcomes.items()} == {"test_f": "succeeded", "test_s": "cancelled"}
+    assert types(project, "logs", "second", f"--run={run_id}").startswith("second begins\n")
     assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %j") == ""
     assert which_run.unfinished(project.path / "runs") == ([], [])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from platforms import journal, which_run
+from platforms.__main__ import main
 from platforms.journal import Journal
 from platforms.runner import evidence
 from tests.harness.conftest import Project
@@ -167,6 +168,131 @@ def test_killed_as_it_began_to_go_on(night: Night) -> None:
     assert night.saved() == THREE
 
 
+def test_interrupted_while_it_looked_for_a_job(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    program = "import platforms.runner.line as line\nadd, seen = line.Line.add, []\n\n"
+    program += (
+        "def interrupted(self, job):\n    seen.append(job)\n    if len(seen) == 2:\n        raise KeyboardInterrupt\n"
+    )
+    program += "    return add(self, job)\n\nline.Line.add = interrupted\n"
+    with night.imports("interrupted", program, "--resume") as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert "2 jobs were not looked for yet: pytest --resume=17 finds them" in out
+    night.open_gate()
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_an_interrupt_submits_nothing_of_a_run_without_a_record(night: Night) -> None:
+    program = "from platforms.runner import Runner\n\n"
+    program += "def interrupted(self):\n    raise KeyboardInterrupt\n\nRunner.pump = interrupted\n"
+    with night.imports("interrupted", program, "--resume=17", "-m", "cluster") as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED
+    assert "3 jobs were not looked for yet: pytest --resume=17 finds them" in out
+    assert [night.ran(name) for name in "abc"] == [0, 0, 0]
+    night.open_gate()
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_what_was_cancelled_by_hand_is_measured_anew(night: Night) -> None:
+    """Under the same run id, as a pipeline that was cancelled and is started again."""
+    result = night.project.pytest_process("-m", "cluster", "--run-id=17", "--wait=0")
+    assert result.ret == 75
+    until(lambda: (night.marks / "a/ended").exists())
+    assert main(["cancel", "17", f"--site={night.path / 'site'}", f"--runs-dir={night.path / 'runs'}"]) in (0, 1)
+    night.open_gate()
+    result = night.project.pytest_process("-m", "cluster", "--run-id=17")
+    result.assert_outcomes(passed=3)
+    assert [night.ran(name) for name in "ab"] == [2, 2]
+    assert (night.path / "runs/17/test_a-test_it-cluster-1x2gpu.2/run.json").exists()
+
+
+def test_who_never_waits_reads_what_has_ended(night: Night) -> None:
+    """As cron does it."""
+    night.project.pytest_process("-m", "cluster", "--wait=0")
+    until(lambda: (night.marks / "a/ended").exists())
+    assert night.project.pytest_process("--resume", "--wait=0").ret == 75
+    assert len(list(night.path.glob("runs/2*/test_a*/run.json"))) == 1
+    night.open_gate()
+    until(lambda: night.project.pytest_process("--resume", "--wait=0").ret == 0)
+    night.all_once()
+
+
+def test_tests_that_overlap_and_have_other_options(night: Night) -> None:
+    """Each is resumed with the options it was selected with, and the run ends."""
+    night.project.platform("other")
+    night.project.write("site/site.yaml", "enabled: [cluster, other]\n")
+    night.project.pytest_process(
+        "--platform=cluster", "--platform=other", "--run-id=17", "test_a.py", "test_b.py", "--wait=0"
+    )
+    night.project.pytest_process("--platform=cluster", "--run-id=17", "test_b.py", "test_c.py", "--wait=0")
+    night.open_gate()
+    results = [night.project.pytest_process("--resume=17") for _ in range(2)]
+    passed = [result.parseoutcomes()["passed"] for result in results]
+    assert sum(passed) >= 5
+    assert {result.ret for result in results} == {0}
+    assert which_run.unfinished(night.path / "runs") == ([], [])
+    assert [night.ran(name) for name in "abc"] == [2, 2, 1]
+
+
+def test_a_test_that_is_not_in_this_checkout_keeps_no_other_from_its_result(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    (night.path / "test_b.py").unlink()
+    result = night.project.pytest_process("--resume=17")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["*not in this checkout, with this site: 1 of run 17's tests: test_b.py::*`python -m platforms cancel 17`*"]
+    )
+    assert which_run.unfinished(night.path / "runs") == (["17"], [])
+    for name in "ac":
+        (night.path / f"test_{name}.py").rename(night.path / f"test_new_{name}.py")
+    result = night.project.pytest_process("--resume=17")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*not in this checkout, with this site: 3 of run 17's tests*"])
+    night.open_gate()
+
+
+def test_the_site_is_remembered(night: Night) -> None:
+    (night.path / "site").rename(night.path / "elsewhere")
+    night.killed("-m", "cluster", "--site=elsewhere")
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_what_stands_in_addopts_was_not_typed_now(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-m cluster --mode=overlap")
+    night.killed()
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_of_several_runs_one_is_resumed_whose_session_is_dead(night: Night) -> None:
+    night.project.pytest_process("-m", "cluster", "--run-id=dead", "test_a.py", "--wait=0")
+    with night.start("-m", "cluster", "--run-id=live", "test_b.py") as session:
+        until(lambda: night.ran("b"))
+        night.project.pytest_process("--resume").assert_outcomes(passed=1)
+        night.open_gate()
+        session.communicate(timeout=PATIENCE_S)
+    assert night.ran("a") == 1
+
+
+def test_one_that_was_not_quick_enough_leaves_nothing_open(night: Night) -> None:
+    night.killed("-m", "cluster", "--run-id=17")
+    slow = "import platforms.journal as journal\njournal.take = lambda *words: False\n"
+    with night.imports("slow", slow, "--resume") as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "run 17: another session has just gone on with it; nothing was submitted" in out
+    assert sorted(str(past.how) for past in journal.sessions(night.path / "runs/17")) == ["None", journal.DONE]
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
 def test_interrupted_before_it_had_looked_at_all_jobs(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
     program = "from platforms.runner import Runner\nadd = Runner.add\n\n"
@@ -175,7 +301,7 @@ def test_interrupted_before_it_had_looked_at_all_jobs(night: Night) -> None:
     with night.imports("interrupted", program, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert "2 jobs were not looked at yet: pytest --resume=17 finds them" in out
+    assert "2 jobs were not looked for yet: pytest --resume=17 finds them" in out
     night.open_gate()
     night.project.pytest_process("--resume=17").assert_outcomes(passed=3)
     night.all_once()
@@ -207,6 +333,19 @@ def test_killed_after_the_last_result_before_it_was_saved(night: Night) -> None:
     assert night.saved() == THREE
 
 
+def test_results_that_cannot_be_written_leave_the_run_open(night: Night) -> None:
+    night.open_gate()
+    (night.path / "full").write_text("a file where there must be a folder")
+    words = ("--benchmark-autosave", "--benchmark-storage=file://full")
+    result = night.project.pytest_process("-m", "cluster", "--run-id=17", *words)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stderr.fnmatch_lines(["*results cannot be written: *full*; pytest --resume=17 reads and writes them again"])
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    night.project.pytest_process("--resume=17", "--benchmark-autosave").assert_outcomes(passed=3)
+    night.all_once()
+    assert night.saved() == THREE
+
+
 def test_failures_are_read_again_too(night: Night) -> None:
     night.project.job_test(f"marks={night.marks}/a", "exit=3", "words=it went wrong", name="test_a.py")
     night.killed("-m", "cluster")
@@ -220,6 +359,7 @@ def test_failures_are_read_again_too(night: Night) -> None:
 def test_submitted_and_left_then_resumed(night: Night) -> None:
     result = night.project.pytest_process("-m", "cluster", "--wait", "0")
     assert result.ret == 75
+    result.stdout.fnmatch_lines(["3 jobs are PENDING, 1 not submitted yet: pytest --resume=*"])
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()
@@ -313,7 +453,9 @@ def test_some_of_a_runs_tests(night: Night) -> None:
     night.open_gate()
     result = night.project.pytest_process("-m", "cluster", "--run-id=17", "test_c.py")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*2 jobs of it are not among these tests: pytest --resume=17 goes on with all*"])
+    result.stdout.fnmatch_lines(
+        ["*1 unfinished jobs of it are not among these tests (test_b.py*): pytest --resume=17 goes on with them*"]
+    )
     night.project.pytest_process("--resume=17", "--benchmark-autosave").assert_outcomes(passed=3)
     night.all_once()
     assert night.saved() == THREE
@@ -327,7 +469,7 @@ def test_what_was_left_on_another_day_is_not_tonights(night: Night) -> None:
     os.utime(old, (time.time() - 86400,) * 2)
     result = night.project.pytest_process("-m", "cluster", "--run-id=nightly")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*is of another day and left alone: pytest --resume=nightly reads it*"])
+    result.stdout.fnmatch_lines(["*is of another day: pytest --resume=nightly reads it*"])
     assert [night.ran(name) for name in "ab"] == [2, 2]
     assert night.project.pytest_process("--resume=nightly").ret == 0
     assert [night.ran(name) for name in "ab"] == [2, 2]

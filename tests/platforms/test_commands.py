@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,14 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from platforms import journal
+from platforms import journal, which_run
 from platforms.__main__ import main
-from platforms.journal import DONE, PENDING, Journal
+from platforms.journal import ASKED, DONE, PENDING, Journal
 from platforms.runner import evidence
+from tests.platforms.test_prune import as_nobody, needs_root, to_nobody
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
-JOB = {"test": TEST, "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "here", "state": "running"}
+JOB = {"test": TEST, "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "here", "state": "queued"}
 PASSED = {
     "schema": 1, "name": "a", "test": TEST, "platform": "here", "benchmark": None, "layout": "1x1cpu", "windows": [],
     "start": {}, "summary": {}, "problems": [], "warnings": [], "error": None, "state": "succeeded", "reason": "",
@@ -57,6 +60,11 @@ def make(runs: Path, name: str, how: str = DONE, *, begun: bool = True) -> Path:
 
 def types(runs: Path, *words: str) -> int:
     return main([*words, "--site", str(runs.parent / "site"), "--runs-dir", str(runs)])
+
+
+def places(runs: Path) -> str:
+    """As commands name them that are to be typed next."""
+    return f" --site={runs.parent / 'site'} --runs-dir={runs}"
 
 
 def until(true: Callable[[], object]) -> None:
@@ -98,7 +106,7 @@ def test_a_run_that_has_ended_has_nothing_to_fetch(runs: Path, capsys: pytest.Ca
         said = capsys.readouterr().out
         assert said == f"run it has ended, so there is nothing to fetch: its logs and results are in {runs}/it\n"
     assert types(runs, "jobs") == 0
-    assert "`python -m platforms jobs latest` shows the last one" in capsys.readouterr().out
+    assert f"`python -m platforms jobs latest{places(runs)}` shows the last one" in capsys.readouterr().out
 
 
 def test_a_run_that_was_put_away_can_be_brought_back(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,19 +128,55 @@ def test_latest_is_the_newest_run(runs: Path, capsys: pytest.CaptureFixture[str]
         if not link:
             (runs / "latest").unlink()
         assert types(runs, "jobs", "latest") == 0
-        assert capsys.readouterr().out.startswith("run a-second, left unfinished: pytest --resume=a-second\n")
+        assert capsys.readouterr().out.startswith(
+            f"run a-second, left unfinished: pytest --resume=a-second{places(runs)}\n"
+        )
         assert types(runs, "prune", "--run=latest", "--dry-run") == 0
         said = capsys.readouterr().out
         assert "a-second " in said
         assert "z-first" not in said
     assert types(runs, "cancel", "latest") == 0
-    assert capsys.readouterr().out == "run a-second has ended\n"
+    assert "run a-second has ended; logs and results are in " in capsys.readouterr().out
 
 
 def test_what_holds_no_record(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "notes").mkdir()
     assert types(runs, "jobs", "notes") == 2
     assert f"{runs}/notes holds no record of a session, so nobody knows its jobs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["jobs", ""], ["cancel", ""], ["fetch", ""], ["logs", "a", "--run="]])
+def test_a_variable_that_is_not_set_names_no_run(
+    runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(runs, "it", PENDING)
+    assert types(runs, *words) == 2
+    assert "error: RUN is empty: type a run's id, or latest" in capsys.readouterr().err
+
+
+def test_a_run_may_be_typed_as_its_folder(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(runs, "it")
+    monkeypatch.chdir(runs.parent)
+    for word in ("it/", "runs/it", "runs/it/", str(runs / "it"), "runs/latest"):
+        assert types(runs, "jobs", word) == 0
+        assert types(runs, "prune", "--dry-run", "--run", word) == 0
+        assert capsys.readouterr().out.startswith("run it, ended\n")
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["fetch"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]])
+def test_runs_that_are_not_mounted_are_not_taken_for_none(
+    runs: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = runs.parent / "clone"
+    clone.mkdir()
+    (clone / "runs").symlink_to("/not/mounted")
+    monkeypatch.setattr("platforms.checkout.ROOT", clone)
+    for more in ([], ["--runs-dir", str(clone / "runs")]):
+        assert main([*words, "--site", str(runs.parent / "site"), *more]) == 2
+        said = f"error: {clone}/runs is a link to /not/mounted, which is not there: is its file system mounted?\n"
+        assert capsys.readouterr().err == said
 
 
 # --- runs without jobs -----------------------------------------------------------------------------------------------
@@ -142,7 +186,8 @@ def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[s
     """Its session was killed before it wrote of any: it is shown, `cancel` ends it, and then prune takes it."""
     make(runs, "it", PENDING, begun=False)
     assert types(runs, "jobs") == 0
-    assert capsys.readouterr().out == "run it, left unfinished: pytest --resume=it\n  no job of it has begun\n"
+    unfinished = f"run it, left unfinished: pytest --resume=it{places(runs)}\n"
+    assert capsys.readouterr().out == f"{unfinished}  no job of it has begun\n"
     assert types(runs, "fetch", "it") == 0
     assert "run it has no job at a scheduler of which a log could come" in capsys.readouterr().out
     assert types(runs, "logs", "a") == 2
@@ -150,13 +195,46 @@ def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[s
         capsys.readouterr().err
     )
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
-    assert "stays: unfinished: pytest --resume=it" in capsys.readouterr().out
+    assert f"stays: unfinished: pytest --resume=it --runs-dir={runs} goes on with it, " in capsys.readouterr().out
     assert types(runs, "cancel", "it") == 0
-    assert capsys.readouterr().out == "run it has ended\n"
+    assert capsys.readouterr().out == f"run it has ended; logs and results are in {runs}/it\n"
     assert types(runs, "cancel", "it", "--platform=here") == 0
     assert capsys.readouterr().out == "run it had ended before: nothing of it is left to be ended\n"
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     assert (runs / "old/it.tar.gz").exists()
+
+
+@pytest.mark.parametrize("more", [{"state": "running"}, {"state": ASKED, "asked_s": 1.0}])
+def test_a_run_is_not_closed_over_a_job_of_which_nobody_knows(
+    runs: Path, more: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(runs, "it", PENDING, begun=False)
+    session = Journal(runs / "it", {"tests": [TEST], "options": {}})
+    session.jobs([JOB | more])
+    session.end(PENDING)
+    assert types(runs, "cancel", "it") == 1
+    said = capsys.readouterr().out
+    assert f"nobody knows whether these were submitted: {JOB['name']}; pytest --resume=it{places(runs)}" in said
+    assert "has ended" not in said
+    assert which_run.unfinished(runs) == (["it"], [])
+
+
+def test_a_job_that_was_never_submitted_is_ended(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(runs, "it", PENDING)
+    assert types(runs, "cancel", "it") == 0
+    assert capsys.readouterr().out.startswith(f"{JOB['name']} on here: cancelled: it was never submitted\nrun it has")
+    assert json.loads((folder / "run.json").read_text())["outcome"] == "error"
+    assert types(runs, "jobs", "it") == 0
+    assert ": cancelled: it was never submitted\n" in capsys.readouterr().out
+
+
+def test_a_job_that_ended_without_a_log_is_said_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(runs, "it")
+    assert types(runs, "logs", "a") == 0
+    assert capsys.readouterr() == ("its log\n", "")
+    (folder / "log").unlink()
+    assert types(runs, "logs", "a") == 0
+    assert capsys.readouterr() == ("", f"{JOB['name']} on here: succeeded; no log of it is in {folder}\n")
 
 
 def test_a_run_that_is_just_beginning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +243,7 @@ def test_a_run_that_is_just_beginning(runs: Path, capsys: pytest.CaptureFixture[
         assert types(runs, "jobs") == 0
         assert capsys.readouterr().out.startswith(f"run it, under way in session {session.name} (process {os.getpid()}")
         assert types(runs, "cancel", "it") == 2
-        assert "end that session first" in capsys.readouterr().err
+        assert "it ends its own jobs: Ctrl-C there" in capsys.readouterr().err
     finally:
         session.end(DONE)
 
@@ -185,6 +263,52 @@ def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
     assert "run it is gone on with since a moment ago" in capsys.readouterr().out
 
 
+# --- runs of somebody else --------------------------------------------------------------------------------------------
+
+
+@needs_root
+@pytest.mark.parametrize("closed", ["it", "it/sessions", "it/sessions/*.jsonl"])
+def test_a_run_that_may_not_be_read_is_not_taken_for_none(runs: Path, closed: str) -> None:
+    make(runs, "it", PENDING)
+    to_nobody(runs)
+    (path,) = runs.glob(closed)
+    os.chown(path, 0, 0)
+    path.chmod(0o700)
+    said = runs.parent / "said"
+    assert as_nobody(said, lambda: types(runs, "jobs")) == 1
+    assert re.search(
+        rf"error: run it: the record of a session cannot be read: .*Permission denied: '{runs}/it", said.read_text()
+    )
+    assert "no run" not in said.read_text()
+    for words in (["jobs", "it"], ["cancel", "it"], ["fetch", "it"], ["logs", "a", "--run=it"], ["fetch"]):
+        assert as_nobody(said, lambda words=words: types(runs, *words)) == 2  # type: ignore[misc]
+        assert "error: the record of a session cannot be read: " in said.read_text().replace("run it: ", "")
+
+
+@needs_root
+def test_runs_that_may_not_be_read_are_not_taken_for_none(runs: Path) -> None:
+    make(runs, "it", PENDING)
+    to_nobody(runs)
+    os.chown(runs, 0, 0)
+    runs.chmod(0o700)
+    said = runs.parent / "said"
+    assert as_nobody(said, lambda: types(runs, "jobs")) == 2
+    assert f"error: the runs cannot be read: [Errno 13] Permission denied: '{runs}'" in said.read_text()
+
+
+@needs_root
+def test_a_run_of_somebody_else_is_not_cancelled(runs: Path) -> None:
+    make(runs, "it", PENDING)
+    to_nobody(runs)
+    for each in (runs / "it", *(runs / "it").rglob("*")):
+        os.chown(each, 0, 0)
+    said = runs.parent / "said"
+    assert as_nobody(said, lambda: types(runs, "cancel", "it")) == 2
+    whose = f"{runs}/it/sessions, of user root, may not be written to by us"
+    assert said.read_text() == f"error: nothing was cancelled, since {whose}\n"
+    assert which_run.unfinished(runs) == (["it"], [])
+
+
 # --- records that cannot be read -------------------------------------------------------------------------------------
 
 
@@ -200,11 +324,13 @@ def test_one_broken_record_keeps_nobody_from_the_others(
 ) -> None:
     broken(runs, text)
     make(runs, "whole", PENDING)
-    assert types(runs, "jobs") == 0
-    assert capsys.readouterr().out.startswith("run whole, left unfinished")
+    assert types(runs, "jobs") == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("run whole, left unfinished")
+    assert re.fullmatch(rf"error: run broken: {runs}/broken/sessions/.+\.jsonl cannot be read: .+\n", said.err)
     for words in (["jobs", "broken"], ["logs", "a", "--run=broken"], ["fetch", "broken"], ["cancel", "broken"]):
         assert types(runs, *words) == 2
-        assert f"error: {runs}/broken holds no record of a session" in capsys.readouterr().err
+        assert f"error: {runs}/broken/sessions/" in capsys.readouterr().err
     assert types(runs, "prune", "--yes", "--keep-days=0", "--keep-failed-days=0") == 0
     assert "stays: the record of its sessions cannot be read" in capsys.readouterr().out
     assert (runs / "broken").is_dir()
@@ -236,6 +362,16 @@ def test_who_has_read_enough_is_not_bothered(runs: Path, monkeypatch: pytest.Mon
         done = subprocess.run(command(runs, *words), cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=60)
         os.close(write)
         assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_closed_output_is_no_mistake_of_ours(runs: Path) -> None:
+    make(runs, "it")
+    for words in (["jobs"], ["logs", "a"], ["prune", "--dry-run"], ["jobs", "nothing"]):
+        for closed in (">&-", "2>&-", ">&- 2>&-"):
+            typed = f"{shlex.join(command(runs, *words))} {closed}"
+            done = subprocess.run(["sh", "-c", typed], cwd=ROOT, capture_output=True, text=True, timeout=60)
+            assert done.returncode == (2 if "nothing" in words else 0), (typed, done.stderr)
+            assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c(runs: Path) -> None:

@@ -103,12 +103,30 @@ def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
     assert past.open
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b"[]\n", b'{"schema": 99}\n', b'{"schema": 1}\n'])
+@pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b'{"schema": 1'])
 def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text: bytes) -> None:
     folder = tmp_path / journal.FOLDER
     folder.mkdir()
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
     assert journal.sessions(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"[]\n", "does not begin as the record of a session does"),
+        (b'no JSON\n{"schema": 1}\n', "does not begin as the record of a session does"),
+        (b'{"schema": 1}\n', "does not begin as the record of a session does"),
+        (b'{"schema": 99}\n', "it has the schema 99, and this checkout knows 1: a newer one reads it"),
+    ],
+)
+def test_a_record_that_is_not_understood_is_not_taken_for_none(tmp_path: Path, text: bytes, why: str) -> None:
+    folder = tmp_path / "it" / journal.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
+    assert journal.recorded(tmp_path) == ["it"]
+    with pytest.raises(RefusedError, match=rf"20261121T000000Z-abcdef.jsonl cannot be read: .*{why}"):
+        journal.sessions(tmp_path / "it")
 
 
 def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
@@ -267,8 +285,7 @@ def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> Non
     mine = Journal(tmp_path, PLAN)
     assert journal.take(only(tmp_path), "another one")
     mine.refuse_taken()  # no beat has found it yet
-    with pytest.raises(TakenOver):
-        mine.refuse_taken(look=True)
+    assert mine.lost()
     with pytest.raises(TakenOver):
         mine.refuse_taken()
     mine.end(PENDING)
@@ -336,6 +353,31 @@ def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
     mine.path.parent.rmdir()
     with pytest.raises(RefusedError, match=r"record cannot be kept: .*\.taken"):
         journal.take(past, "another one")
+
+
+def test_a_long_chain_of_sessions(tmp_path: Path) -> None:
+    """One an hour, by cron; each goes on with what the one before had."""
+    before = Journal(tmp_path, PLAN)
+    before.jobs([JOB])
+    before.end(PENDING)
+    for number in range(1500):
+        mine = tmp_path / journal.FOLDER / f"20261122T000000Z-{number:06x}.jsonl"
+        head, *_ = before.path.read_text().splitlines()
+        mine.write_text(json.dumps({**json.loads(head), "session": mine.stem}) + "\n")
+        journal.take(Past(before.name, before.path), mine.stem)
+        before.name, before.path = mine.stem, mine
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert (last.name, last.attempts) == (before.name, {JOB["test"]: Attempt(1)})
+
+
+def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
+    before = Journal(tmp_path, {"tests": ["a", "b"], "options": {"size": "smoke"}})
+    before.end(PENDING)
+    mine = Journal(tmp_path, {"tests": ["b", "c"], "options": {"size": "quick"}})
+    assert mine.takes(only_other(tmp_path, mine))
+    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert last.options == {"a": {"size": "smoke"}, "b": {"size": "quick"}, "c": {"size": "quick"}}
+    mine.end(DONE)
 
 
 def test_that_a_scheduler_was_asked_is_remembered(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from platforms.journal import PENDING, Journal
 from platforms.reading import Reading
 from platforms.recorded import Places
 from platforms.runner import evidence
+from platforms.which_run import Typed
 from tests.platforms.supervised import at, shell, start, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +144,7 @@ def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
     (known,) = job_logs.known(left.path / "runs", "it")
     assert known.submitted is not None
     reading = Reading(known.submitted)
-    reader = job_logs._reader(Places(left.path / "site"), "far", [known], follow=True)
+    reader = job_logs.reader_of(Places(left.path / "site"), "far", [known], Typed(), follow=True)
     chunks = reader.read([reading])
     assert next(chunks)[1]
     journal.take(left.session, "20990101T000000Z-ffffff")

@@ -113,6 +113,21 @@ def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace
         namespace.close()
 
 
+def test_who_only_looks_stops_nothing(space: Namespace) -> None:
+    space.add("stuck", CANNOT_START)
+    space.scheduler.ends_failed = False
+    for after_s in (0.0, STOP_S + 1, STOP_S + 1):
+        seen = space.look(after_s)["stuck"]
+        assert seen.state is State.STARTING
+        assert "what is left of it goes on until a session, or `cancel`, stops it: image cannot be" in seen.reason
+        pod = space.kube.store.get("pods", "default", space.jobs["stuck"].name)
+        assert pod["spec"]["activeDeadlineSeconds"] > 1
+    space.scheduler.ends_failed = True
+    assert "is being stopped: image cannot be pulled" in space.look()["stuck"].reason
+    pod = space.kube.store.get("pods", "default", space.jobs["stuck"].name)
+    assert pod["spec"]["activeDeadlineSeconds"] == 1
+
+
 def test_one_that_must_not_be_stopped(space: Namespace) -> None:
     """It ends with its own cause, and says that it may hold a device, and what to type."""
     space.add("healthy", RUNS)

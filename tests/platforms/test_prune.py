@@ -512,6 +512,26 @@ def test_a_full_disk_costs_no_run(runs: Path) -> None:
     assert names(runs / "old") == [".lock", "small.tar.gz"]
 
 
+def test_on_a_full_disk_code_goes_first(runs: Path, tmp_path: Path) -> None:
+    """An archive of a run needs room, which code that no run needs has."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        make(small, "r1")
+        (small / "r1/test_a-x/noise").write_bytes(random.randbytes(300_000))
+        aged(small / "r1", 40)
+        (small / "archives").mkdir()
+        (small / "archives" / CODE.replace("0", "1")).write_bytes(random.randbytes(600_000))
+        aged(small / "archives", 40)
+        assert prune(small, "--yes") == 0
+        assert names(small / "archives") == []
+        assert names(small / "old") == [".lock", "r1.tar.gz"]
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 
 

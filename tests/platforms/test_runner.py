@@ -714,6 +714,58 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
     assert far.did == ["submit a", "submit a.2", "clean a.2"]
 
 
+def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
+    runs: Path, clock: Clock, far: Scripted
+) -> None:
+    """Nobody else has cancelled it, and what is left of the run is gone on with."""
+    far.status_of = {"a": then((0, RUNNING))}
+
+    def session() -> Runner:
+        turns, record = Inline(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
+        return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
+
+    first = session()
+    (job,) = add(first, "a")
+    first.pump()
+    cancel = far._cancel
+
+    def killed(jobs: Sequence[Submitted]) -> dict[str, str]:
+        cancel(jobs)
+        raise SystemExit
+
+    far._cancel = killed  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        first.cancel()
+    far._cancel = cancel  # type: ignore[method-assign]
+    assert not (job.folder / "run.json").exists()
+    (record,) = journal.sessions(runs / "r1")
+
+    second = session()
+    last = second.wait(second.add(spec("a", platform="far"), REMOTE, record.attempts[job.spec.test]))
+
+    assert last.result().warnings == ()
+    assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit a.2"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_who_does_not_wait_reads_what_has_ended_meanwhile(runs: Path, clock: Clock, far: Scripted, ended: bool) -> None:
+    def session() -> Runner:
+        return Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+
+    far.status_of["a"] = then((0, RUNNING), (100 if ended else 9999, ENDED))
+    add(first := session(), "a")
+    first.pump()
+    clock.sleep(200)
+
+    second = session()
+    (job,) = add(second, "a")
+    second.pump()
+    second.hand_over(300)
+
+    assert job.done == ended
+    assert clock() < 1250
+
+
 def test_cancelling_begins_nothing_again(runner: Runner, far: Scripted) -> None:
     far.status_of["a"] = then((0, RUNNING))
     (job,) = add(runner, "a")
@@ -822,12 +874,32 @@ def test_a_login_node_that_is_away_for_hours_costs_nothing(runner: Runner, far: 
         runner.pump()
     assert (str(a[0].status), a[0].done) == ("unknown: Connection refused", False)
     assert b[0].status.state is State.CONTROLLER_AWAY
-    assert "no word for" in str(b[0].error)
+    assert "no answer for" in str(b[0].error)
     far.away = None
 
     runner.wait(a[0])
 
     assert a[0].result().status.state is State.SUCCEEDED
+
+
+def test_what_was_said_during_an_outage_is_not_held_against_a_job(runner: Runner, far: Scripted, clock: Clock) -> None:
+    """A controller that is back knows of it by and by."""
+    unknown = Status(State.UNKNOWN, "Slurm does not know it (yet)")
+    far.status_of["a"] = then((0, RUNNING), (3000, unknown), (3060, RUNNING), (4000, ENDED))
+    (job,) = add(runner, "a", time_limit_s=9000)
+    runner.pump()
+    clock.sleep(10)
+    runner.pump()
+    far.away = AwayError("Connection refused")
+    while clock() < 1000 + 3010:
+        clock.sleep(10)
+        runner.pump()
+    far.away = None
+
+    runner.wait(job)
+
+    assert job.result().status.state is State.SUCCEEDED
+    assert far.did == ["submit a", "clean a"]
 
 
 def test_what_cannot_be_cancelled_is_said(runner: Runner, far: Scripted) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,8 +16,9 @@ import pytest
 
 from platforms.config import Platform
 from platforms.job import AwayError, JobSpec, Layout, State, Submitted, job_name
+from platforms.schedulers import connect
 from platforms.schedulers import slurm as scheduler_module
-from platforms.schedulers.slurm import SlurmScheduler, judge, submission
+from platforms.schedulers.slurm import SlurmScheduler, judge, queries, submission
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_slots import slot
 
@@ -296,6 +298,63 @@ def test_an_id_that_was_given_again_is_left_alone(own: Cluster, work: Path, tmp_
     until(lambda: state(scheduler, theirs) is State.RUNNING, "it runs")
     assert scheduler.cancel([ours, second]) == {}
     assert own.ask("squeue", "-h", "-o", "%j") == theirs.name
+
+
+def test_who_only_looks_ends_nothing(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "NEVER_S", 0.0)
+    session = SlurmScheduler(platform(work, slurm={"account": "z19", "directives": ("--hold",)}))
+    job = submitted(session, shell("held", "true"), tmp_path)
+    looks = connect(platform(work), only_looks=True)
+    for _ in range(2):
+        assert looks.status([job])[job.job_id].state is State.NEVER_ADMISSIBLE
+        assert slurm.ask("squeue", "-h", "-j", job.job_id, "-o", "%T") == "PENDING"
+    assert state(session, job) is State.NEVER_ADMISSIBLE
+    assert slurm.ask("squeue", "-h", "-t", "all", "-j", job.job_id, "-o", "%T") == "CANCELLED"
+
+
+def test_an_order_for_nobody_is_given_again(slurm: Cluster, work: Path, tmp_path: Path) -> None:
+    """The first squeue does not know the job, as where it asks another controller, and the second one does."""
+    scheduler = SlurmScheduler(platform(work))
+    job = submitted(scheduler, shell("missed", "sleep 300"), tmp_path)
+    other = replace(job, name="another")
+    order = queries.cancel(scheduler._transport, [other])
+    assert (order.for_nobody, order.away, order.refused) == (True, "", {})
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    order = queries.cancel(scheduler._transport, [job])
+    assert not order.for_nobody
+    until(lambda: not state(scheduler, job).live, "it ends")
+
+
+def test_a_full_tmp_keeps_nobody_from_anything(
+    slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bash before 5.1, which is /bin/sh at many sites, puts here-documents into files there."""
+    full, tools = tmp_path / "full", tmp_path / "bin"
+    full.mkdir()
+    tools.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", full], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        with contextlib.suppress(OSError):
+            (full / "something").write_bytes(b"x" * 10000)
+        (tools / "sh").symlink_to("/bin/bash")
+        for name, value in {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(full), "BASH_COMPAT": "5.0"}.items():
+            monkeypatch.setenv(name, value)
+        old = subprocess.run(["sh", "-c", "cat <<END\nx\nEND"], capture_output=True, text=True)
+        assert "cannot create temp file for here-document" in old.stderr
+        monkeypatch.setenv("SQUEUE_PARTITION", "brief")
+        scheduler = SlurmScheduler(platform(work))
+        spec = shell("full", "echo \"it's $HOME\" '%s\\n'; sleep 300")
+        text = scheduler.render(spec)
+        assert scheduler.check(spec, text) == ()
+        job = submitted(scheduler, spec, tmp_path)
+        assert (work / "jobs" / job.name / "job.sh").read_text() == text
+        until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+        assert scheduler.cancel([job]) == {}
+    finally:
+        subprocess.run(["umount", full], check=True)
 
 
 def test_one_squeue_and_one_scancel_for_many(

@@ -42,8 +42,9 @@ class Cluster:
         if (log := self._logs.pop(job.submitted.job_id, None)) is not None:
             log.close()
 
-    def status(self, jobs: Sequence[Known]) -> dict[str, Status]:
-        """By id. Before an end is believed everything is asked for anew, once for all of them.
+    def status(self, jobs: Sequence[Known], *, stop: bool = True) -> dict[str, Status]:
+        """By id. Before an end is believed everything is asked for anew, once for all of them. With `stop`, what still
+        runs of a job that has failed is stopped.
 
         Raises AwayError, LoginNeeded; RefusedError when our objects may not be listed.
         """
@@ -59,7 +60,7 @@ class Cluster:
             job.timers.next_round()
             job_id = job.submitted.job_id
             if job_id in verdicts:
-                found[job_id] = self._settle(job, *verdicts[job_id])
+                found[job_id] = self._settle(job, *verdicts[job_id], stop=stop)
             else:
                 found[job_id] = self._sights.unseen[job_id]
         ended = {job.submitted.job_id: job.ended for job in jobs if job.ended}
@@ -71,7 +72,7 @@ class Cluster:
         sights = self._sights.look(jobs, fresh=fresh, explain=explain) if jobs else {}
         return {job_id: (sight, judge(sight)) for job_id, sight in sights.items()}
 
-    def _settle(self, job: Known, sight: Sight, verdict: Verdict) -> Status:
+    def _settle(self, job: Known, sight: Sight, verdict: Verdict, *, stop: bool) -> Status:
         """What is to be said of a job now: its end only when nothing of it goes on. What goes wrong with its folder, or
         with stopping it, is no other job's trouble."""
         with contextlib.suppress(RefusedError):  # which whoever reads its log is told
@@ -79,9 +80,11 @@ class Cluster:
         if job.failed is None and not verdict.final and not verdict.stop:
             return verdict.status
         job.failed = job.failed or verdict.status  # what came of our stopping it is no news
-        if job.failed.state.outcome is not Outcome.PASSED and self._stop(job, sight, verdict):
+        wrong = job.failed.state.outcome is not Outcome.PASSED
+        if wrong and (self._stop(job, sight, verdict) if stop else _goes_on(sight, verdict)):
             meanwhile = State.STARTING if job.failed.started_s is None else State.RUNNING
-            reason = _said(f"what is left of it is being stopped: {job.failed}", job.unstopped)
+            how = "is being stopped" if stop else "goes on until a session, or `cancel`, stops it"
+            reason = _said(f"what is left of it {how}: {job.failed}", job.unstopped)
             return replace(job.failed, state=meanwhile, reason=reason)
         still = f"it could not be stopped: {job.unstopped}: it may still hold a device: {self._typed(job)}"
         unkept = _kept(job, sight)
@@ -95,8 +98,8 @@ class Cluster:
         now, pods = self._clock(), _there(sight)
         job.stopping = now if job.stopping is None else job.stopping
         stopping_s, job.unstopped = now - job.stopping, ""
-        restarts = verdict.stop and sight.root is not None and kinds.restartable(sight.root)
-        if not restarts and not ending.live(pods):
+        restarts = _restarts(sight, verdict)
+        if not _goes_on(sight, verdict):
             return False
         try:
             if not restarts and stopping_s <= STOP_S:
@@ -116,6 +119,15 @@ class Cluster:
 
     def _typed(self, job: Known) -> str:
         return self.client.typed(f"delete {job.address.resource}/{job.name}")
+
+
+def _restarts(sight: Sight, verdict: Verdict) -> bool:
+    """Whether its controller would begin again what we stop."""
+    return verdict.stop and sight.root is not None and kinds.restartable(sight.root)
+
+
+def _goes_on(sight: Sight, verdict: Verdict) -> bool:
+    return _restarts(sight, verdict) or bool(ending.live(_there(sight)))
 
 
 def _kept(job: Known, sight: Sight) -> str:

@@ -27,6 +27,7 @@ class KubernetesScheduler:
 
     text_name = known.TEXT
     log_in_folder = True  # of many pods at once, so that reading it is no turn of the runner's
+    ends_failed = True
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class KubernetesScheduler:
         found = {job_id: Status(State.LOST, why) for job_id, why in unreadable.items()}
         for cluster, mine in clusters.items():
             try:
-                found |= cluster.status(mine)
+                found |= cluster.status(mine, stop=self.ends_failed)
             except LoginNeeded:
                 raise
             except (AwayError, RefusedError) as error:

@@ -28,6 +28,7 @@ class SlurmScheduler:
 
     text_name = "job.sh"
     log_in_folder = False
+    ends_failed = True
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class SlurmScheduler:
     # --- following ---------------------------------------------------------------------------------------------------
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """One squeue for all; for those that have ended one sacct for all; what can never start is cancelled."""
+        """One squeue for all; for those that have ended one sacct for all. What can never start is cancelled where we
+        may end it: it must not start one day."""
         look = queries.look(self._transport, jobs, self._jobs)
         self._sizes.update(look.log_bytes)
         if look.away:
@@ -127,7 +129,8 @@ class SlurmScheduler:
         ended = [job for job in jobs if not found[job.job_id].state.live]
         for job in ended:  # Slurm may write after the script's last word
             self._sizes.pop(job.name, None)
-        for job_id, why in self._stop([job for job in ended if (row := rows[job.job_id]) and row.live]).items():
+        held = [job for job in ended if (row := rows[job.job_id]) and row.live] if self.ends_failed else []
+        for job_id, why in (self.cancel(held) if held else {}).items():
             found[job_id] = replace(found[job_id], reason=f"{found[job_id].reason}; it could not be stopped: {why}")
         return found
 
@@ -159,10 +162,6 @@ class SlurmScheduler:
             self._since[job.job_id] = (condition, self._clock())
         return self._clock() - self._since[job.job_id][1]
 
-    def _stop(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """What we have given up must not start one day. Returns what may, and why."""
-        return self.cancel(jobs) if jobs else {}
-
     def read(self, job: Submitted, offset: int) -> bytes:
         """Nothing is asked while the last look at all logs saw no more of this one."""
         if job.name in self._sizes and self._sizes[job.name] <= offset:
@@ -183,12 +182,12 @@ class SlurmScheduler:
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """Order their end until Slurm takes the order, then see that they are gone. An order that Slurm refuses (access
-        denied) is not given again."""
+        denied) is not given again; one that was for nobody is, should squeue still show one."""
         left = {job.job_id: job for job in jobs}
         deadline, said, order = self._clock() + CANCEL_LIMIT_S, "", queries.Order(away="not asked yet")
         try:
             while left.keys() - order.refused.keys() and self._clock() < deadline:
-                if order.away:
+                if order.away or order.for_nobody:
                     order = queries.cancel(self._transport, list(left.values()))
                 if not order.away:
                     look = queries.look(self._transport, list(left.values()), self._jobs)
@@ -199,7 +198,8 @@ class SlurmScheduler:
         except AwayError as error:
             said = str(error)
         hint = self._transport.typed("scancel " + " ".join(sorted(left)))
-        why = {job_id: "; ".join(filter(None, [said, order.refused.get(job_id, "")])) for job_id in left}
+        told = {job_id: order.refused.get(job_id, "" if order.away else order.said) for job_id in left}
+        why = {job_id: "; ".join(filter(None, [said, told[job_id]])) for job_id in left}
         return {job_id: f"job {job_id} may still run ({why[job_id]}): {hint}" for job_id in left}
 
     def _take_out_gone(self, left: dict[str, Submitted], look: queries.Look) -> str:

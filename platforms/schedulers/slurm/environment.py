@@ -13,18 +13,17 @@ from platforms.schedulers.slurm import directives
 _REACH = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Who pays, where the script does not say it.
 _PAYS = {"SBATCH_ACCOUNT": directives.ACCOUNT, "SBATCH_WCKEY": directives.WCKEY}
-# Builtins of a POSIX shell only, so no process is started. A line within a variable's value may be taken for a
-# variable; to unset one that is not there is nothing.
+# Builtins of a POSIX shell only, so no program is started. A line within a variable's value may be taken for a
+# variable; to unset one that is not there is nothing. No here-document: bash before 5.1 puts them into files in /tmp,
+# which on a login node may be full, and then says so and goes on without the lines.
 _CLEAN = """\
-while IFS='=' read -r name rest; do
+for name in $(export -p | while IFS='=' read -r name rest; do
     name=${{name##* }}
     case $name in
-    *[!A-Za-z0-9_]* | {kept}) ;;
-    SLURM_* | SBATCH_* | SQUEUE_* | SCANCEL_* | SACCT_* | SCONTROL_* | SINFO_*) unset "$name" ;;
+    (*[!A-Za-z0-9_]* | {kept}) ;;
+    (SLURM_* | SBATCH_* | SQUEUE_* | SCANCEL_* | SACCT_* | SCONTROL_* | SINFO_*) echo "$name" ;;
     esac
-done <<VARIABLES
-$(export -p)
-VARIABLES
+done); do unset "$name"; done
 """
 
 

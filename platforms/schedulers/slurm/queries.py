@@ -44,17 +44,20 @@ for name in {names}; do
 done
 :
 """
-# scancel knows jobs by their ids, which Slurm gives again: only those go that have our name now.
+# scancel knows jobs by their ids, which Slurm gives again: only those go that have our name now. No here-document: see
+# environment.py.
 _CANCEL = """\
 {asking}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%j')
 echo "squeue $?"
 set --
-while IFS= read -r row; do
+set -f
+IFS='
+'
+for row in $rows; do
     case $row in {ours}) set -- "$@" "${{row%%|*}}" ;; esac
-done <<ROWS
-$rows
-ROWS
-[ $# -eq 0 ] || scancel "$@" < /dev/null
+done
+[ $# -gt 0 ] || {{ echo "none 0"; exit 0; }}
+scancel "$@" < /dev/null
 echo "scancel $?"
 """
 
@@ -87,10 +90,13 @@ class Account:
 @dataclass(frozen=True)
 class Order:
     """How Slurm took the order to end jobs: what it refused for good, by job id, and what it said where it did not
-    answer, so that the order has to be given again."""
+    answer, so that the order has to be given again; what else was `said`. `for_nobody`: squeue had none of them, and
+    nothing was ordered."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
     away: str = ""
+    said: str = ""
+    for_nobody: bool = False
 
 
 def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
@@ -155,15 +161,17 @@ def cancel(transport: Transport, jobs: Sequence[Submitted]) -> Order:
     script = _CANCEL.format(asking=ASKING, ids=_ids(jobs), ours=ours)
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     errors = done.stderr.decode(errors="replace").strip()
-    codes = dict(re.findall(r"^(squeue|scancel) (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
-    if "scancel" not in codes:
+    codes = dict(re.findall(r"^(squeue|scancel|none) (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
+    if not codes.keys() & {"scancel", "none"}:
         return Order(away=errors or "no answer")
     if codes["squeue"] != "0" and _UNKNOWN_JOB not in errors:
         return Order(away=errors or f"squeue ended with exit code {codes['squeue']}")
+    if "none" in codes:
+        return Order(said=errors, for_nobody=True)
     refused = {job_id: line for line in errors.splitlines() for job_id in _KILL_ERROR.findall(line)}
     if UNSURE.search(errors) or (codes["scancel"] != "0" and not refused):
         return Order(away=errors or f"scancel ended with exit code {codes['scancel']}")
-    return Order(refused)
+    return Order(refused, said=errors)
 
 
 def _ids(jobs: Sequence[Submitted]) -> str:

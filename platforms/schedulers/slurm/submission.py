@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shlex
 from dataclasses import dataclass
 
@@ -31,6 +30,7 @@ _TOO_MUCH = re.compile(
 
 # $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
 # claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
+# The text is a word of the script, and no here-document: see environment.py.
 _SCRIPT = """\
 {clean}
 folder={folder}
@@ -55,8 +55,8 @@ if ! mkdir "$folder/claim" 2>/dev/null; then
     rm -r "$folder/claim.$$"
     mkdir "$folder/claim" || say claimed 0
 fi
-echo "$now" > "$folder/claim/since" && mkdir -p "$folder/work" && cat > "$folder/job.sh" <<'{end}' || say unwritable
-{text}{end}
+echo "$now" > "$folder/claim/since" && mkdir -p "$folder/work" || say unwritable
+printf %s {text} | cat > "$folder/job.sh" || say unwritable
 echo $((now + {start_limit_s})) > "$folder/not_after" || say unwritable
 {exports}
 id=$(sbatch --parsable {options} "$folder/job.sh" < /dev/null) || say refused $?
@@ -96,8 +96,7 @@ def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
         needs=needs,
         claim_s=CLAIM_S,
         twice_s=TWICE_S,
-        end=f"END-{secrets.token_hex(8)}",
-        text=text,
+        text=shlex.quote(text),
         start_limit_s=int(spec.start_limit_s),
         exports="\n".join(exports),
         options=f"--export={','.join(hidden)}" if hidden else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import secrets
+import shlex
 
 from platforms.job import AwayError
 from platforms.schedulers.slurm.environment import submitting
@@ -13,14 +13,13 @@ LIMIT_S = 120.0
 _AWAY = re.compile(r"Unable to contact|Socket timed out|Connection refused|Munge|Protocol authentication")
 _ASK = """\
 {clean}
-sbatch --test-only <<'{end}'
-{text}{end}
+printf %s {text} | sbatch --test-only
 """
 
 
 def ask(transport: Transport, text: str) -> tuple[bool, str]:
     """Whether it would take the script, and its words in one line. Raises AwayError when the controller is away."""
-    script = _ASK.format(clean=submitting(text), end=f"END-{secrets.token_hex(8)}", text=text)
+    script = _ASK.format(clean=submitting(text), text=shlex.quote(text))
     done = transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=LIMIT_S)
     lines = (done.stderr + done.stdout).decode(errors="replace").splitlines()
     words = "; ".join(line.strip() for line in lines if line.strip()) or f"exit code {done.exit_code}"

@@ -86,7 +86,7 @@ class Kube:
         """Ends the server and all that runs."""
         for timer in self._timers:
             timer.cancel()
-        self.server.down()
+        self.server.close()
         self.definitions.close()
         if self._machines:
             self._machines.close()

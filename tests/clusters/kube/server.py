@@ -32,13 +32,18 @@ class Server:
         self.lock = threading.Lock()
         self.busy: set[socket.socket] = set()  # connections with a request that is not answered yet
         self._listening: socket.socket | None = None
+        self._reserved: socket.socket | None = None  # nobody else gets our port while we do not listen
         self._connections: set[socket.socket] = set()
 
     def up(self) -> None:
         """Listens, on the port of before where there was one."""
         self.stop = threading.Event()
+        if self._reserved is None:
+            self._reserved = socket.socket()
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind((HOST, self.port))
+            self.port = self._reserved.getsockname()[1]
         self._listening = socket.create_server((HOST, self.port), backlog=512)
-        self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listening,), name="apiserver", daemon=True).start()
 
     def down(self, *, graceful: bool = False, grace_s: float = 10.0) -> None:
@@ -54,6 +59,12 @@ class Server:
         while self._connections and time.monotonic() < end:
             time.sleep(0.01)
         self._break(idle_only=False)
+
+    def close(self) -> None:
+        """Down for good."""
+        self.down()
+        if self._reserved is not None:
+            self._reserved.close()
 
     def _break(self, *, idle_only: bool) -> None:
         for connection in self._connections - self.busy if idle_only else set(self._connections):
