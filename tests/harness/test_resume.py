@@ -372,7 +372,7 @@ def test_an_interrupt_that_detaches(night: Night, how: signal.Signals) -> None:
         session.send_signal(how)
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.INTERRUPTED
-    assert re.search(r"[12] unfinished jobs? without a session from now on: pytest --resume=\S+ goes on with", out)
+    assert re.search(r"[123] unfinished jobs? without a session from now on: pytest --resume=\S+ goes on with", out)
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()
@@ -582,7 +582,7 @@ def test_ctrl_c_at_a_terminal(night: Night) -> None:
     night.under_way()
     terminal.types(b"\x03")
     assert terminal.ends() == pytest.ExitCode.INTERRUPTED
-    assert b"cancelling 2 unfinished jobs" in terminal.said or b"cancelling 1 unfinished job" in terminal.said
+    assert re.search(rb"cancelling [123] unfinished job", terminal.said)  # of one that has ended all is written first
     assert not (night.marks / "b/ended").exists()
     assert night.project.pytest_process("--resume").ret == pytest.ExitCode.USAGE_ERROR
 

@@ -343,8 +343,12 @@ def test_found_again(runs: Path, when: str) -> None:
 def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
     """Nobody submits it again, so nobody needs to know what it runs."""
     first = Runner(runs, "r1", turns=Inline())
-    before = first.add(spec("x", "sleep", "0.3"), local())
+    before = first.add(spec("x", "sh", "-c", "touch ../begun; sleep 0.3"), local())
     first.pump()
+    deadline = time.monotonic() + PATIENCE_S
+    while not (before.folder / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     (before.folder / "job.sh").unlink()
 
     second = Runner(runs, "r1")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
@@ -32,17 +34,18 @@ class Server:
         self.lock = threading.Lock()
         self.busy: set[socket.socket] = set()  # connections with a request that is not answered yet
         self._listening: socket.socket | None = None
-        self._reserved: socket.socket | None = None  # nobody else gets our port while we do not listen
+        self._reserved: weakref.finalize | None = None  # nobody else gets our port while we do not listen
         self._connections: set[socket.socket] = set()
 
     def up(self) -> None:
         """Listens, on the port of before where there was one."""
         self.stop = threading.Event()
         if self._reserved is None:
-            self._reserved = socket.socket()
-            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._reserved.bind((HOST, self.port))
-            self.port = self._reserved.getsockname()[1]
+            reserved = socket.socket()
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind((HOST, self.port))
+            self.port = reserved.getsockname()[1]
+            self._reserved = weakref.finalize(self, os.close, reserved.detach())
         self._listening = socket.create_server((HOST, self.port), backlog=512)
         threading.Thread(target=self._accept, args=(self._listening,), name="apiserver", daemon=True).start()
 
@@ -64,7 +67,7 @@ class Server:
         """Down for good."""
         self.down()
         if self._reserved is not None:
-            self._reserved.close()
+            self._reserved()
 
     def _break(self, *, idle_only: bool) -> None:
         for connection in self._connections - self.busy if idle_only else set(self._connections):
