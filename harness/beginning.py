@@ -129,7 +129,9 @@ def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, unkno
         return Attempt(max(1, number - 1))
     if begun is None:
         return Attempt(number)
-    return replace(begun, number=number, asked_s=None) if _was_ended(runs, run_id, test, begun) else begun
+    if _was_ended(runs, run_id, test, begun):
+        return replace(begun, number=number, asked_s=None, ending=False)
+    return begun
 
 
 def refuse_archived(runs: Path, run_id: str) -> None:

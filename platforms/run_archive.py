@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from platforms import locks
+from platforms.disk import sync_folder
 from platforms.job import BenchError, RefusedError
 from platforms.keeping import shown
 
@@ -193,7 +194,7 @@ def _write(folder: Path, old: Path) -> Path:
             os.fsync(file.fileno())
         archive = _free(old, folder.name)
         draft.rename(archive)
-        _sync(old)
+        sync_folder(old)
     finally:
         draft.unlink(missing_ok=True)
     return archive
@@ -250,11 +251,3 @@ def _entries(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_resul
 def _opened(path: Path) -> IO[bytes]:
     """A plain file, and not what a link that has taken its place leads to."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
-
-
-def _sync(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from platforms.disk import sync_folder
 from platforms.job import JobSpec, Layout, RefusedError, Run, State, Status, Window, names_a_secret
 
 SCHEMA = 1
@@ -78,7 +79,7 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
     draft.replace(path)
     if sync:
         with contextlib.suppress(OSError):  # which not every network file system knows of folders
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
 
 def put(path: Path, chunk: bytes, offset: int) -> None:
@@ -93,15 +94,6 @@ def sync(path: Path) -> None:
     """A file that was written is on the disk when this returns."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """The names in it: after a power cut a file is there."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

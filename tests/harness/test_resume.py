@@ -280,6 +280,24 @@ def test_of_several_runs_one_is_resumed_whose_session_is_dead(night: Night) -> N
     assert night.ran("a") == 1
 
 
+def test_killed_while_it_cancelled(night: Night) -> None:
+    """What it ended begins again, as an attempt that nobody has begun to end."""
+    program = "import os, signal\nfrom platforms.runner import explain\nfrom platforms.runner.ending import Endings\n"
+    program += "finish = Endings.finish\n\ndef last(self, job, *words):\n    finish(self, job, *words)\n"
+    program += "    if job.status.reason == explain.ENDED_BY_US:\n        os.kill(os.getpid(), signal.SIGKILL)\n\n"
+    program += "Endings.finish = last\n"
+    with night.imports("deadly", program, "-m", "cluster", "--run-id=17") as session:
+        night.under_way()
+        session.send_signal(signal.SIGINT)
+        session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == -signal.SIGKILL
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    last = journal.sessions(night.path / "runs/17")[-1]
+    attempts = [attempt for test, attempt in last.attempts.items() if test.startswith("test_b.py")]
+    assert [(attempt.number, attempt.ending) for attempt in attempts] == [(2, False)]
+
+
 def test_one_that_was_not_quick_enough_leaves_nothing_open(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
     slow = "import platforms.journal as journal\njournal.take = lambda *words: False\n"
