@@ -131,16 +131,16 @@ class Line:
         why = self.contact.cancel(known)
         why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
         for job, reason in why.items():
-            job.hints = job.hints or self.contact.hints(job)
             job.become(replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
         ended: Ends = {job: (State.CANCELLED, explain.ENDED_BY_US) for job in known if job not in why}
         self.endings.stopped(ended, began_s)
         self.endings.stopping = False
 
     def _begin_to_end(self, jobs: Sequence[Job]) -> None:
-        """Who goes on after we are killed now knows who cancelled them."""
+        """Who goes on after we are killed now knows who cancelled them; a person who does not wait, how to end them."""
         for job in jobs:
             job.attempt = replace(job.attempt, ending=True)
+            job.hints = job.hints or self.contact.hints(job)
         if self._journal is not None:
             with contextlib.suppress(RefusedError):
                 self._journal.jobs(map(entry, jobs))
