@@ -51,12 +51,12 @@ class BothBegin(Exception):
 def stepping_back(begin: Callable[[], Begun]) -> Begun:
     """`begin`, again after a moment where somebody else begins at the same time. Raises UsageError."""
     said = ""
-    for _ in range(TRIES):
+    for number in range(TRIES):
         try:
             return begin()
         except BothBegin as error:
             said = str(error)
-            time.sleep(random.uniform(0.1, 1.0))
+            time.sleep(random.uniform(0.1, 1.0 + number))  # longer and longer: where disks are slow, so is beginning
     raise pytest.UsageError(said)
 
 

@@ -28,6 +28,7 @@ from models.world import World
 TIMEOUT = datetime.timedelta(minutes=10)  # the slowest start of a large job, and a first batch from a cold file system
 LOOK_S = 1.0
 LINGER_S = 5.0
+TOLD_S = 60.0  # of ranks that have all just said that they are there
 
 
 class Failure(NamedTuple):
@@ -90,7 +91,7 @@ class Ranks:
         if failure:
             self._store.add("acknowledged", 1)
             if self.rank == 0:  # which keeps the store: the others must have read it before it goes
-                self._await_acknowledged(self.size)
+                self._await_acknowledged(self.size, TOLD_S)
         return failure
 
     def connect(self, backend: str, device: Any, on_failure: Callable[[Failure], None]) -> None:
@@ -154,8 +155,8 @@ class Ranks:
                     self._store.add("acknowledged", 1)
         leave(failure.exit_code)
 
-    def _await_acknowledged(self, count: int) -> None:
-        deadline = time.monotonic() + LINGER_S
+    def _await_acknowledged(self, count: int, patience_s: float = LINGER_S) -> None:
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and self._store.add("acknowledged", 0) < count:
             time.sleep(0.1)
 

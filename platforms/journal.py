@@ -131,6 +131,11 @@ class Journal:
         """The session that goes on in our place."""
         return taken(self.path)
 
+    @property
+    def ended(self) -> bool:
+        """Nothing is written any more, while a platform's turn may still be under way."""
+        return self._file < 0
+
     def lost(self) -> bool:
         """Whether another session goes on in our place, looked for now: before something is done that cannot be undone,
         since a frozen process may go on there, and not at its next beat."""

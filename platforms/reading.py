@@ -70,6 +70,7 @@ class Reader:
                 if self._clock() >= due_s:
                     due_s = self._clock() + self._poll_s
                     self._look(left)
+                    self._check()  # who has ended them has taken them over before
                 for reading in left:
                     yield from self._chunks(reading)
                 if not any(reading.trouble for reading in left):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
+import kubernetes.dynamic
 import pytest
+import urllib3
 
+import platforms
 from platforms.job import ConfigError, RefusedError
 from platforms.schedulers.kubernetes.api.place import Place, find
 from tests.clusters.slurm import PROGRAMS, Cluster
@@ -15,6 +20,14 @@ from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
 from tests.clusters.stage import Stage, fake_stage, real_stage
+
+# A test's pytester forgets in the end what was imported meanwhile. Half of a package that is imported anew has each
+# class twice, and threads that live on would import it for themselves.
+KEPT = (
+    kubernetes.dynamic,
+    urllib3,
+    *(import_module(name) for _, name, _ in walk_packages(platforms.__path__, "platforms.")),
+)
 
 os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
 MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real", "test_benchmarks", "test_train")

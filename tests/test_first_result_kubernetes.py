@@ -93,7 +93,7 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
         trained(newcomer, name, pods)
         exact(newcomer, name)
 
-    assert not any(map(newcomer.finds, ("pods", "jobs", "services", "secrets")))
+    newcomer.waits(lambda: not any(map(newcomer.finds, ("pods", "jobs", "services", "secrets"))))  # owned: by and by
     for name in ("jobs", "pods"):
         said = newcomer.types("platforms", "prune", name, "--yes")
     assert f"nothing of {name} is left there" in said
@@ -189,7 +189,9 @@ class Trainer(Newcomer):
         assert f"{len(names)} passed" in said
         for name in names:
             trained(self, name, 2 if "-2x1cpu" in name else 1)
-        assert not any(self.finds(kind, self.named(of)) for kind in self.stage.shown for of in ("job", "pod"))
+        self.waits(
+            lambda: not any(self.finds(kind, self.named(of)) for kind in self.stage.shown for of in ("job", "pod"))
+        )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -10,9 +11,26 @@ from types import FrameType
 import pytest
 
 from benchmarks.scale import POLL_S, Session, counted_fsyncs
-from platforms.job import State
+from benchmarks.simulated import QUEUE_S, Clock, Simulated
+from platforms.job import JobSpec, State, Status, Submitted
 
 PLATFORMS, MAX_RUNNING = 3, 4
+
+
+class Slow(Simulated):
+    """It takes longer to answer than until it is to be asked again."""
+
+    def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
+        self._think()
+        return super().submit(spec, text, folder)
+
+    def status(self, jobs: Sequence[Submitted]) -> Mapping[str, Status]:
+        self._think()
+        return super().status(jobs)
+
+    def _think(self) -> None:
+        assert isinstance(self.clock, Clock)
+        self.clock.forward(1.5 * POLL_S)
 
 
 class Calls:
@@ -53,6 +71,15 @@ def test_one_query_a_look_however_many_jobs(tmp_path: Path, jobs: int, threads: 
     for times in session.queries:
         assert min(round(later - first, 3) for first, later in pairwise(times)) >= POLL_S
         assert len(times) <= session.clock() / POLL_S
+
+
+def test_a_slow_scheduler_is_given_all_that_it_has_places_for(tmp_path: Path) -> None:
+    session = Session(tmp_path, 1, MAX_RUNNING, threads=False)
+    slow = session.schedulers["p00"] = Slow(session.clock)
+    session.run(MAX_RUNNING)
+
+    times = [submitted for _id, submitted in slow.held.values()]
+    assert max(later - first for first, later in pairwise(sorted(times))) < QUEUE_S  # before the first has even begun
 
 
 def test_what_a_job_costs_does_not_depend_on_how_many_there_are(tmp_path: Path) -> None:

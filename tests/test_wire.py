@@ -21,6 +21,7 @@ from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State
 from platforms.metrics import LogReader, Progress
 
 ROOT = Path(__file__).resolve().parents[1]
+PATIENCE_S = 60.0
 SPEC = JobSpec("n", "t", "p", Layout(1, 1, "cpu"), (), "resnet50", request={"dtype": "fp32", "global_batch_size": 8})
 
 
@@ -57,7 +58,7 @@ class Threads:
         self.rank, self.size, self._shared, self._barrier = rank, size, shared, barrier
 
     def barrier(self) -> None:
-        self._barrier.wait(20)
+        self._barrier.wait(PATIENCE_S)
 
     def gather(self, thing: object) -> list[object]:
         self._shared[self.rank] = thing
@@ -81,7 +82,7 @@ def read_back(write: Callable[[int], None], cut: int = 100) -> LogReader:
         write(into)
     finally:
         os.close(into)
-        thread.join(20)
+        thread.join(PATIENCE_S)
         os.close(out)
     return reader
 
@@ -166,7 +167,7 @@ def test_ranks_write_to_one_log() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(2 * PATIENCE_S)
 
     reader = read_back(write, cut=1000)
     run = reader.finish(JobSpec("n", "t", "p", Layout(1, 4, "cpu"), (), "resnet50"))
@@ -277,7 +278,7 @@ def foreign(folder: Path, epochs: int, options: str = "") -> Run:
     shutil.copy(ROOT / "models" / "meter.py", folder)
     (folder / "mine.py").write_text(FOREIGN.format(epochs=epochs, options=options))
     plain = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "HOME")}
-    done = subprocess.run([sys.executable, "mine.py"], cwd=folder, env=plain, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "mine.py"], cwd=folder, env=plain, capture_output=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr.decode()
     reader = LogReader()
     reader.feed(done.stdout)

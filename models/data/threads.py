@@ -186,6 +186,7 @@ class _Task:
         except BaseException as error:  # whatever it is, it belongs to the consumer
             self.done.set_exception(error)
         else:
+            del self.x, self.y  # before the consumer has it: who is done with a batch may want memory for another
             self.done.set_result(None)
 
 

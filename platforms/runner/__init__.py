@@ -107,6 +107,7 @@ class Runner:
             if (crash := line.worker.take_crash()) is not None:
                 raise crash
             if line.wants_turn:
+                self._tell(line)  # before it has news of the same jobs
                 line.worker.start(line.turn)
             elif line.places.settled:
                 line.worker.stop()

@@ -78,11 +78,13 @@ class Line:
         return self.places.wanted
 
     def owes(self, job: Job) -> bool:
-        """What who does not wait for its end waits for: there is a place for it and a turn is to submit it, or an
-        earlier session has, and a turn is to see whether it has ended."""
+        """What who does not wait for its end waits for: there is a place for it and a turn is to submit it and to write
+        that down, or an earlier session has, and a turn is to see whether it has ended."""
+        if self.contact.held is not None:
+            return False
         if job.waiting:
-            return self.contact.held is None and (self.worker.busy or self.wants_turn)
-        return job.live and self.contact.held is None and (job.found or job.ended is not None)
+            return self.places.wanted
+        return job.live and (job.submitted is None or job.found or job.ended is not None)
 
     def add(self, job: Job) -> None:
         """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
@@ -148,16 +150,18 @@ class Line:
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
+        begun = False
         for job in self.places.waiting:
             if not job.waiting:  # it was left meanwhile
                 continue
             if not self.places.room or self.endings.stopping or self.contact.held is not None:
                 break
             active = self.places.active
-            if active and self._clock() >= self.contact.due:  # first the others are looked at
+            if begun and active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not active:
                 self.contact.next_poll()
+            begun = True  # one a turn at least: a look may take longer than until the next one
             self.endings.guarded(job, self._attempt, job)
 
     def _attempt(self, job: Job) -> None:
@@ -182,12 +186,14 @@ class Line:
             if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
                 with contextlib.suppress(RefusedError):
                     self._journal.jobs([{**entry(job), "state": ASKED}])
+                if self._journal.ended:  # perhaps before that line: a job that nobody knows of must not begin
+                    return
         job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
         self.places.submitted(job)
-        job.submitted, self._stuck = self._clock(), None
         evidence.write_json(job.folder / "submitted.json", evidence.submitted(job.spec, job_id, job.asked_s))
         job.become(Status(State.SUBMITTED, submitted_s=job.asked_s))
+        job.submitted, self._stuck = self._clock(), None  # last: who does not wait may leave now
 
     def _give_up(self) -> None:
         """The start limit of what cannot be submitted: after it even a job that is there starts no more."""

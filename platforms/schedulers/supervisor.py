@@ -344,11 +344,13 @@ class Supervisor:
         while True:
             if os.path.exists(f"{self.folder}/cancel"):
                 return "cancelled", "before it started"
+            ours = self.lock.take()
+            if not ours:
+                reason = f"waits for {path}{self.lock.held_by()}"
             if time.time() > self.not_after:
                 return "not_after", reason or "its start limit had passed when its turn came"
-            if self.lock.take():
+            if ours:
                 return "", ""
-            reason = f"waits for {path}{self.lock.held_by()}"
             self.publish(state="queued", reason=reason)
             if signal.sigtimedwait(STOP, LOCK_POLL_S):
                 return "cancelled", "before it started"

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.clusters.slurm_conf import NODE_NAMES, RESERVATION, RESERVED_NODE, files
 from tests.clusters.slurm_daemons import PATH, PATIENCE_S, ClusterError, Daemon, slurm_daemons, wait_for
 from tests.clusters.slurm_folder import fill_database, filled, make_database, prepare
-from tests.clusters.slurm_jobs import job_processes, kill_all
+from tests.clusters.slurm_jobs import kill_all
 
 PORT = 17000
 # base ports of two clusters are at least this far apart
@@ -66,7 +66,7 @@ class Cluster:
         """What a client's environment needs to reach this cluster and no other; the caller's own PATH comes first."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{os.environ['PATH']}:{PATH}"}
 
-    def run(self, *argv: str, timeout_s: float = 60.0, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str, timeout_s: float = 120.0, text: str = "") -> subprocess.CompletedProcess[str]:
         """A client's command, with `text` on its input. Its failure is the caller's to look at."""
         environ = {"HOME": os.environ.get("HOME", "/"), "LC_ALL": "C"} | self.environ
         return subprocess.run(argv, env=environ, cwd="/", input=text, capture_output=True, text=True, timeout=timeout_s)
@@ -114,7 +114,7 @@ class Cluster:
         self.daemons[name].send(signal.SIGCONT)
 
     def lose(self, node: str) -> None:
-        """A node goes away, and the controller knows at once; by itself it would take half a minute to notice."""
+        """A node goes away, and the controller knows at once; by itself it would take minutes to notice."""
         self.kill(f"slurmd@{node}")
         self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
@@ -152,7 +152,7 @@ class Cluster:
         if self.ask("squeue", "-h"):
             self.ask("scancel", "-u", getpass.getuser())
             self.wait_idle()
-        kill_all(job_processes(self.folder))
+        kill_all(self.folder)
 
     def wait_idle(self, timeout_s: float = PATIENCE_S) -> None:
         """Returns once no job waits, runs or ends, and every node is free."""
@@ -253,9 +253,9 @@ class Cluster:
         if self.daemons["slurmctld"].works and self.daemons["munged"].works:
             with contextlib.suppress(subprocess.TimeoutExpired, ClusterError):
                 self.run("scancel", "-u", getpass.getuser(), timeout_s=10)
-                kill_all(job_processes(self.folder))
+                kill_all(self.folder)
                 wait_for("no job is left", lambda: not self.ask("squeue", "-h"), timeout_s=2, step_s=0.1)
-        kill_all(job_processes(self.folder))
+        kill_all(self.folder)
 
     def _end_all(self) -> None:
         """Daemons by their records, jobs by what shows that they are of this cluster."""
@@ -267,7 +267,7 @@ class Cluster:
                 daemons[name].ask_to_end()
             for name in group:
                 daemons[name].end()
-        kill_all(job_processes(self.folder))  # what a node was starting when it was asked to end
+        kill_all(self.folder)  # what a node was starting when it was asked to end
 
 
 def main() -> None:

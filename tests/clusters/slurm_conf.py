@@ -46,9 +46,9 @@ SETTINGS = {
     "SchedulerParameters": "sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0",
     "KillWait": 3,
     "MessageTimeout": 10,
-    "MinJobAge": 20,
-    "SlurmdTimeout": 10,
     "SlurmctldTimeout": 10,
+    # a node that is slow, on a busy machine, is not lost
+    "SlurmdTimeout": 120,
     # --export=NONE reads the user's login files, on a machine that may be busy
     "GetEnvTimeout": 20,
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
 from pathlib import Path
 
-from tests.clusters.slurm_daemons import stat_of
+from tests.clusters.slurm_daemons import stat_of, wait_for
 
 
 def job_processes(folder: Path) -> set[int]:
@@ -33,8 +32,15 @@ def _belongs(path: Path, folder: Path) -> bool:
     return f"SLURM_CONF={folder}/slurm.conf".encode() in words and any(w.startswith(b"SLURMD_NODENAME=") for w in words)
 
 
-def kill_all(pids: Iterable[int]) -> None:
-    """SIGKILL; who is gone already is fine."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def kill_all(folder: Path) -> None:
+    """SIGKILL to the jobs of the cluster in `folder`, until they are gone, and what they began meanwhile."""
+    while found := {pid: stat_of(pid) for pid in job_processes(folder)}:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for("its jobs are killed", lambda found=found: not any(_lives(*each) for each in found.items()))
+
+
+def _lives(pid: int, before: tuple[str, str] | None) -> bool:
+    now = stat_of(pid)
+    return now is not None and before is not None and now[1] == before[1]

@@ -9,13 +9,14 @@ import signal
 import socket
 import subprocess
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PASSPHRASE = "correct horse"
 
 
@@ -53,7 +54,9 @@ class Sshd:
         require("sshd", "ssh", "ssh-keygen")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = port or free_port()
+        reserved = reserved_port(port or 0)  # nobody else gets it while we do not listen
+        self.port = int(reserved.getsockname()[1])
+        weakref.finalize(self, os.close, reserved.detach())
         self.user = getpass.getuser()
         self.gate = gate
         self.key = gate.key if gate else make_key(folder / "key")
@@ -123,7 +126,8 @@ class Sshd:
 
     def pause(self) -> None:
         """Freeze server and connections: they take bytes and never answer."""
-        _signal([*self._listener(), *self.sessions()], signal.SIGSTOP)
+        _signal(self._listener(), signal.SIGSTOP)
+        _signal(self.sessions(), signal.SIGSTOP)
 
     def resume(self) -> None:
         _signal([*self._listener(), *self.sessions()], signal.SIGCONT)
@@ -175,10 +179,12 @@ def make_key(path: Path, passphrase: str = "") -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def reserved_port(port: int = 0) -> socket.socket:
+    """A socket that has a port and does not listen: who connects is refused. Only who reuses addresses may listen."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((LOOPBACK, port))
+    return reserved
 
 
 def _host(name: str, port: int) -> str:

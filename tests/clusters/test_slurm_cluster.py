@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -273,8 +272,6 @@ def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
 
 def test_words_of_what_would_not_start(second: Cluster) -> None:
     broken = Cluster(second.folder, second.port, accounting=False, settings={"SelectType": "select/nosuch"})
-    began = time.monotonic()
     with pytest.raises(ClusterError, match=r"died:\n(.*\n)*.*nosuch"):
         broken.up()
-    assert time.monotonic() - began < 20
     assert os.path.lexists(second.folder / "slurm.conf")

@@ -28,6 +28,7 @@ from models.data.skipping import Skipping
 from models.data.synthetic import write_set
 from models.data.synthetic_imagenet import recipe_of
 from models.errors import DataCorrupt, DataMissing, Impossible
+from tests.data.open_files import open_below
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -191,17 +192,12 @@ def test_a_corrupt_file_is_named(folder, kind, decoder):
     assert "--skip-corrupt" in str(corrupt.value)
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_no_file_stays_open(folder):
     put(folder, "n00000001/n_1.JPEG", b"text")
     data = skipping(folder)
-    before = open_files()
     for index in range(12):
         data[(0, index)]
-    assert open_files() == before
+    assert open_below(folder) == []
 
 
 # --- the two decoders, the three kinds of pixel operations -----------------------------------------------------------

@@ -25,6 +25,7 @@ from models.data.synthetic_imagenet import SAMPLES, recipe, recipe_of
 from models.errors import DataCorrupt, DataMissing, Impossible, JobError
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
 SAMPLES_HERE, CLASSES = 70, 10
 
 
@@ -308,10 +309,11 @@ def test_the_slower_writer_of_another_set_is_refused(tmp_path):
 
 
 def running(process: subprocess.Popen[str], folder: Path) -> tuple[Path, list[int]]:
-    """The folder that a writer fills, once it does, and its processes."""
-    for _ in range(600):
+    """The folder that a writer fills, once each of its two processes does, and they."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         parts = list(folder.parent.glob(f".{folder.name}.part-*"))
-        if parts and any(parts[0].rglob("*.JPEG")):
+        if parts and all((parts[0] / recipe_of(100_000, 3, 0).name(index)).exists() for index in (0, 1)):
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
             return parts[0], [int(pid) for pid in children.split()]
         time.sleep(0.02)
@@ -319,7 +321,8 @@ def running(process: subprocess.Popen[str], folder: Path) -> tuple[Path, list[in
 
 
 def gone(pids: list[int]) -> bool:
-    for _ in range(500):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         if not any(Path(f"/proc/{pid}").exists() for pid in pids):
             return True
         time.sleep(0.02)
@@ -330,10 +333,11 @@ def test_a_killed_writer_leaves_no_process_and_no_set(tmp_path):
     process = writer(tmp_path / "set", 100_000, processes=2)
     part, children = running(process, tmp_path / "set")
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     assert len(children) >= 2
     assert gone(children), "writers end when nobody listens"
     assert not (tmp_path / "set").exists()
+    os.utime(part)
     write(tmp_path / "set")
     assert beside(tmp_path / "set") == [part.name], "it may still be alive elsewhere"
     os.utime(part, (0, time.time() - 61))
@@ -345,7 +349,7 @@ def test_an_interrupted_writer_cleans_up(tmp_path):
     process = writer(tmp_path / "set", 100_000, processes=2)
     _, children = running(process, tmp_path / "set")
     os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches all of them
-    said = process.communicate(timeout=30)[1]
+    said = process.communicate(timeout=PATIENCE_S)[1]
     assert said.count("Traceback") == 1
     assert said.rstrip().endswith("KeyboardInterrupt")
     assert list(tmp_path.iterdir()) == []

@@ -68,7 +68,7 @@ class Gated(Set):
 
     def fill(self, index, x, y):
         self.begun.append(index)
-        assert index < 2 or self.gate.wait(20)
+        assert index < 2 or self.gate.wait(PATIENCE_S)
         super().fill(index, x, y)
 
 
@@ -84,7 +84,7 @@ def threads() -> list[threading.Thread]:
 
 def ended() -> None:
     for thread in threads():
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert threads() == []
 
 
@@ -154,7 +154,7 @@ def test_all_threads_fill_at_the_same_time_however_small_the_batches(tmp_path, s
     class Meeting(Set):
         def fill(self, index, x, y):
             if index < workers:
-                together.wait(20)  # raises unless all of them come
+                together.wait(PATIENCE_S)  # raises unless all of them come
             super().fill(index, x, y)
 
     got = list(loader(Meeting(tmp_path), batches_of(sizes), workers))
@@ -264,16 +264,15 @@ def test_a_closed_iterator_cancels_what_waits(tmp_path, let_go):
     held = [iter(loader(data, batches_of([2] * 12), workers=2))]
     next(held[0])
     assert wait_until(lambda: len(data.begun) == 4), "each thread is at the gate with a sample, two more wait"
-    begun_s = time.perf_counter()
     let_go(held.pop())
-    assert time.perf_counter() - begun_s < 1, "closing waits for no sample"
+    assert len(threads()) == 2, "closing waits for no sample: both are at the gate still"
     data.gate.set()
     ended()
     assert sorted(data.begun) == [0, 1, 2, 3]
 
 
-def wait_until(true, patience_s=5.0) -> bool:
-    deadline_s = time.monotonic() + patience_s
+def wait_until(true) -> bool:
+    deadline_s = time.monotonic() + PATIENCE_S
     while not true() and time.monotonic() < deadline_s:
         time.sleep(0.01)
     return bool(true())
@@ -409,7 +408,7 @@ def ends(tmp_path_factory) -> dict[str, tuple[int | None, str, str]]:
         children = dict(process.stdout.readline().rstrip("\n").split("\t") for _ in CODES)
         for name, number in SIGNALS.items():
             out = folder / f"{name}.out"
-            assert wait_until(lambda out=out: out.exists() and out.read_text() == "first\n", PATIENCE_S)
+            assert wait_until(lambda out=out: out.exists() and out.read_text() == "first\n")
             time.sleep(0.2)
             os.kill(int(children[name]), number)
         statuses = dict(line.rstrip("\n").split("\t") for line in process.stdout)

@@ -103,7 +103,7 @@ class Project:
 
     def pytest_process(self, *args: str) -> pytest.RunResult:
         """In a process of its own, for what pytest itself does at its very end."""
-        return self.pytester.runpytest_subprocess(*args, timeout=60)
+        return self.pytester.runpytest_subprocess(*args, timeout=180)
 
     def jobs(self) -> list[str]:
         """Names of the tests' folders under runs/latest: what was submitted."""

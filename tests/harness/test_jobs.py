@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from platforms import job_logs, which_run
+from platforms import job_logs, journal, which_run
 from platforms.__main__ import main
 from tests.clusters.kube import Kube
 from tests.clusters.slurm import Cluster
@@ -28,7 +28,6 @@ ENDED = (
     r"second-1x2gpu-k\w{7} on cluster: cancelled: `python -m platforms cancel` ended it\n"
     r"run night has ended; logs and results are in /.+/runs/night\n"
 )
-SUBMITTED = "runs/night/test_second*/submitted.json"
 TEST = """
 import pytest
 
@@ -61,7 +60,13 @@ class Left:
     @property
     def begun(self) -> bool:
         ended = list(self.path.glob("runs/night/test_first*/run.json"))
-        return bool(ended and "begins" in self.log("second") and list(self.path.glob(SUBMITTED)))
+        return bool(ended and "begins" in self.log("second") and self.written("second") == "running")
+
+    def written(self, name: str) -> str:
+        """How the session has a test's job in its record: it looks later than we do."""
+        sessions = journal.sessions(self.path / "runs/night")
+        lines = {test: line for past in sessions for test, line in past.states.items()}
+        return next((line["state"] for test, line in lines.items() if test.startswith(f"test_{name}")), "")
 
     def killed(self) -> Left:
         self.session.kill()
@@ -391,7 +396,7 @@ def command(project: Project, *words: str) -> list[str]:
 
 
 def types(project: Project, *words: str, status: int = 0) -> str:
-    done = subprocess.run(command(project, *words), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command(project, *words), cwd=ROOT, capture_output=True, text=True, timeout=3 * PATIENCE_S)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + (done.stderr if status else "")
 
@@ -409,9 +414,7 @@ def cloud(
 def left_on(cloud: Cloud) -> Path:
     """A session that was killed while its one job ran. Returns the gate behind which the job ends."""
     gate = waiting(cloud)
-    with cloud.elsewhere("--run-id=night") as process:
-        cloud.wait_for(lambda: list(cloud.project.path.glob("runs/night/*/submitted.json")), process)
-        cloud.wait_for(lambda: [pod for pod in cloud.pods() if pod["status"]["phase"] == "Running"], process)
+    cloud.killed_while_running("--run-id=night")
     return gate
 
 
@@ -505,7 +508,7 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     words = [sys.executable, "-m", "pytest", "-m", "campus", f"--run-id={run_id}"]
     with subprocess.Popen(words, cwd=project.path, stdout=subprocess.DEVNULL) as session:
         until(lambda: len(list(project.path.glob("runs/*/test_*/submitted.json"))) == 2)
-        until(lambda: len(list(project.path.glob("work/jobs/*/started"))) == 2)
+        until(lambda: len([log for log in project.path.glob("work/jobs/*/log") if "begins" in log.read_text()]) == 2)
         session.kill()
     said = types(project, "jobs")
     assert len(re.findall(r"^  \w+-1x1cpu-k\w{7} on campus \(\d+\): running$", said, re.MULTILINE)) == 2, said

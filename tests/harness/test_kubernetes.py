@@ -13,12 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import kubernetes.dynamic
 import pytest
-import urllib3
 import yaml
 
-import platforms.schedulers.kubernetes
 from platforms.__main__ import main
 from tests.clusters.kube import Kube, Request
 from tests.clusters.kube.replicas import JOB_SET, PYTORCH_JOB
@@ -27,8 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 IMAGE = "bench.local/python:3.11"
 PATIENCE_S = 60.0
-# pytest in this process forgets what it has imported, and threads of it that live on would import it a second time.
-KEPT = (kubernetes.dynamic, urllib3, platforms.schedulers.kubernetes)
 CLOUD = f"""\
 scheduler: kubernetes
 device: gpu
@@ -94,9 +89,12 @@ class Cloud:
             process.wait()
 
     def killed_while_running(self, *words: str) -> None:
-        """A session that is gone without a word, while its one job runs."""
+        """A session that is gone without a word, while its one job runs, of which it knows and which has said so."""
         with self.elsewhere(*words) as process:
             self.wait_for(lambda: [pod for pod in self.pods() if pod["status"]["phase"] == "Running"], process)
+            self.wait_for(lambda: list(self.project.path.glob("runs/*/*/submitted.json")), process)
+            logs = self.kube.folder / "logs"
+            self.wait_for(lambda: [log for log in logs.glob("*/*/0.log") if b" begins\n" in log.read_bytes()], process)
             process.send_signal(signal.SIGKILL)
 
     def wait_for(self, what: Callable[[], object], process: subprocess.Popen[bytes] | None = None) -> None:
@@ -318,9 +316,13 @@ def test_the_same_run_id_finds_the_job_again(cloud: Cloud) -> None:
 def test_a_session_killed_before_it_knew_of_its_job_makes_no_second_one(cloud: Cloud) -> None:
     gate = waiting(cloud)
     cloud.kube.fault("POST", "/jobs$", lost=True)
+    file = cloud.site / "platforms/cloud.yaml"
+    text = file.read_text()
+    file.write_text(f"{text}poll_s: 600\n")  # so long it does not ask again
     with cloud.elsewhere("--run-id=mine") as process:
         cloud.wait_for(lambda: cloud.kube.store.list("jobs")[0], process)
         process.send_signal(signal.SIGKILL)
+    file.write_text(text)
     assert not list(cloud.project.path.glob("runs/mine/*/submitted.json"))
     (job,) = cloud.kube.store.list("jobs")[0]
     gate.touch()
@@ -348,7 +350,7 @@ def test_prune_leaves_what_lives_and_takes_what_has_ended(
         patch.setattr("sys.stdin", nobody)
         assert cloud.command("prune", "cloud") == 1
     said = capsys.readouterr().out
-    assert re.search(rf"job.batch/{name}  run r\w{{7}}, \d+ s old, ended", said)
+    assert re.search(rf"job.batch/{name}  run r\w{{7}}, \d+ (s|min) old, ended", said)
     assert "nothing was removed (--yes removes what is shown)" in said
     assert len(cloud.pods()) == 1
     assert cloud.command("prune", "cloud", "--yes") == 0

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -52,16 +53,25 @@ class Night:
         self.project.write(f"{name}.py", program)
         return self.start(*args, "-p", name, env={**os.environ, "PYTHONPATH": str(self.path)})
 
-    def killed(self, *args: str) -> None:
-        """Once the first test has its result, the second runs, and the third is waiting for its place."""
+    def killed(self, *args: str, taken: int = 0) -> None:
+        """Once the first test has its result and the second runs, and so many sessions were gone on with. The third
+        test waits for its place, or has had it already."""
         with self.start(*args) as session:
             try:
                 self.under_way()
+                until(lambda: len(list(self.path.glob("runs/*/sessions/*.taken"))) >= taken)
             finally:
                 session.kill()
 
     def under_way(self) -> None:
-        until(lambda: self.ran("b") and list(self.path.glob("runs/*/test_a*/run.json")))
+        until(self.is_under_way)
+
+    def is_under_way(self) -> bool:
+        return bool(self.ran("b") and list(self.path.glob("runs/*/test_a*/run.json")))
+
+    def waits_for_the_gate(self, name: str, gate: str = "gate") -> None:
+        """That test's job, too: it cannot have ended when a session leaves it that waits for nothing."""
+        self.project.job_test(f"marks={self.marks}/{name}", f"gate={self.marks}/{gate}", name=f"test_{name}.py")
 
     def open_gate(self) -> None:
         (self.marks / "gate").touch()
@@ -145,7 +155,7 @@ def test_the_newest_run_is_named_by_a_word(night: Night) -> None:
 
 def test_killed_twice(night: Night) -> None:
     night.killed("-m", "cluster")
-    night.killed("--resume")
+    night.killed("--resume", taken=1)
     night.open_gate()
     night.project.pytest_process("--resume", "--benchmark-autosave").assert_outcomes(passed=3)
     night.all_once()
@@ -200,7 +210,7 @@ def test_what_was_cancelled_by_hand_is_measured_anew(night: Night) -> None:
     """Under the same run id, as a pipeline that was cancelled and is started again."""
     result = night.project.pytest_process("-m", "cluster", "--run-id=17", "--wait=0")
     assert result.ret == 75
-    until(lambda: (night.marks / "a/ended").exists())
+    until(lambda: (night.marks / "a/ended").exists() and night.ran("b"))
     assert main(["cancel", "17", f"--site={night.path / 'site'}", f"--runs-dir={night.path / 'runs'}"]) in (0, 1)
     night.open_gate()
     result = night.project.pytest_process("-m", "cluster", "--run-id=17")
@@ -212,7 +222,7 @@ def test_what_was_cancelled_by_hand_is_measured_anew(night: Night) -> None:
 def test_who_never_waits_reads_what_has_ended(night: Night) -> None:
     """As cron does it."""
     night.project.pytest_process("-m", "cluster", "--wait=0")
-    until(lambda: (night.marks / "a/ended").exists())
+    until(lambda: list(night.path.glob("runs/2*/test_a*/exit")))
     assert night.project.pytest_process("--resume", "--wait=0").ret == 75
     assert len(list(night.path.glob("runs/2*/test_a*/run.json"))) == 1
     night.open_gate()
@@ -271,7 +281,10 @@ def test_what_stands_in_addopts_was_not_typed_now(night: Night, monkeypatch: pyt
 
 
 def test_of_several_runs_one_is_resumed_whose_session_is_dead(night: Night) -> None:
+    night.waits_for_the_gate("a", "gate-a")
     night.project.pytest_process("-m", "cluster", "--run-id=dead", "test_a.py", "--wait=0")
+    (night.marks / "gate-a").touch()
+    until(lambda: list(night.path.glob("runs/dead/test_a*/exit")))  # two runs take turns on this machine
     with night.start("-m", "cluster", "--run-id=live", "test_b.py") as session:
         until(lambda: night.ran("b"))
         night.project.pytest_process("--resume").assert_outcomes(passed=1)
@@ -326,8 +339,10 @@ def test_interrupted_before_it_had_looked_at_all_jobs(night: Night) -> None:
 
 
 def test_sessions_with_other_options_are_gone_on_with_one_after_the_other(night: Night) -> None:
+    night.waits_for_the_gate("c")
     night.project.pytest_process("-m", "cluster", "--run-id=17", "--mode=blocking", "test_b.py", "--wait=0")
     night.project.pytest_process("-m", "cluster", "--run-id=17", "--mode=overlap", "test_c.py", "--wait=0")
+    until(lambda: night.ran("b") and night.ran("c"))
     night.open_gate()
     result = night.project.pytest_process("--resume=17")
     result.assert_outcomes(passed=1)
@@ -375,6 +390,7 @@ def test_failures_are_read_again_too(night: Night) -> None:
 
 
 def test_submitted_and_left_then_resumed(night: Night) -> None:
+    night.waits_for_the_gate("a")
     result = night.project.pytest_process("-m", "cluster", "--wait", "0")
     assert result.ret == 75
     result.stdout.fnmatch_lines(["3 jobs are PENDING, 1 not submitted yet: pytest --resume=*"])
@@ -393,6 +409,39 @@ def test_an_interrupt_that_detaches(night: Night, how: signal.Signals) -> None:
     assert re.search(r"[123] unfinished jobs? without a session from now on: pytest --resume=\S+ goes on with", out)
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
+
+
+def test_left_while_jobs_are_submitted(night: Night) -> None:
+    """One that comes after the last word of the session is not submitted: nobody would know of it."""
+    program = """
+import os, signal, threading, time
+from platforms.journal import Journal
+from platforms.schedulers.local import LocalScheduler
+
+end, submit, over = Journal.end, LocalScheduler.submit, threading.Event()
+
+def ended(self, how):
+    end(self, how)
+    over.set()
+    time.sleep(2)
+
+def slow(self, *words):
+    if not over.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+    over.wait()
+    return submit(self, *words)
+
+Journal.end, LocalScheduler.submit = ended, slow
+"""
+    night.project.platform("cluster", "max_running: 2\npoll_s: 600\n")  # all in one turn
+    with night.imports("slow", program, "-m", "cluster", "--run-id=17", "--on-interrupt=detach") as session:
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.INTERRUPTED, out
+    assert not list(night.path.glob("runs/17/test_b*/pid"))
+    night.project.platform("cluster", "max_running: 2\n")
+    night.open_gate()
+    night.project.pytest_process("--resume=17").assert_outcomes(passed=3)
     night.all_once()
 
 
@@ -442,8 +491,10 @@ def test_two_that_begin_at_once(night: Night, words: tuple[str, ...]) -> None:
     if "--resume" in words:
         night.killed("-m", "cluster")
     sessions = [night.start(*words) for _ in range(2)]
-    time.sleep(3)
-    night.open_gate()
+    try:
+        until(lambda: any(session.poll() is not None for session in sessions))  # nothing can end but the one refused
+    finally:
+        night.open_gate()
     texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
     assert which_run.unfinished(night.path / "runs") == ([], [])  # the one that was refused has left nothing open
     assert sorted(session.returncode for session in sessions) == [0, pytest.ExitCode.USAGE_ERROR], texts
@@ -575,11 +626,13 @@ class Terminal:
     def types(self, key: bytes) -> None:
         os.write(self.file, key)
 
-    def until_it_says(self, words: bytes) -> None:
+    def until(self, true: Callable[[], object]) -> None:
+        """Reading meanwhile: a terminal takes a few screens, and who writes more stands still until somebody reads."""
         end = time.monotonic() + PATIENCE_S
-        while words not in self.said:
+        while not true():
             assert time.monotonic() < end, self.said.decode()
-            self.read()
+            if select.select([self.file], [], [], 0.02)[0]:
+                self.read()
 
     def read(self) -> bool:
         try:
@@ -597,7 +650,7 @@ class Terminal:
 
 def test_ctrl_c_at_a_terminal(night: Night) -> None:
     terminal = Terminal(night, "-m", "cluster")
-    night.under_way()
+    terminal.until(night.is_under_way)
     terminal.types(b"\x03")
     assert terminal.ends() == pytest.ExitCode.INTERRUPTED
     assert re.search(rb"cancelling [123] unfinished job", terminal.said)  # of one that has ended all is written first
@@ -616,10 +669,9 @@ def test_ctrl_c_twice_says_what_may_be_left(night: Night) -> None:
         terminal = Terminal(night, "-m", "cluster", "-p", "slow", "--run-id=17")
     finally:
         del os.environ["PYTHONPATH"]
-    night.under_way()
+    terminal.until(night.is_under_way)
     terminal.types(b"\x03")
-    terminal.until_it_says(b"cancelling")
-    until((night.path / "begun").exists)
+    terminal.until(lambda: b"cancelling" in terminal.said and (night.path / "begun").exists())
     terminal.types(b"\x03")
     assert terminal.ends() == pytest.ExitCode.INTERRUPTED
     said = terminal.said.decode()
@@ -633,7 +685,7 @@ def test_ctrl_c_twice_says_what_may_be_left(night: Night) -> None:
 
 def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     terminal = Terminal(night, "-m", "cluster")
-    night.under_way()
+    terminal.until(night.is_under_way)
     os.close(terminal.file)
     os.waitpid(terminal.pid, 0)
     (path,) = night.path.glob("runs/2*/sessions/*.jsonl")

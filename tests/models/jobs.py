@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import os
 import socket
@@ -67,6 +69,12 @@ class Ended:
     def losses(self) -> list[float]:
         return [json.loads(line)["loss"] for line in (self.folder / "losses").read_text().splitlines()]
 
+    def seconds(self, what: str) -> list[float]:
+        """`wait` or `busy` of each optimiser step."""
+        (path,) = self.folder.glob("steps-rank*.csv.gz")
+        with gzip.open(path, "rt") as file:
+            return [float(step[what]) for step in csv.DictReader(file)]
+
 
 class Nursery:
     def __init__(self, folder: Path) -> None:
@@ -106,10 +114,16 @@ class Nursery:
         return ended
 
 
+held: list[socket.socket] = []
+
+
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    """A port at which only who asks for this one can listen, as long as the tests run: to nobody else it is given."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    held.append(holder)
+    return str(holder.getsockname()[1])
 
 
 def ranks_of(launcher: str) -> list[dict[str, str]]:

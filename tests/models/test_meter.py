@@ -54,7 +54,7 @@ class Ranks:
 
     def __init__(self, size):
         self.size, self.clocks, self.things = size, [Time() for _ in range(size)], [None] * size
-        self._met = threading.Barrier(size, timeout=10)
+        self._met = threading.Barrier(size, timeout=300)
 
     def meet(self, rank):
         self._met.wait()
@@ -651,19 +651,30 @@ def test_warmup_of_no_steps(time, log):
 
 
 def test_real_time_agrees_with_scripted_time(log, tmp_path):
-    """The default clock, a real sleep: bounds wide enough for a busy machine."""
-    import time
+    """The default clock, a real sleep. However long each takes: what is seen inside is no more than what the meter
+    books, and that no more than what is seen outside."""
+    from time import perf_counter, sleep
 
     meter = Meter(
         samples=1, warmup_steps=1, windows=2, steps_per_window=10, wire=log.wire(), folder=str(Path(tmp_path))
     )
+    waited, worked, began_s = [], [], perf_counter()
+
+    def spent(seconds):
+        before_s = perf_counter()
+        sleep(seconds)
+        return perf_counter() - before_s
 
     def slow():
         while True:
-            time.sleep(0.006)
+            waited.append(spent(0.006))
             yield 0
 
     for _ in meter.steps(slow()):
-        time.sleep(0.002)
+        worked.append(spent(0.002))
     assert meter.finish() == 0
-    assert 0.4 < log.one("hpcml_summary")["compute_fraction"] + 0.2 < 0.8
+    outside_s, summary = perf_counter() - began_s, log.one("hpcml_summary")
+    assert len(waited) == len(worked) == 21
+    assert summary["stall_s"] > sum(waited[1:]) >= 0.12
+    assert summary["compute_s"] > sum(worked[1:]) >= 0.04
+    assert summary["stall_s"] + summary["compute_s"] <= summary["wall_s"] + 1e-6 < outside_s

@@ -148,12 +148,14 @@ def fill(writer):
             os.write(writer, b"." * 1024)
 
 
-def drain(reader, after_s):
-    """Read everything from `after_s` seconds on, in a thread; returns the thread and where the bytes go."""
+def drain(reader, seen):
+    """Read everything once four signals were seen, in a thread; returns the thread and where the bytes go."""
     raw = bytearray()
 
     def main():
-        time.sleep(after_s)
+        deadline = time.monotonic() + 60
+        while len(seen) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
         while chunk := os.read(reader, 65536):
             raw.extend(chunk)
 
@@ -172,7 +174,7 @@ def test_a_full_pipe_is_waited_for_through_signals(pipe, blocking):
     before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
     signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
     try:
-        thread, raw = drain(reader, 0.1)
+        thread, raw = drain(reader, seen)
         Wire(fd=writer).emit("k", "x" * 2000)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

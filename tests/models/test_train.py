@@ -175,20 +175,18 @@ def test_a_stall_injected_on_one_rank_is_the_stall_of_both(alone: Ended, nursery
     more = ("--inject-stall-s", 0.5, "--inject-rank", 1)
     ranks = nursery.together(*((tiny(data, *EXACT, *more), environ) for environ in ranks_of("openmpi")))
     assert_as_alone(ranks, alone, "openmpi")
-    summary, window = ranks[0].value("hpcml_summary"), ranks[0].value("hpcml_window")
-    assert summary["stall_s"] >= 3 * 0.5
-    assert window["wait_s"][2] >= 3 * 0.5 > window["wait_s"][0]
+    assert ranks[0].value("hpcml_summary")["stall_s"] >= 3 * 0.5
+    assert ranks[0].value("hpcml_window")["wait_s"][2] >= 3 * 0.5
+    assert min(ranks[0].seconds("wait")) < 0.5 <= min(ranks[1].seconds("wait"))
     assert ranks[0].value("hpcml_start")["request"]["inject"] == {"stall_s": 0.5, "rank": 1}
-    assert any("injected on purpose" in warning for warning in summary["warnings"])
+    assert any("injected on purpose" in warning for warning in ranks[0].value("hpcml_summary")["warnings"])
 
 
 def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Path) -> None:
-    more = ("--inject-slow", 5, "--accumulation-steps", 2, "--steps-per-window", 1, "--warmup-steps", 0)
+    more = ("--inject-slow", 10, "--accumulation-steps", 2, "--steps-per-window", 1, "--warmup-steps", 0)
     ended = nursery.run(*tiny(data, *EXACT, *more))
     assert ended.code == 0, ended.errors
-    summary, usual = ended.value("hpcml_summary"), alone.value("hpcml_summary")
-    assert summary["compute_s"] > 1.5 * usual["compute_s"] / usual["steps"]
-    assert summary["compute_fraction"] > 0.8
+    assert ended.value("hpcml_summary")["compute_s"] > 1.5 * min(alone.seconds("busy"))
 
 
 # --- what is refused

@@ -15,7 +15,7 @@ from platforms.job import JobSpec, Layout, Status, Submitted
 from platforms.schedulers import Scheduler, connect, supervisor
 
 SPEC = JobSpec("true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=60)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def at(kind: str, work_dir: Path, **keys: object) -> Scheduler:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from platforms import journal, which_run
 from platforms.__main__ import main
 from platforms.journal import ASKED, DONE, PENDING, Journal
 from platforms.runner import evidence
-from tests.platforms.test_prune import as_nobody, needs_root, to_nobody
+from tests.platforms.test_prune import as_nobody, needs_root, reached, to_nobody
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
@@ -32,6 +32,12 @@ PASSED = {
     "exit_code": 0, "signal": None, "submitted_s": 1.0, "started_s": 1.0, "ended_s": 2.0, "nodes": [], "events": [],
     "outcome": "passed",
 }  # fmt: skip
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with reached() as path:
+        yield path
 
 
 @pytest.fixture

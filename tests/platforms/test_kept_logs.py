@@ -80,7 +80,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     (tmp_path / "words").write_bytes(LINES)
     left = Left(tmp_path)
     says = f"cat {tmp_path}/words; until [ -e {tmp_path}/gate ]; do sleep 0.05; done; echo end"
-    job_id = start(at("ssh", tmp_path / "work"), shell(says), tmp_path / "work/jobs" / NAME)
+    job_id = start(at("ssh", tmp_path / "work"), shell(says, time_limit_s=3600), tmp_path / "work/jobs" / NAME)
     session = Journal(tmp_path / "runs/it", {"tests": [TEST], "options": {}})
     session.jobs([{"test": TEST, "attempt": 1, "name": NAME, "platform": "far", "state": "running"}])
     session.end(PENDING)
@@ -88,7 +88,8 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     (left.folder / "submitted.json").write_text(json.dumps({"job_id": job_id, "name": NAME, "submitted_s": 1.0}))
     evidence.link_latest(tmp_path / "runs", "it")
     try:
-        until(lambda: (tmp_path / "work/jobs" / NAME / "log").stat().st_size == len(LINES))
+        log = tmp_path / "work/jobs" / NAME / "log"
+        until(lambda: log.exists() and log.stat().st_size == len(LINES))
         yield left
     finally:
         left.open_gate()

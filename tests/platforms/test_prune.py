@@ -13,8 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,20 @@ ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
 CODE = "models-0123456789ab.pyz"
 PLAN = {"tests": [TEST], "options": {}, "code": [CODE]}
+
+
+@contextlib.contextmanager
+def reached() -> Iterator[Path]:
+    """A folder that other users reach. Those of pytest are closed to them again by every other pytest that begins."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with reached() as path:
+        yield path
 
 
 @pytest.fixture
@@ -452,6 +467,7 @@ def stopped_midway(runs: Path, least_bytes: int) -> tuple[subprocess.Popen[str],
         process = elsewhere(runs, "--yes")
         until(lambda process=process: sizes(runs, "old/.r1.*.draft", least_bytes) or process.poll() is not None)
         process.send_signal(signal.SIGSTOP)
+        until(lambda process=process: (supervisor.stat_fields(process.pid) or ["Z"])[0] in "TZ")
         if process.poll() is None and sizes(runs, "old/.r1.*.draft", least_bytes) and (runs / "r1").exists():
             return process, before
         process.kill()
@@ -463,7 +479,11 @@ def stopped_midway(runs: Path, least_bytes: int) -> tuple[subprocess.Popen[str],
 
 
 def sizes(runs: Path, pattern: str, least_bytes: int) -> bool:
-    return any(path.stat().st_size >= least_bytes for path in runs.glob(pattern))
+    for path in runs.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # it was through meanwhile
+            if path.stat().st_size >= least_bytes:
+                return True
+    return False
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -539,9 +559,6 @@ def to_nobody(runs: Path) -> None:
     """A user who owns the run, and not everything in it."""
     for each in (runs, *runs.rglob("*")):
         os.chown(each, 65534, 65534)
-    for path in runs.parents:
-        if path.name.startswith(("test_", "pytest-", "popen-")):  # pytest's own, one more of them below xdist
-            path.chmod(0o755)
 
 
 def as_nobody(said: Path, act: Callable[[], int]) -> int:

@@ -44,7 +44,7 @@ from platforms.runner.live import AWAY_S, GRACE_S
 from platforms.runner.turns import Inline, Threads
 
 LAYOUT = Layout(1, 1, "cpu")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
 
 def test_a_good_run(runs: Path) -> None:
     seen = []
-    runner = Runner(runs, "r1", on_change=lambda job: seen.append(job.status.state))
+    runner = Runner(runs, "r1", turns=Inline(), on_change=lambda job: seen.append(job.status.state))
     ticks = []
     job = runner.add(spec("good", *says(GOOD)), local())
     assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
@@ -259,7 +259,7 @@ def test_what_an_error_says(runs: Path, tmp_path: Path) -> None:
         job.result()
     said = str(error.value).splitlines()
     assert said[0].startswith(
-        f"{job.spec.name} on local ({os.uname().nodename}), 1x1cpu: data missing (exit code 66, after 0."
+        f"{job.spec.name} on local ({os.uname().nodename}), 1x1cpu: data missing (exit code 66, after "
     )
     assert any(text in line for line in said)
     assert f"last lines of {job.folder / 'log'}:" in said
@@ -294,7 +294,7 @@ def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     seen: list[str] = []
-    runner = Runner(runs, "r1", on_change=lambda job: seen.append(str(job.status)))
+    runner = Runner(runs, "r1", turns=Inline(), on_change=lambda job: seen.append(str(job.status)))
     job = runner.add(spec("x"), local())
 
     finish(runner)
@@ -1408,6 +1408,7 @@ def threaded(runs: Path, both: dict[str, Scripted]) -> Iterator[Runner]:
     gone_by = time.monotonic() + PATIENCE_S
     while any(thread.name in both for thread in threads()):
         assert time.monotonic() < gone_by, "a thread stays"
+        runner.pump()  # a turn may not have ended quite when its last job was done
         time.sleep(0.01)
 
 
@@ -1432,16 +1433,18 @@ def test_a_slow_platform_holds_up_no_other(threaded: Runner, both: dict[str, Scr
     assert a.result().status.state is State.SUCCEEDED
 
 
-def test_we_stop_waiting_in_time_for_a_platform_that_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
+def test_we_stop_waiting_in_time_for_a_platform_that_hangs(
+    threaded: Runner, both: dict[str, Scripted], clock: Clock
+) -> None:
     both["slow"].blocked["submit"] = Event()
+    threaded._clock = clock
     (job,) = put(threaded, "slow", "a")
-    began, ticks = time.monotonic(), []
 
-    threaded.wait(job, tick=lambda _: ticks.append(1), deadline=began + 0.5)
+    threaded.wait(job, tick=lambda _: clock.sleep(0.2), deadline=clock() + 0.5)
 
     assert isinstance(job.error, StillPending)
-    assert 0.5 <= time.monotonic() - began < 5
-    assert len(ticks) >= 2
+    assert clock() == pytest.approx(1000.6)
+    assert both["slow"].did == []
 
 
 def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both: dict[str, Scripted]) -> None:
@@ -1459,18 +1462,13 @@ def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both:
     assert (job.folder / "run.json").exists()
 
 
-def test_changes_are_told_by_the_main_thread(runs: Path, both: dict[str, Scripted]) -> None:
+def test_changes_are_told_by_the_main_thread(threaded: Runner) -> None:
     told = []
-    runner = Runner(
-        runs,
-        "r1",
-        on_change=lambda job: told.append((get_ident(), job.spec.platform, job.status.state)),
-        connect=lambda platform: both[platform.name],
-    )
-    put(runner, "slow", "a")
-    put(runner, "fast", "b")
+    threaded._on_change = lambda job: told.append((get_ident(), job.spec.platform, job.status.state))
+    put(threaded, "slow", "a")
+    put(threaded, "fast", "b")
 
-    finish(runner)
+    finish(threaded)
 
     assert {ident for ident, _, _ in told} == {get_ident()}
     assert {platform for _, platform, state in told if state is State.SUCCEEDED} == {"slow", "fast"}

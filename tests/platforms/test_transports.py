@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,10 @@ from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, Refus
 from platforms.transports import CommandTimeout, MissingFile, Transport, connect, framing, ssh
 from platforms.transports.openssh import OpensshTransport
 from platforms.transports.paramiko import ParamikoTransport
-from tests.clusters.sshd import LOOPBACK, PASSPHRASE, Sshd, free_port, make_key, require
+from tests.clusters.sshd import LOOPBACK, PASSPHRASE, Sshd, make_key, require, reserved_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 BOTH = ("openssh", "paramiko")
 ALL_BYTES = bytes(range(256))
 
@@ -176,10 +178,8 @@ def test_megabytes_in_and_out_at_once(transport):
 
 
 def test_a_hundred_megabytes_out(transport):
-    began = time.monotonic()
-    done = shell(transport, "head -c 100000000 /dev/zero; exit 6")
+    done = shell(transport, "head -c 100000000 /dev/zero; exit 6", timeout_s=300.0)
     assert (done.exit_code, len(done.stdout), done.stdout.count(b"\0")) == (6, 100_000_000, 100_000_000)
-    assert time.monotonic() - began < 60
 
 
 def test_a_list_of_processes_does_not_look_like_the_end(transport):
@@ -189,22 +189,24 @@ def test_a_list_of_processes_does_not_look_like_the_end(transport):
 
 
 @pytest.mark.parametrize("ignoring", [False, True])
-def test_a_command_ends_at_its_limit_with_all_it_started(transport, tmp_path, ignoring):
+def test_a_command_ends_at_its_limit_with_all_it_started(transport, tmp_path, ignoring, monkeypatch):
+    monkeypatch.setattr(framing, "GRACE_S", 60.0)  # the other side may be slow
     word = f"{tmp_path}/limit"
-    text = f"{'trap : TERM; ' if ignoring else ''}echo {word} >/dev/null; sleep 60 & wait; sleep 60"
+    text = f"{'trap : TERM; ' if ignoring else ''}echo {word} >/dev/null; sleep 300 & wait; sleep 300"
     before = time.monotonic()
     with pytest.raises(CommandTimeout, match="limit of 1 s") as error:
         shell(transport, text, timeout_s=1.0)
-    assert time.monotonic() - before < 25
+    assert time.monotonic() - before < 200
     assert transport.where in words_of(error)
     until(lambda: not running(word), "it still runs")
     assert transport.run(["true"]).exit_code == 0
 
 
 def test_what_is_left_in_the_background_goes_on_and_is_not_waited_for(transport, tmp_path):
-    before = time.monotonic()
-    assert shell(transport, f"(sleep 3; touch {tmp_path}/later) & exit 2").exit_code == 2
-    assert time.monotonic() - before < 3
+    goes_on = f"for n in $(seq 600); do [ -e {tmp_path}/go ] && break; sleep 0.1; done; touch {tmp_path}/later"
+    assert shell(transport, f"({goes_on}) & exit 2").exit_code == 2
+    assert not (tmp_path / "later").exists()
+    (tmp_path / "go").touch()
     until((tmp_path / "later").exists, "it was killed")
 
 
@@ -414,6 +416,8 @@ class agent:
         until(self.socket.exists, "no agent")
         monkeypatch.setenv("SSH_AUTH_SOCK", str(self.socket))
         env = {**os.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force"}
+        asked = partial(subprocess.run, ["ssh-add", "-l"], env=env, capture_output=True)
+        until(lambda: asked().returncode == 1, "the agent does not answer that it has no key")
         subprocess.run(["ssh-add", key], check=True, env=env, capture_output=True)
 
     def __enter__(self) -> None: ...
@@ -426,7 +430,8 @@ class agent:
 
 @real_ssh
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_site_that_asks_for_a_code_needs_a_person_and_is_not_asked_again_at_once(to, serve, kind):
+def test_a_site_that_asks_for_a_code_needs_a_person_and_is_not_asked_again_at_once(to, serve, kind, monkeypatch):
+    monkeypatch.setattr(ssh, "PERSON_S", 3600.0)
     server = serve(options=["KbdInteractiveAuthentication yes", "AuthenticationMethods publickey,keyboard-interactive"])
     transport = to(kind, server.config)
     for _ in range(3):
@@ -442,9 +447,11 @@ def test_a_site_that_asks_for_a_code_needs_a_person_and_is_not_asked_again_at_on
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_closed_port_is_away(to, server, tmp_path, kind):
     config = tmp_path / "closed"
-    config.write_text(server.config.read_text().replace(f"Port {server.port}", f"Port {free_port()}"))
-    with pytest.raises(AwayError, match="Connection refused") as error:
-        to(kind, config).run(["true"])
+    with reserved_port() as closed:
+        port = closed.getsockname()[1]
+        config.write_text(server.config.read_text().replace(f"Port {server.port}", f"Port {port}"))
+        with pytest.raises(AwayError, match="Connection refused") as error:
+            to(kind, config).run(["true"])
     assert not isinstance(error.value, LoginNeeded)
     assert "login" in words_of(error)
 
@@ -494,8 +501,8 @@ def test_a_connection_lost_between_calls_is_not_noticed(to, serve, kind):
     transport = to(kind, server.config)
     assert transport.run(["true"]).exit_code == 0
     server.drop()
-    until(lambda: not server.sessions(), "the connection lives")
-    time.sleep(0.2)  # for the news to arrive here
+    lives = Path(transport._own).exists if kind == "openssh" else lambda: transport._connection.alive
+    until(lambda: not lives(), "nobody hears of it here")
     assert shell(transport, "exit 8").exit_code == 8
 
 
@@ -512,8 +519,9 @@ def test_a_connection_lost_in_mid_command_is_no_exit_code(to, serve, tmp_path, k
     cutter = threading.Thread(target=cut)
     cutter.start()
     with pytest.raises(AwayError, match="nobody knows whether it was done") as error:
-        shell(transport, f"touch {tmp_path}/begun; echo some; sleep 5", timeout_s=20)
+        shell(transport, f"touch {tmp_path}/begun; echo some; until [ -e {tmp_path}/over ]; do sleep 0.1; done")
     cutter.join()
+    (tmp_path / "over").touch()
     assert "begun" in words_of(error), "which command"
     assert shell(transport, "exit 8").exit_code == 8
 
@@ -521,18 +529,25 @@ def test_a_connection_lost_in_mid_command_is_no_exit_code(to, serve, tmp_path, k
 @real_ssh
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_file_cut_on_the_way_is_not_there(to, serve, tmp_path, kind):
-    server = serve()
+    (tmp_path / "tools").mkdir()
+    server = serve(setenv={"HOME": str(tmp_path), "PATH": f"{tmp_path}/tools:{os.environ['PATH']}"})
     transport = to(kind, server.config)
     transport.put(b"old", f"{tmp_path}/there/file")
+    slow = tmp_path / "tools" / "cat"  # it has only begun when the connection is lost, and then takes what there is
+    waits = f"touch {tmp_path}/midway; for n in $(seq 600); do [ -e {tmp_path}/lost ] && break; sleep 0.1; done"
+    slow.write_text(f"#!/bin/sh\nhead -c 1000000\n{waits}\nexec {shutil.which('cat')}\n")
+    slow.chmod(0o755)
 
     def cut() -> None:
-        until(lambda: list((tmp_path / "there").glob(".file.*")), "no draft")
+        until((tmp_path / "midway").exists, "it did not begin")
+        assert list((tmp_path / "there").glob(".file.*")), "no draft"
         server.drop()
+        (tmp_path / "lost").touch()
 
     cutter = threading.Thread(target=cut)
     cutter.start()
     with pytest.raises(AwayError):
-        transport.put(b"x" * 100_000_000, f"{tmp_path}/there/file")
+        transport.put(b"x" * 20_000_000, f"{tmp_path}/there/file")
     cutter.join()
     assert (tmp_path / "there" / "file").read_bytes() == b"old"
     until(lambda: len(list((tmp_path / "there").iterdir())) == 1, "a draft is left")
@@ -543,34 +558,41 @@ def test_a_file_cut_on_the_way_is_not_there(to, serve, tmp_path, kind):
 @pytest.mark.parametrize("when", ["before", "while"])
 def test_a_machine_that_freezes_is_noticed(to, serve, tmp_path, kind, when, monkeypatch):
     monkeypatch.setattr(ssh, "PULSE_S", 1.0)  # ten times faster than it is
-    monkeypatch.setattr(ssh, "CONNECT_S", 3.0)
-    monkeypatch.setattr(framing, "START_LIMIT_S", 3.0)
     server = serve()
     transport = to(kind, server.config)
-    assert transport.run(["true"]).exit_code == 0
+
+    def answers() -> bool:
+        with contextlib.suppress(AwayError):  # it may be slow, which with such a pulse looks frozen
+            return shell(transport, "exit 8").exit_code == 8
+        return False
+
+    until(answers, "it does not answer")
+    monkeypatch.setattr(ssh, "CONNECT_S", 3.0)
+    monkeypatch.setattr(framing, "START_LIMIT_S", 3.0)
+    freezer = threading.Thread(target=lambda: (until((tmp_path / "begun").exists, "never"), server.pause()))
     if when == "before":
         server.pause()
     else:
-        threading.Thread(target=lambda: (until((tmp_path / "begun").exists, "never"), server.pause())).start()
+        freezer.start()
     began = time.monotonic()
     with pytest.raises(AwayError) as error:
-        shell(transport, f"touch {tmp_path}/begun; sleep 50", timeout_s=60)
-    assert time.monotonic() - began < 20
+        shell(transport, f"touch {tmp_path}/begun; until [ -e {tmp_path}/over ]; do sleep 0.1; done", timeout_s=300)
+    assert time.monotonic() - began < 200
     assert not isinstance(error.value, CommandTimeout)
+    if when == "while":
+        (tmp_path / "begun").touch()  # it may have been slow, and looked frozen before it was
+        freezer.join()
+    (tmp_path / "over").touch()
+    monkeypatch.setattr(ssh, "CONNECT_S", 15.0)
+    monkeypatch.setattr(framing, "START_LIMIT_S", 30.0)
     server.resume()
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            assert shell(transport, "exit 8").exit_code == 8
-            break
-        except AwayError:
-            assert time.monotonic() < deadline, "it does not come back"
+    until(answers, "it does not come back")
 
 
 @real_ssh
 def test_a_command_that_is_silent_for_long_is_no_machine_that_freezes(to, server, monkeypatch):
-    monkeypatch.setattr(ssh, "PULSE_S", 0.2)
-    assert shell(to("paramiko", server.config), "sleep 2; exit 5").exit_code == 5
+    monkeypatch.setattr(ssh, "PULSE_S", 4.0)  # so the other side may take eight seconds to answer
+    assert shell(to("paramiko", server.config), "sleep 10; exit 5").exit_code == 5
 
 
 @real_ssh
@@ -631,6 +653,7 @@ def test_a_persons_connection_that_is_dead_is_said_with_the_line_that_closes_it(
     server.pause()
     with pytest.raises(AwayError, match="-O exit login"):
         transport.run(["true"])
+    monkeypatch.setattr(framing, "START_LIMIT_S", 60.0)
     server.resume()
     assert shell(transport, "exit 8").exit_code == 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,14 @@ from platforms.keeping import Keep
 from platforms.schedulers import work_dir
 from platforms.schedulers.work_dir import removal, sight
 from platforms.transports.local import LocalTransport
-from tests.platforms.test_prune import CODE, aged, as_nobody, names, needs_root, to_nobody
+from tests.platforms.test_prune import CODE, aged, as_nobody, names, needs_root, reached, to_nobody
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with reached() as path:
+        yield path
+
 
 JOBS = {"old": "old-1x1cpu-kaaaaaaa", "failed": "failed-1x1cpu-kbbbbbbb", "live": "live-1x1cpu-kccccccc"}
 

@@ -23,6 +23,7 @@ from tests.clusters.kube.faults import Fault, Faults
 from tests.clusters.kube.kinds import Kind
 from tests.clusters.kube.kubeconfig import kubeconfig_text
 from tests.clusters.kube.logs import LogSource
+from tests.clusters.kube.machines import Machines
 from tests.clusters.kube.message import Request
 from tests.clusters.kube.namespaces import furnish
 from tests.clusters.kube.podsecurity import PodSecurity
@@ -36,7 +37,6 @@ from tests.clusters.kube.store import Store
 if TYPE_CHECKING:
     from tests.clusters.kube.images import Images
     from tests.clusters.kube.kueue import Kueue
-    from tests.clusters.kube.machines import Machines
 
 __all__ = ["Fault", "Kube", "Request"]
 
@@ -60,7 +60,7 @@ class Kube:
         self.api = Api(self.store, self.logs, self.access, quota)
         self.faults = Faults()
         self.server = Server(self.api.respond, self.faults, self._wake, port)
-        self._machines = _machines(self) if nodes else None
+        self._machines = Machines(self) if nodes else None
         self._timers: list[threading.Timer] = []
 
     def __enter__(self) -> Kube:
@@ -198,7 +198,7 @@ class Kube:
         """The logs of all its containers."""
         self.logs.rotate(self.store.get("pods", namespace, pod)["metadata"]["uid"])
 
-    def until(self, what: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    def until(self, what: Callable[[], Any], timeout_s: float = 180.0) -> Any:
         """What `what` says as soon as it is true, looked at after every write. TimeoutError."""
         end = time.monotonic() + timeout_s
         with self.store.changed:
@@ -243,9 +243,3 @@ class Kube:
     def kueue(self, **how: Any) -> Kueue:
         """Machines.kueue()."""
         return self.machines.kueue(**how)
-
-
-def _machines(kube: Kube) -> Machines:
-    from tests.clusters.kube.machines import Machines
-
-    return Machines(kube)
