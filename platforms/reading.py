@@ -27,7 +27,7 @@ class Reading:
     offset: int = 0
     status: Status | None = None
     heard: bool = False  # something has come
-    heard_s: float = 0.0  # by the clock: when something came last, or it was begun
+    heard_s: float = 0.0  # by the reader's pauses: when something came last, or it was begun
     trouble: str = ""  # why nothing comes for now
     done: bool = False
     problem: str = ""
@@ -58,6 +58,7 @@ class Reader:
         self._scheduler, self._poll_s, self._follow = scheduler, poll_s, follow
         self._check, self._tell, self._clock, self._sleep = check, tell, clock, sleep
         self._said = ""
+        self._rested_s = 0.0  # in pauses; one in which this process was stopped, and could hear nothing, counts little
         self._quiet_s = (FIRST_S, QUIET_S) if scheduler.log_in_folder else (0.0, 0.0)
 
     def read(self, readings: Sequence[Reading]) -> Iterator[tuple[Reading, bytes]]:
@@ -78,7 +79,9 @@ class Reader:
             except AwayError as error:
                 self._be_patient(error)
             if not all(reading.done for reading in left):
+                before_s = self._clock()
                 self._sleep(pause_s)
+                self._rested_s += min(self._clock() - before_s, 2 * pause_s)
 
     def _look(self, readings: Sequence[Reading]) -> None:
         statuses = self._scheduler.status([reading.job for reading in readings])
@@ -87,7 +90,7 @@ class Reader:
             status = statuses.get(reading.job.job_id, Status(State.UNKNOWN, "the scheduler said nothing about it"))
             before, reading.status = reading.status, status
             if before is None:
-                reading.heard_s = self._clock()
+                reading.heard_s = self._rested_s
             if status.state.live and status.state is not State.RUNNING and str(status) != str(before):
                 self._say(f"{reading.job.name}: {status}")
 
@@ -109,7 +112,7 @@ class Reader:
             while chunk := self._scheduler.read(reading.job, reading.offset):
                 self._check()
                 reading.offset += len(chunk)
-                reading.heard, reading.heard_s = True, self._clock()
+                reading.heard, reading.heard_s = True, self._rested_s
                 yield reading, chunk
             reading.trouble = ""
         except RefusedError as error:
@@ -119,7 +122,7 @@ class Reader:
 
     def _judge(self, reading: Reading, status: Status) -> None:
         """Whether it is read as far as it is to be. The status is older than the last read."""
-        quiet_s, live = self._clock() - reading.heard_s, status.state.live
+        quiet_s, live = self._rested_s - reading.heard_s, status.state.live
         if reading.trouble:
             limit_s = 0.0 if live and not self._follow else LOG_S
             reading.done = quiet_s >= limit_s

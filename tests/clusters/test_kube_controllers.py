@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tests.clusters.kube.trees import Tree
 
 RECORDED = Path(__file__).parents[1] / "platforms" / "kubernetes_recorded"
 GPU = "nvidia.com/gpu"
+WAIT = "sleep 600 & wait"
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +156,7 @@ def test_a_claim_stays_as_long_as_a_pod_uses_it(kube: Kube) -> None:
 
 def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
     kube.store.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 1000})
-    run(kube, "victim", **gpus(4, ["sleep", "60"]), terminationGracePeriodSeconds=30)
+    run(kube, "victim", **gpus(4, ["sleep", "600"]), terminationGracePeriodSeconds=30)
     running(kube, "victim")
     run(kube, "urgent", **gpus(4, ["true"]), priorityClassName="high")
     kube.until(lambda: "DisruptionTarget" in str(pod(kube, "victim")))
@@ -170,7 +172,7 @@ def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
 
 
 def test_an_eviction_is_told_and_the_pod_vanishes(kube: Kube) -> None:
-    run(kube, "evicted", shell(OBEDIENT))
+    run(kube, "evicted", shell(OBEDIENT), terminationGracePeriodSeconds=600)
     spoken(kube, "evicted", "ready")
     kube.evict("evicted")
     kube.until(lambda: pod(kube, "evicted") is None)
@@ -185,9 +187,9 @@ def test_an_eviction_is_told_and_the_pod_vanishes(kube: Kube) -> None:
 JOBS: dict[str, dict[str, Any]] = {
     "par": {"script": "exit 0", "completions": 4, "parallelism": 2, "completionMode": "Indexed"},
     "backoff": {"script": "exit 2", "backoffLimit": 1},
-    "jdeadline": {"script": "sleep 60", "activeDeadlineSeconds": 1},
+    "jdeadline": {"script": "sleep 600"},
     "onfailure": {"script": "exit 1", "backoffLimit": 0, "pods": {"restartPolicy": "OnFailure"}},
-    "ttl": {"script": "exit 0", "ttlSecondsAfterFinished": 2},
+    "ttl": {"script": "exit 0", "ttlSecondsAfterFinished": 600},
 }
 
 
@@ -196,6 +198,9 @@ def test_a_job_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     recorded = json.loads((RECORDED / f"job-{name}.json").read_text())
     last = recorded["status"]["conditions"][-1]["type"]
     job(kube, name, **JOBS[name])
+    if name == "jdeadline":
+        kube.until(lambda: (get(kube, name) or {})["status"].get("ready"))
+        kube.store.change("jobs", "default", name, lambda one: one["spec"].update(activeDeadlineSeconds=1))
     found = until(kube, name, last)
 
     def outline(status: Tree) -> Tree:
@@ -221,15 +226,20 @@ def test_a_job_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
 
 def test_a_finished_job_goes_when_its_time_has_come(kube: Kube) -> None:
     job(kube, "fleeting", "exit 0", ttlSecondsAfterFinished=1)
-    until(kube, "fleeting", "Complete")
     kube.until(lambda: get(kube, "fleeting") is None and not pods_of(kube, "fleeting"))
+    seen = [event.obj for event in kube.store.events_since(101, "jobs") if event.obj["metadata"]["name"] == "fleeting"]
+    assert conditions(seen[-1])["Complete"] == ("True", "CompletionsReached")
 
 
 def test_an_indexed_job_tells_its_pods_who_they_are(kube: Kube) -> None:
     how = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
-    made = job(kube, "indexed", "echo $JOB_COMPLETION_INDEX $HOSTNAME; sleep 0.3", **how)
+    script = f"trap 'exit 0' TERM; echo $JOB_COMPLETION_INDEX $HOSTNAME; {WAIT}"
+    made = job(kube, "indexed", script, **how)
     kube.until(lambda: (get(kube, "indexed") or {})["status"].get("ready") == 2)
     assert (get(kube, "indexed") or {})["status"]["active"] == 2
+    for one in pods_of(kube, "indexed"):
+        spoken(kube, one["metadata"]["name"], "indexed")
+        kube.machines.kill(one["metadata"]["name"], number=signal.SIGTERM)
     until(kube, "indexed", "Complete")
     pods = pods_of(kube, "indexed")
     mark = "batch.kubernetes.io/job-completion-index"
@@ -371,7 +381,7 @@ def reason(kueue: Any, name: str, condition: str = "QuotaReserved") -> tuple[str
 def test_a_queue_admits_what_its_quota_allows(queued: tuple[Kube, Any]) -> None:
     kube, kueue = queued
     new = "v1beta2" in kube.store.kinds["workloads"].versions
-    job(kube, "first", "true", labels=QUEUED, pods=gpus(3, shell("sleep 0.3")))
+    job(kube, "first", "true", labels=QUEUED, pods=gpus(3, shell(f"trap 'exit 0' TERM; echo ready; {WAIT}")))
     job(kube, "second", "true", labels=QUEUED, pods=gpus(3, ["true"]))
     job(kube, "never", "true", labels=QUEUED, pods=gpus(5, ["true"]))
     job(kube, "astray", "true", labels={"kueue.x-k8s.io/queue-name": "nowhere"})
@@ -385,13 +395,15 @@ def test_a_queue_admits_what_its_quota_allows(queued: tuple[Kube, Any]) -> None:
     workload = kueue.workload("second")
     assert workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] == found["metadata"]["uid"]
     assert workload["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
+    holder = kube.until(lambda: pods_of(kube, "first"))[0]["metadata"]["name"]
+    spoken(kube, holder, "ready")
+    kube.machines.kill(holder, number=signal.SIGTERM)
     until(kube, "first", "Complete")
     until(kube, "second", "Complete")
     kube.until(lambda: reason(kueue, "second", "Finished") == ("True", "Succeeded"))
     assert {"QuotaReserved", "Admitted", "PodsReady"} <= set(conditions(kueue.workload("second")))
-    assert {"CreatedWorkload", "Suspended", "Started", "Resumed", "Completed"} <= {
-        row[1] for row in events(kube, "second")
-    }
+    told = {"CreatedWorkload", "Suspended", "Started", "Resumed", "Completed"}
+    kube.until(lambda: told <= {row[1] for row in events(kube, "second")})
     kube.store.delete("jobs", "default", "never")
     kube.until(lambda: reason(kueue, "never") == ("", None))
 
@@ -414,6 +426,7 @@ def test_an_evicted_workload_loses_its_pods(queued: tuple[Kube, Any], why: str) 
     if why in ("MaximumExecutionTimeExceeded", "Deactivated"):
         assert kueue.workload(name)["spec"]["active"] is False
     else:
+        kube.until(lambda: pods_of(kube, name))  # new ones: its status may still be that of before
         kube.until(lambda: (get(kube, name) or {})["status"].get("ready") == 1)
         assert conditions(kueue.workload(name))["Evicted"] == ("False", "QuotaReserved")
     kube.store.delete("jobs", "default", name)

@@ -35,7 +35,7 @@ from tests.clusters.kube.pace import Pace
 from tests.clusters.kube.trees import Tree
 
 RECORDED = Path(__file__).parents[1] / "platforms" / "kubernetes_recorded"
-GROW = "import time\nheld = []\nwhile True:\n    held.append(b'x' * (1 << 20))\n    time.sleep(0.0005)\n"
+GROW = "import time\nheld = [b'x' * (1 << 20) for _ in range(200)]\ntime.sleep(600)\n"
 LIMIT = {"limits": {"memory": "64Mi"}}
 
 
@@ -47,7 +47,7 @@ def python(command: list[str]) -> dict[str, Any]:
     return {"containers": [container(command, image=PYTHON, resources=LIMIT)]}
 
 
-# As they were on the real cluster, but for deadlines of one second
+# As they were on the real cluster
 SCENARIOS: dict[str, dict[str, Any]] = {
     "exit3": {"containers": [container(shell("exit 3"))]},
     "badcmd": {"containers": [container(["/no/such/binary"])]},
@@ -60,11 +60,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "img-never": image("bench.local/none:1", imagePullPolicy="Never"),
     "crashloop": {"containers": [container(shell("exit 1"))], "restartPolicy": "Always"},
     "deadline": {
-        "containers": [container(shell("sleep 60"))],
-        "activeDeadlineSeconds": 1,
+        "containers": [container(shell("sleep 600"))],
         "terminationGracePeriodSeconds": 0,
     },
-    "deadline-pending": {**image("127.0.0.1:25999/bench/none:1"), "activeDeadlineSeconds": 1},
+    "deadline-pending": image("127.0.0.1:25999/bench/none:1"),
     "oom": python(["python", "-c", GROW]),
     "oom-child": python(["sh", "-c", f'python -c "{GROW}"; exit 0']),
     "novolume": {
@@ -80,7 +79,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     """One node, with four GPUs; all recorded scenarios have been created."""
     kube = Kube(tmp_path_factory.mktemp("kube"))
-    kube.machines.pace = Pace(image_backoff_s=0.5, crash_backoff_s=20.0)  # as they are looked at, one after the other
+    kube.machines.pace = Pace(image_backoff_s=600.0, crash_backoff_s=600.0)  # they stay as they are to be looked at
     kube.images.refuse(":25998/", "refused")
     kube.images.refuse(":25999/bench/", "NotFound")
     kube.images.refuse("/denied/", "401")
@@ -89,6 +88,16 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
         kube.node("node-1", capacity={"nvidia.com/gpu": "4"})
         for name, spec in SCENARIOS.items():
             run(kube, name, **spec)
+        for name, reached in (("deadline", "running"), ("deadline-pending", "ImagePullBackOff")):
+            kube.until(lambda name=name, reached=reached: reached in str(state(pod(kube, name) or {"status": {}})))
+            kube.store.change("pods", "default", name, lambda one: one["spec"].update(activeDeadlineSeconds=1))
+        yield kube
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Kube]:
+    """One in which pauses are short."""
+    with Kube(tmp_path / "quick") as kube:
         yield kube
 
 
@@ -124,7 +133,7 @@ def outline(status: Tree, found: Tree | None = None) -> Tree:
     return plain | {"boxes": boxes, "conditions": sorted(rows, key=str), "keys": keys - {"resources"}}
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS, key=lambda name: name != "crashloop"))  # which soon looks different
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     recorded = json.loads((RECORDED / f"{name}.json").read_text())
     expected = outline(recorded["status"])
@@ -134,14 +143,14 @@ def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
         return bool(found and "conditions" in found["status"] and outline(found["status"], found) == expected)
 
     try:
-        kube.until(as_recorded, 20)
+        kube.until(as_recorded)
     except TimeoutError:
         found = pod(kube, name)
         assert found
         assert outline(found["status"], found) == expected
     found = pod(kube, name)
     wanted = {(kind, reason, told(message)) for kind, reason, message, _ in recorded["events"]}
-    kube.until(lambda: wanted <= {(kind, reason, told(words, found)) for kind, reason, words in events(kube, name)}, 20)
+    kube.until(lambda: wanted <= {(kind, reason, told(words, found)) for kind, reason, words in events(kube, name)})
 
 
 @pytest.mark.parametrize("name", ["exit3", "gpu-ok", "badcmd", "oom-child", "deadline"])
@@ -324,7 +333,8 @@ def test_what_a_container_refers_to_must_be_there(kube: Kube, name: str, box: Tr
     assert ("Warning", "Failed", f"Error: {message}") in [(*row[:2], told(row[2], found)) for row in events(kube, name)]
 
 
-def test_what_comes_later_heals_a_pod_that_waits_for_it(kube: Kube) -> None:
+def test_what_comes_later_heals_a_pod_that_waits_for_it(quick: Kube) -> None:
+    kube = quick
     kube.images.refuse("healing/", "500", times=1)
     env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
     run(kube, "healing", containers=[container(shell("echo $K"), image="healing/image:1", env=env)])
@@ -353,7 +363,8 @@ def test_init_containers_come_first_and_containers_end_together(kube: Kube) -> N
     assert state(found)["waiting"]["reason"] == "PodInitializing"
 
 
-def test_on_failure_a_container_is_started_again_until_it_succeeds(kube: Kube) -> None:
+def test_on_failure_a_container_is_started_again_until_it_succeeds(quick: Kube) -> None:
+    kube = quick
     script = "echo try; [ -e /w/second ] && exit 0; [ -e /w/first ] && touch /w/second; touch /w/first; exit 1"
     box = container(shell(script), volumeMounts=[{"name": "w", "mountPath": "/w"}])
     run(kube, "again", containers=[box], volumes=[{"name": "w", "emptyDir": {}}], restartPolicy="OnFailure")
@@ -395,23 +406,24 @@ def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
         run(kube, "chatty", shell("for i in 1 2 3 4; do seq 1000; sleep 0.1; done; echo end"))
         ended(kube, "chatty")
         lines = text(kube, "chatty").splitlines()
-        assert lines[-1] == "end"
-        assert len(lines) < 4001  # what can be asked for is the last file
+        said = [*(list(map(str, range(1, 1001))) * 4), "end"]
+        assert len(lines) < len(said)  # what can be asked for is the last file
+        assert lines == said[len(said) - len(lines) :]
 
 
 @pytest.mark.usefixtures("isolated")
 def test_a_deleted_pod_gets_its_grace_and_then_goes(kube: Kube) -> None:
-    run(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 60 & wait"))
-    run(kube, "deaf", ["sleep", "60"])
+    run(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 600 & wait"))
+    run(kube, "deaf", ["sleep", "600"])
     spoken(kube, "polite", "ready")
     running(kube, "deaf")
-    began = time.monotonic()
-    kube.store.delete("pods", "default", "polite", grace_s=30)
+    kube.store.delete("pods", "default", "polite", grace_s=600)
     kube.until(lambda: pod(kube, "polite") is None)
-    kube.store.delete("pods", "default", "deaf", grace_s=30)
+    kube.store.delete("pods", "default", "deaf", grace_s=600)
+    began = time.monotonic()
     kube.store.delete("pods", "default", "deaf", grace_s=1)  # in a hurry after all
     kube.until(lambda: pod(kube, "deaf") is None)
-    assert 1.0 <= time.monotonic() - began < 20
+    assert time.monotonic() - began >= 1.0
     last = {event.obj["metadata"]["name"]: event.obj for event in kube.store.events_since(101, "pods")}
     codes = [state(last[name])["terminated"]["exitCode"] for name in ("polite", "deaf")]
     assert codes == [0, 137]  # PID 1 does not end by a signal that it does not handle
@@ -419,7 +431,7 @@ def test_a_deleted_pod_gets_its_grace_and_then_goes(kube: Kube) -> None:
 
 
 def test_a_signal_from_outside_is_no_lack_of_memory(kube: Kube) -> None:
-    run(kube, "killed", ["sleep", "60"])
+    run(kube, "killed", ["sleep", "600"])
     running(kube, "killed")
     kube.machines.kill("killed", number=signal.SIGKILL)
     body = state(ended(kube, "killed"))["terminated"]
@@ -435,7 +447,7 @@ def test_a_deadline_can_be_set_later(kube: Kube) -> None:
 
 def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
     box = container(
-        shell("head -c 12000000 /dev/zero > /s/big; sleep 60"), volumeMounts=[{"name": "s", "mountPath": "/s"}]
+        shell("head -c 12000000 /dev/zero > /s/big; sleep 600"), volumeMounts=[{"name": "s", "mountPath": "/s"}]
     )
     run(kube, "greedy", containers=[box], volumes=[{"name": "s", "emptyDir": {"sizeLimit": "10Mi"}}])
     found = ended(kube, "greedy")
@@ -446,7 +458,7 @@ def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
 
 
 def test_a_node_under_pressure_evicts_and_says_so(kube: Kube) -> None:
-    run(kube, "pressed", ["sleep", "60"])
+    run(kube, "pressed", ["sleep", "600"])
     running(kube, "pressed")
     kube.machines.pressure("pressed")
     found = ended(kube, "pressed")
@@ -455,11 +467,13 @@ def test_a_node_under_pressure_evicts_and_says_so(kube: Kube) -> None:
 
 
 def test_without_its_kubelet_a_node_goes_on_and_is_silent(kube: Kube) -> None:
-    run(kube, "onward", shell("sleep 0.3; exit 7"))
-    running(kube, "onward")
+    run(kube, "onward", shell("trap 'echo bye; exit 7' TERM; echo ready; sleep 600 & wait"))
+    spoken(kube, "onward", "ready")
     kube.kubelet_down()
     try:
-        time.sleep(0.6)
+        kube.machines.kill("onward", number=signal.SIGTERM)
+        kube.until(lambda: "bye" in text(kube, "onward"))
+        time.sleep(0.3)  # in which its end would be told
         found = pod(kube, "onward")
         assert found
         assert "running" in state(found)
@@ -470,7 +484,7 @@ def test_without_its_kubelet_a_node_goes_on_and_is_silent(kube: Kube) -> None:
 
 def test_a_lost_node_is_unknown_and_its_pods_stay_as_they_are(kube: Kube) -> None:
     kube.node("node-2", labels={"which": "second"})
-    run(kube, "lost", ["sleep", "60"], nodeSelector={"which": "second"})
+    run(kube, "lost", ["sleep", "600"], nodeSelector={"which": "second"})
     running(kube, "lost")
     kube.lose_node("node-2")
     kube.until(lambda: conditions(kube.store.get("nodes", "", "node-2"))["Ready"] == ("Unknown", "NodeStatusUnknown"))
@@ -490,7 +504,7 @@ def test_a_pod_that_does_nothing_takes_no_time(kube: Kube) -> None:
         run(kube, f"quick-{number}", ["true"])
         ended(kube, f"quick-{number}")
         took.append(time.monotonic() - began)
-    assert min(took) < 0.5  # a tenth of that on a machine that has nothing else to do
+    assert min(took) < 2.0  # a fortieth of that on a machine that has nothing else to do
 
 
 def test_a_hundred_pods_run_at_once(kube: Kube) -> None:

@@ -29,6 +29,7 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
             kube.store.create("jobs", "default", {"metadata": {"name": name, "labels": labels},
                                                   "spec": {"template": template}})  # fmt: skip
             kube.until(lambda name=name: name in [owner(one) for one in kube.store.list("workloads")[0]])
+        shown(kube, [("b", 1, 0), ("d", 3, 1)])
         yield kube
 
 
@@ -39,7 +40,7 @@ def owner(workload: dict[str, Any]) -> str:
 def ask(kube: Kube, path: str) -> dict[str, Any]:
     """An HTTPError is raised for what is no success."""
     headers = {"Authorization": f"Bearer {kube.access.token}"}
-    with urlopen(Request(f"{kube.url}/apis/{GROUP}{path}", headers=headers), timeout=10) as answer:
+    with urlopen(Request(f"{kube.url}/apis/{GROUP}{path}", headers=headers), timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -83,7 +84,7 @@ def test_priority_goes_first(kube: Kube) -> None:
 
 def shown(kube: Kube, rows: list[tuple[str, int, int]]) -> None:
     """As soon as Kueue has heard of it."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (found := pending(kube, "ours")) != rows:
         assert time.monotonic() < end, found
         time.sleep(0.02)

@@ -26,7 +26,7 @@ PATIENCE_S = 301.0  # longer than what may pass is waited for
 TAINTED_S = 1801.0  # the same, where nodes have taints that nobody names
 FOREVER = "exec sleep 600"
 POLITE = "trap 'exit 0' TERM; echo begun; sleep 600 & wait"
-ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(30)"
+ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(600)"
 SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
 POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
 NO_NODE = {"nodeSelector": {"bench.local/nobody": "has-this"}}
@@ -215,6 +215,15 @@ def evict(play: Play) -> None:
     play.hands.evict(play.pods()[0]["metadata"]["name"])
 
 
+def overdue(kind: str) -> Callable[[Play], None]:
+    """Its deadline is one that has passed, whenever it began."""
+    return lambda play: play.hands.patch(kind, _its(play, kind), {"spec": {"activeDeadlineSeconds": 2}})
+
+
+def _its(play: Play, kind: str) -> str:
+    return str(play.pods()[0]["metadata"]["name"]) if kind == "pods" else play.name
+
+
 def delete(kind: str) -> Callable[[Play], None]:
     return lambda play: play.hands.delete(kind, play.name, gracePeriodSeconds=1)
 
@@ -252,7 +261,7 @@ def failed_once(play: Play) -> Generator[None, None, None]:
 
 def second(stage: Stage) -> Changes:
     switch = {"configMapRef": {"name": f"second-{stage.key}", "optional": True}}
-    return job(box('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=6)
+    return job(box('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=100)
 
 
 def tried_again(play: Play) -> None:

@@ -101,7 +101,7 @@ def test_an_answer_that_is_lost(kube: Kube, tmp_path: Path, archive: Path, path:
     kube.fault("POST", path + "$", lost=True)
     spec = spec_of(archive, env={"API_TOKEN": "s3cret"})
     folder, scheduler = tmp_path / "job", KubernetesScheduler(platform_of(kube))
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         try:
             assert submit(kube, spec, folder, scheduler) == f"fake:default/job.batch/{NAME}"

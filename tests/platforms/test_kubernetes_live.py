@@ -92,7 +92,7 @@ def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signa
     with author.starts(*author.pytest()) as process:
         author.waits(lambda: author.phases() == ["Running"] * 3, process)
         process.send_signal(how)
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=600)[0]
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
     assert "cancelling 3 unfinished jobs" in said
     assert author.left() == []
@@ -101,7 +101,7 @@ def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signa
 def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) -> None:
     author.tests(MIXED)
     with author.starts(*author.pytest("-rA")) as process:
-        said = process.communicate(timeout=60 if author.stage.fake else 400)[0]
+        said = process.communicate(timeout=600)[0]
     assert process.returncode == pytest.ExitCode.TESTS_FAILED, said
     ends = {test: end for end, test in re.findall(r"^(PASSED|FAILED|ERROR) test_mine.py::(\w+)", said, re.MULTILINE)}
     assert ends == {"test_good": "PASSED", "test_also_good": "PASSED", "test_bad": "FAILED", "test_none": "ERROR"}

@@ -22,7 +22,7 @@ from platforms.schedulers.kubernetes.api.store import Store
 from tests.clusters.kube import Kube
 from tests.clusters.kube.message import Answer
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 EVER_S = 3600.0
 RUN, OTHER = "rabc2345", "rxyz6789"
 
@@ -85,12 +85,21 @@ class Seen:
         return view
 
     def follow(self, *runs: str) -> None:
-        """Look until looking costs no request."""
-        before = -1
-        while before != len(self.asked()):
-            before = len(self.asked())
-            self.look(*runs)
-            time.sleep(0.05)
+        """Until a watch is heard: looking costs no request then."""
+        self.look(*runs)
+        end, feed = time.monotonic() + LIMIT_S, self.mirror._feeds[PODS]
+        while not feed._following:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+            if not feed._running:
+                self.look(*runs)
+
+    def lose(self) -> None:
+        """Until it is known that the watch is heard no more."""
+        end = time.monotonic() + LIMIT_S
+        while self.mirror._feeds[PODS]._following:
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
@@ -261,6 +270,7 @@ def test_a_server_that_stays_away(seen: Seen) -> None:
     seen.kube.down()
     with pytest.raises(AwayError, match=r"cluster fake, .*: no connection: Connection refused"):
         seen.look(max_age_s=0)
+    seen.lose()
     seen.kube.up()
     pod(seen.kube, "q")
     assert phases(seen.look(max_age_s=0)) == {"p": "Pending", "q": "Pending"}
@@ -343,9 +353,19 @@ def test_who_looks_at_once_shares_a_list(seen: Seen) -> None:
     seen.look()
     seen.follow()
     before = seen.asked().count("list")
-    seen.kube.fault("GET", "/pods[?](?!.*watch)", 1, delay_s=0.3)
+    came = threading.Semaphore(0)
+
+    def look(_: int) -> View:
+        came.release()
+        return seen.look(max_age_s=0)
+
+    def answer_late(_: object) -> None:
+        assert all(came.acquire(timeout=LIMIT_S) for _look in range(8))
+        time.sleep(0.3)
+
+    seen.kube.fault("GET", "/pods[?](?!.*watch)", 1, do=answer_late)
     with ThreadPoolExecutor(8) as threads:
-        views = list(threads.map(lambda _: seen.look(max_age_s=0), range(8)))
+        views = list(threads.map(look, range(8)))
     assert all(set(view.objects) == {("Pod", "p")} for view in views)
     assert 1 <= seen.asked().count("list") - before <= 3
 

@@ -24,6 +24,7 @@ class Scripted:
     state: Callable[[float], Status] = lambda now: RUNS
     log_in_folder: bool = True
     now: float = 0.0
+    stopped_s: float = 0.0  # by how much the first pause is longer than was asked for
     looks: int = 0
     said: list[str] = field(default_factory=list)
 
@@ -35,7 +36,8 @@ class Scripted:
         return self.log(self.now)[offset : offset + 4]
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += seconds + self.stopped_s
+        self.stopped_s = 0.0
 
     def reads(self, *, follow: bool, offset: int = 0, poll_s: float = 1.0) -> tuple[bytes, Reading]:
         """What came, and how it ended."""
@@ -65,6 +67,11 @@ def test_what_comes_late_is_waited_for_without_following() -> None:
     came, reading = scheduler.reads(follow=False)
     assert (came, reading.problem) == (b"begins\ngoes on\n", "")
     assert scheduler.now == pytest.approx(4.5 + QUIET_S, abs=1.0)
+
+
+def test_a_pause_in_which_we_were_stopped_is_no_silence() -> None:
+    scheduler = Scripted(grows((0.0, b"begins\n"), (60.5, b"goes on\n")), stopped_s=60.0)
+    assert scheduler.reads(follow=False)[0] == b"begins\ngoes on\n"
 
 
 def test_a_job_that_says_nothing_is_not_waited_for_long() -> None:

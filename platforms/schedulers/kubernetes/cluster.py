@@ -50,11 +50,11 @@ class Cluster:
         """
         live = [job for job in jobs if job.ended is None]
         verdicts = self._judge(live)
-        seen = [(job, verdicts[job.submitted.job_id][1]) for job in live if job.submitted.job_id in verdicts]
-        if any(verdict.final or verdict.stop for job, verdict in seen if job.failed is None):
+        waits = any(job.failed for job in live) or any(each.status.state in WAITS for _, each in verdicts.values())
+        if waits and not _news(live, verdicts):
+            verdicts = self._judge(live, explain=True)  # what explains is some seconds old: no end by it yet
+        if _news(live, verdicts):
             verdicts = self._judge(live, fresh=True, explain=True)
-        elif any(job.failed for job in live) or any(each.status.state in WAITS for _sight, each in verdicts.values()):
-            verdicts = self._judge(live, explain=True)
         found = {}
         for job in live:
             job.timers.next_round()
@@ -119,6 +119,12 @@ class Cluster:
 
     def _typed(self, job: Known) -> str:
         return self.client.typed(f"delete {job.address.resource}/{job.name}")
+
+
+def _news(jobs: Sequence[Known], verdicts: Mapping[str, tuple[Sight, Verdict]]) -> bool:
+    """Whether one of them seems to have come to an end of which nobody knew."""
+    seen = (verdicts[job.submitted.job_id][1] for job in jobs if not job.failed and job.submitted.job_id in verdicts)
+    return any(verdict.final or verdict.stop for verdict in seen)
 
 
 def _restarts(sight: Sight, verdict: Verdict) -> bool:

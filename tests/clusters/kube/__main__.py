@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.clusters.kube import Kube
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def _up(folder: Path, port: int) -> int:
@@ -60,7 +60,7 @@ def _serve(folder: Path, port: int) -> int:
     with Kube(folder, port=port) as kube:
         try:
             while True:
-                signal.pause()
+                time.sleep(0.5)  # and not pause(): a signal that comes just before it would be lost
         finally:
             told = (f"{request.method} {request.target}\n" for request in list(kube.requests))
             (folder / "requests").write_text("".join(told))
@@ -76,9 +76,10 @@ def _down(folder: Path) -> int:
     end = time.monotonic() + PATIENCE_S
     while _running(folder) and time.monotonic() < end:
         time.sleep(0.05)
+    lives = bool(_running(folder))
     (folder / "pid").unlink(missing_ok=True)
     (folder / "kubeconfig").unlink(missing_ok=True)
-    return int(bool(_running(folder)))
+    return int(lives)
 
 
 def main() -> int:

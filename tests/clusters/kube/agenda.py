@@ -25,8 +25,8 @@ class Agenda:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._open = threading.Event()  # not set while paused
-        self._open.set()
+        self._turn = threading.Lock()  # of who is at work, or has paused us
+        self._paused = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -41,19 +41,23 @@ class Agenda:
             self.subscription.wake()
 
     def pause(self) -> None:
-        """Nothing is done any more until resume(); then all that has come meanwhile, in order."""
-        self._open.clear()
+        """When this returns nothing is done any more until resume(); then all that has come meanwhile, in order."""
+        if not self._paused:
+            self._turn.acquire()
+            self._paused = True
 
     def resume(self) -> None:
-        self._open.set()
+        if self._paused:
+            self._paused = False
+            self._turn.release()
 
     @property
     def paused(self) -> bool:
-        return not self._open.is_set()
+        return self._paused
 
     def close(self) -> None:
         self._closed = True
-        self._open.set()
+        self.resume()
         self.subscription.wake()
         if self._thread.is_alive():
             self._thread.join()
@@ -61,11 +65,11 @@ class Agenda:
     def _run(self) -> None:
         while not self._closed:
             event = self.subscription.get(self._pause_s())
-            self._open.wait()
-            if event is not None:
-                self._safely(lambda event=event: self._react(*event))  # type: ignore[misc]
-            for action in self._now():
-                self._safely(action)
+            with self._turn:
+                if event is not None:
+                    self._safely(lambda event=event: self._react(*event))  # type: ignore[misc]
+                for action in self._now():
+                    self._safely(action)
 
     def _pause_s(self) -> float | None:
         with self._lock:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 Tell = Callable[[dict[str, Any]], None]
 
 

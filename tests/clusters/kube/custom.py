@@ -55,11 +55,12 @@ class Definitions:
 
     def serve(self, kind: Kind) -> None:
         """From now on; what another group has under the same plural stays."""
-        taken = self._store.kinds.get(kind.plural)
-        key = kind.plural if taken is None or taken.group == kind.group else kind.resource
-        self._store.kinds[key] = kind
-        for told in self.served:
-            told(kind)
+        with self._store.lock:  # no object of it is made before all who follow it have been told
+            taken = self._store.kinds.get(kind.plural)
+            key = kind.plural if taken is None or taken.group == kind.group else kind.resource
+            self._store.kinds[key] = kind
+            for told in self.served:
+                told(kind)
 
     def close(self) -> None:
         for timer in self._timers:

@@ -23,7 +23,7 @@ def template(command: Sequence[str], **spec: Any) -> Tree:
 
 
 # Ends by SIGTERM, as `sleep` alone does not when it is PID 1
-OBEDIENT = "trap 'exit 143' TERM; echo ready; sleep 60 & wait"
+OBEDIENT = "trap 'exit 143' TERM; echo ready; sleep 600 & wait"
 
 
 def shell(script: str) -> list[str]:

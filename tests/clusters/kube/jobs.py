@@ -13,7 +13,7 @@ from tests.clusters.kube.record import Recorder
 from tests.clusters.kube.status import set_condition
 from tests.clusters.kube.store import Store
 from tests.clusters.kube.tally import Tally, set_counts
-from tests.clusters.kube.trees import Tree, timestamp, unix
+from tests.clusters.kube.trees import Tree, older, timestamp, unix
 
 OURSELVES = "kubernetes.io/job-controller"  # spec.managedBy; another controller's Jobs are not looked at
 REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
@@ -48,15 +48,21 @@ class Jobs:
                 self._tallies[uid].take(self._jobs[uid], event, obj)
         elif event == "DELETED":
             self._jobs.pop(uid, None)
+        elif older(obj, self._jobs.get(uid)):
+            return
         else:
-            if uid not in self._tallies:
-                self._tallies[uid] = Tally()
+            if self._limit(obj) != self._limit(self._jobs.get(uid)):
                 self._deadlines(obj)
+            self._tallies.setdefault(uid, Tally())
             self._jobs[uid] = obj
         self._sync(uid)
 
     def _later(self, seconds: float, uid: str) -> None:
         self._agenda.after(max(0.0, seconds), lambda: self._sync(uid))
+
+    @staticmethod
+    def _limit(job: Tree | None) -> Any:
+        return job and job["spec"].get("activeDeadlineSeconds")
 
     def _deadlines(self, job: Tree) -> None:
         limit, started = job["spec"].get("activeDeadlineSeconds"), job.get("status", {}).get("startTime")
@@ -68,7 +74,13 @@ class Jobs:
 
     def _write(self, job: Tree, change: Any) -> Tree:
         meta = job["metadata"]
-        new = self._store.change("jobs", meta["namespace"], meta["name"], lambda one: change(one["status"]))
+
+        def write(one: Tree) -> None:
+            if one["metadata"]["uid"] != meta["uid"]:
+                raise KubeError(404, "another job of that name")
+            change(one["status"])
+
+        new = self._store.change("jobs", meta["namespace"], meta["name"], write)
         self._jobs[meta["uid"]] = new
         return new
 

@@ -5,6 +5,7 @@ With API version v1beta2 served it speaks as newer Kueues do; without, as older 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from fractions import Fraction
@@ -19,7 +20,7 @@ from tests.clusters.kube.pace import Pace
 from tests.clusters.kube.quantities import quantity
 from tests.clusters.kube.record import Recorder
 from tests.clusters.kube.status import set_condition
-from tests.clusters.kube.trees import Tree
+from tests.clusters.kube.trees import Tree, older
 
 if TYPE_CHECKING:
     from tests.clusters.kube import Kube
@@ -61,6 +62,7 @@ class Kueue:
         self._workloads: dict[str, Tree] = {}  # by the uid of the job
         self._quota: dict[str, Fraction] = {}
         self._paused = False
+        self._lock = threading.RLock()  # what is given or taken back is whole before anybody looks again
         for kind in kinds.served(versions):
             kube.definitions.serve(kind)
         if visible:
@@ -106,7 +108,8 @@ class Kueue:
 
     def pause(self, *, on: bool = True) -> None:
         """Nothing is admitted."""
-        self._paused = on
+        with self._lock:
+            self._paused = on
         self._agenda.after(0.0, self._admit_all)
 
     def workload(self, job: str, namespace: str = "default") -> Tree:
@@ -120,25 +123,34 @@ class Kueue:
 
     def evict(self, job: str, reason: str, namespace: str = "default", *, message: str = "") -> None:
         """A key of EVICTIONS. MaximumExecutionTimeExceeded and Deactivated are for good; the others queue it again."""
-        workload = self.workload(job, namespace)
-        self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))
+        with self._lock:
+            workload = self.workload(job, namespace)
+            self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))
 
     def _pending(self, place: Place, request: Request) -> Answer:
         queues = [one["metadata"]["name"] for one in self._store.list("localqueues", place.namespace)[0]]
-        return visibility.summary(place, request, queues, list(self._workloads.values()))
+        with self._lock:
+            there = {one["metadata"]["uid"]: one for one in self._store.list("workloads")[0]}
+            uids = [one["metadata"]["uid"] for one in self._workloads.values()]  # in their order
+        return visibility.summary(place, request, queues, [there[uid] for uid in uids if uid in there])
 
     def _react(self, event: str, plural: str, obj: Tree) -> None:
+        with self._lock:
+            self._hear(event, plural, obj)
+
+    def _hear(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
         if plural == "workloads":
             owner = obj["metadata"]["ownerReferences"][0]["uid"]
-            self._workloads[owner] = obj
             if event == "DELETED":
-                del self._workloads[owner]
+                self._workloads.pop(owner, None)
+            elif not older(obj, self._workloads.get(owner)):
+                self._workloads[owner] = obj
         elif managed(plural, obj):
-            self._jobs[uid] = (plural, obj)
             if event == "DELETED":
-                del self._jobs[uid]
+                self._jobs.pop(uid, None)
             else:
+                self._jobs[uid] = (plural, obj)
                 self._job(plural, obj)
         elif plural == "pods":
             self._pods_ready(obj)
@@ -181,9 +193,10 @@ class Kueue:
         return new
 
     def _admit_all(self) -> None:
-        for workload in visibility.waiting(self._workloads.values()):
-            if workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
-                self._consider(workload)
+        with self._lock:
+            for workload in visibility.waiting(self._workloads.values()):
+                if workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
+                    self._consider(workload)
 
     def _used(self) -> dict[str, Fraction]:
         used: dict[str, Fraction] = {}
@@ -226,10 +239,11 @@ class Kueue:
             self._agenda.after(limit, lambda: self._overtime(uid, limit, given))
 
     def _overtime(self, uid: str, limit: float, given: float) -> None:
-        workload = self._workloads.get(uid)
-        overdue = time.monotonic() - given >= limit - 0.01
-        if workload and overdue and is_true(workload, "Admitted") and not is_true(workload, "Finished"):
-            self._evict(workload, "MaximumExecutionTimeExceeded", OVERTIME)
+        with self._lock:
+            workload = self._workloads.get(uid)
+            overdue = time.monotonic() - given >= limit - 0.01
+            if workload and overdue and is_true(workload, "Admitted") and not is_true(workload, "Finished"):
+                self._evict(workload, "MaximumExecutionTimeExceeded", OVERTIME)
 
     def _evict(self, workload: Tree, reason: str, message: str) -> None:
         final = reason in ("MaximumExecutionTimeExceeded", "Deactivated")

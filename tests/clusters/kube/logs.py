@@ -148,7 +148,7 @@ class LogSource:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._down: set[str] = set()
-        self._outages = 0
+        self._outages: dict[str, int] = {}  # by node
         self._files: dict[tuple[str, str, int], LogFile] = {}
 
     def open(self, pod_uid: str, container: str, restart: int = 0) -> LogFile:
@@ -170,10 +170,14 @@ class LogSource:
         """Its kubelet does not answer."""
         return node in self._down
 
+    def outages(self, node: str) -> int:
+        """How often its kubelet has gone until now."""
+        return self._outages.get(node, 0)
+
     def disconnect(self, node: str) -> None:
         """The kubelet of that node is gone: what is read from it ends, without a word."""
+        self._outages[node] = self.outages(node) + 1
         self._down.add(node)
-        self._outages += 1
         self.wake()
 
     def wake(self) -> None:
@@ -184,11 +188,10 @@ class LogSource:
     def connect(self, node: str) -> None:
         self._down.discard(node)
 
-    def connected(self, node: str, pieces: Iterator[bytes | None]) -> Iterator[bytes | None]:
-        """As long as the kubelet stays."""
-        outages = self._outages
+    def connected(self, node: str, outages: int, pieces: Iterator[bytes | None]) -> Iterator[bytes | None]:
+        """As long as the kubelet stays that was there at that outage."""
         for piece in pieces:
-            if outages != self._outages and node in self._down:
+            if self.outages(node) != outages:
                 return
             yield piece
 

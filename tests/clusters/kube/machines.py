@@ -131,7 +131,12 @@ class Machines:
     def lose(self, name: str) -> None:
         """Its kubelet is gone, and after pace.lost_s that is noticed: Ready=Unknown, its pods Ready=False."""
         self.kubelet_down(name)
-        self._replicas.after(self.pace.lost_s, lambda: declare_lost(self._kube.store, name))
+
+        def notice() -> None:
+            if self.kubelets[name].down:  # and not there again already
+                declare_lost(self._kube.store, name)
+
+        self._replicas.after(self.pace.lost_s, notice)
 
     def _kubelet_of(self, name: str, namespace: str) -> tuple[Kubelet, Tree]:
         pod = self._kube.store.get("pods", namespace, name)
@@ -140,9 +145,9 @@ class Machines:
     def kill(self, pod: str, namespace: str = "default", *, number: int = signal.SIGKILL) -> None:
         """A signal from outside to the first process of every container of a pod."""
         kubelet, found = self._kubelet_of(pod, namespace)
-        for box in kubelet.lives[found["metadata"]["uid"]].boxes:
-            if box.run:
-                box.run.signal(number)
+        for run in [box.run for box in kubelet.lives[found["metadata"]["uid"]].boxes]:
+            if run:
+                run.signal(number)
 
     def pressure(self, pod: str, namespace: str = "default", *, resource: str = "memory") -> None:
         """Its node runs out of a resource and evicts the pod."""
@@ -150,8 +155,9 @@ class Machines:
         container = found["spec"]["containers"][0]["name"]
         message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
         message += f"Container {container} was using 1Gi, request is 0, has larger consumption of {resource}. "
+        life = kubelet.lives[found["metadata"]["uid"]]
         disrupt(self._kube.store, found, "TerminationByKubelet", message)
-        kubelet.after(0.0, lambda: kubelet.lives[found["metadata"]["uid"]].evict(message))
+        kubelet.after(0.0, lambda: life.evict(message))
 
     def kueue(
         self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tests.clusters.kube.agenda import Agenda
 from tests.clusters.kube.errors import KubeError
 from tests.clusters.kube.store import Store
@@ -33,7 +35,8 @@ class Namespaces:
     def _empty(self, namespace: str) -> None:
         for key, kind in list(self._store.kinds.items()):
             for each in self._store.list(key, namespace)[0] if kind.namespaced and kind.stored else ():
-                self._store.delete(key, namespace, each["metadata"]["name"], grace_s=0)
+                with contextlib.suppress(KubeError):  # gone meanwhile, with what it belonged to
+                    self._store.delete(key, namespace, each["metadata"]["name"], grace_s=0)
 
 
 def furnish(store: Store, namespace: str) -> None:

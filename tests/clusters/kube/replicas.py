@@ -12,7 +12,7 @@ from tests.clusters.kube.job_pods import OVER, owner_of, phase_of, pod_of
 from tests.clusters.kube.record import Recorder
 from tests.clusters.kube.status import set_condition
 from tests.clusters.kube.store import Store
-from tests.clusters.kube.trees import Tree, copied, timestamp
+from tests.clusters.kube.trees import Tree, copied, older, timestamp
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,13 @@ class Replicas:
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o.get("controller")), "")
             if uid not in self._owners:
                 return
+            if older(obj, self._children[uid].get(obj["metadata"]["name"])):
+                return
             self._children[uid][obj["metadata"]["name"]] = obj
         elif event == "DELETED":
             self._owners.pop(uid, None)
+        elif uid in self._owners and older(obj, self._owners[uid][1]):
+            return
         else:
             self._owners[uid] = (plural, obj)
             self._children.setdefault(uid, {})

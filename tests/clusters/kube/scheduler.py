@@ -11,7 +11,7 @@ from tests.clusters.kube.fitting import free_of, insufficient, repelled, unsched
 from tests.clusters.kube.record import SchedulerRecorder
 from tests.clusters.kube.status import OF_POD, set_condition
 from tests.clusters.kube.store import Store
-from tests.clusters.kube.trees import Tree
+from tests.clusters.kube.trees import Tree, older
 from tests.clusters.kube.variables import missing
 
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
@@ -49,6 +49,11 @@ class Scheduler:
 
     def _pod(self, event: str, pod: Tree) -> None:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
+        known = self._waiting.get(uid) or self._placed.get(spec.get("nodeName", ""), {}).get(uid)
+        if known is None and "nodeName" not in spec and any(uid in placed for placed in self._placed.values()):
+            return  # from before we have bound it
+        if older(pod, known):
+            return
         over = event == "DELETED" or pod.get("status", {}).get("phase") in OVER
         waited = self._waiting.pop(uid, None)
         if "nodeName" in spec:
@@ -177,10 +182,14 @@ class Scheduler:
 
     def _expel(self, pod: Tree, node: str, victims: Iterable[Tree]) -> None:
         for victim in victims:
-            disrupt(self._store, victim, "PreemptionByScheduler", PREEMPTED)
-            told = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
-            self._recorder.tell(victim, "Normal", "Preempted", told)
-            self._store.delete("pods", victim["metadata"]["namespace"], victim["metadata"]["name"])
+            try:
+                disrupt(self._store, victim, "PreemptionByScheduler", PREEMPTED)
+                told = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
+                self._recorder.tell(victim, "Normal", "Preempted", told)
+                self._store.delete("pods", victim["metadata"]["namespace"], victim["metadata"]["name"])
+            except KubeError as error:
+                if error.code != 404:  # it has gone meanwhile: its event comes
+                    raise
 
 
 def disrupt(store: Store, pod: Tree, reason: str, message: str) -> None:

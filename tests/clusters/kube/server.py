@@ -32,42 +32,50 @@ class Server:
         self.port = port
         self.stop = threading.Event()
         self.lock = threading.Lock()
+        self._turn = threading.RLock()  # of who lets it listen, or no more
         self.busy: set[socket.socket] = set()  # connections with a request that is not answered yet
         self._listening: socket.socket | None = None
+        self._closed = False
         self._reserved: weakref.finalize | None = None  # nobody else gets our port while we do not listen
         self._connections: set[socket.socket] = set()
 
     def up(self) -> None:
-        """Listens, on the port of before where there was one."""
-        self.stop = threading.Event()
-        if self._reserved is None:
-            reserved = socket.socket()
-            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            reserved.bind((HOST, self.port))
-            self.port = reserved.getsockname()[1]
-            self._reserved = weakref.finalize(self, os.close, reserved.detach())
-        self._listening = socket.create_server((HOST, self.port), backlog=512)
-        threading.Thread(target=self._accept, args=(self._listening,), name="apiserver", daemon=True).start()
+        """Listens, on the port of before where there was one. It may do so already."""
+        with self._turn:
+            if self._listening is not None or self._closed:
+                return
+            self.stop = threading.Event()
+            if self._reserved is None:
+                reserved = socket.socket()
+                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                reserved.bind((HOST, self.port))
+                self.port = reserved.getsockname()[1]
+                self._reserved = weakref.finalize(self, os.close, reserved.detach())
+            self._listening = socket.create_server((HOST, self.port), backlog=512)
+            threading.Thread(target=self._accept, args=(self._listening,), name="apiserver", daemon=True).start()
 
     def down(self, *, graceful: bool = False, grace_s: float = 10.0) -> None:
         """Stops to listen. As with SIGKILL every connection breaks where it is; graceful: as with SIGTERM streams and
         requests end properly, for at most grace_s seconds."""
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            _shut(listening)
-        self._break(idle_only=graceful)
-        self.stop.set()
-        self._wake()
-        end = time.monotonic() + grace_s
-        while self._connections and time.monotonic() < end:
-            time.sleep(0.01)
-        self._break(idle_only=False)
+        with self._turn:
+            listening, self._listening = self._listening, None
+            if listening is not None:
+                _shut(listening)
+            self._break(idle_only=graceful)
+            self.stop.set()
+            self._wake()
+            end = time.monotonic() + grace_s
+            while self._connections and time.monotonic() < end:
+                time.sleep(0.01)
+            self._break(idle_only=False)
 
     def close(self) -> None:
         """Down for good."""
-        self.down()
-        if self._reserved is not None:
-            self._reserved()
+        with self._turn:
+            self._closed = True
+            self.down()
+            if self._reserved is not None:
+                self._reserved()
 
     def _break(self, *, idle_only: bool) -> None:
         for connection in self._connections - self.busy if idle_only else set(self._connections):
@@ -81,6 +89,10 @@ class Server:
             except OSError:
                 return
             self._connections.add(connection)
+            if listening is not self._listening:  # it went down in between
+                self._connections.discard(connection)
+                _shut(connection)
+                return
             threading.Thread(target=self._serve, args=(connection, address), name="request", daemon=True).start()
 
     def _serve(self, connection: socket.socket, address: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.clusters.kube.job_pods import OVER, index_of, phase_of, ranges, ready, verdict
-from tests.clusters.kube.trees import Tree
+from tests.clusters.kube.trees import Tree, older
 
 
 class Tally:
@@ -21,6 +21,8 @@ class Tally:
     def take(self, job: Tree, event: str, pod: Tree) -> None:
         """Counts a pod once, when it has ended or is going."""
         uid, phase = pod["metadata"]["uid"], phase_of(pod)
+        if older(pod, self.pods.get(uid)):
+            return
         if event == "DELETED":
             self.pods.pop(uid, None)
         else:

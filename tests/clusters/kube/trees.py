@@ -17,6 +17,13 @@ def copied(tree: Any) -> Any:
     return tree
 
 
+def older(obj: Tree, known: Tree | None) -> bool:
+    """Whether obj is the object as it was before `known`: who has written it knows more than the event that comes."""
+    if known is None or obj["metadata"]["uid"] != known["metadata"]["uid"]:
+        return False
+    return int(obj["metadata"]["resourceVersion"]) < int(known["metadata"]["resourceVersion"])
+
+
 def timestamp(unix_s: float | None = None) -> str:
     """metav1.Time, now by default: whole seconds, `2026-11-20T22:11:16Z`."""
     moment = datetime.now(UTC) if unix_s is None else datetime.fromtimestamp(unix_s, UTC)

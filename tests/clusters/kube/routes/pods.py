@@ -24,6 +24,7 @@ def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer
     since = _since(request)
     if not pod["spec"].get("nodeName"):
         return Answer(204)
+    outages = logs.outages(pod["spec"]["nodeName"])
     if logs.unreachable(pod["spec"]["nodeName"]):
         options = {name: request.query[name] for name in OPTIONS if name in request.query and name != "container"}
         url = f"https://{KUBELET}/containerLogs/{place.home}/{place.name}/{container}"
@@ -32,7 +33,7 @@ def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer
     restart = _start(pod, container, previous=_yes(request, "previous"))
     file = logs.find(pod["metadata"]["uid"], container, restart)
     lines = _Reading(request, since).chosen(file) if file else iter(())
-    return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], lines))
+    return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], outages, lines))
 
 
 def _yes(request: Request, name: str) -> bool:

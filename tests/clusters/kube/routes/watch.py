@@ -66,9 +66,10 @@ class _Watch:
             objects, version = store.list(self._place.key)
             yield from (self._line("ADDED", json.dumps(obj)) for obj in objects if self._wanted(obj))
         told = time.monotonic()
-        while (now := time.monotonic()) < end and not self._stop.is_set():
+        while not self._stop.is_set():  # also the shortest watch tells what there is
+            rest_s = max(0.0, end - time.monotonic())
             try:
-                events = store.wait_since(version, self._place.key, min(IDLE_S, end - now), self._stop)
+                events = store.wait_since(version, self._place.key, min(IDLE_S, rest_s), self._stop)
             except KubeError as error:
                 yield self._line("ERROR", json.dumps(error.status()))
                 return
@@ -83,6 +84,8 @@ class _Watch:
                 with store.lock:
                     version = version if store.events_since(version, self._place.key) else store.version
                 yield self._bookmark(version)
+            if time.monotonic() >= end:
+                return
 
     def _seen(self, event: Event) -> bytes | None:
         """An object that begins to match is ADDED to this watch, one that no longer does is DELETED."""

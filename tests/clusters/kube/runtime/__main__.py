@@ -157,8 +157,12 @@ class Runtime:
     def do_signal(self, container: str, number: int) -> None:
         """To the container's first process; SIGKILL ends all of it."""
         if container in self._containers:
+            pid = self._containers[container].pid
             with contextlib.suppress(ProcessLookupError):
-                (os.kill if self.isolated else os.killpg)(self._containers[container].pid, number)
+                try:
+                    (os.kill if self.isolated else os.killpg)(pid, number)
+                except ProcessLookupError:  # it has no group yet: it was forked this moment
+                    os.kill(pid, number)
 
     def do_tmpfs(self, path: str, size: int) -> None:
         """A file system in memory (size in bytes, 0: any), which containers that start later can be given."""
