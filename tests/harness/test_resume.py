@@ -165,7 +165,7 @@ def test_killed_twice(night: Night) -> None:
 def test_killed_as_it_began_to_go_on(night: Night) -> None:
     """It has claimed what the first had, and has not said a word of it."""
     night.killed("-m", "cluster")
-    deadly = "import os, signal\nimport platforms.journal as journal\ntake = journal.take\n"
+    deadly = "import os, signal\nimport platforms.journal.record as journal\ntake = journal.take\n"
     deadly += "journal.take = lambda *words: (take(*words), os.kill(os.getpid(), signal.SIGKILL))\n"
     with night.imports("deadly", deadly, "--resume") as session:
         session.communicate(timeout=PATIENCE_S)
@@ -313,7 +313,7 @@ def test_killed_while_it_cancelled(night: Night) -> None:
 
 def test_one_that_was_not_quick_enough_leaves_nothing_open(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
-    slow = "import platforms.journal as journal\njournal.take = lambda *words: False\n"
+    slow = "import platforms.journal.record as journal\njournal.take = lambda *words: False\n"
     with night.imports("slow", slow, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.USAGE_ERROR

@@ -237,7 +237,7 @@ def test_of_one_elsewhere_that_was_silent_for_long(tmp_path: Path) -> None:
 
 
 def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "BEAT_S", 0.05)
+    monkeypatch.setattr(journal.record, "BEAT_S", 0.05)
     mine = Journal(tmp_path, PLAN, beat_s=0.05)
     os.utime(mine.path, (0, 0))
     until(lambda: mine.path.stat().st_mtime > 1)
@@ -264,7 +264,7 @@ def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
 
 
 def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "BEAT_S", 0.05)
+    monkeypatch.setattr(journal.record, "BEAT_S", 0.05)
     mine = Journal(tmp_path, PLAN, beat_s=0.05)
     mine.refuse_taken()
     assert journal.take(only(tmp_path), "another one")
