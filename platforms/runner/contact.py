@@ -43,6 +43,13 @@ class Contact:
         """One begins, or the first job is submitted: when the next is due."""
         self.due = self._clock() + self._platform.poll_s
 
+    def looked(self, began_s: float) -> None:
+        """One that began then is over. Those that take longer than from one to the next leave as much time for other
+        things, jobs that are to be submitted above all, and to a scheduler that has much to do."""
+        now_s = self._clock()
+        if self.held is None:
+            self.due = max(self.due, now_s + (now_s - began_s))
+
     def reach(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the scheduler. Where nobody answers, nothing more is asked until the next poll: each would time out."""
         try:

@@ -110,10 +110,11 @@ class Line:
     def turn(self) -> None:
         """Ask for the states when that is due, then submit what there is a place for."""
         if self._clock() >= self.contact.due:
-            self.contact.held = None
+            self.contact.held, began_s = None, self._clock()
             self.contact.next_poll()
             if self.places.active:
                 self._poll()
+                self.contact.looked(began_s)
         self._submit()
         self._give_up()
         self.places.look()
@@ -150,18 +151,16 @@ class Line:
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        begun = False
         for job in self.places.waiting:
             if not job.waiting:  # it was left meanwhile
                 continue
             if not self.places.room or self.endings.stopping or self.contact.held is not None:
                 break
             active = self.places.active
-            if begun and active and self._clock() >= self.contact.due:  # first the others are looked at
+            if active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not active:
                 self.contact.next_poll()
-            begun = True  # one a turn at least: a look may take longer than until the next one
             self.endings.guarded(job, self._attempt, job)
 
     def _attempt(self, job: Job) -> None:
