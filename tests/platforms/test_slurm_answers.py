@@ -283,6 +283,26 @@ def test_without_accounting_what_nobody_knows_is_lost(bare: Cluster, work: Path,
     until(lambda: state(scheduler, job) is State.LOST, "it is lost")
 
 
+def test_a_controller_that_has_forgotten_that_a_job_began(
+    own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crashed before it had saved that, and starts the job again, which its node refuses: CANCELLED, says Slurm."""
+    monkeypatch.setattr(judge, "LOST_S", PATIENCE_S)
+    scheduler = SlurmScheduler(platform(work, slurm={"account": "z19", "directives": ("--begin=now+20",)}))
+    gate = tmp_path / "gate"
+    job = submitted(scheduler, shell("ran", f"until test -e '{gate}'; do sleep 0.1; done"), tmp_path)
+    saved = remember(own)
+    until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
+    until((work / "jobs" / job.name / "log").exists, "it has begun on its node")
+    own.kill("slurmctld")
+    gate.touch()
+    until((work / "jobs" / job.name / "exit").exists, "its script has ended")
+    forget(own, saved)
+    until(lambda: not state(scheduler, job).live, "Slurm has an end for it")
+    assert state(scheduler, job) is State.SUCCEEDED
+    assert own.ask("sacct", "-n", "-X", "-j", job.job_id, "-o", "state").startswith("CANCELLED")
+
+
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 

@@ -92,6 +92,8 @@ def _ending(reason: str, row: Row | None, account: Sequence[Row]) -> Status:
 def _live(row: Row, seen: Seen) -> Status:
     state = STATES.get(row.state) or State.UNKNOWN
     if state is State.QUEUED and seen.started:
+        if seen.exit and seen.exit.exit_code == 0 and seen.waiting_s < LOST_S:
+            return _status(State.UNKNOWN, "Slurm takes it for queued, and its script has ended", row)
         return _status(State.PREEMPTED, f"Slurm queued it again after it had started ({row.reason})", row)
     if state is State.QUEUED and can_never_start(row.reason) and seen.waiting_s >= NEVER_S:
         return _status(State.NEVER_ADMISSIBLE, f"it pends for {row.reason}, which waiting does not change", row)
@@ -111,6 +113,9 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
             return _refused(seen.exit, status, words)
     code, number = _exit(best, seen.exit)
     state = STATES.get(job.state, State.LOST) if job else None
+    if state is State.CANCELLED and seen.exit and seen.exit.ended_s < (status.started_s or 0.0):
+        # a controller that crashed before it had saved that the job runs started it again, and its node refused
+        state, status = None, replace(status, reason="", started_s=None, ended_s=seen.exit.ended_s)
     if state is None:  # COMPLETED or FAILED: the code says which
         state, status = _by_code(code, number, job), replace(status, exit_code=code, signal=number)
         state, status = _by_steps(state, account[1:], words, status)
