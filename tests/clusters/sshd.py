@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-LOOPBACK = "127.0.0.1"
+from tests.clusters.ports import LOOPBACK, reserved_port
+
 PATIENCE_S = 60.0
 PASSPHRASE = "correct horse"
 
@@ -177,14 +178,6 @@ def make_key(path: Path, passphrase: str = "") -> Path:
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", path.name, "-f", str(path)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     return path
-
-
-def reserved_port(port: int = 0) -> socket.socket:
-    """A socket that has a port and does not listen: who connects is refused. Only who reuses addresses may listen."""
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind((LOOPBACK, port))
-    return reserved
 
 
 def _host(name: str, port: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.clusters.kube import Kube
+from tests.clusters.ports import reserved_port
 
 PATIENCE_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -1016,9 +1016,7 @@ def test_by_hand(tmp_path: Path) -> None:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
     folder = tmp_path / "by hand"
-    with socket.socket() as ours:  # bound until the end, so that nobody else is given it
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        ours.bind(("127.0.0.1", 0))
+    with reserved_port() as ours:
         by_hand(run, folder, ours.getsockname()[1])
 
 

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.clusters.kube import Kube
 from tests.clusters.slurm import Cluster
 from tests.harness.conftest import ROOT, Project
 from tests.harness.test_kubernetes import Cloud, waiting
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 ENDED = (
@@ -97,13 +97,6 @@ class Left:
         """What run.json says of a test's job."""
         (path,) = self.path.glob(f"runs/night/test_{name}*/run.json")
         return dict(json.loads(path.read_text()))
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.clusters.ports import LOOPBACK
 from tests.clusters.slurm import Cluster
-from tests.clusters.sshd import LOOPBACK, Sshd
+from tests.clusters.sshd import Sshd
 from tests.harness.conftest import Project
+from tests.waiting import until
 
 pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh]
 PATIENCE_S = 150.0
@@ -160,13 +161,6 @@ def campus(
         campus.open(*NAMES)
         for node in campus.nodes.values():
             node.stop()
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.1)
 
 
 def whole(campus: Campus, folder: Path, run_id: str, before: dict[str, str]) -> None:

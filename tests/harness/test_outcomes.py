@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from harness.show import Show
 from platforms.job import State
 from platforms.runner import Job, Runner
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 
@@ -248,13 +248,6 @@ def test_a_terminal_has_a_block_that_changes_and_a_log_a_line_a_change(project, 
     assert told[:-2] in ([], ["queued"])  # it may be looked at before it has begun
     assert "\r" not in logged
     assert "\x1b" not in logged
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
 
 
 def cancel(pid_file: Path) -> None:

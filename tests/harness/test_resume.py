@@ -21,6 +21,7 @@ from platforms.__main__ import main
 from platforms.journal import Journal
 from platforms.runner import evidence
 from tests.harness.conftest import Project
+from tests.waiting import until
 
 PATIENCE_S = 60.0
 
@@ -695,10 +696,3 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.clusters.ports import reserved_port
+
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
@@ -119,11 +121,8 @@ held: list[socket.socket] = []
 
 def free_port() -> str:
     """A port at which only who asks for this one can listen, as long as the tests run: to nobody else it is given."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    held.append(holder)
-    return str(holder.getsockname()[1])
+    held.append(reserved_port())
+    return str(held[-1].getsockname()[1])
 
 
 def ranks_of(launcher: str) -> list[dict[str, str]]:

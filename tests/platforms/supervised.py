@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from platforms.config import Platform
 from platforms.job import JobSpec, Layout, Status, Submitted
 from platforms.schedulers import Scheduler, connect, supervisor
+from tests.waiting import until
 
 SPEC = JobSpec("true-1x1cpu-k2345abc", "test_a.py::test_a[x]", "local", Layout(1, 1, "cpu"), ("true",), time_limit_s=60)
 PATIENCE_S = 60.0
@@ -48,14 +47,6 @@ def job(job_id: str | Path) -> Submitted:
 
 def status_of(scheduler: Scheduler, job_id: str | Path) -> Status:
     return scheduler.status([job(job_id)])[str(job_id)]
-
-
-def until(true: Callable[[], object], what: str = "it did not happen") -> None:
-    deadline, pause_s = time.monotonic() + PATIENCE_S, 0.01
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(pause_s)
-        pause_s = min(0.1, 1.5 * pause_s)
 
 
 def wait(scheduler: Scheduler, job_id: str) -> Status:

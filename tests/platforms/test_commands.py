@@ -11,8 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,13 +70,6 @@ def types(runs: Path, *words: str) -> int:
 def places(runs: Path) -> str:
     """As commands name them that are to be typed next."""
     return f" --site={runs.parent / 'site'} --runs-dir={runs}"
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- folders and runs that are not there -----------------------------------------------------------------------------

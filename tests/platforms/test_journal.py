@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from platforms import journal, which_run
 from platforms.job import RefusedError
 from platforms.journal import DONE, PENDING, Attempt, Journal, Past, TakenOver
+from tests.waiting import until
 
 PLAN = {"tests": ["test_a.py::test_a[x]", "test_b.py::test_b[x]"], "options": {"size": "smoke"}}
 JOB = {"test": PLAN["tests"][0], "attempt": 1, "name": "a-1x1cpu-kabcdefg", "platform": "x", "state": "queued"}
@@ -392,10 +393,3 @@ def test_a_journal_can_be_read_by_people(mine: Journal) -> None:
     first, second = map(json.loads, mine.path.read_text().splitlines())
     assert first["plan"] == PLAN
     assert {name: second[name] for name in JOB} == JOB
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.01)

@@ -27,6 +27,7 @@ from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.log.reading import Patience
 from platforms.schedulers.kubernetes.log.starts import containers
 from tests.clusters.kube import Kube
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"
@@ -203,13 +204,6 @@ def stamp_of(stamp: float) -> str:
 
 def seconds(since: str | None) -> float:
     return float("-inf") if since is None else calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ"))
-
-
-def until(what: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.005)
 
 
 @contextmanager

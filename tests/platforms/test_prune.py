@@ -25,6 +25,7 @@ from platforms.__main__ import main
 from platforms.journal import DONE, PENDING, Journal
 from platforms.keeping import DAY_S
 from platforms.schedulers import supervisor
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "test_a.py::test_a[x]"
@@ -400,7 +401,7 @@ def test_a_prune_that_is_killed_loses_nothing(runs: Path) -> None:
             name = f"r{number}"
             before = heavy(runs, name)
         process = elsewhere(runs, "--yes")
-        until(lambda process=process: at_work_in(runs, process) or process.poll() is not None)
+        until(lambda process=process: at_work_in(runs, process) or process.poll() is not None, longest_s=0.002)
         time.sleep(random.uniform(0.0, limit_s))
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -423,13 +424,6 @@ def at_work_in(runs: Path, process: subprocess.Popen[str]) -> bool:
     """It holds the lock, and has signed it."""
     lock = runs / "old/.lock"
     return lock.exists() and lock.read_text().startswith(f"process {process.pid} ")
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("stage", ["archived", "moved", "half removed"])
@@ -465,7 +459,10 @@ def stopped_midway(runs: Path, least_bytes: int) -> tuple[subprocess.Popen[str],
     for count in (150, 600, 2400):  # the larger, where it was through before it was stopped
         before = heavy(runs, count=count)
         process = elsewhere(runs, "--yes")
-        until(lambda process=process: sizes(runs, "old/.r1.*.draft", least_bytes) or process.poll() is not None)
+        until(
+            lambda process=process: sizes(runs, "old/.r1.*.draft", least_bytes) or process.poll() is not None,
+            longest_s=0.002,
+        )
         process.send_signal(signal.SIGSTOP)
         until(lambda process=process: (supervisor.stat_fields(process.pid) or ["Z"])[0] in "TZ")
         if process.poll() is None and sizes(runs, "old/.r1.*.draft", least_bytes) and (runs / "r1").exists():

@@ -24,10 +24,11 @@ from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, Refus
 from platforms.transports import CommandTimeout, MissingFile, Transport, connect, framing, ssh
 from platforms.transports.openssh import OpensshTransport
 from platforms.transports.paramiko import ParamikoTransport
-from tests.clusters.sshd import LOOPBACK, PASSPHRASE, Sshd, make_key, require, reserved_port
+from tests.clusters.ports import LOOPBACK, reserved_port
+from tests.clusters.sshd import PASSPHRASE, Sshd, make_key, require
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
 BOTH = ("openssh", "paramiko")
 ALL_BYTES = bytes(range(256))
 
@@ -111,13 +112,6 @@ def running(word: str) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def words_of(error: pytest.ExceptionInfo[BenchError]) -> str:

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from tests.clusters.kube.errors import KubeError
 from tests.clusters.kube.faults import Fault, Faults
 from tests.clusters.kube.message import Answer, Request, Stream, query_of
+from tests.clusters.ports import reserved_port
 
 Respond = Callable[[Request, threading.Event], "Answer | Stream"]
 HOST = "127.0.0.1"
@@ -46,9 +47,7 @@ class Server:
                 return
             self.stop = threading.Event()
             if self._reserved is None:
-                reserved = socket.socket()
-                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                reserved.bind((HOST, self.port))
+                reserved = reserved_port(self.port)
                 self.port = reserved.getsockname()[1]
                 self._reserved = weakref.finalize(self, os.close, reserved.detach())
             self._listening = socket.create_server((HOST, self.port), backlog=512)
