@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,10 @@ class Simulated:
 
     text_name = "job.sh"
     log_in_folder = False
+    first_look_s = glance_s = math.inf
+
+    def has_news(self, jobs: Sequence[Submitted]) -> bool:
+        return False
 
     def render(self, spec: JobSpec) -> str:
         return f"#!/bin/sh\n# {spec.name}\n" + "\n".join(spec.arguments) + "\n"

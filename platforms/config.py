@@ -108,7 +108,9 @@ class PlatformFile(CommonKeys):
         1, description="how often a job begins again that the machine failed: node lost, preempted, evicted"
     )
     poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
-        0.5, description="seconds between two looks at the jobs; default: local 0.5, kubernetes 1, ssh 5, else 10"
+        0.5,
+        description="longest time in seconds between two looks at the jobs; default: local 0.5, kubernetes 1, ssh 5, "
+        "else 10; with more than 10 Slurm is never asked sooner",
     )
     python: Filled = Field(
         "auto",

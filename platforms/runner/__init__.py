@@ -243,7 +243,7 @@ class Runner:
     def _rest_s(self) -> float:
         """Until somebody wants to see something, or a turn is due; the end of a turn ends it earlier."""
         idle = (line for line in self._lines.values() if line.places.active and not line.worker.busy)
-        due = min((line.contact.due for line in idle), default=math.inf)
+        due = min((line.contact.wakes for line in idle), default=math.inf)
         return min(TICK_S, max(0.01, due - self._clock()))
 
     def _tell(self, line: Line) -> None:

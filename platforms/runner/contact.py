@@ -1,7 +1,8 @@
-"""What is asked of one platform's scheduler, and for how long nothing is, after nobody has answered."""
+"""What is asked of one platform's scheduler, how often, and for how long nothing is after it has not answered."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -27,6 +28,9 @@ class Contact:
         self._platform, self._connect, self._clock = platform, connect, clock
         self.due = 0.0  # by clock: when to ask for the jobs' states again
         self.held: AwayError | None = None  # nobody answered, and nothing but an end is asked until it is due
+        self._pause_s = platform.poll_s  # from the next look to the one after it
+        self._looked = -math.inf  # by clock: when the last look began
+        self._glance_due = math.inf  # by clock: when to see next whether a look is worth it before it is due
 
     @cached_property
     def scheduler(self) -> Scheduler:
@@ -39,16 +43,52 @@ class Contact:
         held = self.held
         return held if isinstance(held, LoginNeeded) else None
 
-    def next_poll(self) -> None:
-        """One begins, or the first job is submitted: when the next is due."""
-        self.due = self._clock() + self._platform.poll_s
+    @property
+    def wakes(self) -> float:
+        """By clock: when there is something to do next for jobs that the scheduler has."""
+        return self.due if self.held is not None else min(self.due, self._glance_due)
 
-    def looked(self, began_s: float) -> None:
-        """One that began then is over. Those that take longer than from one to the next leave as much time for other
-        things, jobs that are to be submitted above all, and to a scheduler that has much to do."""
-        now_s = self._clock()
+    def begin_looks(self) -> None:
+        """The first job is submitted and may end at once: looks come soon, then ever more rarely, up to poll_s."""
+        self._pause_s = self._soon_s
+        self.next_poll()
+
+    def next_poll(self) -> None:
+        """A look begins: when the next one is due."""
+        self._looked = self._clock()
+        self.due = self._looked + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._platform.poll_s)
+        self._glance_due = self._looked + self.scheduler.glance_s
+
+    def looked(self) -> None:
+        """The look is over. One that takes longer than from one to the next leaves as much time for other things, jobs
+        that are to be submitted above all, and to a scheduler that has much to do."""
+        now = self._clock()
         if self.held is None:
-            self.due = max(self.due, now_s + (now_s - began_s))
+            self.due = max(self.due, now + (now - self._looked))
+
+    def look_is_worth_it(self, jobs: Iterable[Job]) -> bool:
+        """Whether a look at the jobs is due, or one of them gives a sign that costs its scheduler nothing, such as the
+        last file of a job that has ended. Looks that follow such a sign come soon one after the other, since a
+        scheduler takes some seconds to agree."""
+        now = self._clock()
+        if now >= self.due:
+            return True
+        if self.held is not None or now < self._glance_due:
+            return False
+        self._glance_due = now + self.scheduler.glance_s
+        try:
+            sign = self.scheduler.has_news(_submissions(jobs))
+        except BenchError:  # the next look says what is wrong
+            sign = False
+        if sign:
+            self._pause_s = self._soon_s
+            self.due = max(now, self._looked + self._soon_s)
+        return now >= self.due
+
+    @property
+    def _soon_s(self) -> float:
+        return min(self.scheduler.first_look_s, self._platform.poll_s)
 
     def reach(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the scheduler. Where nobody answers, nothing more is asked until the next poll: each would time out."""

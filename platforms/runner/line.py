@@ -71,7 +71,7 @@ class Line:
     @property
     def wants_turn(self) -> bool:
         if self.places.active or self.contact.held is not None:
-            if self._clock() >= self.contact.due:
+            if self._clock() >= self.contact.wakes:
                 return not self.places.settled
             if self.contact.held is not None:
                 return False
@@ -109,12 +109,12 @@ class Line:
 
     def turn(self) -> None:
         """Ask for the states when that is due, then submit what there is a place for."""
-        if self._clock() >= self.contact.due:
-            self.contact.held, began_s = None, self._clock()
+        if self.contact.look_is_worth_it(self.places.live):
+            self.contact.held = None
             self.contact.next_poll()
             if self.places.active:
                 self._poll()
-                self.contact.looked(began_s)
+                self.contact.looked()
         self._submit()
         self._give_up()
         self.places.look()
@@ -160,7 +160,7 @@ class Line:
             if active and self._clock() >= self.contact.due:  # first the others are looked at
                 break
             if not active:
-                self.contact.next_poll()
+                self.contact.begin_looks()
             self.endings.guarded(job, self._attempt, job)
 
     def _attempt(self, job: Job) -> None:

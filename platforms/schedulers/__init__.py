@@ -43,6 +43,12 @@ class Scheduler(Protocol):
     log_in_folder: bool
     """Whether the job itself writes FOLDER/log; if not, the runner writes there what `read` returns."""
 
+    first_look_s: float
+    """How soon after its submission a job is worth a look. Later looks come ever more rarely, up to `poll_s`."""
+
+    glance_s: float
+    """How often `has_news` is asked between two looks; math.inf where it has nothing to say."""
+
     def render(self, spec: JobSpec) -> str:
         """The whole submission as text that people can read: a script, a manifest.
 
@@ -95,6 +101,15 @@ class Scheduler(Protocol):
         seconds). An exit code is translated by `state_of_exit(code, speaks_wire=False)`: what a code like 66 means, the
         runner knows. A job that nobody has heard of is LOST. A scheduler that does not answer makes its jobs UNKNOWN,
         with the reason, and that is no error.
+        """
+        ...
+
+    def has_news(self, jobs: Sequence[Submitted]) -> bool:
+        """Whether something has happened to one of the jobs since this was asked last, so that `status` is worth asking
+        before `poll_s` has passed. It costs the scheduler nothing, and False says nothing.
+
+        Raises:
+            BenchError: it cannot be seen.
         """
         ...
 

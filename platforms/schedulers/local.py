@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shlex
 import subprocess
@@ -37,6 +38,8 @@ class LocalScheduler:
     text_name = "job.sh"
     log_in_folder = True
     ends_failed = True
+    first_look_s = 0.02
+    glance_s = math.inf  # a look reads two small files, and has_news could do with no less
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -70,6 +73,10 @@ class LocalScheduler:
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Reads two small files per job and /proc."""
         return {job.job_id: status_of(job.job_id, folders.look(job.job_id)) for job in jobs}
+
+    def has_news(self, jobs: Sequence[Submitted]) -> bool:
+        """A look costs as little."""
+        return False
 
     def read(self, job: Submitted, offset: int) -> bytes:
         try:

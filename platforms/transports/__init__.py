@@ -78,6 +78,10 @@ class Transport(Protocol):
         """
         ...
 
+    def existing(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths at which there is something."""
+        ...
+
     def typed(self, command: str) -> str:
         """The shell command that a person types to have `command` run there: `ssh archer2 'squeue -j 4'`."""
         ...

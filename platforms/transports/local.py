@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.transports import Done, files, process
@@ -32,6 +33,9 @@ class LocalTransport:
 
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         return files.get(self, path, offset, limit)
+
+    def existing(self, paths: Sequence[str]) -> list[str]:
+        return [path for path in paths if Path(path).exists()]
 
     def typed(self, command: str) -> str:
         return command

@@ -81,6 +81,9 @@ class OpensshTransport:
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         return files.get(self, path, offset, limit)
 
+    def existing(self, paths: Sequence[str]) -> list[str]:
+        return files.existing(self, paths)
+
     def typed(self, command: str) -> str:
         return self._login.typed(command=command)
 

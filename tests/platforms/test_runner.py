@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -405,6 +406,10 @@ class Scripted:
     did: list[str] = field(default_factory=list)
     queries: int = 0
     since: dict[str, float] = field(default_factory=dict)
+    first_look_s: float = math.inf
+    glance_s: float = math.inf
+    news_of: dict[str, float] = field(default_factory=dict)  # by job: at what age it gives a sign, once
+    glances: int = 0
     text_name = "job.txt"
     log_in_folder = False
 
@@ -446,6 +451,16 @@ class Scripted:
             if self.away:
                 raise self.away
             return {job.job_id: self._status(job.job_id) for job in jobs}
+
+    def has_news(self, jobs: Sequence[Submitted]) -> bool:
+        with self.asked("has_news"):
+            self.glances += 1
+            if self.away:
+                raise self.away
+            known = [job.job_id for job in jobs if self._age(job.job_id) >= self.news_of.get(job.job_id, math.inf)]
+            for job_id in known:
+                del self.news_of[job_id]
+            return bool(known)
 
     def read(self, job: Submitted, offset: int) -> bytes:
         with self.asked("read"):
@@ -595,6 +610,80 @@ def test_slow_submissions_keep_nobody_from_being_looked_at(runner: Runner, far: 
 
     assert all(at - 1e9 - since <= REMOTE.poll_s + 3 for at, since in zip(seen, far.since.values(), strict=True))
     assert all(later - before >= REMOTE.poll_s for before, later in pairwise(asked))
+
+
+def looks(far: Scripted) -> list[float]:
+    """When the scheduler is asked for states, from the first submission on."""
+    asked: list[float] = []
+    status = far.status
+
+    def noted(jobs: Sequence[Submitted]) -> dict[str, Status]:
+        asked.append(far.clock() - 1000)
+        return status(jobs)
+
+    far.status = noted  # type: ignore[method-assign]
+    return asked
+
+
+def test_the_first_looks_come_soon_and_later_ones_every_poll_s(runner: Runner, far: Scripted) -> None:
+    far.first_look_s = 1.0
+    far.status_of["a"] = then((0, QUEUED), (5, RUNNING), (40, ENDED))
+    asked = looks(far)
+
+    runner.wait(*add(runner, "a"))
+
+    assert asked == pytest.approx([1, 3, 7, 15, 25, 35, 45], abs=0.5)
+
+
+def test_a_job_that_ends_at_once_is_not_waited_for(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.first_look_s = 0.02
+
+    runner.wait(*add(runner, "a"))
+
+    assert clock() - 1000 < 0.1
+
+
+def test_a_sign_of_an_end_brings_looks_until_the_scheduler_agrees(runner: Runner, far: Scripted, clock: Clock) -> None:
+    far.first_look_s, far.glance_s = 1.0, 0.5
+    far.status_of["a"] = then((0, RUNNING), (62.5, ENDED))
+    far.news_of["a"] = 61.0
+    asked = looks(far)
+
+    runner.wait(*add(runner, "a"))
+
+    assert [at for at in asked if at > 56] == pytest.approx([61, 62, 64], abs=0.7)
+    assert far.glances > 50
+
+
+def test_many_ends_bring_no_more_looks_than_one_in_first_look_s(runner: Runner, far: Scripted) -> None:
+    far.first_look_s, far.glance_s = 2.0, 0.5
+    for number in range(8):
+        far.status_of[str(number)] = then((0, RUNNING), (20 + number, ENDED))
+        far.news_of[str(number)] = 20 + number
+    asked = looks(far)
+    add(runner, *map(str, range(8)))
+
+    finish_all(runner)
+
+    assert all(later - before >= 2.0 for before, later in pairwise(asked))
+    assert asked[-1] < 31
+
+
+def test_a_sign_that_cannot_be_seen_changes_nothing(runner: Runner, far: Scripted) -> None:
+    far.glance_s = 0.5
+    far.status_of["a"] = then((0, RUNNING), (25, ENDED))
+    has_news = far.has_news
+
+    def unseen(jobs: Sequence[Submitted]) -> bool:
+        has_news(jobs)
+        raise AwayError("far: the connection was lost")
+
+    far.has_news = unseen  # type: ignore[method-assign]
+    asked = looks(far)
+
+    runner.wait(*add(runner, "a"))
+
+    assert asked == pytest.approx([10, 20, 30], abs=0.5)
 
 
 # --- attempts --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from platforms.config import Platform
-from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State
+from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.keys import ContainerKeys
 from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission
 from platforms.schedulers.slurm.directives import ACCOUNT, EXCLUDE, WCKEY
@@ -404,6 +404,24 @@ ALONE = replace(SPEC, archive=None, benchmark=None, launcher="none", layout=Layo
 def test_the_scripts_last_word(tmp_path: Path, spec: JobSpec, keys: dict[str, object], code: int, refused: str) -> None:
     got, said, word = run_script(tmp_path, spec, **keys)
     assert (got, f"exit_code={code} " in word, f"refused={refused}\n" in word) == (code, True, True), (said, word)
+
+
+def test_an_exit_file_is_news_once(tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
+    jobs = [Submitted(str(number), f"job-{number}", 0.0, tmp_path) for number in range(3)]
+    for job in jobs:
+        (tmp_path / "jobs" / job.name).mkdir(parents=True)
+    assert not scheduler.has_news(jobs)
+    (tmp_path / "jobs" / "job-1" / "exit").write_text("exit_code=0")
+    assert scheduler.has_news(jobs)
+    assert not scheduler.has_news(jobs)
+    (tmp_path / "jobs" / "job-2" / "exit").write_text("exit_code=0")
+    assert scheduler.has_news(jobs)
+
+
+def test_a_site_that_asks_for_calm_is_never_asked_sooner() -> None:
+    assert SlurmScheduler(cluster(poll_s=10.0)).first_look_s == 1.0
+    assert SlurmScheduler(cluster(poll_s=60.0)).first_look_s == 60.0
 
 
 def test_a_second_start_is_refused(tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ class Line:
         self.commands.append(["get", path])
         return self.transport.get(path, offset, limit)
 
+    def existing(self, paths: Sequence[str]) -> list[str]:
+        return self.transport.existing(paths)
+
     def typed(self, command: str) -> str:
         return f"ssh far {shlex.quote(command)}"
 

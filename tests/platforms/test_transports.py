@@ -247,6 +247,15 @@ def test_files_that_are_not_there_and_folders(transport, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_which_of_many_paths_exist(transport, tmp_path):
+    there = [tmp_path / "a folder", tmp_path / "it's"]
+    there[0].mkdir()
+    there[1].write_text("x")
+    paths = [str(tmp_path / "missing"), str(there[0]), str(there[1]), "/proc/nowhere/file"]
+    assert transport.existing(paths) == [str(there[0]), str(there[1])]
+    assert transport.existing([]) == []
+
+
 def test_a_file_that_cannot_be_written_is_said_in_the_systems_words(transport, tmp_path):
     (tmp_path / "file").write_text("x")
     for path, words in {f"{tmp_path}/file/below": "File exists", "/proc/nowhere/file": "No such file"}.items():

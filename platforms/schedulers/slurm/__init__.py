@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
+SOON_S = 1.0  # from one squeue to the next at the least
+CALM_S = 10.0  # a `poll_s:` above it is a site's wish, and nothing is asked sooner
+GLANCE_S = {"local": 0.5}  # by transport: on this machine a glance starts no process
+FAR_GLANCE_S = 2.0
 
 
 class SlurmScheduler:
@@ -41,6 +45,9 @@ class SlurmScheduler:
         self._transport = transports.connect(platform)
         self._clock, self._sleep = clock, sleep
         self._jobs = f"{platform.work_dir}/jobs"
+        self.first_look_s = SOON_S if platform.poll_s <= CALM_S else platform.poll_s
+        self.glance_s = GLANCE_S.get(platform.transport, FAR_GLANCE_S)
+        self._with_exit_file: set[str] = set()  # names of jobs whose exit file has been seen
         self._sizes: dict[str, int] = {}  # of logs, by job name, as last seen
         self._since: dict[str, tuple[str, float]] = {}  # in which unsettled condition a job is, and since when
 
@@ -129,10 +136,18 @@ class SlurmScheduler:
         ended = [job for job in jobs if not found[job.job_id].state.live]
         for job in ended:  # Slurm may write after the script's last word
             self._sizes.pop(job.name, None)
+            self._with_exit_file.discard(job.name)
         held = [job for job in ended if (row := rows[job.job_id]) and row.live] if self.ends_failed else []
         for job_id, why in (self.cancel(held) if held else {}).items():
             found[job_id] = replace(found[job_id], reason=f"{found[job_id].reason}; it could not be stopped: {why}")
         return found
+
+    def has_news(self, jobs: Sequence[Submitted]) -> bool:
+        """Whether the script of one more job has written its exit file."""
+        exit_files = {f"{self._jobs}/{job.name}/exit": job.name for job in jobs if job.name not in self._with_exit_file}
+        found = {exit_files[path] for path in self._transport.existing(list(exit_files))}
+        self._with_exit_file |= found
+        return bool(found)
 
     def _own(self, job: Submitted, row: Row | None) -> Row | None:
         """Slurm gives an id again after a crash: a row of another name is another job's."""
