@@ -139,7 +139,8 @@ def extra_info(run: Run) -> dict[str, object]:
 
 
 def _span(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else end - begin
+    """Seconds between two times, which may be of two clocks, so that the second is a moment before the first."""
+    return None if begin is None or end is None else max(0.0, end - begin)
 
 
 # --- pytest-benchmark's hooks ----------------------------------------------------------------------------------------

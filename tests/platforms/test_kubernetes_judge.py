@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 
 from platforms.job import State
 from platforms.schedulers.kubernetes.fields import WORDS
+from platforms.schedulers.kubernetes.past import NOTHING, with_sight
 from platforms.schedulers.kubernetes.state import reasons
 from tests.platforms.kubernetes_objects import (
     BORN,
@@ -311,38 +313,45 @@ def test_a_container_that_ended_before_its_pod_did() -> None:
 
 
 EVICTION = disrupted("EvictionByEvictionAPI")
-KILLING = event("Killing", "Stopping container c", involvedObject={"uid": "p", "fieldPath": "spec.containers{c}"})
+
+
+def killing(at: int, container: str = "c", about: str = "p", words: str = "") -> Json:
+    """The kubelet's event at 22:11:00 and some seconds."""
+    told = {"involvedObject": {"uid": about, "fieldPath": f"spec.containers{{{container}}}"}}
+    when = f"2026-11-20T22:11:{at:02d}Z"
+    return event("Killing", words or f"Stopping container {container}", **told, lastTimestamp=when, firstTimestamp=when)
 
 
 @pytest.mark.parametrize(
-    ("code", "at", "more", "killed", "state"),  # DELETED: asked at 22:11:30
+    ("code", "at", "more", "killed_at", "state"),  # DELETED: asked at 22:11:30
     [
-        (143, 30, {}, False, State.CANCELLED),
-        (143, 26, {}, False, State.CANCELLED),  # the node's clock is behind
-        (137, 25, {}, False, State.CANCELLED),
-        (143, 24, {}, False, State.SIGNALLED),
-        (3, 30, {}, False, State.CANCELLED),
-        (3, 29, {}, False, State.EXITED),
-        (3, 29, {}, True, State.CANCELLED),
-        (0, 29, {}, False, State.SUCCEEDED),
-        (0, 30, {}, False, State.SUCCEEDED),
-        (0, 35, {}, False, State.SUCCEEDED),  # the node's clock is ahead, or not: nobody can tell
-        (0, 36, {}, False, State.CANCELLED),
-        (0, 30, {}, True, State.CANCELLED),
-        (0, 27, {}, True, State.CANCELLED),
-        (0, 30, EVICTION, False, State.EVICTED),
-        (0, 29, EVICTION, False, State.SUCCEEDED),
-        (0, 29, EVICTION, True, State.EVICTED),
-        (3, 26, EVICTION, False, State.EVICTED),
-        (3, 24, EVICTION, False, State.EXITED),
-        (0, 40, disrupted("PreemptionByScheduler"), False, State.PREEMPTED),
+        (143, 30, {}, None, State.CANCELLED),
+        (143, 26, {}, None, State.CANCELLED),  # the node's clock is behind
+        (137, 25, {}, None, State.CANCELLED),
+        (143, 24, {}, None, State.SIGNALLED),
+        (3, 30, {}, None, State.CANCELLED),
+        (3, 29, {}, None, State.EXITED),
+        (3, 29, {}, 28, State.CANCELLED),
+        (0, 24, {}, None, State.SUCCEEDED),
+        (0, 25, {}, None, State.CANCELLED),  # the node's clock is behind, or not: nobody can tell
+        (0, 30, {}, None, State.CANCELLED),
+        (0, 36, {}, None, State.CANCELLED),
+        (0, 24, {}, 24, State.CANCELLED),
+        (0, 20, {}, 8, State.CANCELLED),  # the node's clock is far behind
+        (0, 24, {}, 29, State.SUCCEEDED),  # the event comes after the end
+        (0, 30, EVICTION, None, State.EVICTED),
+        (0, 24, EVICTION, None, State.SUCCEEDED),
+        (0, 24, EVICTION, 22, State.EVICTED),
+        (3, 26, EVICTION, None, State.EVICTED),
+        (3, 24, EVICTION, None, State.EXITED),
+        (0, 40, disrupted("PreemptionByScheduler"), None, State.PREEMPTED),
     ],
 )
 def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not(
-    code: int, at: int, more: Json, killed: bool, state: State
+    code: int, at: int, more: Json, killed_at: int | None, state: State
 ) -> None:
-    """Whatever its exit code is: a program may handle SIGTERM well. What nobody can know goes in its favour."""
-    one, events = pod(ended(code, at=at) | more, **DELETED), [KILLING] if killed else []
+    """Whatever its exit code is: a program may handle SIGTERM well. What nobody can know is no success."""
+    one, events = pod(ended(code, at=at) | more, **DELETED), [] if killed_at is None else [killing(killed_at)]
     of_kind = job(COMPLETE) if code == 0 else failed("BackoffLimitExceeded")
     for verdict in (
         look(one, events=events),
@@ -357,11 +366,48 @@ def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not(
 
 
 def test_a_container_is_not_killed_by_the_end_of_another() -> None:
-    early = {**KILLING, "lastTimestamp": "2026-11-20T22:11:10Z"}  # a probe of a container has failed
-    other = event("Killing", "Stopping container d", involvedObject={"uid": "p", "fieldPath": "spec.containers{d}"})
-    theirs = {**KILLING, "involvedObject": {"uid": "q", "fieldPath": "spec.containers{c}"}}
+    probe = killing(10, words="Container c failed liveness probe, will be restarted")
+    others = [probe, killing(10, "d"), killing(10, about="q")]
     for code, state in ((0, State.SUCCEEDED), (3, State.EXITED)):
-        assert look(pod(ended(code, at=20), **DELETED), events=[early, other, theirs]).status.state is state
+        assert look(pod(ended(code, at=20), **DELETED), events=others).status.state is state
+
+
+def test_what_the_kubelet_stopped_is_no_success_though_nobody_deleted_it() -> None:
+    """As a node does that restarts its pods' network, or runs short of something."""
+    verdict = look(pod(ended(0, at=20)), events=[killing(10)])
+    assert (verdict.status.state, verdict.status.exit_code) == (State.EVICTED, 0)
+    assert "kubelet of n1 stopped it" in verdict.status.reason
+    again = pod(ended(0, at=20), spec={"restartPolicy": "OnFailure"})
+    again["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"] = "2026-11-20T22:11:15Z"
+    assert look(again, events=[killing(10)]).status.state is State.SUCCEEDED  # that was the start before
+
+
+LAST = {"deletionTimestamp": "2026-11-20T22:11:31Z", "deletionGracePeriodSeconds": 0, "generation": 2}
+
+
+@pytest.mark.parametrize(
+    ("sights", "state"),
+    [
+        ([pod(running(), **DELETED)], State.CANCELLED),
+        ([pod(running()), pod(running(), **DELETED)], State.CANCELLED),
+        ([pod(ended(0, phase="Running"))], State.SUCCEEDED),  # it had ended before anybody asked
+        ([pod(ended(0, phase="Running")), pod(ended(0), **DELETED)], State.SUCCEEDED),
+        ([pod(running())], State.CANCELLED),  # nobody knows which was first
+    ],
+)
+def test_what_was_seen_earlier_says_which_was_first_its_end_or_its_deletion(sights: list[Json], state: State) -> None:
+    """Its last sight has the time of the kubelet's own DELETE, whatever was asked when."""
+    last = pod(ended(0), **LAST)
+    past = functools.reduce(with_sight, [*sights, last], NOTHING)
+    for one in (look(last, pasts={"p": past}), look(None, root_gone=last, gone=[last], pasts={"p": past})):
+        assert one.status.state is state
+
+
+@pytest.mark.parametrize(("reported", "state"), [(1, State.SUCCEEDED), (2, State.CANCELLED)])
+def test_a_kubelet_that_knew_of_the_deletion_when_it_reported_the_end_had_stopped_it(
+    reported: int, state: State
+) -> None:
+    assert look(pod(ended(0) | {"observedGeneration": reported}, **LAST)).status.state is state
 
 
 def test_what_a_kind_takes_away_after_its_success_spoils_nothing() -> None:

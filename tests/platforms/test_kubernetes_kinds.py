@@ -10,6 +10,7 @@ from platforms.job import State
 from platforms.schedulers.kubernetes.state import kinds, kueue
 from platforms.schedulers.kubernetes.state.judge import Verdict
 from tests.platforms.kubernetes_objects import (
+    BORN,
     COMPLETE,
     DELETED,
     LESS,
@@ -143,10 +144,50 @@ def test_pods_that_cannot_be_created(message: str, tries: int, state: State, wor
 
 
 def test_without_events_a_job_without_pods_waits() -> None:
-    verdict = look(job({}), waited=LONG)
+    verdict = look(job({"startTime": BORN}), waited=LONG)
     assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "it has no pod yet")
     by_hand = look(job({}, suspend=True), waited=LONG)
     assert (by_hand.status.state, by_hand.status.reason) == (State.QUEUED, "suspended: somebody must let it start")
+
+
+def test_a_kind_whose_controller_takes_no_note_of_it_says_so_after_a_while() -> None:
+    ipu = other("IPUJob", jobInstances=1)
+    first, later, verdict = patience(ipu)
+    assert (first, later) == (State.QUEUED, State.QUEUED)
+    assert look(ipu).status.reason == "it has no pod yet"
+    dead = "it has no pod, no status and no event after 120 s"
+    assert verdict.status.reason == f"{dead}: the controller of IPUJob (graphcore.ai/v1alpha1) does not seem to run"
+    assert look(job(), waited=LONG).status.reason == f"{dead}: the controller of Job (batch/v1) does not seem to run"
+    told = [event("Waiting", "for other jobs", "o")]
+    for alive in (look(ipu, waited=LONG, events=told), look(other("IPUJob", {"phase": "Pending"}), waited=LONG)):
+        assert alive.status.reason == "it has no pod yet"
+
+
+ONCE = {"template": {"spec": {"restartPolicy": "Never"}}}
+TAKEN = "its pod was deleted while it ran, and the job itself was not"
+
+
+def test_a_job_whose_pod_was_deleted_under_it_has_not_failed_by_itself() -> None:
+    """It says BackoffLimitExceeded, as it does when its pod fails."""
+    root = failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    root["spec"] |= ONCE
+    killed = event("Killing", "Stopping container c", "p", involvedObject={"name": "j-x", "uid": "p"})
+    for verdict in (
+        look(root, pod(ended(0, at=40), **DELETED)),
+        look(root, pod(ended(143, at=40), **DELETED)),
+        look(root, gone=[pod(running(), **DELETED)]),
+        look(root, pod(running(), **DELETED), waited=LONG),  # Jobs of older clusters do not wait for its end
+        look(root, gone=[pod(running())], events=[killed]),
+        look(root, events=[killed]),  # nobody had looked
+    ):
+        assert (verdict.status.state, verdict.status.reason) == (State.EVICTED, TAKEN)
+    unseen = look(root)
+    assert (unseen.status.state, unseen.status.exit_code) == (State.LOST, None)
+    assert unseen.status.reason == "its pods are gone, and nothing shows how they ended"
+    own = look(root, pod(ended(3), "a"), pod(ended(143, at=40), "b", **DELETED))
+    assert (own.status.state, own.status.exit_code) == (State.EXITED, 3)
+    leaving = {**root, "metadata": {**root["metadata"], **DELETED}}  # its pods go first, as with --cascade=foreground
+    assert look(leaving, pod(ended(143, at=40), **DELETED)).status.state is State.CANCELLED
 
 
 def test_of_several_pods_rank_0_says_how_far_the_job_is() -> None:

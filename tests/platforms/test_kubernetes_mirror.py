@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -429,3 +430,18 @@ def test_in_whatever_order_it_comes(steps: list[Step], objects: dict[str, str], 
         step(store)
     for seen, right in ((store.objects, objects), (store.gone, gone)):
         assert {name: each["metadata"]["resourceVersion"] for name, each in seen.items()} == right
+
+
+def test_a_pod_keeps_when_it_was_first_asked_to_go_whatever_its_last_sight_says() -> None:
+    """Also where the first sight of that comes late, after a LIST of what came later."""
+    store = Store()
+    grace = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 30}
+    last = {"deletionTimestamp": "2026-11-20T22:11:45Z", "deletionGracePeriodSeconds": 0}
+    asked, over = (each | {"kind": "Pod"} for each in (thing("a", 7), thing("a", 9)))
+    asked["metadata"] |= grace
+    over["metadata"] |= last
+    for step in (listed(9, over), told("MODIFIED", asked), listed(10)):
+        step(store)
+    assert store.gone == {"a": over}
+    first_s = datetime.fromisoformat("2026-11-20T22:11:30+00:00").timestamp()
+    assert store.pasts["u"].asked_s == first_s

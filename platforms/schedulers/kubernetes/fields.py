@@ -72,21 +72,29 @@ def label(tree: object, *names: str) -> str:
 
 @dataclass(frozen=True)
 class Condition:
-    """One entry of status.conditions."""
+    """One entry of status.conditions. `since_s`: when it last changed, in Unix seconds."""
 
     type: str
     true: bool
     reason: str
     message: str
+    since_s: float | None = None
 
 
 def conditions(tree: object) -> dict[str, Condition]:
     """By type."""
-    listed = (
-        Condition(text(each, "type"), text(each, "status") == "True", text(each, "reason"), text(each, "message"))
-        for each in items(tree, "status", "conditions")
-    )
+    listed = (_condition(each) for each in items(tree, "status", "conditions"))
     return {each.type: each for each in listed if each.type}
+
+
+def _condition(each: Object) -> Condition:
+    return Condition(
+        type=text(each, "type"),
+        true=text(each, "status") == "True",
+        reason=text(each, "reason"),
+        message=text(each, "message"),
+        since_s=seconds(each, "lastTransitionTime"),
+    )
 
 
 def short(words: str, limit: int = WORDS) -> str:

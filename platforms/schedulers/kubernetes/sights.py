@@ -73,7 +73,7 @@ class Sights:
             except (AwayError, RefusedError) as error:
                 self.unseen |= {job.submitted.job_id: unseen(error) for job in jobs if _kind(job) == kind}
             else:
-                view = View({**view.objects, **more.objects}, {**view.gone, **more.gone})
+                view = View({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.pasts)
         return view
 
     def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> View:
@@ -106,6 +106,7 @@ class Sights:
             root_gone=None if root is not None else root_gone,
             pods=tuple(pods),
             gone=tuple(gone),
+            pasts=view.pasts,
             workload=workload,
             events=about,
             nodes=nodes,

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import AwayError, BenchError
@@ -17,6 +17,7 @@ from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired
 from platforms.schedulers.kubernetes.api.resources import Resource
 from platforms.schedulers.kubernetes.api.store import Store, later, newer, version_of
+from platforms.schedulers.kubernetes.past import Past
 
 WATCH_S = 240.0  # after which the server ends a watch
 SILENCE_S = 90.0  # bookmarks come every minute: a watch that says nothing for longer is not believed
@@ -30,10 +31,12 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class View:
-    """Objects by (kind, name), as last seen. `gone`: those that have vanished, with whose name there is none now."""
+    """Objects by (kind, name), as last seen. `gone`: those that have vanished, with whose name there is none now.
+    `pasts`: what earlier sights of each pod have shown, by uid."""
 
     objects: Mapping[tuple[str, str], dict[str, Any]]
     gone: Mapping[tuple[str, str], dict[str, Any]]
+    pasts: Mapping[str, Past] = field(default_factory=dict)
 
 
 class Mirror:
@@ -58,11 +61,13 @@ class Mirror:
         """
         objects: dict[tuple[str, str], dict[str, Any]] = {}
         gone: dict[tuple[str, str], dict[str, Any]] = {}
+        pasts: dict[str, Past] = {}
         for resource in resources if runs else ():
             seen = self._feed(resource).look(frozenset(runs), max_age_s)
             objects |= {(resource.kind, name): each for name, each in seen.objects.items() if _run(each) in runs}
             gone |= {(resource.kind, name): each for name, each in seen.gone.items() if _run(each) in runs}
-        return View(objects, gone)
+            pasts |= seen.pasts
+        return View(objects, gone, pasts)
 
     def close(self) -> None:
         """Let go of all watches, as soon as they say something. Who looks again begins them anew."""
@@ -117,7 +122,7 @@ class _Feed:
         with self._lock:
             if not self._running and self._clock() - self._refused_s >= NO_WATCH_S:
                 self._begin()
-            return Store(dict(self._store.objects), dict(self._store.gone))
+            return Store(dict(self._store.objects), dict(self._store.gone), pasts=dict(self._store.pasts))
 
     def stop(self) -> None:
         with self._lock:

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from platforms.schedulers.kubernetes.past import NOTHING, Past, with_sight
+
 
 @dataclass
 class Store:
-    """By name: what there is, and the last sight of what has vanished. `listed` is the version of the last LIST."""
+    """By name: what there is, and the last sight of what has vanished. `listed` is the version of the last LIST;
+    `pasts` is what all sights of each pod have shown, by uid."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     gone: dict[str, dict[str, Any]] = field(default_factory=dict)
     listed: str = ""
+    pasts: dict[str, Past] = field(default_factory=dict)
 
     def told(self, what: str, each: dict[str, Any]) -> None:
         """An event of a watch. What a LIST knew already is no news, but how something looked when it was deleted."""
+        self._remember(each)  # an older sight than we have is no news, and as true as it was
         name, news = each["metadata"]["name"], newer(version_of(each), self.listed)
         known = self.objects.get(name)
         if what == "DELETED":
@@ -33,6 +38,7 @@ class Store:
             self.objects = {}
         names = set()
         for each in listed:
+            self._remember(each)
             name = each["metadata"]["name"]
             names.add(name)
             known, gone = self.objects.get(name), self.gone.get(name)
@@ -46,6 +52,10 @@ class Store:
             if not later(version_of(self.objects[name]), version):
                 self._drop(self.objects[name])
         self.listed = version
+
+    def _remember(self, each: dict[str, Any]) -> None:
+        if each.get("kind") == "Pod":
+            self.pasts[_uid(each)] = with_sight(self.pasts.get(_uid(each), NOTHING), each)
 
     def _put(self, each: dict[str, Any]) -> None:
         self.objects[each["metadata"]["name"]] = each

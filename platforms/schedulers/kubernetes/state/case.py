@@ -9,6 +9,7 @@ from typing import Literal
 
 from platforms.job import State
 from platforms.schedulers.kubernetes.fields import Object, text
+from platforms.schedulers.kubernetes.past import Past, asked
 from platforms.schedulers.kubernetes.state import events, exits, kinds, pods
 from platforms.schedulers.kubernetes.state.pods import Pod
 from platforms.schedulers.kubernetes.state.reasons import Finding
@@ -19,9 +20,10 @@ class Sight:
     """Everything that was seen of one job.
 
     `pods` are there, `gone` have vanished (as they were seen last), and so for `root` and `root_gone`. `events` are
-    about any of them, in any order; `nodes` those of its pods, by name, as far as they may be seen. `waited` says for
-    how many seconds the condition of a name has been asked for without a break. `start_limit_s`: how long pods may take
-    to begin once they have a node. `position`: the workload's in its queue, where Kueue tells.
+    about any of them, in any order; `nodes` those of its pods, by name, as far as they may be seen. `pasts`: what
+    earlier sights of pods have shown, by uid. `waited` says for how many seconds the condition of a name has been asked
+    for without a break. `start_limit_s`: how long pods may take to begin once they have a node. `position`: the
+    workload's in its queue, where Kueue tells.
     """
 
     root: Object | None
@@ -31,6 +33,7 @@ class Sight:
     workload: Object | None = None
     events: tuple[Object, ...] = ()
     nodes: Mapping[str, Object] = field(default_factory=dict)
+    pasts: Mapping[str, Past] = field(default_factory=dict)
     waited: Callable[[str], float] = lambda name: 0.0
     start_limit_s: float | None = None
     position: int | None = None
@@ -57,7 +60,7 @@ class Case:
         sight, own = self.sight, self.is_pod
         live = (sight.root, *sight.pods) if own and sight.root else sight.pods
         gone = (sight.root_gone, *sight.gone) if own and sight.root_gone and not sight.root else sight.gone
-        return pods.seen(live, gone)
+        return pods.seen(live, gone, self.sight.pasts)
 
     @cached_property
     def events(self) -> list[events.Event]:
@@ -99,6 +102,11 @@ class Case:
         """Whether any of its containers has ever begun, as far as anything is left that tells."""
         started = any(event.reason == "Started" and event.field.startswith("spec.containers") for event in self.events)
         return started or any(pod.ran for pod in self.pods)
+
+    @property
+    def being_deleted(self) -> bool:
+        """Somebody has asked for the deletion of the job's own object."""
+        return asked(self.object) is not None
 
     @property
     def between(self) -> State:

@@ -14,6 +14,7 @@ from platforms.schedulers.kubernetes.state.case import Case
 from platforms.schedulers.kubernetes.state.pods import Pod
 from platforms.schedulers.kubernetes.state.reasons import Finding
 
+TAKEN = "its pod was deleted while it ran, and the job itself was not"
 SETTLE_S = 20.0  # how much later pods may show what their kind already says, or the other way round
 
 
@@ -49,14 +50,32 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
     if cause is None or _consequence(cause) > 1:
         if case.live and not case.waited("cause", SETTLE_S):
             return Finding(case.between, f"ended ({words}); its pods have not told why yet")
-        cause = of_pods(case, [*case.over, *case.torn])
+        leaving = [pod for pod in case.live if pod.deleted_s is not None]
+        cause = of_pods(case, [*case.over, *case.torn, *leaving])
     if cause is None or cause.state in (State.LOST, State.CANCELLED):  # whoever says so may have deleted them for that
         crash = _crash(case)
         if crash is not None:
             return replace(crash, reason=f"{crash.reason} ({words})")
+        if (taken := _taken_from(case, said, cause)) is not None:
+            return taken
         if cause is None or _exit_code(said) is not None:
             return _by_message(said, words)
     return replace(cause, reason=_and(cause.reason, case, said, words))
+
+
+def _taken_from(case: Case, said: kinds.Completion, cause: Finding | None) -> Finding | None:
+    """A Job fails when a pod of it is deleted while it runs, and says no more than that it may not try again. That is
+    no failure of what ran; who wants to end a Job deletes the Job. The controller itself deletes none of the pods that
+    it needs, unless it restarts them in place."""
+    if said.reason != "BackoffLimitExceeded" or not kinds.keeps_its_pods(case.object) or case.being_deleted:
+        return None
+    if cause is not None and cause.state is State.CANCELLED:
+        return replace(cause, state=State.EVICTED, reason=cause.reason.replace(exits.DELETED, TAKEN))
+    if case.pods:
+        return None
+    if any(map(exits.stops, case.events)):
+        return Finding(State.EVICTED, TAKEN)
+    return Finding(State.LOST, "its pods are gone, and nothing shows how they ended")
 
 
 def of_deletion(case: Case) -> Finding | None:

@@ -15,13 +15,14 @@ _NAMES = re.compile(r'pods? "[^"]*"')  # a kind that cannot create its pod gives
 @dataclass(frozen=True)
 class Event:
     """One event, of either API. `about` is the uid of the object that it is about, `field` a part of that, `count` how
-    often it came."""
+    often it came, from `first_s` to `last_s`."""
 
     reason: str
     message: str
     about: str
     field: str
     count: int
+    first_s: float
     last_s: float
     stored: int
 
@@ -59,6 +60,8 @@ def _event(each: Object) -> Event:
         seconds(each, "eventTime"),
         seconds(each, "metadata", "creationTimestamp"),
     )
+    last_s = next((time for time in times if time is not None), 0.0)
+    first_s = seconds(each, "firstTimestamp")
     counts = (number(each, "series", "count"), number(each, "count"), number(each, "deprecatedCount"))
     version = text(each, "metadata", "resourceVersion")
     return Event(
@@ -67,6 +70,7 @@ def _event(each: Object) -> Event:
         about=text(each, "involvedObject", "uid") or text(each, "regarding", "uid"),
         field=text(each, "involvedObject", "fieldPath") or text(each, "regarding", "fieldPath"),
         count=next((count for count in counts if count), 1),
-        last_s=next((time for time in times if time is not None), 0.0),
+        first_s=last_s if first_s is None else min(first_s, last_s),
+        last_s=last_s,
         stored=int(version) if version.isdecimal() else 0,
     )

@@ -38,43 +38,83 @@ def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequenc
     """What ended it, when that was not itself."""
     rule = find(reasons.POD, pod.reason, pod.message) if pod.phase == "Failed" and pod.reason else None
     if rule is not None:
-        found = finding(rule, _pod_words(pod), ran=pod.ran)
+        ran = has_run(pod, events)
+        found = finding(rule, _pod_words(pod, ran), ran=ran)
         own = re.search(r'EmptyDir volume "([^"]*)"', pod.message)
         memory = own is not None and own[1] in pod.memory
         return replace(found, state=State.OUT_OF_MEMORY) if memory else found
     if worst is not None and worst[1].reason == "OOMKilled":
         return None
-    if pod.deleted_s is None:
-        return None if pod.succeeded else disrupted(pod)
-    told = stopped(pod, [worst[0]] if worst else pod.main, events) if worst or pod.succeeded else True
-    return (disrupted(pod) or Finding(State.CANCELLED, DELETED)) if told else None
+    known = worst is not None or pod.succeeded
+    if stopped(pod, [worst[0]] if worst else pod.main, events) or (pod.deleted_s is not None and not known):
+        return _taken(pod)
+    return disrupted(pod) if pod.deleted_s is None and not pod.succeeded else None
 
 
 def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[Event]) -> bool:
-    """Whether one of them ended because somebody had asked its pod to go. Objects of jobs that have ended are deleted,
-    too: by their TTL, by their kind, when a node is drained, by us."""
-    asked_s = pod.deleted_s
+    """Whether one of them ended because its pod was to go. Objects of jobs that have ended are deleted, too: by their
+    TTL, by their kind, when a node is drained, by us."""
     mine = about(events, pod.uid)
-    return asked_s is not None and any(_told(pod, each, each.end, asked_s, mine) for each in containers if each.end)
+    return any(_told(pod, each, each.end, mine) for each in containers if each.end is not None)
 
 
-def _told(pod: Pod, container: Container, end: End, asked_s: float, events: Sequence[Event]) -> bool:
-    """The kubelet says so, or the times do, which are of two clocks. What ended well, and what ended as nobody ends it,
-    did so by itself in case of doubt: a kind may clean up right after the end. Nobody drains or preempts just then."""
-    name = f"{{{container.name}}}"
-    killed = [each.last_s for each in events if each.reason == "Killing" and each.field.endswith(name)]
-    if any(time_s >= asked_s - SKEW_S for time_s in killed):
+def _told(pod: Pod, container: Container, end: End, events: Sequence[Event]) -> bool:
+    """Whether a container was told to end before it did, by what is surest: the kubelet's event, which is dated by the
+    clock that dates the end; the order of what the API server has shown; what the kubelet knew when it reported; and
+    last the times of two clocks, which in case of doubt make no success."""
+    killed_s = _killed_s(container, end, events)
+    if killed_s is not None and end.ended_s is not None and killed_s < end.ended_s:
         return True
-    if end.ended_s is None:
-        return not end.good
-    if end.good:
-        return end.ended_s >= asked_s if pod.disruption else end.ended_s > asked_s + SKEW_S
-    return end.ended_s >= (asked_s - SKEW_S if pod.disruption or end.exit_code in KILLED else asked_s)
+    if container.run in pod.past.ended_by_itself or pod.knew is False:
+        return False
+    if killed_s is not None or container.run in pod.past.stopped or pod.knew:
+        return True
+    asked_s = _asked_s(pod)
+    if asked_s is None or end.ended_s is None:
+        return asked_s is not None and not end.good
+    doubtful = end.good or pod.disruption is not None or end.exit_code in KILLED
+    return end.ended_s >= asked_s - (SKEW_S if doubtful else 0.0)
 
 
-def _pod_words(pod: Pod) -> str:
+def _killed_s(container: Container, end: End, events: Sequence[Event]) -> float | None:
+    """When the kubelet says that it stopped this run of a container, in whole seconds. None: it does not say so."""
+    field = f"{{{container.name}}}"
+    said = [each for each in events if stops(each) and each.field.endswith(field)]
+    began_s = (end.started_s or 0.0) - 1.0  # which containerd writes down a little late
+    ended_s = float("inf") if end.ended_s is None else end.ended_s
+    return min((each.first_s for each in said if began_s <= each.first_s <= ended_s), default=None)
+
+
+def stops(event: Event) -> bool:
+    """Whether a kubelet says that it ends a container because its pod is to go, and not for a probe that failed."""
+    return event.reason == "Killing" and event.message.startswith("Stopping container")
+
+
+def _asked_s(pod: Pod) -> float | None:
+    """When it was first asked to go: an eviction is written down a moment before its deletion. None: nobody asked."""
+    if pod.deleted_s is None or pod.disruption is None or pod.disruption.since_s is None:
+        return pod.deleted_s
+    return min(pod.deleted_s, pod.disruption.since_s)
+
+
+def _taken(pod: Pod) -> Finding:
+    """Something else than itself has ended it: what, as far as anything tells."""
+    if (found := disrupted(pod)) is not None:
+        return found
+    if pod.deleted_s is None:
+        return Finding(State.EVICTED, f"the kubelet of {pod.node or 'its node'} stopped it, and does not say why")
+    return Finding(State.CANCELLED, DELETED)
+
+
+def has_run(pod: Pod, events: Sequence[Event]) -> bool:
+    """Whether one of its containers has ever begun, as far as anything is left that tells."""
+    told = (each for each in about(events, pod.uid) if each.reason == "Started")
+    return pod.ran or any(each.field.startswith("spec.containers") for each in told)
+
+
+def _pod_words(pod: Pod, ran: bool) -> str:
     said = f"{pod.reason}: {pod.message}".rstrip(": ")
-    waited = "" if pod.ran else waited_for(pod)
+    waited = "" if ran else waited_for(pod)
     return f"{said}; until then {waited}" if waited else said
 
 
@@ -114,10 +154,11 @@ def vanished(pod: Pod, events: Sequence[Event]) -> Finding:
     """A pod that went away before it was seen to end."""
     if (found := disrupted(pod)) is not None:
         return found
-    for event in reversed(about(events, pod.uid)):
+    mine = about(events, pod.uid)
+    for event in reversed(mine):
         if (rule := find(reasons.VANISHED, event.reason, event.message)) is not None:
             return finding(rule, f"{event.reason}: {event.message}")
-    if pod.deleted_s is not None:
+    if pod.deleted_s is not None or any(map(stops, mine)):
         return Finding(State.CANCELLED, DELETED)
     return Finding(State.LOST, "it vanished, and nobody saw why")
 

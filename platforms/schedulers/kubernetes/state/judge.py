@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status
-from platforms.schedulers.kubernetes.fields import number, seconds, short
+from platforms.schedulers.kubernetes.fields import mapping, number, seconds, short, text
 from platforms.schedulers.kubernetes.state import causes, events, exits, kinds, kueue, symptoms
 from platforms.schedulers.kubernetes.state.case import Case, Sight
 from platforms.schedulers.kubernetes.state.causes import SETTLE_S
@@ -19,6 +19,7 @@ __all__ = ["Sight", "Verdict", "judge"]
 LOST_S = 60.0  # how long a job may be known to nobody
 REPLACED_S = 30.0  # how long a kind that we do not know may take to replace a pod
 SPEECHLESS_S = 300.0  # how long a kind may say nothing after its last pod has ended
+SILENT_S = 120.0  # how long a kind may take no note at all of its object before that is said
 SHORT_TTL_S = 3600.0
 
 
@@ -218,6 +219,11 @@ def _going(case: Case) -> Finding:
 def _no_pod(case: Case) -> tuple[State, str]:
     if case.sight.workload is not None and kueue.admitted(case.sight.workload):
         return State.STARTING, "admitted by Kueue; it has no pod yet"
+    silent = not case.events and not mapping(case.object, "status")
+    if silent and case.waited("silent", SILENT_S):
+        kind = f"{text(case.object, 'kind')} ({text(case.object, 'apiVersion')})"
+        nothing = f"it has no pod, no status and no event after {SILENT_S:g} s"
+        return State.QUEUED, f"{nothing}: the controller of {kind} does not seem to run"
     return State.QUEUED, "it has no pod yet"
 
 
@@ -251,5 +257,5 @@ def _status(case: Case, found: Finding) -> Status:
 def _last_word(counted: Sequence[Pod]) -> str:
     """What rank 0 left as its termination message; the words of the machinery are none of it."""
     ends = (each.end for pod in counted[:1] for each in pod.main)
-    words = (end.message for end in ends if end is not None and end.began)
+    words = (end.last_word for end in ends if end is not None)
     return next((said for said in words if said and not said.startswith(exits.NOT_AFTER)), "")

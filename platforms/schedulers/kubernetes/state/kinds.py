@@ -126,6 +126,12 @@ def restartable(root: Object) -> bool:
     return had < _completions(mapping(root, "spec"))
 
 
+def keeps_its_pods(root: Object) -> bool:
+    """Whether it is a Job that leaves pods which have failed where they are: it deletes those that it restarts in
+    place."""
+    return _is_job(root) and text(root, "spec", "template", "spec", "restartPolicy") == "Never"
+
+
 def ends_early(root: Object) -> bool:
     """Whether it may have succeeded, and take the rest away, before each of its pods has."""
     return not _is_job(root) or bool(mapping(root, "spec", "successPolicy"))

@@ -19,6 +19,7 @@ from platforms.schedulers.kubernetes.fields import (
     text,
     uid,
 )
+from platforms.schedulers.kubernetes.past import NOTHING, Past, asked, run_of
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -26,6 +27,8 @@ _REPLICA_INDEX = "training.kubeflow.org/replica-index"
 _REPLICA_TYPE = "training.kubeflow.org/replica-type"
 _FIRST = ("master", "launcher", "chief")  # which of a kind's replicas holds rank 0
 _NEVER_BEGAN = ("StartError", "ContainerCannotRun", "RunContainerError")
+_NOT_FOUND = "ContainerStatusUnknown"  # the kubelet looked for it and found nothing, whether or not it had ever run
+_HAD_RUN = "used to be Running"  # what the kubelet says of one that had
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,14 @@ class End:
 
     @property
     def began(self) -> bool:
+        if self.reason == _NOT_FOUND:
+            return self.started_s is not None or _HAD_RUN in self.message
         return self.reason not in _NEVER_BEGAN
+
+    @property
+    def last_word(self) -> str:
+        """What the container itself has left as its termination message."""
+        return self.message if self.began and self.reason != _NOT_FOUND else ""
 
     @property
     def good(self) -> bool:
@@ -51,14 +61,17 @@ class End:
 @dataclass(frozen=True)
 class Container:
     """One container. `role` is "init" for those that must end before the others begin, "sidecar" for init containers
-    that go on beside them, and "" for the others, which count."""
+    that go on beside them, and "" for the others, which count. `run` names this start of it; `seen_running`: it ran
+    when it was seen earlier."""
 
     name: str
     role: str
+    run: str = ""
     image: str = ""
     waiting: str = ""
     message: str = ""
     running: bool = False
+    seen_running: bool = False
     started_s: float | None = None
     end: End | None = None
     last: End | None = None
@@ -67,7 +80,9 @@ class Container:
     @property
     def ran(self) -> bool:
         """Whether its process has ever lived."""
-        return self.running or any(end is not None and end.began for end in (self.end, self.last))
+        if self.running or self.seen_running:
+            return True
+        return any(end is not None and end.began for end in (self.end, self.last))
 
     @property
     def called(self) -> str:
@@ -76,7 +91,9 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod. `rank` sorts the pods of a job, the one with rank 0 first; `gone`: it is not there any more."""
+    """One pod. `rank` sorts the pods of a job, the one with rank 0 first; `gone`: it is not there any more. `knew`:
+    whether its kubelet knew of its deletion when it last reported; None where nobody deletes it, or the cluster does
+    not tell."""
 
     name: str
     uid: str
@@ -89,7 +106,9 @@ class Pod:
     containers: tuple[Container, ...]
     conditions: dict[str, Condition]
     created_s: float | None
-    deleted_s: float | None  # when it was asked to go
+    deleted_s: float | None  # when it was first asked to go
+    knew: bool | None
+    past: Past
     grace_s: float
     once: bool  # containers are not restarted
     gates: tuple[str, ...]
@@ -146,12 +165,11 @@ class Pod:
         return max((time for time in times if time is not None), default=None)
 
 
-def read(pod: Object, *, gone: bool = False) -> Pod:
-    """What a pod's object says."""
-    listed = tuple(_containers(pod))
+def read(pod: Object, *, gone: bool = False, past: Past = NOTHING) -> Pod:
+    """What a pod's object says, and what it said earlier."""
+    listed = tuple(_containers(pod, past))
     never = text(pod, "spec", "restartPolicy") == "Never"
-    grace_s = float(number(pod, "metadata", "deletionGracePeriodSeconds") or 0)
-    due_s = seconds(pod, "metadata", "deletionTimestamp")
+    times = [time for time in (past.asked_s, asked(pod)) if time is not None]
     volumes = (each for each in items(pod, "spec", "volumes") if text(each, "emptyDir", "medium") == "Memory")
     return Pod(
         name=text(pod, "metadata", "name"),
@@ -165,13 +183,24 @@ def read(pod: Object, *, gone: bool = False) -> Pod:
         containers=listed,
         conditions=conditions(pod),
         created_s=seconds(pod, "metadata", "creationTimestamp"),
-        deleted_s=None if due_s is None else due_s - grace_s,
-        grace_s=grace_s,
+        deleted_s=min(times, default=None),
+        knew=_knew(pod),
+        past=past,
+        grace_s=float(number(pod, "metadata", "deletionGracePeriodSeconds") or 0),
         once=never,
         gates=tuple(text(gate, "name") for gate in items(pod, "spec", "schedulingGates")),
         memory=frozenset(text(each, "name") for each in volumes),
         requests=_requests(pod),
     )
+
+
+def _knew(pod: Object) -> bool | None:
+    """By the generations, which grow with a deletion (Kubernetes 1.34 and newer): of the pod, and of what its kubelet
+    had seen of it when it reported."""
+    wanted, reported = number(pod, "metadata", "generation"), number(pod, "status", "observedGeneration")
+    if asked(pod) is None or wanted is None or not reported:
+        return None
+    return reported >= wanted
 
 
 def _requests(pod: Object) -> Mapping[str, float]:
@@ -183,12 +212,12 @@ def _requests(pod: Object) -> Mapping[str, float]:
     return found
 
 
-def seen(live: Iterable[Object], gone: Iterable[Object]) -> list[Pod]:
+def seen(live: Iterable[Object], gone: Iterable[Object], pasts: Mapping[str, Past]) -> list[Pod]:
     """All pods once, the one with rank 0 first, and of one rank the newest first."""
     found: dict[str, Pod] = {}
     for is_gone, objects in ((False, live), (True, gone)):
         for each in objects:
-            pod = read(each, gone=is_gone)
+            pod = read(each, gone=is_gone, past=pasts.get(uid(each), NOTHING))
             found.setdefault(pod.uid or pod.name, pod)
     return sorted(found.values(), key=lambda pod: (pod.rank, pod.gone, -(pod.created_s or 0.0), pod.name))
 
@@ -199,7 +228,7 @@ def _rank(pod: Object) -> tuple[int, ...]:
     return (0 if role in ("", *_FIRST) else 1, *(int(index) if index.isdecimal() else 0 for index in indices))
 
 
-def _containers(pod: Object) -> Iterator[Container]:
+def _containers(pod: Object, past: Past) -> Iterator[Container]:
     for part, statuses, usual in (("initContainers", "init", "init"), ("containers", "", "")):
         field = "initContainerStatuses" if statuses else "containerStatuses"
         by_name = {text(each, "name"): each for each in items(pod, "status", field)}
@@ -207,18 +236,23 @@ def _containers(pod: Object) -> Iterator[Container]:
         for each in declared:
             name = text(each, "name")
             role = "sidecar" if usual and text(each, "restartPolicy") == "Always" else usual
-            yield _container(name, role, text(each, "image"), by_name.get(name, {}))
+            yield _container(name, role, text(each, "image"), by_name.get(name, {}), past)
 
 
-def _container(name: str, role: str, image: str, status: Object) -> Container:
+def _container(name: str, role: str, image: str, status: Object, past: Past) -> Container:
     state = mapping(status, "state")
+    waiting = mapping(state, "waiting")
+    if text(state, "terminated", "reason") == _NOT_FOUND and name not in past.started:
+        waiting = past.waiting.get(name, {})
     return Container(
         name=name,
         role=role,
+        run=run_of(status),
         image=image or text(status, "image"),
-        waiting=text(state, "waiting", "reason"),
-        message=text(state, "waiting", "message"),
+        waiting=text(waiting, "reason"),
+        message=text(waiting, "message"),
         running="running" in state,
+        seen_running=name in past.started,
         started_s=seconds(state, "running", "startedAt"),
         end=_end(mapping(state, "terminated")),
         last=_end(mapping(status, "lastState", "terminated")),
@@ -233,4 +267,6 @@ def _end(terminated: Object) -> End | None:
     number_of_signal = sent or (code - 128 if code is not None and 128 < code <= 192 else None)
     started_s = seconds(terminated, "startedAt")
     ended_s = seconds(terminated, "finishedAt")
+    if started_s is not None and ended_s is not None:
+        started_s = min(started_s, ended_s)  # containerd dates the start of short containers after their end
     return End(code, number_of_signal, reason, text(terminated, "message"), started_s, ended_s)
