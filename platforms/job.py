@@ -294,9 +294,10 @@ class Status:
     """What a scheduler knows of one job. Times are Unix seconds.
 
     `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
-    end, beside its log (docs/wire.md). `away`: nobody answered, so it may do anything meanwhile. Of a job that waits,
-    where the scheduler tells: its `position` in the queue, 1 being the next, and when it is `expected_s` to start. Both
-    move while nothing happens, so they are no news.
+    end, beside its log (docs/wire.md). `problems` and `warnings` about the job's end become those of its run. `away`:
+    nobody answered, so it may do anything meanwhile. Of a job that waits, where the scheduler tells: its `position` in
+    the queue, 1 being the next, and when it is `expected_s` to start. Both move while nothing happens, so they are no
+    news.
     """
 
     state: State
@@ -309,6 +310,8 @@ class Status:
     ended_s: float | None = None
     events: tuple[str, ...] = ()
     last_word: str = field(default="", repr=False)
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     away: bool = False
     position: int | None = None
     expected_s: float | None = None

@@ -15,8 +15,8 @@ finish() {
         code=70
     fi
     bytes=$(stat -c %s "$folder/log" 2>/dev/null || echo 0)
-    echo "exit_code=$code ended=$(date +%s) log_bytes=$bytes refused=${refused:-}" > "$folder/exit.draft" &&
-        mv "$folder/exit.draft" "$folder/exit"
+    echo "exit_code=$code ended=$(date +%s) log_bytes=$bytes steps_known={{ steps_known }} refused=${refused:-}" \
+        > "$folder/exit.draft" && mv "$folder/exit.draft" "$folder/exit"
     exit "$code"
 }
 trap finish EXIT

@@ -94,10 +94,12 @@ class Endings:
                 return
             problems = (f"the log could not be read to its end: {explain.why(error)}",)
         run = job.reader.finish(job.spec)
-        problems += (*self._contact.gaps(job), *job.reader.contradictions(status.last_word))
+        problems += (*self._contact.gaps(job), *job.reader.contradictions(status.last_word), *status.problems)
+        warnings = (*run.warnings, *status.warnings)
+        run = replace(run, problems=(*run.problems, *problems), warnings=warnings)
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
-        self.finish(job, decide(status, job.spec, job.reader), replace(run, problems=(*run.problems, *problems)))
+        self.finish(job, decide(status, job.spec, job.reader), run)
 
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
         """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""

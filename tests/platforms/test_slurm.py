@@ -16,7 +16,7 @@ import pytest
 from platforms.config import Platform
 from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.keys import ContainerKeys
-from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission
+from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission, words
 from platforms.schedulers.slurm.directives import ACCOUNT, EXCLUDE, WCKEY
 from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, Exit, Seen
 from platforms.schedulers.slurm.states import (
@@ -29,6 +29,7 @@ from platforms.schedulers.slurm.states import (
     seconds,
     squeue_rows,
 )
+from platforms.transports.local import LocalTransport
 
 LAYOUT = Layout(2, 4, "gpu")
 SPEC = JobSpec(
@@ -151,8 +152,13 @@ def test_node_lists(text: str, names: list[str]) -> None:
 # --- what became of a job --------------------------------------------------------------------------------------------
 
 GOOD = Exit(0, 1000.0, 50)
-NO_COMMAND = b"slurmstepd-cn1: error: execve(): x: No such file or directory\n"
-NO_MEMORY = b"slurmstepd-cn1: error: Exceeded job memory limit\n"
+NO_COMMAND = ("slurmstepd-cn1: error: execve(): x: No such file or directory",)
+NO_MEMORY = ("slurmstepd-cn1: error: Exceeded job memory limit",)
+TASK_FAILED = ("srun: error: cn1: tasks 0-1: Exited with exit code 7",)
+TASK_KILLED = ("slurmstepd: error: *** STEP 7.0 ON cn1 CANCELLED AT x ***", "srun: error: cn1: task 0: Killed")
+TASK_STOPPED = ("srun: error: cn1: task 0: Terminated",)
+REFUSED_STEP = ("srun: error: Unable to create step for job 7: More processors requested than permitted",)
+MUNGE = ("slurmstepd: error: Munge encode failed: Failed to access socket",)
 DONE = {"exit": GOOD, "log_bytes": 50}
 
 
@@ -161,6 +167,7 @@ def row(state: str, **changes: object) -> Row:
 
 
 def account(state: str, code: int = 0, number: int = 0, *steps: Row) -> tuple[Row, ...]:
+    """As accounting has it: the job, its script's step, and those that srun started."""
     return (row(state, exit_code=code, signal=number, ended_s=30.0), row("COMPLETED", id="7.batch"), *steps)
 
 
@@ -234,8 +241,20 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "module")), State.REQUEST_REFUSED),
         # srun gives the code of those that it ended itself
         (Seen(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit=Exit(143, 1.0, 0)), State.EXITED),
-        (Seen(row("FAILED"), account("FAILED", 2), tail=NO_COMMAND), State.NOT_STARTABLE),
-        (Seen(row("FAILED"), account("FAILED", 0, 9), tail=NO_MEMORY), State.OUT_OF_MEMORY),
+        (Seen(row("FAILED"), account("FAILED", 2), lines=NO_COMMAND), State.NOT_STARTABLE),
+        (Seen(row("FAILED"), account("FAILED", 0, 9), lines=NO_MEMORY), State.OUT_OF_MEMORY),
+        # where no row of a step is, Slurm's own words in the log decide
+        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_FAILED, **DONE), State.EXITED),
+        (Seen(row("COMPLETED"), None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
+        (Seen(row("COMPLETED"), account("COMPLETED")[:1], lines=TASK_FAILED, **DONE), State.EXITED),
+        (Seen(None, None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
+        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_KILLED, **DONE), State.SIGNALLED),
+        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_STOPPED, **DONE), State.SIGNALLED),
+        (Seen(row("COMPLETED"), (), accounting=False, lines=NO_MEMORY, **DONE), State.OUT_OF_MEMORY),
+        (Seen(row("COMPLETED"), (), accounting=False, lines=MUNGE, **DONE), State.SUCCEEDED),
+        (Seen(row("COMPLETED"), account("COMPLETED"), lines=REFUSED_STEP, **DONE), State.NOT_STARTABLE),
+        # and where rows are, they do
+        (Seen(row("COMPLETED"), account("COMPLETED"), lines=TASK_FAILED, **DONE), State.SUCCEEDED),
         # without accounting scontrol knows the code
         (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=6, signal=0)), State.EXITED),
         (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=0, signal=11)), State.SIGNALLED),
@@ -251,11 +270,59 @@ def test_judgement(seen: Seen, state: State) -> None:
 @pytest.mark.parametrize("code", [3, 15])  # of the task that failed, or of the one that srun ended then
 def test_a_judgement_carries_what_is_known(code: int) -> None:
     steps = account("FAILED", 15, 0, step("FAILED", code))
-    tail = b"srun: error: cn1: task 0: Exited with exit code 3\nsrun: error: cn2: task 1: Terminated\n"
-    status = judge.judge(Seen(row("FAILED"), steps, exit=Exit(143, 31.0, 0), tail=tail))
-    assert (status.exit_code, status.nodes) == (3, ("cn1",))
+    steps = tuple(replace(each, nodes="cn[1-2]") for each in steps)
+    lines = ("srun: error: cn1: task 0: Exited with exit code 3", "srun: error: cn2: task 1: Terminated")
+    status = judge.judge(Seen(row("FAILED"), steps, exit=Exit(143, 31.0, 0), lines=lines))
+    assert (status.exit_code, status.nodes) == (3, ("cn1", "cn2"))
     assert (status.submitted_s, status.started_s, status.ended_s) == (10.0, 20.0, 30.0)
     assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
+
+
+def test_what_is_not_known_of_steps_is_said() -> None:
+    ended = {**DONE, "exit": replace(GOOD, steps_known=False)}
+    none = judge.judge(Seen(row("COMPLETED"), (), accounting=False, **ended))
+    away = judge.judge(Seen(row("COMPLETED"), None, waiting_s=ACCOUNT_S, **ended))
+    assert "is not known, since Slurm keeps no account of steps here;" in none.warnings[0]
+    assert f"since accounting said nothing about them for {ACCOUNT_S:g} s;" in away.warnings[0]
+    ours = {**DONE, "exit": replace(GOOD, steps_known=True)}
+    assert judge.judge(Seen(row("COMPLETED"), (), accounting=False, **ours)).warnings == ()
+    assert judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), **ended)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("srun: error: cn[1-2]: tasks 0-1: Exited with exit code 7", "task"),
+        ("loss 3.2 srun: error: cn1: task 0: Segmentation fault (core dumped)", "task"),
+        ("srun: error: cn1: task 0: Out Of Memory", "memory"),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were OOM Killed.",
+            "memory",
+        ),
+        ("[2026-11-22T09:54:51.470] error: Detected 1 oom_kill event in StepId=7.batch.", "memory"),
+        ("slurmstepd-cn1: error: StepId=7.0 exceeded memory limit (200 > 100), being killed", "memory"),
+        ("slurmstepd-cn1: error: *** STEP 7.0 ON cn1 CANCELLED AT 2026-11-22T15:39:42 ***", "stopped"),
+        ("slurmstepd: error: execve(): x: No such file or directory", "command"),
+        ("srun: error: Task launch for StepId=7.0 failed on node cn1: Invalid job credential", "not_begun"),
+        # another job's, other nodes', a program's, and trouble with the controller
+        ("srun: error: gpu9: task 0: Exited with exit code 7", None),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=8.0.", None),
+        ("error: cn1: task 0: Exited with exit code 7", None),
+        ("torch.OutOfMemoryError: out of memory", None),
+        ("slurmstepd: error: Munge encode failed: Failed to access socket", None),
+    ],
+)
+def test_slurms_own_words_in_a_log(tmp_path: Path, line: str, cause: str | None) -> None:
+    """As they are found on the login node, by grep, before more output than anybody reads."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log").write_bytes(b"\xff\n" + line.encode() + b"\n" + b"x" * 80 * 100 + b"\n" + b"y\n" * 9999)
+    job = Submitted("7", "a", 0.0)
+    found = queries.account(LocalTransport(cluster()), [job], str(tmp_path)).lines.get("a", [])
+    said = words.read(found, "7", ("cn1", "cn2"))
+    if cause is None:
+        assert said.telling == ""
+    else:
+        assert said.telling == getattr(said, cause) == line.removeprefix("loss 3.2 ")
 
 
 # --- the script ------------------------------------------------------------------------------------------------------

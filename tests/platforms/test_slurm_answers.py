@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +76,18 @@ def bare_cluster() -> Iterator[Cluster]:
             cluster.down()
 
 
+@pytest.fixture(scope="module")
+def stepless_cluster() -> Iterator[Cluster]:
+    """One whose accounting records jobs without their steps."""
+    with slot() as (folder, port):
+        cluster = Cluster(folder, port, settings={"AccountingStorageEnforce": "associations,limits,qos,nosteps"})
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
 def enter(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster.heal()
     for name, value in cluster.environ.items():
@@ -89,6 +103,11 @@ def own(own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.fixture
 def bare(bare_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return enter(bare_cluster, monkeypatch)
+
+
+@pytest.fixture
+def stepless(stepless_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return enter(stepless_cluster, monkeypatch)
 
 
 @pytest.fixture
@@ -301,6 +320,72 @@ def test_a_controller_that_has_forgotten_that_a_job_began(
     until(lambda: not state(scheduler, job).live, "Slurm has an end for it")
     assert state(scheduler, job) is State.SUCCEEDED
     assert own.ask("sacct", "-n", "-X", "-j", job.job_id, "-o", "state").startswith("CANCELLED")
+
+
+# --- how steps ended, where accounting does not say it ---------------------------------------------------------------
+
+HUNGRY = f"{sys.executable} -S -c 'import time; held = bytearray(1500 << 20); time.sleep(60)'"
+CHATTER = "seq 30000"  # more than the end of a log that anybody would read for Slurm's words
+OTHERS = (
+    "srun: error: other7: task 0: Exited with exit code 3\\n"
+    "slurmstepd: error: Detected 1 oom-kill event in StepId=99999.0\\n"
+)
+
+STEPS: dict[str, tuple[str, State, int | None, str]] = {
+    "a rank fails": (
+        f"srun -n2 --overcommit sh -c 'exit $SLURM_PROCID'; {CHATTER}",
+        State.EXITED,
+        1,
+        "task 1: Exited with exit code 1",
+    ),
+    "a rank is killed": (f"srun sh -c 'kill -9 $$'; {CHATTER}", State.SIGNALLED, 137, "task 0: Killed"),
+    "a rank takes too much memory": (f"srun {HUNGRY}; {CHATTER}", State.OUT_OF_MEMORY, 0, "[Ee]xceeded"),
+    "in a line that a program has begun": ("printf 50%%; srun sh -c 'exit 4'", State.EXITED, 4, "^srun: error: cn"),
+    "the step is refused": (f"srun -n9 true; {CHATTER}", State.NOT_STARTABLE, 0, "Unable to create step"),
+    "the step is too wide": (f"srun -N3 -n3 true; {CHATTER}", State.NOT_STARTABLE, 0, "Only allocated 1 nodes"),
+    "all is well": (f"srun -n2 --overcommit true; {CHATTER}", State.SUCCEEDED, 0, ""),
+    "a program prints others' words": (f"srun true; printf '{OTHERS}'", State.SUCCEEDED, 0, ""),
+}
+
+
+@pytest.mark.parametrize("account", ["there is none", "it has no steps", "it is dead"])
+def test_how_steps_ended_without_an_account_of_them(
+    account: str, request: pytest.FixtureRequest, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their script goes on and ends well. Slurm's own words in the log decide; what is not known is said."""
+    monkeypatch.setattr(judge, "ACCOUNT_S", 3.0)
+    fixtures = {"there is none": "bare", "it has no steps": "stepless", "it is dead": "own"}
+    cluster: Cluster = request.getfixturevalue(fixtures[account])
+    scheduler = SlurmScheduler(platform(work, slurm={"mem": "300M"}))
+    if account == "it is dead":
+        cluster.kill("slurmdbd")
+    jobs = {
+        name: submitted(scheduler, shell(name, f"{command}; exit 0"), tmp_path) for name, (command, *_) in STEPS.items()
+    }
+
+    def ended() -> bool:
+        return not any(status.state.live for status in scheduler.status(list(jobs.values())).values())
+
+    until(ended, "they have ended")
+    statuses = scheduler.status(list(jobs.values()))
+    for name, (_, state_, code, reason) in STEPS.items():
+        status = statuses[jobs[name].job_id]
+        assert (name, status.state, status.exit_code) == (name, state_, code), status
+        if state_ is State.SUCCEEDED:
+            (warning,) = status.warnings
+            assert warning.startswith("how the steps of the job ended is not known, since "), warning
+        else:
+            assert re.search(reason, status.reason), status
+            assert status.warnings == ()
+
+
+def test_what_a_launch_by_srun_made_of_its_steps_is_known(bare: Cluster, work: Path, tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(platform(work, slurm={}))
+    spec = replace(shell("known", "true"), launcher="srun")
+    job = submitted(scheduler, spec, tmp_path)
+    until(lambda: not state(scheduler, job).live, "it has ended")
+    status = scheduler.status([job])[job.job_id]
+    assert (status.state, status.warnings) == (State.SUCCEEDED, ())
 
 
 # --- cancelling ------------------------------------------------------------------------------------------------------

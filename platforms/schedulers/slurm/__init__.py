@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted
 from platforms.schedulers import placing
-from platforms.schedulers.slurm import judge, policy, queries, submission, trial
+from platforms.schedulers.slurm import errors, judge, policy, queries, submission, trial
 from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.states import Row
 
@@ -98,7 +98,7 @@ class SlurmScheduler:
             hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
             return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
         reason = f"sbatch refused it: {said}; script: {folder / self.text_name}"
-        return MachineError(f"{spec.name}: {reason}", Status(submission.refusal_state(said), reason), folder)
+        return MachineError(f"{spec.name}: {reason}", Status(errors.refusal_state(said), reason), folder)
 
     def _forget(self, there: str) -> None:
         """Remove the folder of a job that never was, so that a better one may take the name. A full disk lets us."""
@@ -129,7 +129,8 @@ class SlurmScheduler:
                 exit=look.exits.get(job.name),
                 log_bytes=look.log_bytes.get(job.name, 0),
                 started=job.name in look.started,
-                tail=account.tails.get(job.name, b""),
+                job_id=job.job_id,
+                lines=account.lines.get(job.name, ()),
                 waiting_s=self._waiting(job, row, deaf=account.silent and job.name not in look.exits),
             )
             found[job.job_id] = judge.judge(seen)

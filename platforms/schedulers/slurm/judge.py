@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status, state_of_exit
+from platforms.schedulers.slurm import words
 from platforms.schedulers.slurm.states import STATES, Row, can_never_start, nodes_of
+from platforms.schedulers.slurm.words import Words
 
 NEVER_S = 20.0  # a job that can never start is believed so after that long: reasons come and go at first
 ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or be away
@@ -15,22 +16,17 @@ LAG_S = 60.0  # how long a shared file system may show less of a log than was wr
 LOST_S = 90.0  # how long a job may be known to nobody
 RUNAWAY_S = 300.0  # how long accounting may take a job for alive that the controller does not know
 
-# What Slurm itself writes into a job's log.
-_WORDS = re.compile(r"^(?:slurmstepd|srun|sbatch)\S*: .*(?:oom.kill|error|exceeded|CANCELLED).*", re.I | re.MULTILINE)
-_MEMORY = re.compile(r"oom.kill|Exceeded (job|step) memory|exceeded memory limit|Out Of Memory", re.IGNORECASE)
-_NO_COMMAND = re.compile(r"execve\(\): ")
-_TASK = re.compile(r"task.*: (?!Terminated)")  # the one that failed, not those that srun then ended
-_CODE = re.compile(r"task [\d,-]+: Exited with exit code (\d+)")
-
 
 @dataclass(frozen=True)
 class Exit:
-    """What the job's own script wrote last (slurm_templates/job.sh)."""
+    """What the job's own script wrote last (slurm_templates/job.sh). `steps_known`: its exit code tells how every step
+    of the job ended, since no command of others starts one."""
 
     exit_code: int
     ended_s: float
     log_bytes: int
     refused: str = ""
+    steps_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,8 @@ class Seen:
     exit: Exit | None = None
     log_bytes: int = 0
     started: bool = False
-    tail: bytes = b""
+    job_id: str = ""
+    lines: Sequence[str] = ()  # of its log, that Slurm may have written
     waiting_s: float = 0.0
 
 
@@ -104,13 +101,14 @@ def _live(row: Row, seen: Seen) -> Status:
 
 def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     best = account[0] if account else seen.detail
-    job, words = best or row, _last_words(seen.tail)
+    job = best or row
     why = _why(job, row) if job else "Slurm has forgotten it; its own script says how it ended"
     status = _status(State.UNKNOWN, why, row, [best] if best else [])
+    said = words.read(seen.lines, seen.job_id, status.nodes)
     if seen.exit:
         status = replace(status, ended_s=status.ended_s or seen.exit.ended_s)
         if seen.exit.refused:
-            return _refused(seen.exit, status, words)
+            return _refused(seen.exit, status, said)
     code, number = _exit(best, seen.exit)
     state = STATES.get(job.state, State.LOST) if job else None
     if state is State.CANCELLED and seen.exit and seen.exit.ended_s < (status.started_s or 0.0):
@@ -118,21 +116,36 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
         state, status = None, replace(status, reason="", started_s=None, ended_s=seen.exit.ended_s)
     if state is None:  # COMPLETED or FAILED: the code says which
         state, status = _by_code(code, number, job), replace(status, exit_code=code, signal=number)
-        state, status = _by_steps(state, account[1:], words, status)
+        state, status = _by_steps(state, account[1:], said, status)
+        if state is State.SUCCEEDED and not account[1:]:
+            status = replace(status, warnings=_doubts(seen))
     if state is State.START_DEADLINE and seen.started:
         state = State.TIME_LIMIT
     if state is not State.SUCCEEDED and not status.reason:
         unseen = "Slurm could not begin: does the compute node see work_dir?" if best and best.signal == 53 else ""
-        status = replace(status, reason=words or unseen)
+        status = replace(status, reason=said.telling or unseen)
     return replace(status, state=state)
 
 
-def _refused(exit_file: Exit, status: Status, words: str) -> Status:
+def _doubts(seen: Seen) -> tuple[str, ...]:
+    """What cannot be known of a success for which there are no rows of steps."""
+    if seen.exit and seen.exit.steps_known:
+        return ()
+    why = "Slurm keeps no account of steps here"
+    has_its_end = bool(seen.account and not seen.account[0].live)
+    if seen.accounting and not has_its_end:
+        why = f"accounting said nothing about them for {ACCOUNT_S:g} s"
+    evidence = "its script's exit code and the lines of srun and slurmstepd in its log show no failure"
+    return (f"how the steps of the job ended is not known, since {why}; {evidence}",)
+
+
+def _refused(exit_file: Exit, status: Status, said: Words) -> Status:
     """The script itself would not start the ranks."""
     states = {"late": State.START_DEADLINE, "again": State.PREEMPTED}
     state = states.get(exit_file.refused, State.REQUEST_REFUSED)
     reasons = {"late": "its start limit had passed when Slurm started it", "again": "Slurm started it a second time"}
-    return replace(status, state=state, reason=reasons.get(exit_file.refused, words), exit_code=exit_file.exit_code)
+    reason = reasons.get(exit_file.refused, said.telling)
+    return replace(status, state=state, reason=reason, exit_code=exit_file.exit_code)
 
 
 def _by_code(code: int | None, number: int | None, job: Row | None) -> State:
@@ -144,23 +157,34 @@ def _by_code(code: int | None, number: int | None, job: Row | None) -> State:
     return state_of_exit(code, speaks_wire=False)
 
 
-def _by_steps(state: State, steps: Sequence[Row], words: str, status: Status) -> tuple[State, Status]:
+def _by_steps(state: State, steps: Sequence[Row], said: Words, status: Status) -> tuple[State, Status]:
     """A job is as good as the worst of its steps, and a step knows more than the code that srun made of it: with
-    --kill-on-bad-exit that is the one of the tasks that srun itself ended, 143."""
+    --kill-on-bad-exit that is the one of the tasks that srun itself ended, 143. Where accounting has no steps, what
+    Slurm wrote into the log tells of them."""
+    succeeded = state is State.SUCCEEDED
     launched = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # by srun; not `batch`, `extern`
     wrong = [step for step in launched if step.state != "COMPLETED" and not step.live]
     full = next((step for step in steps if step.state == "OUT_OF_MEMORY"), None)
-    if full or ((wrong or state is not State.SUCCEEDED) and _MEMORY.search(words)):
-        return State.OUT_OF_MEMORY, replace(status, reason=words or f"Slurm says so of step {full.id if full else ''}")
-    if state is not State.SUCCEEDED and _NO_COMMAND.search(words):
-        return State.NOT_STARTABLE, replace(status, reason=words)
-    bad = next((step for step in wrong if step.exit_code), wrong[0] if wrong and state is State.SUCCEEDED else None)
-    if bad is None or (state is not State.SUCCEEDED and status.exit_code not in (137, 143)):
+    if full or (said.memory and (wrong or not steps or not succeeded)):
+        reason = said.telling or f"Slurm says so of step {full.id if full else ''}"
+        return State.OUT_OF_MEMORY, replace(status, reason=reason)
+    if said.command and not succeeded:
+        return State.NOT_STARTABLE, replace(status, reason=said.command)
+    if said.not_begun and succeeded:  # accounting has no row of a step that was refused
+        return State.NOT_STARTABLE, replace(status, reason=said.not_begun)
+    if (said.task or said.stopped) and succeeded and not steps:
+        code = said.exit_code
+        failed = State.EXITED if code is None else state_of_exit(code, speaks_wire=False)
+        return failed, replace(status, exit_code=code, reason=said.telling)
+    bad = next((step for step in wrong if step.exit_code), wrong[0] if wrong and succeeded else None)
+    if bad is None or (not succeeded and status.exit_code not in (137, 143)):
         return state, status
     reason = f"step {bad.id} ended {bad.state} with exit code {bad.exit_code}, the job with {status.exit_code}"
-    told = _CODE.search(words)  # srun's line on the task that began it; the step's code may be of those that srun ended
-    code = int(told[1]) if told else bad.exit_code or 128 + (bad.signal or 0)
-    return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=words or reason)
+    code = bad.exit_code or 128 + (bad.signal or 0)
+    if said.task and said.exit_code is not None:
+        code = said.exit_code  # of the task that began it; the step's may be of those that srun then ended
+    reason = said.telling or reason
+    return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=reason)
 
 
 def _exit(job: Row | None, exit_file: Exit | None) -> tuple[int | None, int | None]:
@@ -179,13 +203,6 @@ def _why(job: Row, row: Row | None) -> str:
         return ""
     said = job.reason or (row.reason if row else "")
     return f"Slurm says {job.state}" + (f": {said}" if said and said != job.state else "")
-
-
-def _last_words(tail: bytes) -> str:
-    """Slurm's own line on what went wrong, the most telling one."""
-    found = [match.strip() for match in _WORDS.findall(tail.decode(errors="replace"))]
-    telling = (line for cause in (_MEMORY, _NO_COMMAND, _TASK) for line in found if cause.search(line))
-    return next(telling, found[-1] if found else "")
 
 
 def _status(state: State, reason: str, row: Row | None, account: Sequence[Row] = ()) -> Status:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 
 from platforms.job import AwayError, Submitted
 from platforms.schedulers.slurm.environment import ASKING
+from platforms.schedulers.slurm.errors import UNSURE
 from platforms.schedulers.slurm.judge import Exit
 from platforms.schedulers.slurm.states import SACCT, SQUEUE, Row, sacct_rows, scontrol_row, squeue_rows
-from platforms.schedulers.slurm.submission import UNSURE
+from platforms.schedulers.slurm.words import ERRORS, TELLING
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
-TAIL_BYTES = 4000
+TELLING_LINES = 1000  # of a log: srun writes one a node when its tasks have failed
+TAIL_BYTES = 4000  # of a log, in which lines of Slurm that tell less are looked for
 
 _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
@@ -40,7 +42,10 @@ _ACCOUNT = """\
 echo "sacct $?"
 cd {jobs} || exit 0
 for name in {names}; do
-    [ -s "$name/log" ] && echo "tail $name" && tail -c {bytes} "$name/log" | tr -d '\\000' && echo && echo "end $name"
+    [ -s "$name/log" ] || continue
+    echo "log $name"
+    {{ grep -a -o -m {lines} -E {telling} "$name/log"; tail -c {bytes} "$name/log" | grep -a -o -E {errors}; }} |
+        cut -b 1-500 | tr -d '\\000'
 done
 :
 """
@@ -75,11 +80,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Account:
-    """What accounting says of ended jobs: rows by job id (None: it does not answer), and the ends of their logs."""
+    """What accounting says of ended jobs: rows by job id (None: it does not answer), and by name the lines of their
+    logs that Slurm may have written."""
 
     rows: Mapping[str, list[Row]] | None
     enabled: bool
-    tails: Mapping[str, bytes]
+    lines: Mapping[str, list[str]]
 
     @property
     def silent(self) -> bool:
@@ -123,28 +129,27 @@ def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
 
 
 def account(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Account:
-    """Ask accounting once for jobs that have ended, and read the ends of their logs."""
+    """Ask accounting once for jobs that have ended, and look in their logs for Slurm's own words."""
     script = _ACCOUNT.format(
         asking=ASKING,
         ids=_ids(jobs),
         format=SACCT,
         jobs=shlex.quote(folder),
         names=" ".join(shlex.quote(job.name) for job in jobs),
+        lines=TELLING_LINES,
+        telling=shlex.quote(TELLING),
         bytes=TAIL_BYTES,
+        errors=shlex.quote(ERRORS),
     )
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     errors = done.stderr.decode(errors="replace")
     said = re.search(rb"(?:^|\n)sacct (\d+)\n", done.stdout)
     if said is None:
         return Account(None, True, {})
-    text, files = done.stdout[: said.start()].decode(errors="replace"), done.stdout[said.end() :]
+    text, logs = done.stdout[: said.start()].decode(errors="replace"), done.stdout[said.end() :]
     enabled = _NO_ACCOUNTING not in errors and said[1] != b"127"
     rows = sacct_rows(text) if said[1] == b"0" else None
-    tails = {
-        name.decode(): tail
-        for name, tail in re.findall(rb"^tail (\S+)\n(.*?)\nend \1$", files, re.DOTALL | re.MULTILINE)
-    }
-    return Account(rows, enabled, tails)
+    return Account(rows, enabled, _lines(logs.decode(errors="replace")))
 
 
 def detail(transport: Transport, job: Submitted) -> Row | None:
@@ -178,6 +183,18 @@ def _ids(jobs: Sequence[Submitted]) -> str:
     return ",".join(shlex.quote(job.job_id) for job in jobs)
 
 
+def _lines(text: str) -> dict[str, list[str]]:
+    """By name; no line of Slurm's begins as those that name the logs do."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in text.split("\n"):
+        if line.startswith("log "):
+            name = line.removeprefix("log ")
+        elif line:
+            found.setdefault(name, []).append(line)
+    return found
+
+
 def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
     exits: dict[str, Exit] = {}
     started, sizes = set(), {}
@@ -193,5 +210,5 @@ def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
                 started.add(name)
             if {"exit_code", "ended", "log_bytes"} <= values.keys():
                 numbers = int(values["exit_code"]), float(values["ended"]), int(values["log_bytes"])
-                exits[name] = Exit(*numbers, values.get("refused", ""))
+                exits[name] = Exit(*numbers, values.get("refused", ""), values.get("steps_known") == "yes")
     return exits, frozenset(started), sizes

@@ -60,6 +60,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "python_else": python_else,
         "rendezvous": spec.launcher == "torchrun",
         "launch": launch(spec, platform),
+        "steps_known": "yes" if steps_known(spec, platform) else "no",
     }
     return _template().render(holes)
 
@@ -173,6 +174,13 @@ def launch(spec: JobSpec, platform: Platform) -> list[str]:
     step += [quote(word) for word in platform.slurm.srun]
     step += [quote(word) for word in container.srun_options(boxed, platform, spec)] if boxed else []
     return [*step, *map(quote, inside), *rank]
+
+
+def steps_known(spec: JobSpec, platform: Platform) -> bool:
+    """Whether the exit code of the launch tells how every step ended: no command of others starts one beside it."""
+    started_by_setup = any("srun" in line for line in platform.setup)
+    starts_its_own = spec.archive is None and spec.launcher == "none"
+    return not started_by_setup and not starts_its_own
 
 
 def whole_minutes(seconds: float) -> str:

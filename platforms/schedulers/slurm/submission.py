@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass
 
-from platforms.job import JobSpec, State, names_a_secret
+from platforms.job import JobSpec, names_a_secret
 from platforms.schedulers.slurm.environment import submitting
+from platforms.schedulers.slurm.errors import UNSURE
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
 CLAIM_S = LIMIT_S + 30  # after which no sbatch of whoever claimed the folder can still be under way
 TWICE_S = 15  # between two answers of Slurm that it knows no such job, before we believe it
-
-# What Slurm's commands say when they cannot know whether the controller did what they asked for.
-UNSURE = re.compile(
-    r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
-    r"Transport endpoint is not connected|Connection (refused|reset|timed out)|Communication connection failure|"
-    r"Message (send|receive) failure|Munge (encode|decode) failed|Protocol authentication error|"
-    r"Slurm temporarily unable to accept job|Resource temporarily unavailable",
-    re.IGNORECASE,
-)
-
-# What no node there has, or not as many.
-_TOO_MUCH = re.compile(
-    r"Requested node configuration is not available|Node count specification invalid|More processors requested than|"
-    r"Memory specification can not be satisfied|Requested time limit is invalid",
-)
 
 # $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
 # claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
@@ -119,8 +104,3 @@ def read_answer(stdout: bytes, stderr: bytes) -> Answer:
     line = stdout.decode(errors="replace").strip().rpartition("\n")[2]
     word, _, rest = line.partition(" ")
     return Answer(word, rest.strip(), stderr.decode(errors="replace").strip())
-
-
-def refusal_state(errors: str) -> State:
-    """What a refusal of sbatch means, by its words."""
-    return State.NEVER_ADMISSIBLE if _TOO_MUCH.search(errors) else State.SUBMIT_REFUSED

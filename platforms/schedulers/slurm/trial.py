@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 
 from platforms.job import AwayError
 from platforms.schedulers.slurm.environment import submitting
+from platforms.schedulers.slurm.errors import UNSURE
 from platforms.transports import Transport
 
 LIMIT_S = 120.0
-_AWAY = re.compile(r"Unable to contact|Socket timed out|Connection refused|Munge|Protocol authentication")
 _ASK = """\
 {clean}
 printf %s {text} | sbatch --test-only
@@ -23,6 +22,6 @@ def ask(transport: Transport, text: str) -> tuple[bool, str]:
     done = transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=LIMIT_S)
     lines = (done.stderr + done.stdout).decode(errors="replace").splitlines()
     words = "; ".join(line.strip() for line in lines if line.strip()) or f"exit code {done.exit_code}"
-    if done.exit_code and _AWAY.search(words):
+    if done.exit_code and UNSURE.search(words):
         raise AwayError(f"{transport.where}: {words}")
     return done.exit_code == 0, words
