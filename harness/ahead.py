@@ -144,9 +144,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
 
 def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
     """Wait for the item's job while all others go on; capture is off here, so progress can be shown."""
-    job = suite.jobs.get(item.nodeid)
-    if job is None or suite.runner is None:
-        return
+    job = suite.jobs[item.nodeid]
+    assert suite.runner is not None
     with show.waiting(suite.runner.jobs):
         job = suite.jobs[item.nodeid] = suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)
     if job.error is not None and (login := suite.runner.login(job)) is not None:

@@ -1,4 +1,7 @@
-"""Where pytest ends: every hook, each handing over to a plain object at once. Nothing here decides anything."""
+"""Where pytest ends: every hook, each handing over to a plain object at once. Nothing here decides anything.
+
+What only a session with jobs needs is imported when the first one is made: listing tests must be quick.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness import ahead, options, outcome, record, resume, select, suite
+from harness import options, outcome, record, select, suite
 from harness.show import Show
 from harness.suite import SUITE, suite_of
 
@@ -23,7 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    resume.restore(config)
+    if config.getoption("resume") is not None:
+        from harness import resume
+
+        resume.restore(config)
     config.stash[SUITE] = suite.start(config)
     config.addinivalue_line("markers", MARKS)
     for name, of in suite.marks(config.stash[SUITE]).items():
@@ -63,6 +69,8 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     looking = config.option.collectonly or config.option.setupplan or config.option.setuponly
     if looking or session.testsfailed or hasattr(config, "workerinput"):  # a worker of xdist: refused by its controller
         return (yield)
+    from harness import ahead
+
     if mine.options.dry_run:
         ahead.dry_run(mine, session.items, config.stash[SHOW])
         session.items.clear()
@@ -73,7 +81,11 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    ahead.wait(suite_of(item.config), item, item.config.stash[SHOW])
+    mine = suite_of(item.config)
+    if item.nodeid in mine.jobs:
+        from harness import ahead
+
+        ahead.wait(mine, item, item.config.stash[SHOW])
     return (yield)
 
 

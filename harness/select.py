@@ -75,26 +75,30 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     return mark.kwargs
 
 
-def cases(platforms: Iterable[Platform], options: Options, mark: Mapping[str, object], own: set[str]) -> Iterator[Case]:
-    """Every case of one test. `own` names the test's own parameters, which take the place of options of that name."""
+def suits(platform: Platform, options: Options, mark: Mapping[str, object]) -> bool:
+    """Whether a test has cases on a platform."""
+    return options.layouts in platform.layouts and manifests.suits(mark, platform)
+
+
+def cases(general: Platform, options: Options, mark: Mapping[str, object], own: set[str]) -> Iterator[Case]:
+    """Every case of one test on a platform that suits it. `own` names the test's own parameters, which take the place
+    of options of that name."""
     benchmark = mark.get("benchmark")
     presets = mark.get("presets") or {}
     assert isinstance(presets, Mapping)
     asked = {**options.settings, **presets.get(options.preset, {})}
-    for general in platforms:
-        platform = general.for_benchmark(str(benchmark)) if benchmark else general
-        defaults = {"size": platform.size, "mode": platform.mode}
-        base = {k: v for k, v in {**defaults, **asked}.items() if k not in own and k != "configuration"}
-        configurations = [asked["configuration"]] if "configuration" in asked else platform.configurations
-        if benchmark is None:  # somebody's own program knows nothing of our settings
-            several: list[dict[str, str]] = [{}]
-        elif "configuration" in own:
-            several = [base]
-        else:
-            several = [{"configuration": name, **base} for name in configurations]
-        if options.layouts in platform.layouts and manifests.suits(mark, platform):
-            for layout in platform.layout_list(str(benchmark), options.layouts):
-                yield from (Case(platform, layout, settings, _unsupported(platform, benchmark)) for settings in several)
+    platform = general.for_benchmark(str(benchmark)) if benchmark else general
+    defaults = {"size": platform.size, "mode": platform.mode}
+    base = {k: v for k, v in {**defaults, **asked}.items() if k not in own and k != "configuration"}
+    configurations = [asked["configuration"]] if "configuration" in asked else platform.configurations
+    if benchmark is None:  # a program of the user's own knows nothing of our settings
+        several: list[dict[str, str]] = [{}]
+    elif "configuration" in own:
+        several = [base]
+    else:
+        several = [{"configuration": name, **base} for name in configurations]
+    for layout in platform.layout_list(str(benchmark), options.layouts):
+        yield from (Case(platform, layout, settings, _unsupported(platform, benchmark)) for settings in several)
 
 
 def _unsupported(platform: Platform, benchmark: object) -> str | None:
@@ -171,6 +175,20 @@ def _named_by_id(args: Sequence[str], root: Path) -> set[tuple[Path, str]]:
     """Files and tests."""
     parts = (arg.partition("::") for arg in args if "[" in arg)
     return {((root / file).resolve(), test) for file, _, test in parts}
+
+
+def may_be_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
+    """Whether `arm` could choose a test of this platform. The others' tests are not made at all: a suite of 200 tests
+    and twenty platforms would make 4,000 of them to drop all but 200."""
+    if options.platforms:
+        return platform.name in options.platforms
+    expression = config.getoption("markexpr") or ""
+    if platform.name == HOME or platform.name in names_in(expression):
+        return True
+    if matches(expression, platform.all_marks) and not matches(expression, ()):
+        return True
+    ids = (*config.args, *config.stash.get(WANTED, frozenset()))
+    return any(f"[{platform.name}-" in test for test in ids)
 
 
 def arm(

@@ -7,16 +7,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.block import Block
 from platforms.job import Run, State
-from platforms.runner import Job
 from platforms.values import short_clock
-from reporting.account import Spent, account
-from reporting.tables import tables
+
+if TYPE_CHECKING:
+    from platforms.runner import Job
+    from reporting.account import Spent
 
 WAITS = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
 HEARTBEAT_S = 30.0  # how often a log hears of a job that does not change
@@ -99,8 +100,12 @@ class Show:
     def summary(self, runs: Sequence[Run], jobs: Sequence[Job], began_s: float) -> None:
         """After everything else: what each job waited for and took, and the table like the paper's."""
         if jobs and not self._quiet:
+            from reporting.account import account
+
             self._table("jobs", account([spent(job, began_s) for job in jobs]))
         if runs:
+            from reporting.tables import tables
+
             self._table("results", tables(runs))
 
     def _table(self, title: str, lines: Sequence[str]) -> None:
@@ -112,6 +117,8 @@ class Show:
 
 def spent(job: Job, began_s: float) -> Spent:
     """Of a session that began then, a Unix second."""
+    from reporting.account import Spent
+
     status = job.status
     ours = status.submitted_s is not None and status.submitted_s >= began_s
     starts = [job.run.summary.get(name) for name in ("startup_s", "first_batch_s")] if job.run else []

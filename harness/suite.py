@@ -8,18 +8,20 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from harness import options, outcome, resume, select
+from harness import options, outcome, select
 from harness.options import Options
 from harness.select import Case
 from harness.show import Show
 from platforms import checkout
 from platforms.config import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
-from platforms.runner import Job, Runner
+
+if TYPE_CHECKING:
+    from platforms.runner import Job, Runner
 
 JOB_TEST = re.compile(
     r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b"
@@ -34,7 +36,7 @@ class Suite:
     site: Site
     platforms: dict[str, Platform]
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
-    left_out: Sequence[str] = ()
+    left_out: set[str] = field(default_factory=set)
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -111,13 +113,19 @@ def parametrize(suite: Suite, metafunc: pytest.Metafunc) -> None:
         raise pytest.UsageError(
             f"{metafunc.definition.nodeid}: a workload without the fixture `run` would never be read"
         )
+    own = select.own_parameters(metafunc.definition)
     params = []
-    for case in select.cases(suite.platforms.values(), suite.options, mark, select.own_parameters(metafunc.definition)):
-        suite.cases[(metafunc.definition.nodeid, case.id)] = case
-        marks = [getattr(pytest.mark, name) for name in case.platform.all_marks]
-        if case.unsupported:
-            marks.append(pytest.mark.skip(reason=f"{case.platform.name}: {case.unsupported}"))
-        params.append(pytest.param(case.id, id=case.id, marks=marks))
+    for platform in suite.platforms.values():
+        if not select.suits(platform, suite.options, mark):
+            continue
+        if not select.may_be_named(platform, suite.options, metafunc.config):
+            suite.left_out.add(platform.name)
+            continue
+        marks = [getattr(pytest.mark, name) for name in platform.all_marks]
+        for case in select.cases(platform, suite.options, mark, own):
+            suite.cases[(metafunc.definition.nodeid, case.id)] = case
+            skip = [pytest.mark.skip(reason=f"{platform.name}: {case.unsupported}")] if case.unsupported else []
+            params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
     metafunc.parametrize("platform", params, indirect=True)
 
 
@@ -159,10 +167,14 @@ def marks(suite: Suite) -> dict[str, str]:
 
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only what may run; the rest is deselected, as -k does it."""
-    suite.not_here = resume.choose(config, items)
+    if config.getoption("resume") is not None:
+        from harness import resume
+
+        suite.not_here = resume.choose(config, items)
     jobs = [item for item in items if case_key(item) in suite.cases]
     enabled = functools.cache(lambda name: checkout.is_enabled(suite.platforms[name], suite.site))
-    chosen, suite.left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
+    chosen, left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
+    suite.left_out.update(left_out)
     dropped = set(jobs) - set(chosen)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
@@ -173,8 +185,8 @@ def left_out_line(suite: Suite) -> str | None:
     """One line on the platforms that were not named."""
     if suite.not_here or not suite.left_out or suite.options.platforms:
         return suite.not_here
-    names = ", ".join(suite.left_out)
-    return f"left out: {names} (other platforms than local run when enabled and named, as in -m {suite.left_out[0]})"
+    names = sorted(suite.left_out)
+    return f"left out: {', '.join(names)} (other platforms than local run when enabled and named, as in -m {names[0]})"
 
 
 def refuse_xdist(ids: Sequence[str]) -> None:

@@ -131,11 +131,15 @@ class PlatformFile(CommonKeys):
     modules: tuple[Filled, ...] = Field((), description="environment modules that a job loads")
     setup: tuple[Text, ...] = Field((), description="shell lines of a job before the ranks start")
     container: ContainerKeys | None = Field(None, description="the container in which the ranks run")
-    slurm: SlurmKeys = Field(default=SlurmKeys(), description="what Slurm is told, with scheduler slurm")
-    kubernetes: KubernetesKeys = Field(
-        default=KubernetesKeys(), description="what Kubernetes is told, with scheduler kubernetes"
+    slurm: SlurmKeys = Field(
+        default=SlurmKeys.model_construct(), description="what Slurm is told, with scheduler slurm"
     )
-    policy: PolicyKeys = Field(default=PolicyKeys(), description="the site's rules, checked before submitting")
+    kubernetes: KubernetesKeys = Field(
+        default=KubernetesKeys.model_construct(), description="what Kubernetes is told, with scheduler kubernetes"
+    )
+    policy: PolicyKeys = Field(
+        default=PolicyKeys.model_construct(), description="the site's rules, checked before submitting"
+    )
     env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
     unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")

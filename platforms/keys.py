@@ -33,7 +33,9 @@ from platforms.values import (
     times,
 )
 
-STRICT = ConfigDict(frozen=True, extra="forbid")
+STRICT = ConfigDict(
+    frozen=True, extra="forbid", defer_build=True
+)  # start-up is counted: one build of Platform is enough
 Words = tuple[Text, ...]
 OptionReasons = Mapping[Flag, Filled]
 
