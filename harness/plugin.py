@@ -16,8 +16,8 @@ from harness.suite import SUITE, suite_of
 
 SHOW = pytest.StashKey[Show]()
 MARKS = (
-    "workload(benchmark=… or command=[…], presets={…}, arguments=[…], time_limit='1h', manifest='pod.yaml' or {…} or "
-    "function, namespace=…, context=…, kubeconfig=…): the job"
+    "workload(benchmark=… or command=[…], launcher='torchrun', presets={…}, arguments=[…], time_limit='1h', "
+    "manifest='pod.yaml' or {…} or function, namespace=…, context=…, kubeconfig=…): the job"
 )
 
 

@@ -16,9 +16,10 @@ from harness import manifests
 from harness.options import Options
 from platforms.config import Platform
 from platforms.job import Layout
-from platforms.values import seconds_of
+from platforms.values import no_mpi_launcher, seconds_of
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
+LAUNCHERS = ("platform", "torchrun", "srun", "poprun", "none")  # what may start a test's own command
 HOME = "local"  # the one platform that runs without being enabled and named
 WANTED = pytest.StashKey[frozenset[str]]()  # the tests that --resume goes on with
 
@@ -54,7 +55,7 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     mark = definition.get_closest_marker("workload")
     if mark is None:
         return None
-    known = {"benchmark", "command", "manifest", "presets", "arguments", "time_limit", *manifests.PLACE}
+    known = {"benchmark", "command", "launcher", "manifest", "presets", "arguments", "time_limit", *manifests.PLACE}
     where = f"{definition.nodeid}: @pytest.mark.workload"
     if mark.args or (unknown := sorted(set(mark.kwargs) - known)):
         what = f"{unknown[0]!r} is no option" if not mark.args else "takes keywords only"
@@ -72,7 +73,24 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     words = isinstance(command, list | tuple) and all(isinstance(word, str) for word in command)
     if not words or ("command" in mark.kwargs and not command):
         raise pytest.UsageError(f"{where}: command is a list of words, as in ['python3', '{{root}}/my.py']")
+    if "launcher" in mark.kwargs:
+        _check_launcher(mark.kwargs, where)
     return mark.kwargs
+
+
+def _check_launcher(mark: Mapping[str, object], where: str) -> None:
+    """Raise UsageError for a launcher that does not exist, and for one that starts nothing of the test's own."""
+    launcher = mark["launcher"]
+    try:
+        no_mpi_launcher(launcher)
+    except ValueError as error:
+        raise pytest.UsageError(f"{where}: launcher: {error}") from None
+    if launcher not in LAUNCHERS:
+        raise pytest.UsageError(f"{where}: launcher: {launcher!r} is not one of {', '.join(LAUNCHERS)}")
+    if "command" not in mark:
+        raise pytest.UsageError(
+            f"{where}: launcher is for command=[…]; how a benchmark starts stands in the platform's file, `launcher:`"
+        )
 
 
 def suits(platform: Platform, options: Options, mark: Mapping[str, object]) -> bool:

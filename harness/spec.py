@@ -56,8 +56,10 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     if benchmark is None:
         arguments, request, data_dir = own_program(asked), dict[str, object](), None
+        launcher = own_launcher(asked, f"{item.nodeid}: @pytest.mark.workload")
     else:
         arguments, request, data_dir = our_benchmark(asked, benchmark)
+        launcher = _launcher(platform, asked.ranks)
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
     return JobSpec(
         name=job_name(label, case.layout, run_id, item.nodeid),
@@ -66,7 +68,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         layout=case.layout,
         arguments=(*arguments, *_words(mark, "arguments")),
         benchmark=benchmark,
-        launcher=_launcher(platform, asked.ranks) if benchmark else "none",
+        launcher=launcher,
         ranks_per_device=platform.ranks_per_device,
         threads_per_rank=platform.threads_per_rank,
         python=asked.python,
@@ -89,12 +91,35 @@ def manifest_parameters(asked: Asked) -> dict[str, object]:
 
 
 def own_program(asked: Asked) -> list[str]:
-    """Somebody's own command, its holes filled: python, root, platform, nodes, devices, ranks, parameters."""
+    """Somebody's own command, its holes filled: python, root, platform, the numbers of the layout, parameters."""
     platform, layout = asked.case.platform, asked.case.layout
     python = "python3" if asked.python == "auto" else asked.python
     holes: dict[str, object] = {"root": asked.root, "python": python, "platform": platform.name}
     holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.ranks)
+    holes.update(devices_per_node=layout.devices_per_node, ranks_per_node=asked.ranks // layout.nodes)
     return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
+
+
+def own_launcher(asked: Asked, where: str) -> str:
+    """What starts somebody's own command: what its test says, else nothing, and the command runs once.
+
+    Raises UsageError where the layout has several nodes and the command would run on one of them only.
+    """
+    if "command" not in asked.mark:
+        return "none"
+    platform, layout = asked.case.platform, asked.case.layout
+    given = launcher = asked.mark.get("launcher")
+    if given == "platform":
+        launcher = "torchrun" if platform.launcher == "auto" else platform.launcher
+    once = launcher in (None, "none") and given != "none"
+    if once and layout.nodes > 1 and "manifest" not in asked.mark:
+        raise pytest.UsageError(
+            f"{where}: the layout {layout} has {layout.nodes} nodes, and nothing starts the command on all of them. "
+            'Write launcher="torchrun" for a script of torch (its command is then the script alone), launcher="srun" '
+            'for an MPI program on Slurm, or launcher="none" where the command itself starts its ranks on every node '
+            "(docs/foreign-loops.md)"
+        )
+    return "none" if once else str(launcher)
 
 
 def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, object], str]:

@@ -30,7 +30,8 @@ IDENTITY_LIMIT = 0.03
 FALLS_FROM_STEPS = 100
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # SLURM_NTASKS: of the whole job
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SPANS = ("wait", "h2d", "busy")
 LAST_WORD = "HPC_ML_BENCH_LAST_WORD"  # names a file that outlives the log, as Kubernetes' termination message does
 IN_LAST_WORD = (
@@ -247,9 +248,14 @@ class Meter:
         self._exit_code: int | None = None
 
     def start(self, value: Mapping[str, Any], mlperf: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Write what is known before the first step: MLPerf's keys, then `hpcml_start` (rank 0)."""
+        """Write what is known before the first step: MLPerf's keys, then `hpcml_start` with where the ranks run.
+
+        To be called on every rank, since each says which node it is on; rank 0 writes.
+        """
+        nodes = self.group.gather(this_node())
         if self.group.rank == 0:
-            for key, item in [*mlperf.items(), ("hpcml_start", value)]:
+            world = {**value.get("world", {}), **_placed(nodes)}
+            for key, item in [*mlperf.items(), ("hpcml_start", {**value, "world": world})]:
                 self.wire.emit(key, item)
 
     # --- in the loop
@@ -558,6 +564,30 @@ class _Copy:
 
     def __exit__(self, *error: object) -> None:
         self._meter._copied(self._begin_s)
+
+
+def this_node(environ: Mapping[str, str] = os.environ, boot_id_file: str = BOOT_ID) -> str:
+    """A name that all ranks of a node have in common, and no rank of another node has.
+
+    On Kubernetes a pod is a node of the layout. Elsewhere it is the running kernel, which the containers of a node
+    share, together with Slurm's name of the node: some sites, and tests, have several of Slurm's nodes on one machine.
+    """
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return platform.node()
+    try:
+        with open(boot_id_file) as file:
+            machine = file.read().strip()
+    except OSError:  # no Linux
+        machine = platform.node()
+    return f"{environ.get('SLURMD_NODENAME', '')} {machine}"
+
+
+def _placed(nodes: Sequence[str]) -> dict[str, Any]:
+    """On how many hosts the ranks run, and how many of them on one; null where this rank does not know the others."""
+    if len(nodes) == 1 and _environ(SIZES, 1) > 1:
+        return {"hosts": None, "ranks_per_host": None}
+    counts = [nodes.count(node) for node in set(nodes)]
+    return {"hosts": len(counts), "ranks_per_host": [min(counts), max(counts)]}
 
 
 def _leave_last_word(said: Mapping[str, Any]) -> None:

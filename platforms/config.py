@@ -27,6 +27,7 @@ from platforms.values import (
     LayoutText,
     Mark,
     Name,
+    NoMpiLauncher,
     Option,
     Seconds,
     Some,
@@ -60,7 +61,7 @@ class CommonKeys(BaseModel):
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = Field(
         "auto", description="number format of `tuned`; auto: the best that the device computes in"
     )
-    launcher: Literal["auto", "none", "torchrun", "srun", "poprun"] = Field(
+    launcher: Annotated[Literal["auto", "none", "torchrun", "srun", "poprun"], NoMpiLauncher] = Field(
         "auto", description="what starts the ranks of a job"
     )
     ranks_per_device: Count = Field(1, description="processes per device")

@@ -94,7 +94,7 @@ def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
     if number(run.summary.get("flop_per_sample")) and not number(part(run.start, "device").get("peak_flops")):
         yield "peak unknown: compute throughput was not compared with what the devices can do"
     size = number(part(run.start, "world").get("size"))
-    if spec is not None and spec.benchmark is None and size is not None and size != spec.ranks:
+    if spec is not None and not spec.starts_ranks and size is not None and size != spec.ranks:
         yield f"world size: the program has {size:g} ranks on {spec.ranks} devices"
 
 
@@ -111,18 +111,38 @@ def _as_asked(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
             yield "request", f"{key}: asked for {asked!r}, and the job does not say what it did"
         elif not same(asked, request[key]):
             yield "request", f"{key}: asked for {asked!r}, and the job ran with {request[key]!r}"
+    if spec.starts_ranks and number(world.get("size")) != spec.ranks:
+        yield "world", f"world size: {spec.ranks} ranks were started, and the job says {_said(world.get('size'))}"
+    yield from _placed(start, spec)
     if spec.benchmark is None:
         return
     if start.get("benchmark") != spec.benchmark:
         yield "request", f"benchmark: asked for {spec.benchmark!r}, and the job ran {start.get('benchmark')!r}"
-    if number(world.get("size")) != spec.ranks:
-        yield "world", f"world size: {spec.ranks} ranks were started, and the job says {_said(world.get('size'))}"
     device = part(start, "device").get("type")
     if _unit(device) != spec.layout.unit:
         yield "device", f"device: asked for {spec.layout.unit}, and the job ran on {_said(device)}"
     sent = re.fullmatch(r"models-([0-9a-f]+)\.pyz", spec.archive.name) if spec.archive else None
     if sent and start.get("code") != sent[1]:
         yield "code", f"code: sent was {sent[1]}, and the job ran {_said(start.get('code'))}"
+
+
+def _placed(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
+    """The hosts that took part against the layout's nodes; a job that does not know its hosts is not judged by them."""
+    world = part(start, "world")
+    hosts = number(world.get("hosts"))
+    if hosts is None:
+        return
+    if hosts != spec.layout.nodes:
+        first = part(start, "host").get("name")
+        where = f" ({first})" if hosts == 1 and first else ""
+        advice = "" if spec.starts_ranks else '; let launcher="torchrun" or "srun" start them (docs/foreign-loops.md)'
+        asked = f"hosts: layout {spec.layout} asks for {spec.layout.nodes}"
+        yield "hosts", f"{asked}, and its ranks ran on {hosts:g}{where}{advice}"
+        return
+    counts = world.get("ranks_per_host")
+    if spec.starts_ranks and counts != [spec.ranks_per_node] * 2:
+        asked = f"hosts: {spec.ranks_per_node} ranks were started on each"
+        yield "hosts", f"{asked}, and the fewest and the most on one were {_said(counts)}"
 
 
 def same(asked: object, answered: object) -> bool:

@@ -99,6 +99,11 @@ class JobSpec:
         return self.layout.nodes * self.ranks_per_node
 
     @property
+    def starts_ranks(self) -> bool:
+        """Whether the suite starts as many ranks as the layout has; a program of somebody's own may start others."""
+        return self.benchmark is not None or self.launcher != "none"
+
+    @property
     def device_hours(self) -> float:
         """What it may cost at most, in device-hours: devices x time limit."""
         return self.layout.devices * self.time_limit_s / 3600

@@ -34,6 +34,19 @@ _SUFFIXES: Mapping[str, float] = {
 _NO_QUANTITY = "{!r} is no quantity (write a number with a unit of Kubernetes, as in 64Gi, 500m or 8)"
 
 
+MPI_LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun")
+
+
+def no_mpi_launcher(value: object) -> object:
+    """The value of a `launcher:`, unless it is a launcher of MPI: then ValueError says what to write instead."""
+    if value in MPI_LAUNCHERS:
+        raise ValueError(
+            f"{value!r} is not one of ours (on Slurm write srun, which starts the ranks of MPI programs; elsewhere "
+            f"write {value} into the test's own command, with launcher='none': docs/foreign-loops.md)"
+        )
+    return value
+
+
 def text_of(value: object) -> str:
     """A scalar as it was written. Raises ValueError for anything else."""
     if isinstance(value, Int | Float):
@@ -248,5 +261,6 @@ Quantity = Annotated[str, BeforeValidator(_quantity), SCALAR]
 ManifestPath = Annotated[str, AfterValidator(_manifest_path)]
 Absolute = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), AfterValidator(_absolute), SCALAR]
 Unique = AfterValidator(_unique)
+NoMpiLauncher = BeforeValidator(no_mpi_launcher)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)

@@ -53,6 +53,9 @@ module load {{ module | q }} || refuse module {{ ("module load " ~ module ~ " fa
 {% endfor %}
 {% endif %}
 
+{% if python_folder %}
+export PATH={{ python_folder | q }}:"$PATH"  # the python3 that was prepared for this platform, where there is one
+{% endif %}
 {% if python %}
 python={{ python | q }}
 {% if python_else %}

@@ -39,6 +39,9 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
     body = ["unset " + _wrap(FOREIGN_RANKS), *_exports(spec, platform, home), *_modules(platform), *platform.setup]
     if python[-1] in command:
         body += python[:-1]
+    if home is not None and spec.archive is None and spec.python == "auto":
+        programs = _quote(_environment(home, platform), "work_dir")
+        body.append(f'export PATH={programs}:"$PATH"  # the python3 that was prepared, where there is one')
     return "\n".join([*head, "", *body, "", f"exec {command}"]) + "\n"
 
 
@@ -101,8 +104,13 @@ def _python(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
         return [_quote(spec.python, "python")]
     if home is None:
         return [_quote(sys.executable, "python")]
-    prepared = _quote(f"{home}/env-{platform.name}/bin/python", "work_dir")
+    prepared = _quote(f"{_environment(home, platform)}/python", "work_dir")
     return [f"python={prepared}", '[ -x "$python" ] || python=python3', '"$python"']
+
+
+def _environment(home: str, platform: Platform) -> str:
+    """Where the programs of the environment lie that `prepare --env` makes."""
+    return f"{home}/env-{platform.name}/bin"
 
 
 def _modules(platform: Platform) -> list[str]:

@@ -130,9 +130,54 @@ def test_finish_without_a_loop_is_no_pass(program):
 
 
 def test_ranks_that_do_not_know_of_each_other_are_told_so(program):
-    lines = program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="0", SLURM_NTASKS="2")
+    lines = program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")
     assert any(warning.startswith("one rank of several") for warning in of(lines, "hpcml_summary")[0]["warnings"])
-    assert not program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="1", SLURM_NTASKS="2")
+    world = {"size": 1, "backend": None, "hosts": None, "ranks_per_host": None}
+    assert of(lines, "hpcml_start")[0]["world"] == world
+    assert not program.run(PLAIN.format(epochs=1, loader="range(9)"), SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="2")
+
+
+GROUP = """
+import os, time, types, meter
+
+ranks = [dict(zip(("SLURMD_NODENAME", "KUBERNETES_SERVICE_HOST"), pair)) for pair in {nodes}]
+group = types.SimpleNamespace(
+    rank=0, size=len(ranks), barrier=lambda: None,
+    gather=lambda thing: [meter.this_node(rank) for rank in ranks] if isinstance(thing, str) else [thing] * len(ranks),
+)
+for batch in meter.steps(range(9), samples=1, group=group):
+    time.sleep(0.001)
+meter.finish()
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts", "ranks_per_host"),
+    [
+        ([(), ()], 1, [2, 2]),
+        ([("cn1",), ("cn1",), ("cn2",)], 2, [1, 2]),  # of several nodes of Slurm on one machine
+        ([("cn1", "10.0.0.1"), ("cn2", "10.0.0.1")], 1, [2, 2]),  # a pod's name, and both are in this one
+    ],
+)
+def test_ranks_say_which_node_they_are_on(program, nodes, hosts, ranks_per_host):
+    (start,) = of(program.run(GROUP.format(nodes=nodes)), "hpcml_start")
+    assert (start["world"]["hosts"], start["world"]["ranks_per_host"]) == (hosts, ranks_per_host)
+
+
+def test_containers_of_one_machine_are_one_host_and_other_machines_are_others(tmp_path, monkeypatch):
+    import platform
+
+    from models.meter import this_node
+
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("0f1e\n")
+    other.write_text("2d3c\n")
+    seen = this_node({}, str(one)), this_node({"SLURMD_NODENAME": "cn1"}, str(one))
+    monkeypatch.setattr(platform, "node", lambda: "a-container")
+    assert seen == (this_node({}, str(one)), this_node({"SLURMD_NODENAME": "cn1"}, str(one)))
+    assert this_node({"SLURMD_NODENAME": "cn1"}, str(other)) not in seen  # the variable of the first node, handed on
+    assert "a-container" in this_node({}, str(tmp_path / "missing"))
+    assert this_node({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, str(one)) == "a-container"
 
 
 TORCH = """
@@ -166,6 +211,8 @@ def test_torch_on_two_ranks(program):
     assert {rank for rank, _, _ in lines} == {0}
     (window,), (summary,) = of(lines, "hpcml_window"), of(lines, "hpcml_summary")
     assert (window["steps"], window["samples"]) == (10, 80)
-    assert of(lines, "hpcml_start")[0]["world"] == {"size": 2, "backend": "gloo"}
+    assert of(lines, "hpcml_start")[0]["world"] == {
+        "size": 2, "backend": "gloo", "hosts": 1, "ranks_per_host": [2, 2]
+    }  # fmt: skip
     assert not any(warning.startswith("one rank") for warning in summary["warnings"])
     assert {path.name for path in program.folder.glob("*.gz")} == {"steps-rank0.csv.gz", "steps-rank1.csv.gz"}

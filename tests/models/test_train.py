@@ -63,7 +63,8 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
         **{"shape": "32x32", "augment": False, "skip_corrupt": False, "cache": "as-is"},
     }
     assert set(start["device"]) >= {"type", "name", "count", "memory_bytes", "driver", "peak_flops"}
-    assert start["world"] == {"size": 1, "local_size": 1, "nodes": 1, "backend": None, "launcher": "none"}
+    world = {"size": 1, "local_size": 1, "nodes": 1, "backend": None, "launcher": "none"}
+    assert start["world"] == {**world, "hosts": 1, "ranks_per_host": [1, 1]}
     assert set(start["versions"]) >= {"python", "torch", "numpy", "pillow"}
     assert start["host"]["threads"] == 1
     assert (start["data"]["kind"], start["data"]["samples"]) == ("synthetic", 24)
@@ -114,7 +115,7 @@ def assert_as_alone(ranks: Sequence[Ended], alone: Ended, launcher: str) -> None
     assert first.value("hpcml_summary")["parameters_identical"] is True
     assert first.value("hpcml_window")["samples"] == 12
     world = {"size": 2, "local_size": 2, "nodes": 1, "backend": "gloo", "launcher": launcher}
-    assert first.value("hpcml_start")["world"] == world
+    assert first.value("hpcml_start")["world"] == {**world, "hosts": 1, "ranks_per_host": [2, 2]}
     assert (first.value("hpcml_start")["request"]["local_batch_size"], first.value("number_of_nodes")) == (2, 1)
 
 

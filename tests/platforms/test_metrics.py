@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -558,6 +560,38 @@ def test_a_loop_of_others_that_speaks_it() -> None:
     assert run.problems == ()
     assert "world size: the program has 1 ranks on 2 devices" in run.warnings
     assert run.benchmark is None
+
+
+NODES = replace(SPEC, layout=Layout(2, 1, "gpu"))
+OTHERS = {"benchmark": None, "archive": None, "request": {}}
+
+
+@pytest.mark.parametrize(
+    ("placed", "changes", "problem"),
+    [
+        ({}, {}, None),  # not known: written by an older copy of meter.py
+        ({"hosts": None, "ranks_per_host": None}, {}, None),
+        ({"hosts": 2, "ranks_per_host": [1, 1]}, {}, None),
+        ({"hosts": 1, "ranks_per_host": [2, 2]}, {}, "hosts: layout 2x1gpu asks for 2, and its ranks ran on 1 (n1)"),
+        ({"hosts": 3, "ranks_per_host": [1, 1]}, {}, "hosts: layout 2x1gpu asks for 2, and its ranks ran on 3"),
+        ({"hosts": 2, "ranks_per_host": [1, 3]}, {}, "hosts: 1 ranks were started on each, and * [1, 3]"),
+        ({"hosts": 2, "ranks_per_host": [1, 3]}, OTHERS, None),  # how many it starts is its own affair
+        ({"hosts": 1, "ranks_per_host": [2, 2]}, OTHERS, "hosts: layout 2x1gpu asks for 2, *(n1); let launcher=*"),
+        ({"hosts": 2, "ranks_per_host": [1, 3]}, {**OTHERS, "launcher": "torchrun"}, "hosts: 1 ranks were started*"),
+        ({"size": 1, "hosts": None}, {**OTHERS, "launcher": "srun"}, "world size: 2 ranks were started, and *says 1"),
+    ],
+)
+def test_where_the_ranks_ran_against_the_layout(
+    placed: dict[str, object], changes: dict[str, object], problem: str | None
+) -> None:
+    spec = replace(NODES, **changes)
+    named = {"benchmark": spec.benchmark, **({"code": None} if spec.archive is None else {})}
+    run = parse(log(change(good(), "hpcml_start", **named, world={**START["world"], **placed})), spec)
+    if problem is None:
+        assert run.problems == ()
+    else:
+        assert len(run.problems) == 1
+        assert fnmatch(run.problems[0], problem.replace("[", "[[]"))
 
 
 def test_numbers_of_a_text_and_of_a_file(tmp_path: Path) -> None:

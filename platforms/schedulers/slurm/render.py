@@ -26,6 +26,11 @@ DEADLINE_MARGIN_S = 300  # beyond the limits that we keep ourselves: Slurm count
 GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}
 # The first node's address is where srun itself runs, which every task is known to reach; names need not resolve.
 MEETING = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; exec "$@"'
+# What torchrun would say to each rank, for a program that looks for it under srun too.
+RANK = (
+    'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" LOCAL_WORLD_SIZE={ranks} '
+    'MASTER_ADDR="${{MASTER_ADDR:-${{SLURM_LAUNCH_NODE_IPADDR:-127.0.0.1}}}}"; exec "$@"'
+)
 # One process a node, which starts its ranks.
 TORCHRUN = """\
 export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-$(( ($(nproc) + {ranks} - 1) / {ranks} ))}}
@@ -58,7 +63,8 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "setup": platform.setup,
         "python": python if spec.archive else None,
         "python_else": python_else,
-        "rendezvous": spec.launcher == "torchrun",
+        "python_folder": _python_folder(spec, platform),
+        "rendezvous": spec.launcher == "torchrun" or (spec.launcher == "srun" and spec.archive is None),
         "launch": launch(spec, platform),
         "steps_known": "yes" if steps_known(spec, platform) else "no",
     }
@@ -160,11 +166,13 @@ def launch(spec: JobSpec, platform: Platform) -> list[str]:
         rank = [quote(word) for word in spec.arguments]
     else:
         rank = ['"$python"', *map(quote, spec.rank_command(archive_of(platform, spec)))]
-    if spec.launcher == "srun" and spec.layout.nodes > 1:
+    if spec.launcher == "srun" and spec.archive is None:
+        rank = ["sh", "-c", quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
+    elif spec.launcher == "srun" and spec.layout.nodes > 1:
         rank = ["sh", "-c", quote(MEETING), "sh", *rank]
     if spec.launcher == "torchrun":
         inner = TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
-        program = rank if spec.archive else ["python3", "--no-python", *rank]
+        program = rank if spec.archive else [quote(_python_of_others(spec)), "--no-python", *rank]
         rank = ["sh", "-c", quote(inner), *program]
     inside = container.prefix(boxed, platform, spec) if boxed else []
     if spec.launcher == "none" and not (boxed and container.needs_srun(boxed)):
@@ -207,6 +215,19 @@ def _python(spec: JobSpec, platform: Platform) -> tuple[str, str | None]:
     if platform.container:
         return "python3", None
     return f"{platform.work_dir}/env-{platform.name}/bin/python", "python3"
+
+
+def _python_of_others(spec: JobSpec) -> str:
+    """The Python that a program which is not ours finds: the platform's, else by PATH."""
+    return "python3" if spec.python == "auto" else spec.python
+
+
+def _python_folder(spec: JobSpec, platform: Platform) -> str | None:
+    """Where a program that is not ours looks for python3 first: in the environment that `prepare --env` made, as our
+    benchmarks do."""
+    if spec.archive is not None or spec.python != "auto" or platform.container:
+        return None
+    return f"{platform.work_dir}/env-{platform.name}/bin"
 
 
 def _environment(spec: JobSpec, platform: Platform) -> dict[str, str]:

@@ -1,0 +1,148 @@
+"""A training script of somebody's own, started as docs/foreign-loops.md says, in layouts of one node and of several."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+
+from tests.clusters.slurm import Cluster
+from tests.harness.conftest import ROOT, Project
+
+PAGE = (ROOT / "docs" / "foreign-loops.md").read_text()
+(DOCUMENTED,) = re.findall(r"^```python\n# test_mine.py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+# A script of torch as others write it: it takes what the launcher says, and says nothing of nodes.
+TRAINING = """
+import os
+import torch
+import torch.distributed as dist
+import meter
+
+dist.init_process_group("gloo")
+data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+for x, y in meter.steps(torch.utils.data.DataLoader(data, batch_size=4)):
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    meter.loss(loss)
+meter.finish()
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", os.environ.get("SLURMD_NODENAME"), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+ALL_ON_ONE_NODE = 'command=["{python}", "-m", "torch.distributed.run", "--nproc-per-node={devices}", "{root}/train.py"]'
+LAYOUTS = ("1x1", "1x4", "2x2")
+
+
+@pytest.fixture
+def training(project: Project) -> Project:
+    project.write("train.py", TRAINING)
+    shutil.copy(ROOT / "models" / "meter.py", project.path)
+    project.write("test_mine.py", DOCUMENTED)
+    return project
+
+
+def on(project: Project, scheduler: str, layouts: tuple[str, ...], more: str = "") -> None:
+    text = f"scheduler: {scheduler}\ndevice: cpu\nlayouts: {{default: [{', '.join(layouts)}]}}\n{more}"
+    project.write("site/platforms/mine.yaml", text + "env: {OMP_NUM_THREADS: '1', CUDA_VISIBLE_DEVICES: ''}\n")
+    project.write("site/site.yaml", "enabled: [mine]\n")
+
+
+@pytest.fixture
+def through_slurm(training: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> Project:
+    monkeypatch.setenv("SLURM_CONF", slurm.environ["SLURM_CONF"])
+    work = tmp_path_factory.mktemp("work")
+    on(
+        training,
+        "slurm",
+        LAYOUTS,
+        f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19}}\n",
+    )
+    return training
+
+
+def run_of(project: Project, layout: str) -> dict:
+    (path,) = project.path.glob(f"runs/2*/*{layout}cpu*/run.json")
+    return json.loads(path.read_text())
+
+
+def ranks_of(project: Project, layout: str) -> list[tuple[str, str, str]]:
+    """(rank, world size, node), as the ranks said it themselves."""
+    (path,) = project.path.glob(f"runs/2*/*{layout}cpu*/log")
+    return sorted(re.findall(r"^rank (\d+) of (\d+) on (\w+)$", path.read_text(), re.MULTILINE))
+
+
+def test_as_documented_on_this_machine(training: Project) -> None:
+    on(training, "local", LAYOUTS[:2])
+    training.pytest_process("--platform", "mine").assert_outcomes(passed=2)
+    for layout, ranks in (("1x1", 1), ("1x4", 4)):
+        assert len(ranks_of(training, layout)) == ranks
+        world = run_of(training, layout)["start"]["world"]
+        assert (world["size"], world["hosts"], world["ranks_per_host"]) == (ranks, 1, [ranks, ranks])
+
+
+@pytest.mark.real_slurm
+@pytest.mark.parametrize("launcher", ["torchrun", "srun", "platform"])
+def test_as_documented_on_slurm_all_nodes_of_the_layout_compute(through_slurm: Project, launcher: str) -> None:
+    project = through_slurm
+    project.write("test_mine.py", DOCUMENTED.replace('launcher="torchrun"', f'launcher="{launcher}"'))
+    project.pytest_process("--platform", "mine").assert_outcomes(passed=3)
+    for layout in LAYOUTS:
+        nodes, devices = map(int, layout.split("x"))
+        run, ranks = run_of(project, layout), ranks_of(project, layout)
+        assert [int(rank) for rank, _, _ in ranks] == list(range(nodes * devices))
+        assert {size for _, size, _ in ranks} == {str(nodes * devices)}
+        assert {node for _, _, node in ranks} == set(run["nodes"])
+        assert len(run["nodes"]) == nodes
+        world = run["start"]["world"]
+        assert (world["size"], world["hosts"], world["ranks_per_host"]) == (nodes * devices, nodes, [devices, devices])
+
+
+@pytest.mark.real_slurm
+def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(through_slurm: Project) -> None:
+    project = through_slurm
+    mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'
+    project.write("test_mine.py", DOCUMENTED.replace(mark, f'{ALL_ON_ONE_NODE}, launcher="none"'))
+    result = project.pytest_process("--platform", "mine")
+    result.assert_outcomes(passed=2, failed=1)
+    (problem,) = run_of(project, "2x2")["problems"]
+    assert re.fullmatch(r"hosts: layout 2x2cpu asks for 2, and its ranks ran on 1 \(.+\); let launcher=.*", problem)
+    assert len({node for _, _, node in ranks_of(project, "2x2")}) == 1
+    assert run_of(project, "1x4")["problems"] == []
+
+
+def test_without_a_launcher_several_nodes_are_refused_before_anything_runs(training: Project) -> None:
+    on(training, "slurm", LAYOUTS, "work_dir: /work/me\nslurm: {account: z19}\n")
+    mark = 'command=["{python}", "{root}/train.py"], launcher="torchrun"'
+    training.write("test_mine.py", DOCUMENTED.replace(mark, ALL_ON_ONE_NODE))
+    for dry in ((), ("--dry-run",)):
+        result = training.pytest("--platform", "mine", *dry)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(
+            ["*2x2cpu* has 2 nodes, and nothing starts the command on all of them. Write launch*"]
+        )
+    assert not training.jobs()
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("command=['true'], launcher='mpirun'", "'mpirun' is not one of ours (on Slurm write srun*"),
+        ("command=['true'], launcher='auto'", "'auto' is not one of platform, torchrun, srun, poprun, none"),
+        ("benchmark='resnet50', launcher='srun'", "launcher is for command=*the platform's file*"),
+    ],
+)
+def test_a_launcher_that_cannot_be(project: Project, mark: str, said: str) -> None:
+    project.write("test_it.py", f"import pytest\n@pytest.mark.workload({mark})\ndef test_it(run): pass\n")
+    project.pytest().stdout.fnmatch_lines([f"*workload: *{said}"])
+
+
+def test_the_words_of_a_command_are_filled_in(project: Project) -> None:
+    on(project, "slurm", ("2x4",), "work_dir: /work/me\nranks_per_device: 2\nslurm: {account: z19}\n")
+    words = "{nodes} {devices} {ranks} {devices_per_node} {ranks_per_node} {other}"
+    project.write("test_it.py", f"import pytest\n@pytest.mark.workload(command=['echo', '{words}'], launcher='none')\n"
+                  "def test_it(run): pass\n")  # fmt: skip
+    project.pytest("--platform", "mine", "--dry-run").stdout.fnmatch_lines(["*echo '2 8 16 4 8 {other}'"])
