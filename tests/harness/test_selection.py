@@ -281,7 +281,8 @@ def test_a_platforms_dtype_is_that_of_its_tuned_jobs(project, options, tuned, gb
 
 
 def test_a_dry_run_of_what_cannot_be_rendered_is_one_sentence(project):
-    project.job_test()
+    mark = "@pytest.mark.workload(command=['true'], launcher='torchrun')"
+    project.write("test_mine.py", f"import pytest\n{mark}\ndef test_it(run): pass\n")
     project.write("site/platforms/two.yaml", "scheduler: local\ndevice: gpu\nlayouts: {default: [2x1]}\n")
     result = project.pytest("-m", "two", "--dry-run")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
