@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 FRESH_S = 5.0  # a connection that was seen alive less than this ago is not asked again
 OPEN_S = 60.0  # jumps included
-IDLE_S = 600  # after which a connection of ours ends that nobody closed
+IDLE_S = 600  # after which a connection of ours ends that was not closed, because this process was killed
+CLOSE_S = 2.0  # how long the end of this process waits for a thread that is just opening one
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0)  # waits for a free session
 
 LONGEST_FOLDER = 50  # characters: the path of a socket has about a hundred, and ssh makes its draft longer
@@ -88,10 +90,15 @@ class OpensshTransport:
         return self._login.typed(command=command)
 
     def close(self) -> None:
-        with self._lock:
+        if not self._lock.acquire(timeout=CLOSE_S):
+            return
+        try:
             if self._own:
                 self._ask(self._own, "exit")
             self._own = self._socket = None
+            atexit.unregister(self.close)
+        finally:
+            self._lock.release()
 
     def _connected(self) -> str:
         """The socket of a connection that is alive: the person's, else ours, opened now where there is none."""
@@ -144,6 +151,7 @@ class OpensshTransport:
         if not opened:
             raise self._explained(words)
         self._own, self._refusal = own, None
+        atexit.register(self.close)  # ssh holds it in the background, and would for IDLE_S
         return own
 
     def _default_socket(self) -> str:
