@@ -114,7 +114,7 @@ class Simulated:
         self.queried.append(self.clock())
         return {job.job_id: self._status(job) for job in jobs}
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         self.calls["read"] += 1
         ran_s = max(0.0, self._age_s(job) - self.queue_s)
         return LOG[offset : int(ran_s / self.run_s * len(LOG)) if ran_s < self.run_s else None]

@@ -467,6 +467,10 @@ class NoRoom(AwayError):
     """Nothing was submitted, since others have what it needs; who asks again later may find room."""
 
 
+class LogChanged(RefusedError):
+    """A log does not hold what was read of it before: it was truncated or replaced while its job wrote."""
+
+
 class JobError(BenchError):
     """One job that gave no good run."""
 

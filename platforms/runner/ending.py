@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ParamSpec
 
-from platforms.job import ERRORS, BenchError, JobError, JobSpec, MachineError, Outcome, Run, State, Status
+from platforms.job import ERRORS, BenchError, JobError, JobSpec, LogChanged, MachineError, Outcome, Run, State, Status
 from platforms.journal import Attempt, Journal
 from platforms.runner import evidence, explain
 from platforms.runner.contact import Contact
@@ -90,9 +90,12 @@ class Endings:
             if patient and self._contact.login is not None:
                 return
             job.ended = self._clock() if job.ended is None else job.ended
-            if patient and self._clock() - job.ended < LOG_S:
+            certain = isinstance(error, LogChanged) and self._contact.scheduler.log_in_folder
+            if patient and not certain and self._clock() - job.ended < LOG_S:
                 return
             problems = (f"the log could not be read to its end: {explain.why(error)}",)
+        if status.state is State.SUCCEEDED and not self._contact.scheduler.log_in_folder:
+            evidence.put(job.folder / "log", b"", 0)  # there is one, also of a job that printed nothing
         run = job.reader.finish(job.spec)
         problems += (*self._contact.gaps(job), *job.reader.contradictions(status.last_word), *status.problems)
         warnings = (*run.warnings, *status.warnings)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NO_PLACE = (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)  # what a job is told that avoids too many nodes
 GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
 AWAY_S = 600.0  # how long a scheduler may answer, and say nothing about a job
+KNOWN_BYTES = 256  # of a log that was read, to see whether it is still the same file
 NOT_YET = Status(State.QUEUED, "not submitted yet")
 NO_LOG = LogReader()
 
@@ -70,6 +71,7 @@ class Job:
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     reader: LogReader = field(default_factory=LogReader, repr=False)
     offset: int = field(default=0, repr=False)  # how much of the log the reader has
+    last_read: bytes = field(default=b"", repr=False)  # the last bytes of that
     # by `clock`, which unlike the machines' clocks is one and never jumps
     changed: float = field(default=0.0, repr=False)
     tried: float | None = field(default=None, repr=False)  # to submit it, and nobody answered
@@ -203,7 +205,7 @@ class Job:
         if copy and self.offset == 0 and path.exists():  # an earlier session had it so far
             self._feed(path.read_bytes())
         while chunks is None or chunks > 0:
-            chunk = scheduler.read(self.submission, self.offset)
+            chunk = scheduler.read(self.submission, self.offset, self.last_read)
             if not chunk:
                 break
             if copy:
@@ -215,6 +217,7 @@ class Job:
     def _feed(self, chunk: bytes) -> None:
         self.reader.feed(chunk)
         self.offset += len(chunk)
+        self.last_read = (self.last_read + chunk[-KNOWN_BYTES:])[-KNOWN_BYTES:]
 
 
 def decide(status: Status, spec: JobSpec, reader: LogReader) -> Status:

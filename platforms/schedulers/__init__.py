@@ -113,10 +113,19 @@ class Scheduler(Protocol):
         """
         ...
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """The next bytes of the job's log from byte `offset` on, at most about a MiB; b"" when nothing is new (yet).
 
-        Standard output and error of all ranks, unchanged. A log that does not exist yet is empty.
+        Standard output and error of all ranks, unchanged. A log that does not exist yet is empty; one that does not
+        exist at its job's end is among the problems of the job's status.
+
+        Args:
+            job: whose log.
+            offset: how many bytes of it the caller has.
+            known: the last ones of those.
+
+        Raises:
+            LogChanged: the log is shorter than `offset`, or holds other bytes than `known` before it.
         """
         ...
 

@@ -25,7 +25,13 @@ CANCEL_LIMIT_S = 60.0  # longer than a supervisor takes from SIGTERM to its last
 
 
 def look(folder: str) -> dict[str, Any]:
-    """What became of a job. One whose supervisor was killed is brought to its end first: nothing of it is left."""
+    """What became of a job, and `log_bytes`, the size of its log, None where there is none. One whose supervisor was
+    killed is brought to its end first: nothing of it is left."""
+    found = _look(folder)
+    return {**found, "log_bytes": _size(f"{folder}/log")}
+
+
+def _look(folder: str) -> dict[str, Any]:
     ended = supervisor.read_json(f"{folder}/exit")
     record = supervisor.read_json(f"{folder}/pid")
     if ended is None and record is None:
@@ -185,7 +191,7 @@ def main(argv: list[str]) -> int:
                 _answer(folder, why)
         else:
             for folder in question["folders"]:
-                _answer(folder, {**look(folder), "log_bytes": _size(f"{folder}/log")})
+                _answer(folder, look(folder))
     except (OSError, ValueError) as error:
         print(f"supervisor: {error}", file=sys.stderr)
         return 1
@@ -196,8 +202,8 @@ def _answer(folder: str, said: object) -> None:
     print(json.dumps([folder, said]))
 
 
-def _size(path: str) -> int:
+def _size(path: str) -> int | None:
     try:
         return os.path.getsize(path)
     except OSError:
-        return 0
+        return None

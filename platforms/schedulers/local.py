@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted, state_of_exit
-from platforms.schedulers import folders, script, supervisor
+from platforms.schedulers import folders, log_file, script, supervisor
 
 if TYPE_CHECKING:
     from platforms.config import Platform
 
-CHUNK = 1 << 20
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
 
 EXIT_STATES: Mapping[str, State] = {
@@ -78,15 +77,17 @@ class LocalScheduler:
         """A look costs as little."""
         return False
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
+        path = Path(job.job_id, "log")
         try:
-            with Path(job.job_id, "log").open("rb") as file:
-                file.seek(offset)
-                return file.read(CHUNK)
+            with path.open("rb") as file:
+                file.seek(offset - len(known))
+                found = file.read(len(known) + log_file.CHUNK)
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise RefusedError(f"the log cannot be read: {error}") from None
+        return log_file.new_bytes(found, known, str(path))
 
     def gaps(self, job: Submitted) -> Sequence[str]:
         """A file has none."""
@@ -157,7 +158,13 @@ def status_of(job_id: str, found: Mapping[str, Any]) -> Status:
         submitted_s=found["submitted"],
         started_s=found["started"],
         ended_s=found.get("ended"),
+        problems=_problems(job_id, found),
     )
+
+
+def _problems(job_id: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    has_run = found["seen"] == "ended" and found["started"] is not None
+    return (log_file.gone(f"{job_id}/log"),) if has_run and found["log_bytes"] is None else ()
 
 
 def commands(job_id: str, found: Mapping[str, Any]) -> tuple[str, ...]:

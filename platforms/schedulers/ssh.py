@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from platforms import transports
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
-from platforms.schedulers import folders, placing, script, supervisor
-from platforms.schedulers.local import CHUNK, SUBMIT_LIMIT_S, commands, status_of
+from platforms.schedulers import folders, log_file, placing, script, supervisor
+from platforms.schedulers.local import SUBMIT_LIMIT_S, commands, status_of
 
 if TYPE_CHECKING:
     from platforms.config import Platform
@@ -110,14 +110,19 @@ class SshScheduler:
         """A look costs as little."""
         return False
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Nothing is asked while the last look saw no more of the log."""
-        if job.job_id in self._found and self._found[job.job_id]["log_bytes"] <= offset:
+        path, seen = f"{job.job_id}/log", self._found.get(job.job_id)
+        if seen is not None and seen["log_bytes"] in (None, offset):
             return b""
         try:
-            return self._transport.get(f"{job.job_id}/log", offset, CHUNK)
+            found = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
+        chunk = log_file.new_bytes(found, known, path)
+        if seen is not None and len(chunk) < log_file.CHUNK:
+            self._found[job.job_id] = {**seen, "log_bytes": offset + len(chunk)}
+        return chunk
 
     def gaps(self, job: Submitted) -> Sequence[str]:
         """A file has none."""

@@ -32,7 +32,7 @@ class Scripted:
         self.looks += 1
         return {job.job_id: self.state(self.now) for job in jobs}
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         return self.log(self.now)[offset : offset + 4]
 
     def sleep(self, seconds: float) -> None:

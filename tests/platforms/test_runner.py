@@ -462,7 +462,7 @@ class Scripted:
                 del self.news_of[job_id]
             return bool(known)
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         with self.asked("read"):
             return self.log_of.get(job.job_id, lambda age: b"")(self._age(job.job_id))[offset : offset + 100]
 

@@ -141,7 +141,7 @@ def test_any_shell_reads_its_head(name: str, tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout) == [f"{tmp_path}/nothing", {"seen": "nothing", "log_bytes": 0}]
+    assert json.loads(done.stdout) == [f"{tmp_path}/nothing", {"seen": "nothing", "log_bytes": None}]
 
 
 def test_each_content_is_put_once(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:

@@ -95,8 +95,9 @@ class KubernetesScheduler:
         """A look costs as little."""
         return False
 
-    def read(self, job: Submitted, offset: int) -> bytes:
-        """Of the merged log. Raises RefusedError when the job has ended and some of its lines have not come."""
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
+        """Of the merged log, a file of ours that only grows. Raises RefusedError when the job has ended and some of its
+        lines have not come."""
         one = self._known(job)
         log = self._cluster(one.place).log(one)
         waits = log.to_come if one.ended is not None else ()  # before: what completes meanwhile is read

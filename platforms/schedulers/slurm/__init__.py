@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted
-from platforms.schedulers import placing
+from platforms.schedulers import log_file, placing
 from platforms.schedulers.slurm import errors, judge, policy, queries, submission, trial
 from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.states import Row
@@ -18,7 +18,6 @@ from platforms.schedulers.slurm.states import Row
 if TYPE_CHECKING:
     from platforms.config import Platform
 
-CHUNK = 1 << 20
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
 SOON_S = 1.0  # from one squeue to the next at the least
@@ -127,9 +126,10 @@ class SlurmScheduler:
                 accounting=account.enabled,
                 detail=None if account.rows is not None or row is None else self._detail(job, row),
                 exit=look.exits.get(job.name),
-                log_bytes=look.log_bytes.get(job.name, 0),
+                log_bytes=look.log_bytes.get(job.name),
                 started=job.name in look.started,
                 job_id=job.job_id,
+                log=f"{self._jobs}/{job.name}/log",
                 lines=account.lines.get(job.name, ()),
                 waiting_s=self._waiting(job, row, deaf=account.silent and job.name not in look.exits),
             )
@@ -178,15 +178,17 @@ class SlurmScheduler:
             self._since[job.job_id] = (condition, self._clock())
         return self._clock() - self._since[job.job_id][1]
 
-    def read(self, job: Submitted, offset: int) -> bytes:
+    def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
         """Nothing is asked while the last look at all logs saw no more of this one."""
-        if job.name in self._sizes and self._sizes[job.name] <= offset:
+        path = f"{self._jobs}/{job.name}/log"
+        if self._sizes.get(job.name) == offset:
             return b""
         try:
-            chunk = self._transport.get(f"{self._jobs}/{job.name}/log", offset, CHUNK)
+            found = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
-            chunk = b""
-        if len(chunk) < CHUNK:
+            return b""
+        chunk = log_file.new_bytes(found, known, path)
+        if len(chunk) < log_file.CHUNK:
             self._sizes[job.name] = offset + len(chunk)
         return chunk
 

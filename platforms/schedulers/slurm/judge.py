@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status, state_of_exit
+from platforms.schedulers import log_file
 from platforms.schedulers.slurm import words
 from platforms.schedulers.slurm.states import STATES, Row, can_never_start, nodes_of
 from platforms.schedulers.slurm.words import Words
@@ -33,17 +34,18 @@ class Exit:
 class Seen:
     """All that is known of a job at one look. `account` is None while accounting does not answer, and empty where it
     knows no such job; `accounting` says whether there is any; `detail` is scontrol's word, asked for where there is no
-    other; `waiting_s` is how long the job has been ended, unknown
-    to Slurm, or pending for the same reason."""
+    other; `log_bytes` is the size of the file `log`, None where there is none; `waiting_s` is how long the job has been
+    ended, unknown to Slurm, or pending for the same reason."""
 
     row: Row | None = None
     account: Sequence[Row] | None = ()
     accounting: bool = True
     detail: Row | None = None
     exit: Exit | None = None
-    log_bytes: int = 0
+    log_bytes: int | None = 0
     started: bool = False
     job_id: str = ""
+    log: str = "its log"
     lines: Sequence[str] = ()  # of its log, that Slurm may have written
     waiting_s: float = 0.0
 
@@ -59,9 +61,23 @@ def judge(seen: Seen) -> Status:
         return _missing(account, seen)
     if not settled and seen.accounting and seen.waiting_s < ACCOUNT_S:
         return _ending("ended; its steps are not accounted for yet", row, account)
-    if seen.exit and seen.exit.log_bytes > seen.log_bytes and seen.waiting_s < LAG_S:
-        return _ending("ended; its log is still on its way", row, account)
+    best = account[0] if over else row
+    ran = seen.exit is not None or (best is not None and best.state == "COMPLETED")
+    if ran and _lacking(seen) and seen.waiting_s < LAG_S:
+        return _ending("ended; its log and its script's last word are still on their way", row, account)
     return _ended(row, account if over else [], seen)
+
+
+def _lacking(seen: Seen) -> tuple[str, ...]:
+    """What a job leaves that has run, and what the login node does not see."""
+    lacking = []
+    if seen.log_bytes is None:
+        lacking.append(log_file.gone(seen.log))
+    if seen.exit is None:
+        lacking.append("its script left no file `exit`, which says how long the log is")
+    elif seen.log_bytes is not None and seen.exit.log_bytes > seen.log_bytes:
+        lacking.append(f"{seen.log} has {seen.log_bytes} bytes, and its script counted {seen.exit.log_bytes}")
+    return tuple(lacking)
 
 
 def _missing(account: Sequence[Row], seen: Seen) -> Status:
@@ -117,8 +133,8 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     if state is None:  # COMPLETED or FAILED: the code says which
         state, status = _by_code(code, number, job), replace(status, exit_code=code, signal=number)
         state, status = _by_steps(state, account[1:], said, status)
-        if state is State.SUCCEEDED and not account[1:]:
-            status = replace(status, warnings=_doubts(seen))
+        if state is State.SUCCEEDED:
+            status = replace(status, problems=_lacking(seen), warnings=_doubts(seen, steps=account[1:]))
     if state is State.START_DEADLINE and seen.started:
         state = State.TIME_LIMIT
     if state is not State.SUCCEEDED and not status.reason:
@@ -127,9 +143,9 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     return replace(status, state=state)
 
 
-def _doubts(seen: Seen) -> tuple[str, ...]:
-    """What cannot be known of a success for which there are no rows of steps."""
-    if seen.exit and seen.exit.steps_known:
+def _doubts(seen: Seen, steps: Sequence[Row]) -> tuple[str, ...]:
+    """What is not known of a success for which there are no rows of steps."""
+    if steps or (seen.exit and seen.exit.steps_known):
         return ()
     why = "Slurm keeps no account of steps here"
     has_its_end = bool(seen.account and not seen.account[0].live)
