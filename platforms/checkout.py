@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,16 @@ from platforms.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "platforms"
+
+
+def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
+    """The benchmarks that have data sets and can be trained, as models/__main__.py lists them. It is read and not
+    imported: models/ is what runs inside the job. Raises RefusedError where it has no such list."""
+    source = root / "models" / "__main__.py"
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BENCHMARKS":
+            return tuple(ast.literal_eval(node.value))
+    raise RefusedError(f"{source}: no BENCHMARKS = (…), the names of the benchmarks")
 
 
 def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from platforms import archive, transports
+from platforms import archive, checkout, transports
 from platforms.config import Platform
 from platforms.job import BenchError, JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.runner import Job, Runner
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+BENCHMARKS = checkout.benchmarks()
 SIZES = ("smoke", "quick", "subset")
 PACKAGES = ("numpy", "h5py", "PIL")  # what a job imports beside torch, by their names in an import
 ENV_LIMIT_S = 900.0

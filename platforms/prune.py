@@ -128,10 +128,21 @@ def _unlink_latest(runs: Path) -> None:
 # --- a work_dir, by Slurm or by supervisors ---------------------------------------------------------------------------
 
 
+# How each scheduler that keeps folders in a work_dir says which of its jobs live. Of any other nothing is removed: what
+# cannot be seen alive must not be taken for dead.
+LIVE = {"slurm": sight.SQUEUE, "ssh": sight.SUPERVISORS}
+
+
 def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Namespace) -> int:
     """As main, for the folders of jobs on a platform, and for the code that was brought there."""
+    if platform.scheduler not in LIVE:
+        raise RefusedError(
+            f"{platform.source}: prune cannot ask scheduler {platform.scheduler} which of its jobs live, so it removes "
+            f"nothing there (it can ask {', '.join(LIVE)} and kubernetes); remove what is old in "
+            f"{platform.work_dir or 'its folder'} by hand"
+        )
     transport = transports.connect(platform)
-    folder, live = str(platform.work_dir), sight.SQUEUE if platform.scheduler == "slurm" else sight.SUPERVISORS
+    folder, live = str(platform.work_dir), LIVE[platform.scheduler]
 
     def judged() -> work_dir.Judged | None:
         seen, needed = sight.look(transport, folder, live), old_runs.needed_jobs(runs)

@@ -35,6 +35,9 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "local": (("python", node_checks.python), ("policy", checks.policy)),
 }
 
+# What can be asked of a scheduler of which doctor knows nothing else; --node runs a job through it.
+OF_ANY: tuple[Step, ...] = (("transport", checks.transport), ("policy", checks.policy))
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
@@ -53,16 +56,14 @@ def main(options: argparse.Namespace) -> int:
     site = checkout.site_folder(options.site)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
-    if platform.scheduler not in (*STEPS, "kubernetes"):
-        raise RefusedError(f"{platform.source}: doctor knows nothing of scheduler {platform.scheduler}")
     if not _done("file", partial(_file, platform, site)):
         return 1
     visit = Visit(platform, transports.connect(platform), schedulers.connect(platform), options.size, _more(options))
-    own = cluster_checks.steps(visit) if platform.scheduler == "kubernetes" else STEPS[platform.scheduler]
-    steps: list[Step] = list(own)
+    own = STEPS.get(platform.scheduler, OF_ANY)
+    steps: list[Step] = list(cluster_checks.steps(visit) if platform.scheduler == "kubernetes" else own)
     if options.node:
         steps.append(("node", partial(_node, options=options, site=site, settings=settings)))
-    elif platform.scheduler in ("slurm", "kubernetes"):
+    elif platform.scheduler not in ("local", "ssh"):  # there `python` has said it
         steps.append(("node", _not_asked))
     try:
         well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", checks.data)])

@@ -216,7 +216,10 @@ def show_changes(options: argparse.Namespace, site: Path) -> int:
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
     if platform.scheduler not in SAYS:
-        raise RefusedError(f"{platform.source}: scheduler {platform.scheduler} has nothing to be asked for")
+        raise RefusedError(
+            f"{platform.source}: init can ask {', '.join(SAYS)}, and not scheduler {platform.scheduler}: compare the "
+            f"file by hand, and try it with python -m platforms doctor {platform.name} --node"
+        )
     file = draft.flat(
         yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {}
     )
