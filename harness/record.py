@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from platforms.job import Run
+from platforms.runner import evidence
 
 
 class JobClock:
@@ -88,13 +89,17 @@ def replay(item: pytest.Item) -> Run | None:
     recording = item.stash.get(RECORDING, None)
     if recording is None:
         return None
-    recording.benchmark.group = group(recording.run)
-    recording.benchmark.extra_info.update(extra_info(recording.run), **recording.extra)
+    run = recording.run
+    if not run.windows:
+        run = replace(run, read_by_test=recording.seconds_per_sample)
+        evidence.add_read_by_test(run)
+    recording.benchmark.group = group(run)
+    recording.benchmark.extra_info.update(extra_info(run), **recording.extra)
     seconds: Iterator[float] = iter(recording.seconds_per_sample)
     recording.benchmark.pedantic(
         lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.seconds_per_sample)
     )
-    return recording.run
+    return run
 
 
 def withdraw(item: pytest.Item) -> None:

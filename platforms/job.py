@@ -382,6 +382,9 @@ class Run:
     warnings: tuple[str, ...] = ()
     status: Status = field(default=Status(State.UNKNOWN), repr=False)
     folder: Path | None = None
+    read_by_test: tuple[
+        float, ...
+    ] = ()  # seconds per sample that a test read from the log of a program without windows
 
     @property
     def log(self) -> Path | None:
@@ -397,8 +400,10 @@ class Run:
 
     @property
     def effective_throughput(self) -> float | None:
-        """Samples/s that came out: N / T."""
-        return self.samples / self.wall_s if self.windows else None
+        """Samples/s that came out: N / T; without windows, by the mean of what the test read."""
+        if self.windows:
+            return self.samples / self.wall_s
+        return 1 / statistics.fmean(self.read_by_test) if self.read_by_test else None
 
     @property
     def compute_fraction(self) -> float | None:
@@ -422,12 +427,12 @@ class Run:
     @property
     def seconds_per_sample(self) -> tuple[float, ...]:
         """One value a window: what pytest-benchmark is given as rounds."""
-        return tuple(w.seconds_per_sample for w in self.windows)
+        return tuple(w.seconds_per_sample for w in self.windows) or self.read_by_test
 
     @property
     def spread(self) -> float | None:
         """Standard deviation over mean of the windows' seconds per sample; *within* this job, not between jobs."""
-        if len(self.windows) < 2:
+        if len(self.seconds_per_sample) < 2:
             return None
         return statistics.stdev(self.seconds_per_sample) / statistics.fmean(self.seconds_per_sample)
 

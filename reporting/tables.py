@@ -74,7 +74,7 @@ def _cells(run: Run) -> list[str]:
     device = _part(run, "device")
     return [
         run.platform,
-        str(device.get("name") or "unknown"),
+        str(device.get("name") or _nodes(run)),
         _devices(run),
         _setting(run),
         str(run.summary.get("data_from") or "unknown"),
@@ -83,6 +83,14 @@ def _cells(run: Run) -> list[str]:
         _number(run.effective_throughput),
         "-" if run.spread is None else f"{run.spread:.1%}",
     ]
+
+
+def _nodes(run: Run) -> str:
+    """In place of a device that no program named: where the scheduler says that it ran."""
+    nodes = run.status.nodes
+    if not nodes:
+        return "unknown"
+    return f"on {nodes[0]}" + (f" and {len(nodes) - 1} more" if len(nodes) > 1 else "")
 
 
 def _devices(run: Run) -> str:

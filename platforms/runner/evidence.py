@@ -148,6 +148,16 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
     }
 
 
+def add_read_by_test(run: Run) -> None:
+    """What a test read from the log of a program without windows, into its run.json beside what was known before."""
+    assert run.folder is not None
+    path = run.folder / "run.json"
+    more = {"read_by_test": run.read_by_test, "effective_throughput": run.effective_throughput}
+    if known := read_json(path):
+        with contextlib.suppress(OSError):  # a full disk; what is recorded has it, too
+            write_json(path, {**known, **more, "spread_within_job": run.spread})
+
+
 def recorded(folder: Path) -> tuple[Run, str | None] | None:
     """What run.json says: the run, and what its test failed with; None where there is none."""
     found = read_json(folder / "run.json")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,6 @@ import pytest
 def test_rounds_are_windows_in_seconds_per_sample(project):
     project.job_test("seconds=0.3,0.1,41.123456789012345")
     project.pytest("--benchmark-json=out.json", "--benchmark-autosave").assert_outcomes(passed=1)
-    import json
-
     (bench,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
     assert bench["fullname"] == "test_mine.py::test_it[local-1x1cpu]"
     assert bench["params"] == {"platform": "local-1x1cpu"}
@@ -139,8 +139,15 @@ def test_plain(run, record):
     record(run, seconds_per_sample=[1 / rate for rate in rates])
 """,
     )
-    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(passed=1)
+    assert re.search(r"^on \S+ +1x1cpu +- +unknown +- +- +44\.4 +15\.7% +none$", result.stdout.str(), re.MULTILINE)
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    run = json.loads(path.read_text())
+    assert (run["read_by_test"], run["windows"]) == ([0.02, 0.025], [])
+    assert run["effective_throughput"] == pytest.approx(1 / 0.0225)
     (file,) = project.saved()
+    assert file["benchmarks"][0]["extra_info"]["effective_throughput"] == pytest.approx(1 / 0.0225)
     assert file["benchmarks"][0]["stats"][
         "data" if "data" in file["benchmarks"][0]["stats"] else "mean"
     ] == pytest.approx(0.0225)
