@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-import time
-from typing import Callable, Dict, FrozenSet, List, Optional
+from typing import Dict, FrozenSet, List, Optional
+
+from models import cgroups
 
 # The cores that this process may run on, seen before torch is imported: its OpenMP binds the first thread to a single
 # one of them where OMP_PROC_BIND asks for it, and every thread and process started from there inherits that.
@@ -58,7 +59,10 @@ def node_cores(root: str = "/") -> int:
 
 
 def own_cores() -> int:
-    """Logical cores that this process may run on: a cpuset or srun's binding makes them fewer."""
+    """Logical cores that this process may run on: a cpuset or srun's binding makes them fewer.
+
+    A quota (`cgroups.cpu_quota`) takes none of them away: it stops the process on all of them for a part of the time.
+    """
     return len(AFFINITY) or os.cpu_count() or 1
 
 
@@ -69,23 +73,13 @@ def run_on(cores: FrozenSet[int], worker: int = 0) -> None:
 
 
 def memory_bytes(root: str = "/") -> Optional[int]:
-    """Main memory, or the container's limit where it is lower."""
+    """Main memory, or the limit of the container or of the job where it is lower."""
     total = re.search(r"^MemTotal:\s+(\d+) kB", _read(root, "proc/meminfo"), re.MULTILINE)
-    limits = [_read(root, f"sys/fs/cgroup/{name}") for name in ("memory.max", "memory/memory.limit_in_bytes")]
-    sizes = [int(text) for text in limits if text.strip().isdigit()]
+    limit = cgroups.memory_limit(root)
+    sizes = [] if limit is None else [limit]
     if total:
         sizes.append(int(total[1]) * 1024)
     return min(sizes) if sizes else None
-
-
-def busy_cores(root: str = "/", wait: Callable[[], None] = lambda: time.sleep(0.3)) -> Optional[float]:
-    """How many cores computed while this process waited a moment: others' work. None where the kernel does not tell."""
-    before = _ticks(root)
-    wait()
-    spent = [b - a for a, b in zip(before, _ticks(root))]
-    if not spent or sum(spent) <= 0:
-        return None
-    return (1 - (spent[3] + spent[4]) / sum(spent)) * (os.cpu_count() or 1)  # 3: idle, 4: waiting for a disk
 
 
 def _ticks(root: str) -> List[int]:

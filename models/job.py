@@ -12,9 +12,9 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 
-from models import host
 from models import request as requests
 from models.accelerators import Accelerator, choose
+from models.contention import Watch
 from models.data import pagecache
 from models.data.sampling import StepSampler
 from models.data.skipping import Skipping
@@ -55,8 +55,8 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     if request.skip_corrupt:
         data = Skipping(data)
     accelerator.settle(request.dtype)
-    warnings = [*share_cores(world), *neighbours(accelerator, world), *doubts(request, benchmark, accelerator, options)]
-    warnings.extend(data.warnings)
+    share_cores(world)
+    warnings = [*doubts(request, benchmark, accelerator, options), *data.warnings]
     return Job(options.benchmark, benchmark, options, world, accelerator, data, resident, request, started_s, warnings)
 
 
@@ -82,21 +82,12 @@ def backend(job: Job) -> str:
     return job.accelerator.backend if job.options.backend == "auto" else str(job.options.backend)
 
 
-def share_cores(world: World) -> List[str]:
-    """Split a node's cores among its ranks where nobody set the threads; a warning where they are too many."""
+def share_cores(world: World) -> None:
+    """Split a node's cores, or its quota, among its ranks where the environment leaves the number of threads open."""
     cores = requests.cores_of_rank(world)
-    if world.local_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+    fewer = world.local_size > 1 or cores < torch.get_num_threads()
+    if fewer and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(cores)
-    threads = torch.get_num_threads()
-    return [f"{threads} threads in each rank, which has {cores} core(s) to itself"] if threads > cores else []
-
-
-def neighbours(accelerator: Accelerator, world: World) -> List[str]:
-    """A warning where others compute on this node before we do. Beside other ranks of ours nobody can tell."""
-    busy = host.busy_cores() if accelerator.family == "cpu" and world.local_size == 1 else None
-    if busy is None or busy < 0.25 * host.own_cores():
-        return []
-    return [f"not alone: others kept {busy:.1f} of {host.own_cores()} core(s) busy just before this run"]
 
 
 def stolen(before: Any, after: Any) -> List[str]:
@@ -148,6 +139,7 @@ def make_meter(job: Job, ranks: Any, wire: Wire) -> Meter:
         learnable=True,
         data_samples=len(job.data),
         data_resident=job.resident,
+        watch=Watch(),
     )
 
 

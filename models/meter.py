@@ -28,6 +28,8 @@ LINE_BYTES = 3500  # above a pipe's 4 KiB, lines of several ranks were seen torn
 WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
 IDENTITY_LIMIT = 0.03
 FALLS_FROM_STEPS = 100
+SLOWER = 1.15  # times the others' own work: a rank that needs more is named
+LONGER = 0.05  # of the windows: a rank that waits for its data so much longer than the others is named
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # SLURM_NTASKS: of the whole job
@@ -192,6 +194,8 @@ class Meter:
     folder            where `steps-rank<N>.csv.gz` goes; None: nowhere
     data_samples      size of the data set: when more are read, one was read twice
     data_resident     share of this rank's files that was in memory before the loop; None: not known
+    watch             looks at the node: its begin() is called before the first window opens, its end() after the last
+                      one has closed. None: nothing looks
     """
 
     def __init__(
@@ -213,6 +217,7 @@ class Meter:
         folder: str | None = ".",
         data_samples: int | None = None,
         data_resident: float | None = None,
+        watch: Any = None,
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
@@ -222,14 +227,18 @@ class Meter:
         self.wire = wire or Wire(self.group.rank)
         self.flop_per_sample, self.peak_flops, self.learnable = flop_per_sample, peak_flops, learnable
         self.folder, self.data_samples = folder and os.path.abspath(folder), data_samples
-        self.data_resident = data_resident
+        self.data_resident, self.watch = data_resident, watch
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # Since the last edge, an entry a batch: marks and losses of a device are read only at the next edge.
         self._waits, self._copies = array("d"), array("d")
         self._marks: list[Any] = []
+        self._alone_until: Any = None  # the marks of this batch's exchange with the other ranks
+        self._together_from: Any = None
+        self._exchanges: list[Any] = []
         self._unread: list[tuple[int, Any]] = []
         # Of the whole run, an entry an optimiser step.
         self._spans = (array("d"), array("d"), array("d"))
+        self._exchange_s = array("d")  # of each step's busy time, spent in exchanging gradients, or NaN
         self._losses: list[tuple[int, float]] = []
         self._closed: list[dict[str, Any]] = []  # the windows so far
         # Where we are: passes over the loader, optimiser steps, batches of the step under way, samples.
@@ -277,6 +286,7 @@ class Meter:
             self._counted += self.samples(batch) if callable(self.samples) else self.samples
             self._copy_s = 0.0
             self._got = self._begin = mark()
+            self._alone_until = self._together_from = None
             self._meter_s += now() - got_s
             yield batch
             resumed_s, end = now(), mark()
@@ -286,6 +296,7 @@ class Meter:
             self._waits.append(got_s - asked_s)
             self._copies.append(self._copy_s)
             self._marks += (self._got, self._begin, end)
+            self._exchanges.append((self._alone_until, self._together_from))
             self._batches += 1
             edge = self._batches == self.micro_batches and self._end_step(resumed_s)
             asked_s = now()
@@ -303,6 +314,18 @@ class Meter:
     def loss(self, value: Any) -> None:
         """This batch's loss, a number or a tensor of one, kept as it is till the next edge: nothing waits for it."""
         self._unread.append((self._step, value.detach() if hasattr(value, "detach") else value))
+
+    def exchange_begins(self) -> None:
+        """This rank's own gradients are there: from now on it waits for the other ranks'. For a hook in the backward.
+
+        With `exchange_ends` it tells a rank whose own work is slow from those that wait for it, whose steps last as
+        long. Neither waits for the device.
+        """
+        self._alone_until = self.clock.mark()
+
+    def exchange_ends(self) -> None:
+        """The gradients of all ranks are there: the backward has returned."""
+        self._together_from = self.clock.mark()
 
     # --- between steps
 
@@ -359,6 +382,8 @@ class Meter:
 
     def _edge(self) -> None:
         """Close the open window and open the next at the same moment: the loader gets no pause to refill its queue."""
+        if self.watch and not self._open and not self._closed:
+            self.watch.begin()
         self.clock.synchronize()
         self.group.barrier()
         self.clock.synchronize()
@@ -367,12 +392,15 @@ class Meter:
         if self._open:
             window: dict[str, Any] = dict(zip(SPANS, (span[first:] for span in self._spans)))
             window.update(first=first, steps=self._step - first, samples=self._counted - before, loss=loss)
+            window["exchange"] = self._exchange_s[first:]
             self._closed.append({**window, "opened_s": opened_s, "wall_s": at_s - opened_s})
             self._left -= 1
         self._open = self._left > 0
         self._edge_at = self._step + self._every if self._open and self._every else None
         self._done = self.steps_per_window is not None and not self._open
         self._opened, self._last = (at_s, self._step, self._counted), self.clock.mark()
+        if self.watch and not self._open:
+            self.watch.end()
 
     def _read(self) -> float | None:
         """Make seconds of the marks and numbers of the losses, after a synchronisation. Returns the latest loss."""
@@ -389,7 +417,12 @@ class Meter:
                     total[-1] += span
                 else:
                     total.append(span)
-        del self._waits[:], self._copies[:], self._marks[:]
+        for index, (begin, end) in enumerate(self._exchanges):
+            if not index % self.micro_batches:
+                self._exchange_s.append(math.nan)
+            if begin is not None and end is not None:  # in the last micro-batch of a step, the only one that exchanges
+                self._exchange_s[-1] = self.clock.seconds(begin, end)
+        del self._waits[:], self._copies[:], self._marks[:], self._exchanges[:]
         unread, self._unread = self._unread, []
         for step, of_step in itertools.groupby(unread, itemgetter(0)):
             self._losses.append((step, _mean([float(value) for _, value in of_step])))
@@ -421,6 +454,7 @@ class Meter:
         parameters_identical: bool | None = None,
         peak_memory_bytes: int | None = None,
         health: Any = None,
+        contention: Any = None,
         compile_s: float | None = None,
         warnings: Sequence[str] = (),
         exit_code: int = 0,
@@ -445,13 +479,14 @@ class Meter:
             "compile_s": compile_s,
             "peak_memory_bytes": peak_memory_bytes,
             "parameters_identical": parameters_identical,
+            "host": platform.node(),
             "problems": [*self.wire.problems],
             "warnings": [*warnings, *self._write_steps()],
             "exit_code": exit_code,
         }
         ranks = self.group.gather(mine)
         if self.group.rank == 0:
-            self._exit_code = self._conclude(ranks, health)
+            self._exit_code = self._conclude(ranks, {"health": health, "contention": contention})
         self._exit_code = int(self.group.gather(self._exit_code)[0])
         return self._exit_code
 
@@ -482,13 +517,13 @@ class Meter:
             return [f"the steps of rank {self.group.rank} were not written: {error}"]
         return []
 
-    def _conclude(self, ranks: list[dict[str, Any]], health: Any) -> int:
+    def _conclude(self, ranks: list[dict[str, Any]], node: Mapping[str, Any]) -> int:
         """Rank 0's last lines."""
         self.wire.emit("run_stop", None, status="aborted" if any(rank["exit_code"] for rank in ranks) else "success")
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
         for window in windows:
             self.wire.emit("hpcml_window", window)
-        summary = {**self._summary(ranks, windows), "health": health}
+        summary = {**self._summary(ranks, windows), **node}
         for gate, text in self._failed_gates(ranks, summary):
             self.wire.problem(gate, text)
         self.wire.emit("hpcml_summary", summary)
@@ -504,6 +539,8 @@ class Meter:
         warnings = list(dict.fromkeys(itertools.chain(*known("warnings"))))
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
+        slowest, latest = _slowest(ranks), _longest_stall(ranks)
+        warnings += [*_on_slowest(slowest), *_on_longest_stall(latest)]
         total = {key: math.fsum(w[key] for w in windows) for key in ("wall_s", "stall_s", "compute_s")}
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
@@ -521,6 +558,8 @@ class Meter:
             "parameters_identical": all(identical) if identical else None,
             "data_from": _origin(twice, [rank["resident"] for rank in ranks]),
             "flop_per_sample": self.flop_per_sample,
+            "slowest": slowest,
+            "longest_stall": latest,
             "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
             "warnings": warnings,
         }
@@ -622,6 +661,60 @@ def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **{f"{span}_s": [min(of_ranks), _mean(of_ranks), max(of_ranks)] for span, of_ranks in sums.items()},
         "loss": _mean([side["loss"] for side in sides if side["loss"] is not None]),
     }
+
+
+def _slowest(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The rank that needs longest for its own work, beside the others' median, in seconds a step.
+
+    A rank's own work is its busy time without the exchange of gradients, in which it waits for the slowest: the steps
+    of all ranks take equally long. None for one rank, and where a loop does not say when it exchanges.
+    """
+    own_s = [
+        [busy_s - exchange_s for w in rank["windows"] for busy_s, exchange_s in zip(w["busy"], w["exchange"])]
+        for rank in ranks
+    ]
+    return _furthest(ranks, [math.fsum(steps) / len(steps) if steps else math.nan for steps in own_s], "own_s")
+
+
+def _longest_stall(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The rank that waits longest for its data, beside the others' median, as shares of the windows. None for one."""
+    shares = []
+    for rank in ranks:
+        wall_s = math.fsum(w["wall_s"] for w in rank["windows"])
+        stall_s = math.fsum(math.fsum(w["wait"]) + math.fsum(w["h2d"]) for w in rank["windows"])
+        shares.append(stall_s / wall_s if wall_s else math.nan)
+    return _furthest(ranks, shares, "share")
+
+
+def _furthest(ranks: Sequence[dict[str, Any]], values: Sequence[float], name: str) -> dict[str, Any] | None:
+    """The rank with the largest value, its host, and the median of the other ranks' values."""
+    if len(ranks) < 2 or not all(map(math.isfinite, values)):
+        return None
+    number = max(range(len(values)), key=values.__getitem__)
+    others = sorted(value for other, value in enumerate(values) if other != number)
+    return {
+        "rank": number,
+        "host": ranks[number]["host"],
+        name: values[number],
+        f"others_{name}": (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2,
+    }
+
+
+def _on_slowest(slowest: Mapping[str, Any] | None) -> Iterator[str]:
+    if slowest and slowest["own_s"] > SLOWER * slowest["others_own_s"] > 0:
+        times = slowest["own_s"] / slowest["others_own_s"]
+        yield (
+            f"straggler: rank {slowest['rank']} on {slowest['host']} needs {times:.2f} times the others' time for its "
+            f"own work ({slowest['own_s']:.3g} s a step, theirs {slowest['others_own_s']:.3g} s): they wait for it"
+        )
+
+
+def _on_longest_stall(longest: Mapping[str, Any] | None) -> Iterator[str]:
+    if longest and longest["share"] > longest["others_share"] + LONGER:
+        yield (
+            f"data late: rank {longest['rank']} on {longest['host']} waits for its data in {longest['share']:.0%} of "
+            f"the time, the others in {longest['others_share']:.0%}"
+        )
 
 
 def _three_numbers(total: Mapping[str, Any]) -> dict[str, float | None]:

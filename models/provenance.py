@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
 import sys
-from typing import Dict, Optional
+from typing import Dict, Optional, Union
 
 import torch
 
-from models import host
+from models import cgroups, host
 from models.job import Job
 
 # Packages that may take part; named in the log only when they were imported.
@@ -47,6 +48,7 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
             "name": platform.node(),
             "cpu": host.cpu_name(),
             "cores": host.own_cores(),
+            "cpu_quota": _quota(cgroups.cpu_quota()),
             "memory_bytes": host.memory_bytes(),
             "threads": torch.get_num_threads(),
         },
@@ -61,6 +63,11 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
             "resident": job.resident,
         },
     }
+
+
+def _quota(cores: Optional[float]) -> Union[float, str, None]:
+    """A quota as the wire says it: in cores, "max" (the kernel's word) where none is set, None where it isn't known."""
+    return "max" if cores == math.inf else cores
 
 
 def code_hash(file: str) -> Optional[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, Optional, Tuple
 
 from models.accelerators import Accelerator
+from models.cgroups import cpu_quota
 from models.errors import Impossible
 from models.host import own_cores
 from models.settings import Configuration, Shape, Size, by
@@ -193,10 +195,18 @@ def _batches(
 
 
 def cores_of_rank(world: World) -> int:
-    """Cores that this rank may fill: srun and mpiexec give each rank its own, torchrun gives all of them the same."""
+    """Cores that this rank may fill: srun and mpiexec give each rank its own, torchrun gives all of them the same.
+
+    A quota on processor time is shared by the ranks of the node, and makes the cores fewer, rounded up.
+    """
     cores = own_cores()
     shared = world.launcher in ("torchrun", "none") or cores == os.cpu_count()
-    return max(1, cores // world.local_size) if shared else cores
+    if shared:
+        cores //= world.local_size
+    quota = cpu_quota() or math.inf
+    if quota < math.inf:
+        cores = min(cores, math.ceil(quota / world.local_size))
+    return max(1, cores)
 
 
 def _workers(wish: str, accelerator: Accelerator, world: World) -> int:

@@ -23,7 +23,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import torch
 
-from models import host
+from models import contention, host
 from models import request as requests
 from models.accelerators import Accelerator
 from models.data.threads import ThreadLoader
@@ -79,6 +79,8 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
         model = model.to(memory_format=benchmark.CHANNELS_LAST)
     optimizer = benchmark.make_optimizer(model)
     parallel = distribute(model, job)
+    if ranks.size > 1:
+        mark_exchange(model, meter)
     forward, compile_s = compiled(parallel, job) if request.compile else (parallel, None)
     batches = injected(make_loader(job), job)
     if request.mode == "overlap":
@@ -90,6 +92,11 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     after = accelerator.health()
     check_finite(model, meter)
     job.warnings.extend(stolen(before, after))
+    others = contention.join(
+        ranks.gather(meter.watch.seen(torch.get_num_threads(), of_node=job.world.local_rank == 0)),
+        on_cpu=accelerator.family == "cpu",
+    )
+    job.warnings.extend(others.warnings)
     write_losses(losses, job, ranks)
     if request.skip_corrupt and job.data.skipped:
         job.warnings.append(f"{job.data.skipped} corrupt samples were passed over")
@@ -97,6 +104,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
         parameters_identical=identical(model, ranks),
         peak_memory_bytes=accelerator.peak_memory_bytes(),
         health={"before": before, "after": after, "throttled": throttled(ranks, after)},
+        contention=others.value,
         compile_s=compile_s,
         warnings=job.warnings,
     )
@@ -125,6 +133,8 @@ def loop(
             with accelerator.autocast(request.dtype):
                 loss = benchmark.criterion(forward(to_inputs(read)), targets)
             (loss * (scale / parts)).backward()
+        if last and ranks.size > 1:
+            meter.exchange_ends()
         meter.loss(loss)
         if job.options.trace_losses:
             losses.append(loss.detach())
@@ -175,6 +185,11 @@ def distribute(model: Any, job: Job) -> Any:
     if sync not in inspect.signature(parallel).parameters:
         sync = "broadcast_buffers"
     return parallel(model, device_ids=devices, gradient_as_bucket_view=True, **{sync: False})
+
+
+def mark_exchange(model: Any, meter: Meter) -> None:
+    """Let the meter know when this rank's own backward is done: the gradient of the first layer comes last."""
+    next(model.parameters()).register_hook(lambda gradient: meter.exchange_begins())
 
 
 def compiled(model: Any, job: Job) -> Any:

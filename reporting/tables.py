@@ -97,7 +97,9 @@ def _devices(run: Run) -> str:
     host, world = _part(run, "host"), _part(run, "world")
     text = f"{run.layout}"
     if _part(run, "device").get("type") == "cpu" and host.get("cores"):
-        text += f", {host['cores']} cores"
+        quota = host.get("cpu_quota")  # "max" where none is set
+        text += f", {quota:.2g} of" if isinstance(quota, int | float) and quota < host["cores"] else ","
+        text += f" {host['cores']} cores"
     return text + (f", {world['size']} ranks" if world.get("size", 1) != 1 else "")
 
 

@@ -108,7 +108,7 @@ class Cpu:
             "memory_bytes": self.memory_bytes(),
             "driver": None,
             "peak_flops": self.peak_flops(dtype),
-            "peak_is": "bound of the node: cores x highest clock x FLOP per cycle",
+            "peak_is": "bound of the node: cores (or a lower CPU quota) x highest clock x FLOP per cycle",
             "kept_memory": self.kept_memory,
         }
 

@@ -6,9 +6,11 @@ vendor states a vector and a matrix rate, the higher one. A processor's figure i
 
 from __future__ import annotations
 
+import math
 import re
 from typing import AbstractSet, Dict, Mapping, Optional, Tuple
 
+from models.cgroups import cpu_quota
 from models.host import cpu_flags, highest_clock_hz, node_cores
 
 
@@ -99,6 +101,10 @@ _FP32 = (("avx512f", 64), ("fma", 32), ("avx", 16), ("sse2", 8), ("sve", 64), ("
 
 
 def cpu_bound(dtype: str, root: str = "/") -> Optional[float]:
-    """A bound, in FLOP/s, of all cores of the node: cores x highest clock x FLOP per cycle. None on an unknown ISA."""
+    """A bound, in FLOP/s, of all cores of the node: cores x highest clock x FLOP per cycle. None on an unknown ISA.
+
+    A quota on processor time, where there is one and it can be read, makes the cores fewer.
+    """
     per_cycle = flop_per_cycle(cpu_flags(root), dtype)
-    return per_cycle and node_cores(root) * (highest_clock_hz(root) or HIGHEST_CLOCK_HZ) * per_cycle
+    cores = min(node_cores(root), cpu_quota(root) or math.inf)
+    return per_cycle and cores * (highest_clock_hz(root) or HIGHEST_CLOCK_HZ) * per_cycle

@@ -23,6 +23,7 @@ from models.errors import Impossible
 from models.job import stolen
 from models.meter import HostClock
 from models.world import World
+from tests.models.groups import show
 
 ROOT = Path(__file__).resolve().parents[2]
 XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
@@ -100,12 +101,17 @@ def test_facts_of_a_processor(tmp_path: Path) -> None:
 
 
 def test_the_containers_limit_is_the_memory(tmp_path: Path) -> None:
-    root = machine(tmp_path)
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("8000000000\n")
+    root = show(Path(machine(tmp_path)), "/", {"memory.max": "8000000000\n"})
     assert host.memory_bytes(root) == 8_000_000_000
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
     assert host.memory_bytes(root) == 16_000_000 * 1024
+
+
+def test_a_quota_makes_the_bound_lower(tmp_path: Path) -> None:
+    root = show(Path(machine(tmp_path)), "/pod", {"pod/cpu.max": "90000 100000\n"})
+    assert cpu_bound("fp32", root) == 0.9 * 3.5e9 * 64
+    (tmp_path / "sys/fs/cgroup/pod/cpu.max").write_text("6400000 100000\n")  # of a node with fewer cores
+    assert cpu_bound("fp32", root) == 8 * 3.5e9 * 64
 
 
 @pytest.mark.parametrize(
@@ -306,17 +312,6 @@ thread.join()
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     own, bound, freed = map(int, done.stdout.split())
     assert own == freed == host.own_cores() > bound
-
-
-def test_cores_that_others_keep_busy(tmp_path: Path) -> None:
-    stat = tmp_path / "proc" / "stat"
-    stat.parent.mkdir()
-    stat.write_text("cpu  100 0 50 1000 20 0 0 0 0 0\ncpu0 1 2 3\n")
-    quarter = "cpu  115 0 55 1070 30 0 0 0 0 0\n"  # 20 of 100 ticks were work
-    busy = host.busy_cores(str(tmp_path), wait=lambda: stat.write_text(quarter) and None)
-    assert busy == pytest.approx(0.2 * (os.cpu_count() or 1))
-    assert host.busy_cores(str(tmp_path), wait=lambda: None) is None  # no time went by
-    assert host.busy_cores(str(tmp_path / "elsewhere"), wait=lambda: None) is None
 
 
 def test_time_that_a_hypervisor_gave_to_others() -> None:

@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import math
+import platform
 import threading
 from pathlib import Path
 
@@ -339,6 +340,78 @@ def test_the_wall_time_is_the_longest_of_all_ranks(log):
 
     assert Ranks(2).run(program) == [0, 0]
     assert [window["wall_s"] for window in log.of("hpcml_window")] == [4.25, 4.5]  # rank 0 saw 4 and 4.25
+
+
+def exchange_together(ranks, log, own_s, waits_s=(0.0, 0.0, 0.0), micro_batches=1):
+    """Ranks that compute for so long in each batch and then exchange gradients, which takes .25 s; two windows."""
+
+    def program(side, time):
+        meter = Meter(
+            **{"samples": 1, "warmup_steps": 1, "windows": 2, "steps_per_window": 2, "folder": None, "now": time},
+            **{"group": side, "wire": log.wire(side.rank), "micro_batches": micro_batches},
+        )
+        for batch in meter.steps(loader(time, waits_s[side.rank])):
+            time.sleep(own_s[side.rank])
+            meter.exchange_begins()
+            if (batch + 1) % micro_batches == 0:
+                side.barrier()
+                time.sleep(0.25)
+                meter.exchange_ends()
+        return meter.finish()
+
+    assert set(ranks.run(program)) == {0}
+    return log.one("hpcml_summary")
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_rank_whose_own_work_is_slow_is_named(log, micro_batches):
+    """The steps of all ranks take 3.25 s: the others wait for rank 1, inside their busy time."""
+    summary = exchange_together(Ranks(3), log, own_s=(1.0, 3.0, 2.0), micro_batches=micro_batches)
+    assert {wait for window in log.of("hpcml_window") for wait in window["wait_s"]} == {0.0}
+    host = platform.node()
+    own = {"own_s": 3.0 * micro_batches, "others_own_s": 1.5 * micro_batches}
+    assert summary["slowest"] == {"rank": 1, "host": host, **own}
+    (warning,) = [text for text in summary["warnings"] if text.startswith("straggler: ")]
+    assert f"rank 1 on {host} needs 2.00 times the others' time for its own work" in warning
+
+
+def test_a_rank_that_waits_longest_for_its_data_is_named(log):
+    summary = exchange_together(Ranks(3), log, own_s=(1.0, 1.0, 1.0), waits_s=(0.0, 0.0, 3.75))
+    assert summary["longest_stall"] == {"rank": 2, "host": platform.node(), "share": 0.75, "others_share": 0.0}
+    said = f"data late: rank 2 on {platform.node()} waits for its data in 75% of the time, the others in 0%"
+    assert [text for text in summary["warnings"] if not text.startswith("peak unknown")] == [said]
+
+
+def test_ranks_that_are_equally_fast_are_not_warned_of(log):
+    summary = exchange_together(Ranks(3), log, own_s=(1.0, 1.125, 1.0))
+    assert summary["slowest"]["rank"] == 1
+    assert [text for text in summary["warnings"] if not text.startswith("peak unknown")] == []
+
+
+def test_without_marks_of_the_exchange_no_rank_is_called_slow(log):
+    train_together(Ranks(2), log, waits=lambda rank, step: 0.0, work_s=1.0)
+    assert log.one("hpcml_summary")["slowest"] is None
+
+
+def test_the_node_is_looked_at_before_the_first_window_and_after_the_last(time, log):
+    class Watch:
+        def __init__(self):
+            self.looks = []
+
+        def begin(self):
+            time.sleep(5.0)  # what a look takes is in no window
+            self.looks.append(("begin", time.s))
+
+        def end(self):
+            self.looks.append(("end", time.s))
+
+    watch = Watch()
+    meter = meter_on(time, log, watch=watch)
+    for _ in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75)
+    assert meter.finish() == 0
+    assert watch.looks == [("begin", 2 + 5.0), ("end", 2 + 5.0 + 8)]
+    assert [window["wall_s"] for window in log.of("hpcml_window")] == [4.0, 4.0]
 
 
 def test_what_one_rank_sees_fails_every_rank(log):

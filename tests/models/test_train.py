@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import zipfile
@@ -67,10 +68,13 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
     assert start["world"] == {**world, "hosts": 1, "ranks_per_host": [1, 1]}
     assert set(start["versions"]) >= {"python", "torch", "numpy", "pillow"}
     assert start["host"]["threads"] == 1
+    assert "cpu_quota" in start["host"]
     assert (start["data"]["kind"], start["data"]["samples"]) == ("synthetic", 24)
     assert (window["steps"], window["samples"]) == (3, 12)
     assert summary["optimizer_steps"] == 4
     assert summary["parameters_identical"] is None
+    assert (summary["slowest"], summary["longest_stall"]) == (None, None)  # one rank
+    assert 0 < summary["contention"]["used_cores"][0] < 2  # one thread
     assert summary["flop_per_sample"] == pytest.approx(507_936_768)
     assert summary["peak_memory_bytes"] > 300e6  # parameters, gradients and momentum alone
     assert end["exit_code"] == 0
@@ -180,7 +184,21 @@ def test_a_stall_injected_on_one_rank_is_the_stall_of_both(alone: Ended, nursery
     assert ranks[0].value("hpcml_window")["wait_s"][2] >= 3 * 0.5
     assert min(ranks[0].seconds("wait")) < 0.5 <= min(ranks[1].seconds("wait"))
     assert ranks[0].value("hpcml_start")["request"]["inject"] == {"stall_s": 0.5, "rank": 1}
-    assert any("injected on purpose" in warning for warning in ranks[0].value("hpcml_summary")["warnings"])
+    summary = ranks[0].value("hpcml_summary")
+    assert any("injected on purpose" in warning for warning in summary["warnings"])
+    assert summary["longest_stall"]["rank"] == 1
+
+
+@needs_two_cores
+def test_a_rank_that_computes_slowly_is_named(nursery: Nursery, data: Path) -> None:
+    """Neither the steps nor the stalls of the two differ: the other one waits in its own backward."""
+    more = ("--inject-slow", 8, "--inject-rank", 1)
+    ranks = nursery.together(*((tiny(data, *EXACT, *more), environ) for environ in ranks_of("slurm")))
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].errors + ranks[1].errors
+    summary = ranks[0].value("hpcml_summary")
+    assert (summary["slowest"]["rank"], summary["slowest"]["host"]) == (1, platform.node())
+    assert summary["slowest"]["own_s"] > 2 * summary["slowest"]["others_own_s"]
+    assert any(text.startswith(f"straggler: rank 1 on {platform.node()} ") for text in summary["warnings"])
 
 
 def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Path) -> None:

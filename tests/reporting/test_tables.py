@@ -47,6 +47,17 @@ def test_a_table_a_benchmark() -> None:
 
 
 @pytest.mark.parametrize(
+    ("quota", "said"),
+    [(0.9, "0.9 of 2 cores"), (1.25, "1.2 of 2 cores"), (2.0, ", 2 cores"), ("max", ", 2 cores"), (None, ", 2 cores")],
+)
+def test_a_cpu_quota_stands_beside_the_cores(quota: float | str | None, said: str) -> None:
+    one = run("cosmoflow", 0.25)
+    lines = tables([replace(one, start={**one.start, "host": {"cores": 2, "cpu_quota": quota}})])
+    (row,) = [line for line in lines if line.startswith("A CPU")]
+    assert said in row
+
+
+@pytest.mark.parametrize(
     ("stalls", "said"),
     [
         ([0.01], "bound by compute: 1% of the time was spent waiting for data"),
