@@ -27,6 +27,7 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, S
 LINE_BYTES = 3500  # above a pipe's 4 KiB, lines of several ranks were seen torn
 WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
 IDENTITY_LIMIT = 0.03
+ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured: a bound only with room for what slowed them
 FALLS_FROM_STEPS = 100
 SLOWER = 1.15  # times the others' own work: a rank that needs more is named
 LONGER = 0.05  # of the windows: a rank that waits for its data so much longer than the others is named
@@ -455,12 +456,14 @@ class Meter:
         peak_memory_bytes: int | None = None,
         health: Any = None,
         contention: Any = None,
+        attainable_flops: float | None = None,
         compile_s: float | None = None,
         warnings: Sequence[str] = (),
         exit_code: int = 0,
     ) -> int:
         """Put the ranks together, check, and write windows, problems, summary and end.
 
+        attainable_flops: what all devices together reached in plain kernels, in FLOP/s; None: not measured.
         Returns the exit code, 3 when a gate failed: the same on every rank, and on none before rank 0's last line.
         """
         if self._exit_code is not None:
@@ -485,8 +488,9 @@ class Meter:
             "exit_code": exit_code,
         }
         ranks = self.group.gather(mine)
+        node = {"health": health, "contention": contention, "attainable_flops": attainable_flops}
         if self.group.rank == 0:
-            self._exit_code = self._conclude(ranks, {"health": health, "contention": contention})
+            self._exit_code = self._conclude(ranks, node)
         self._exit_code = int(self.group.gather(self._exit_code)[0])
         return self._exit_code
 
@@ -590,6 +594,13 @@ class Meter:
         if self.peak_flops and flops > self.peak_flops:
             why = f"{rate:.6g} samples/s are {flops:.4g} FLOP/s, and the devices can do {self.peak_flops:.4g}"
             yield "roofline", f"{why}: samples, time or FLOP are counted wrongly"
+        attainable = summary["attainable_flops"]
+        if attainable and flops > ATTAINABLE_MARGIN * attainable:
+            why = f"{rate:.6g} samples/s are {flops:.4g} FLOP/s, and plain kernels reached {attainable:.4g} there"
+            yield (
+                "attainable",
+                f"{why} (limit: {ATTAINABLE_MARGIN:g} times that): samples, time or FLOP are counted wrongly",
+            )
 
 
 class _Copy:

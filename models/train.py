@@ -73,6 +73,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     """Build the model and the loader on this rank, run the loop, hand over what was measured. Returns the exit code."""
     request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
     check_devices_differ(ranks, accelerator)
+    attainable_before = attainable_flops(ranks, job)
     torch.manual_seed(request.seed)
     model = benchmark.build(request.variant, request.shape).to(accelerator.device)
     if request.channels_last:
@@ -90,6 +91,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
     before = accelerator.health()
     losses = loop(job, ranks, meter, batches, forward, parallel, optimizer)
     after = accelerator.health()
+    attainable_after = attainable_flops(ranks, job)
     check_finite(model, meter)
     job.warnings.extend(stolen(before, after))
     others = contention.join(
@@ -105,6 +107,7 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
         peak_memory_bytes=accelerator.peak_memory_bytes(),
         health={"before": before, "after": after, "throttled": throttled(ranks, after)},
         contention=others.value,
+        attainable_flops=max(attainable_before, attainable_after) or None,
         compile_s=compile_s,
         warnings=job.warnings,
     )
@@ -285,6 +288,17 @@ def check_finite(model: Any, meter: Meter) -> None:
     if wrong:
         text = f"{wrong[0]} is not finite after the last step, as {len(wrong)} of {len(names)} parameter tensors"
         meter.wire.problem("parameters_finite", f"{text}: the training went wrong, and so its rate says nothing")
+
+
+def attainable_flops(ranks: Ranks, job: Job) -> float:
+    """What all ranks reach in plain kernels, all at the same time, in FLOP/s; 0 where it is not measured.
+
+    It is measured before and after the windows, since a neighbour or a low clock at one of them must not make it a
+    wrong bound.
+    """
+    ranks.barrier()
+    rates = ranks.gather(job.accelerator.attainable_flops(job.request.dtype))
+    return sum(rate or 0.0 for rate in rates)
 
 
 def identical(model: Any, ranks: Ranks) -> Optional[bool]:

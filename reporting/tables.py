@@ -54,6 +54,7 @@ def _table(runs: Sequence[Run]) -> list[str]:
         "-" * len(head),
         *lines,
         *bounds(runs),
+        *shares_of_attainable(runs),
         *(f"[{i}] {note}" for i, note in enumerate(notes, 1)),
     ]
 
@@ -68,6 +69,20 @@ def bounds(runs: Sequence[Run]) -> list[str]:
     by_data = sum(part > 0.5 for part in waiting)
     what = {0: "compute", len(waiting): "data"}.get(by_data, f"compute, {by_data} of {len(waiting)} rows by data")
     return [f"bound by {what}: {share} of the time was spent waiting for data"]
+
+
+def shares_of_attainable(runs: Sequence[Run]) -> list[str]:
+    """How near computing comes to what the same cores reach in plain kernels. One line, where it was measured."""
+    shares = []
+    for run in runs:
+        work, attainable = run.summary.get("flop_per_sample"), run.summary.get("attainable_flops")
+        if isinstance(work, int | float) and isinstance(attainable, int | float) and run.compute_throughput:
+            shares.append(run.compute_throughput * work / attainable)
+    if not shares:
+        return []
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    share = low if low == high else f"{low} to {high}"
+    return [f"computing at {share} of what plain products and convolutions reach on the same cores"]
 
 
 def _cells(run: Run) -> list[str]:

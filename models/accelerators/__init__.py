@@ -79,6 +79,13 @@ class Accelerator(Protocol):
         """What one device can do at most, in FLOP/s; None: unknown."""
         ...
 
+    def attainable_flops(self, dtype: str) -> Optional[float]:
+        """What this rank's share of the device reaches in plain kernels, measured now, in FLOP/s; None: not measured.
+
+        For families whose `peak_flops` is computed and far away. Takes some tenths of a second.
+        """
+        ...
+
     def facts(self, dtype: str) -> Dict[str, object]:
         """The `device` part of hpcml_start (docs/wire.md)."""
         ...

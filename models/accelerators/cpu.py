@@ -12,6 +12,7 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optio
 import torch
 
 from models import host, meter
+from models.accelerators.attainable import attainable_flops
 from models.accelerators.peaks import cpu_bound
 from models.errors import Impossible
 from models.world import World
@@ -99,6 +100,9 @@ class Cpu:
     def peak_flops(self, dtype: str) -> Optional[float]:
         """A bound for all cores of the node: a layout counts a node's processor as one device, whatever its sockets."""
         return cpu_bound(dtype, self._root)
+
+    def attainable_flops(self, dtype: str) -> Optional[float]:
+        return attainable_flops(dtype, min(torch.get_num_threads(), host.own_cores()))
 
     def facts(self, dtype: str) -> Dict[str, object]:
         return {

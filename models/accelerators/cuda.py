@@ -126,6 +126,9 @@ class Cuda:
     def peak_flops(self, dtype: str) -> Optional[float]:
         return gpu_peak(torch.cuda.get_device_name(self.device), dtype)
 
+    def attainable_flops(self, dtype: str) -> Optional[float]:
+        return None  # a data sheet tells
+
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
             "type": self.type,

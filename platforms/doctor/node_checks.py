@@ -129,9 +129,23 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Foun
             f"{_knobs(platform)} in {platform.source}"
         )
     versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
-    memory = [f"{report['free_bytes'] / 2**30:.0f} GiB free"] if report["free_bytes"] else []
-    found = [f"Python {report['python']}", *versions, *devices, *memory, f"{report['cores']} cores"]
+    found = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
     return Found(f"{at}: {', '.join(found)}")
+
+
+def _memory(report: Mapping[str, Any]) -> list[str]:
+    """What is free on the node, or what the job may have where that is less."""
+    free, limit = report["free_bytes"], report["limit_bytes"]
+    if limit and (not free or limit < free):
+        node = f" ({free / 2**30:.0f} GiB are free on the node)" if free else ""
+        return [f"{limit / 2**30:.3g} GiB allowed{node}"]
+    return [f"{free / 2**30:.0f} GiB free"] if free else []
+
+
+def _cores(report: Mapping[str, Any]) -> str:
+    quota = report["cpu_quota"]
+    limited = quota is not None and quota < report["cores"]
+    return f"{quota:.2g} of {report['cores']} cores (a CPU quota)" if limited else f"{report['cores']} cores"
 
 
 def _wrong_torch(torch: Mapping[str, Any]) -> str:

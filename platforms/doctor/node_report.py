@@ -1,5 +1,5 @@
 """Says what a job finds on its node, as one line of JSON: Python, torch and its devices, the packages, memory, cores,
-and which of the folders that it is given are there.
+what the job may have of these two, and which of the folders that it is given are there.
 
 One file of the standard library for Python 3.8 and newer, since it travels alone.
 """
@@ -45,6 +45,68 @@ def free_bytes() -> int | None:
         return None
 
 
+def groups(controller: str, root: str = "/") -> list[str]:
+    """The folders of this process's control groups under that controller, innermost first; [] where they are not seen.
+
+    As in models/cgroups.py, which does not travel with this file.
+    """
+    try:
+        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
+            memberships = [line.rstrip("\n").split(":", 2) for line in file]
+        with open(os.path.join(root, "proc/self/mountinfo"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
+            mounts = [line.split() for line in file]
+    except OSError:
+        return []
+    paths = {name: fields[2] for fields in memberships for name in fields[1].split(",")}
+    path = paths.get(controller, paths.get(""))  # version 2 has one line, which names no controller
+    for fields in mounts:
+        kind, _, options = fields[fields.index("-") + 1 :][:3]
+        version_1 = kind == "cgroup" and controller in options.split(",")
+        version_2 = kind == "cgroup2" and controller not in paths
+        if path is not None and (version_1 or version_2) and not fields[3].startswith("/.."):
+            inside, found = os.path.relpath(path, fields[3]), []
+            top = os.path.join(root, fields[4].lstrip("/"))  # noqa: PTH118
+            while inside not in ("", ".") and not inside.startswith(".."):
+                found.append(os.path.join(top, inside))  # noqa: PTH118
+                inside = os.path.dirname(inside)  # noqa: PTH120
+            return [*found, top]
+    return []
+
+
+def numbers(folder: str, name: str) -> list[int]:
+    """The whole numbers in a group's file; -1 for "max", which means no limit. [] where it has no such file."""
+    try:
+        with open(os.path.join(folder, name), encoding="ascii") as file:  # noqa: PTH118, PTH123
+            return [-1 if word == "max" else int(word) for word in file.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def limit_bytes(root: str = "/") -> int | None:
+    """What the job may have of the node's memory; None where nothing limits it, or it cannot be known."""
+    found = [
+        size
+        for folder in groups("memory", root)
+        for name in ("memory.max", "memory.limit_in_bytes")
+        for size in numbers(folder, name)
+        if 0 <= size < 2**62  # version 1 says "no limit" with the largest number of whole pages
+    ]
+    return min(found, default=None)
+
+
+def cpu_quota(root: str = "/") -> float | None:
+    """How many cores' time the job may have; None where nothing limits it, or it cannot be known."""
+    found = []
+    for folder in groups("cpu", root):
+        both = numbers(folder, "cpu.max") or [
+            *numbers(folder, "cpu.cfs_quota_us"),
+            *numbers(folder, "cpu.cfs_period_us"),
+        ]
+        if len(both) == 2 and both[0] > 0:
+            found.append(both[0] / both[1])
+    return min(found, default=None)
+
+
 def report() -> dict[str, object]:
     """Everything."""
     packages = {name: package(name) for name in PACKAGES}
@@ -55,6 +117,8 @@ def report() -> dict[str, object]:
         "packages": packages,
         "devices": devices() if packages["torch"]["version"] else [],
         "free_bytes": free_bytes(),
+        "limit_bytes": limit_bytes(),
+        "cpu_quota": cpu_quota(),
         "cores": len(os.sched_getaffinity(0)),
         "folders": {path: os.path.isdir(path) for path in sys.argv[1:]},  # noqa: PTH112 (pathlib is 10 ms)
     }

@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from models import host
-from models.accelerators import FAMILIES, Accelerator, choose, cuda
+from models.accelerators import FAMILIES, Accelerator, attainable, choose, cuda
 from models.accelerators.cpu import Cpu
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
 from models.errors import Impossible
@@ -136,6 +137,34 @@ def test_a_clock_that_is_not_told_is_the_highest_on_sale(tmp_path: Path) -> None
 def test_no_bound_for_an_unknown_processor(tmp_path: Path) -> None:
     assert cpu_bound("fp32", machine(tmp_path, "mystery")) is None
     assert cpu_bound("fp32", str(tmp_path / "nowhere")) is None
+
+
+def test_a_kernel_is_timed_without_what_else_runs_on_its_core() -> None:
+    def compute() -> None:
+        begin_s = time.thread_time()
+        while time.thread_time() < begin_s + 0.01:
+            pass
+        time.sleep(0.1)  # as if another process ran
+
+    rate = attainable._rate(attainable.Kernel(compute, flop=1.0), kernel_s=0.0)
+    assert 1 / 0.06 < rate <= 1 / 0.01
+
+
+def test_what_plain_kernels_reach_is_below_the_bound() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    one, two = (attainable.attainable_flops("bf16", threads, kernel_s=0.0) for threads in (1, 2))
+    assert torch.rand(1) == expected  # the model is initialised as without it
+    assert 0 < one < two
+    bound = cpu_bound("bf16")
+    assert bound is None or one < bound
+
+
+def test_the_number_of_threads_is_what_it_was() -> None:
+    before = torch.get_num_threads()
+    Cpu().attainable_flops("fp32")
+    assert torch.get_num_threads() == before
 
 
 def test_health_of_a_processor(tmp_path: Path) -> None:

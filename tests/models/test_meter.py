@@ -602,6 +602,14 @@ def test_nothing_computes_faster_than_its_device(time, log, peak, fails):
     assert not log.one("hpcml_summary")["warnings"]
 
 
+@pytest.mark.parametrize(("reached", "fails"), [(799.0 / 1.5, True), (801.0 / 1.5, False), (None, False)])
+def test_nothing_computes_much_faster_than_plain_kernels_on_the_same_cores(time, log, reached, fails):
+    finish = {"attainable_flops": reached}
+    assert run(time, log, flop_per_sample=100.0, peak_flops=1e6, finish=finish) == (3 if fails else 0)
+    assert log.one("hpcml_summary")["attainable_flops"] == reached
+    assert [*log.problems()] == (["attainable"] if fails else [])
+
+
 def test_an_unknown_peak_is_a_warning(time, log):
     assert run(time, log, flop_per_sample=100.0) == 0
     assert log.one("hpcml_summary")["warnings"][0].startswith("peak unknown")

@@ -77,6 +77,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
     assert 0 < summary["contention"]["used_cores"][0] < 2  # one thread
     assert summary["flop_per_sample"] == pytest.approx(507_936_768)
     assert summary["peak_memory_bytes"] > 300e6  # parameters, gradients and momentum alone
+    assert summary["attainable_flops"] > summary["compute_throughput"] * summary["flop_per_sample"] / 1.5
     assert end["exit_code"] == 0
     assert alone.values("hpcml_problem") == []
 

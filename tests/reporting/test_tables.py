@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from platforms.job import Run, Window
-from reporting.tables import bounds, tables
+from reporting.tables import bounds, shares_of_attainable, tables
 
 
 def run(benchmark: str, stalls: float, *warnings: str, configuration: str = "tuned", data_from: str = "storage") -> Run:
@@ -68,6 +68,16 @@ def test_a_cpu_quota_stands_beside_the_cores(quota: float | str | None, said: st
 )
 def test_what_bounds_it(stalls: list[float], said: str) -> None:
     assert bounds([run("cosmoflow", stall) for stall in stalls]) == [said]
+
+
+def test_how_near_computing_comes_to_plain_kernels() -> None:
+    one = run("cosmoflow", 0.0)  # 2 samples/s while computing
+    near, far = (replace(one, summary={"flop_per_sample": 30.0, "attainable_flops": most}) for most in (80.0, 240.0))
+    assert shares_of_attainable([near, far, one]) == [
+        "computing at 25% to 75% of what plain products and convolutions reach on the same cores"
+    ]
+    assert shares_of_attainable([one]) == []
+    assert shares_of_attainable([near])[0] in tables([near])
 
 
 def test_a_run_that_measured_nothing() -> None:
