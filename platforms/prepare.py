@@ -162,6 +162,11 @@ def make_environment(platform: Platform, more: Sequence[str]) -> None:
         raise RefusedError(
             f"--env: pods run from an image: name one that has torch, numpy, h5py and Pillow in {platform.source}"
         )
+    if platform.scheduler == "slurm" and platform.container is not None:
+        raise RefusedError(
+            "--env: jobs run in a container, where a venv of the host is of no use: name an image that has torch, "
+            f"numpy, h5py and Pillow in `container:` of {platform.source}"
+        )
     transport = transports.connect(platform)
     ours = platform.python == "auto"
     modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]

@@ -61,8 +61,12 @@ python={{ python | q }}
 {% if python_else %}
 [ -x "$python" ] || python={{ python_else | q }}
 {% endif %}
+{% if refusals %}
+# It is the image's, and is looked at there, by each rank before it starts.
+{% else %}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     refuse python "$python is not there or older than Python 3.8: name another one in \`python:\` or \`modules:\` of the platform"
+{% endif %}
 {% endif %}
 {% if rendezvous %}
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Linux gives to outgoing connections
@@ -70,4 +74,10 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Lin
 
 {{ launch | wrap }}
 ended=$?
+{% if refusals %}
+if [ -e {{ refusals | q }} ]; then  # in the container, by a rank
+    refused=python
+    ended=78
+fi
+{% endif %}
 exit "$ended"

@@ -120,7 +120,7 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Foun
         ]
         install = f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
         make = install if platform.scheduler == "local" else f"python -m platforms prepare {platform.name} --env{more}"
-        make = _image(platform) if platform.scheduler == "kubernetes" else make
+        make = _image(platform) if _in_image(platform) else make
         raise RefusedError(f"{at}: missing: {', '.join(why)}: {make}")
     devices = report["devices"]
     if platform.unit == "gpu" and not devices:
@@ -156,7 +156,15 @@ def _wrong_torch(torch: Mapping[str, Any]) -> str:
     return f"torch {version} is older than 2.0" if major and int(major[0]) < 2 else ""
 
 
+def _in_image(platform: Platform) -> bool:
+    """Whether the jobs' Python is that of an image."""
+    return platform.scheduler == "kubernetes" or (platform.scheduler == "slurm" and platform.container is not None)
+
+
 def _image(platform: Platform) -> str:
+    if platform.container is not None:
+        image = platform.container.image
+        return f"name an image that has it, in place of {image}: `container: {{image: …}}` in {platform.source}"
     image = platform.kubernetes.image or "the manifest's own"
     return f"name an image that has it, in place of {image}: `kubernetes: {{image: …}}` in {platform.source}"
 
@@ -168,7 +176,7 @@ def _knobs(platform: Platform) -> str:
 
 
 def _cure(platform: Platform, more: str) -> str:
-    if platform.scheduler == "kubernetes":
+    if _in_image(platform):
         return _image(platform)
     if platform.scheduler == "local":
         return "pip install '.[local]', or run pytest by a Python that has it"

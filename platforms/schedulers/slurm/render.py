@@ -37,11 +37,27 @@ export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-$(( ($(nproc) + {ranks} - 1) / {ranks
 exec "$0" -m torch.distributed.run --nnodes={nodes} --nproc-per-node={ranks} --node-rank="${{SLURM_NODEID:-0}}" \
 --master-addr="${{SLURM_LAUNCH_NODE_IPADDR:-127.0.0.1}}" --master-port="$MASTER_PORT" "$@"\
 """
+# Before a rank in a container: the host's Python says nothing about the image's. $0 is the Python, $@ its arguments.
+PYTHON_INSIDE = """\
+"$0" -c 'import sys; sys.exit(sys.version_info < (3, 8))' || {{
+    echo "$0 is not in the image {image}, or is older than Python 3.8: \
+another image in container: of the platform, or another Python of the image in python:" >&2
+    echo "$0" > {refusals}
+    exit 78
+}}
+"""
 
 
 def folder_of(platform: Platform, name: str) -> str:
     """Where a job's script, log and exit file lie on the machine."""
     return f"{platform.work_dir}/jobs/{name}"
+
+
+def refusals_of(spec: JobSpec, platform: Platform) -> str | None:
+    """The file that a rank in a container writes before it refuses the image's Python; None where none looks at it."""
+    if platform.container is None or spec.archive is None:
+        return None
+    return f"{folder_of(platform, spec.name)}/refused"
 
 
 def archive_of(platform: Platform, spec: JobSpec) -> str:
@@ -64,6 +80,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "python": python if spec.archive else None,
         "python_else": python_else,
         "python_folder": _python_folder(spec, platform),
+        "refusals": refusals_of(spec, platform),
         "rendezvous": spec.launcher == "torchrun" or (spec.launcher == "srun" and spec.archive is None),
         "launch": launch(spec, platform),
         "steps_known": "yes" if steps_known(spec, platform) else "no",
@@ -166,12 +183,15 @@ def launch(spec: JobSpec, platform: Platform) -> list[str]:
         rank = [quote(word) for word in spec.arguments]
     else:
         rank = ['"$python"', *map(quote, spec.rank_command(archive_of(platform, spec)))]
+    test = _python_test(spec, platform)
+    if test and spec.launcher != "torchrun":
+        rank = ["sh", "-c", quote(f'{test}exec "$0" "$@"'), *rank]
     if spec.launcher == "srun" and spec.archive is None:
         rank = ["sh", "-c", quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
     elif spec.launcher == "srun" and spec.layout.nodes > 1:
         rank = ["sh", "-c", quote(MEETING), "sh", *rank]
     if spec.launcher == "torchrun":
-        inner = TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
+        inner = test + TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
         program = rank if spec.archive else [quote(_python_of_others(spec)), "--no-python", *rank]
         rank = ["sh", "-c", quote(inner), *program]
     inside = container.prefix(boxed, platform, spec) if boxed else []
@@ -182,6 +202,15 @@ def launch(spec: JobSpec, platform: Platform) -> list[str]:
     step += [quote(word) for word in platform.slurm.srun]
     step += [quote(word) for word in container.srun_options(boxed, platform, spec)] if boxed else []
     return [*step, *map(quote, inside), *rank]
+
+
+def _python_test(spec: JobSpec, platform: Platform) -> str:
+    """Shell lines that end a rank whose container has no Python for it; "" where the script itself has looked."""
+    refusals = refusals_of(spec, platform)
+    if platform.container is None or refusals is None:
+        return ""
+    image = re.sub(r'["$`\\\\]', "?", platform.container.image)  # it stands within double quotes
+    return PYTHON_INSIDE.format(image=image, refusals=quote(refusals))
 
 
 def steps_known(spec: JobSpec, platform: Platform) -> bool:
