@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from platforms.cluster_values import (
     Amount,
@@ -19,6 +19,7 @@ from platforms.cluster_values import (
     Toleration,
     User,
 )
+from platforms.sbatch_options import sites_own
 from platforms.values import (
     Count,
     Filled,
@@ -64,7 +65,9 @@ class SlurmKeys(BaseModel):
     tasks: Literal["sbatch", "srun"] = Field(
         default="sbatch", description="where the numbers of tasks and CPUs stand: in #SBATCH lines, or with srun only"
     )
-    directives: Words = Field(default=(), description="more #SBATCH options: `[--switches=1]`")
+    directives: tuple[Annotated[Text, AfterValidator(sites_own)], ...] = Field(
+        default=(), description="more #SBATCH options: `[--switches=1]`; not those that other keys say"
+    )
     srun: Words = Field(default=(), description="more options of srun: `[--hint=nomultithread]`")
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms import sbatch_options
+from platforms.config import Platform, load_platforms
 from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.keys import ContainerKeys
 from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission, words
-from platforms.schedulers.slurm.directives import ACCOUNT, EXCLUDE, WCKEY
 from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, Exit, Seen
 from platforms.schedulers.slurm.states import (
     STATES,
@@ -561,13 +561,53 @@ def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
     ]
     last = f"#SBATCH --exclude={shlex.quote(wanted or '')}"
     assert (lines[-1] == last) == (wanted is not None)
-    assert EXCLUDE.of(render.directives(replace(alone, layout=LAYOUT), platform)) == EXCLUDE.of(site)
+    wide = render.directives(replace(alone, layout=LAYOUT), platform)
+    assert sbatch_options.last("--exclude", wide) == sbatch_options.last("--exclude", site)
 
 
 def test_who_pays_is_read_as_sbatch_reads_it() -> None:
     said = ["--nodes=1 -A one", "--acco two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
-    assert (ACCOUNT.of(said), WCKEY.of(said), EXCLUDE.of(said)) == ("two", "k", None)
-    assert ACCOUNT.of(["--comment='"]) is None
+    found = [sbatch_options.last(name, said) for name in ("--account", "--wckey", "--exclude")]
+    assert found == ["two", "k", None]
+    assert sbatch_options.last("--account", ["--comment='"]) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("--switches=1 --mem=4G", [("--switches", "1"), ("--mem", "4G")]),
+        ("--mem 4G -n3 -N 2", [("--mem", "4G"), ("--ntasks", "3"), ("--nodes", "2")]),
+        ("-Hn3 --exclusive --nice=5", [("--hold", None), ("--ntasks", "3"), ("--exclusive", None), ("--nice", "5")]),
+        ("--exclusive user", [("--exclusive", None)]),  # an optional value stands behind an equals sign
+        ("--partit=p --comment '--mem=1' # --time=1", [("--partition", "p"), ("--comment", "--mem=1")]),
+        ("--mem-per=1 --of-a-plugin=x", [("--mem-per", "1"), ("--of-a-plugin", "x")]),
+    ],
+)
+def test_options_are_read_as_sbatch_reads_them(line: str, options: list[tuple[str, str | None]]) -> None:
+    assert [(option.name, option.value) for option in sbatch_options.given(line)] == options
+
+
+def test_options_of_a_script_stand_at_its_head() -> None:
+    text = "#!/bin/sh\n#SBATCH --nodes=1\n# more\n\n#SBATCH\t-n 3\n#SBATCHED --x\necho\n#SBATCH --mem=1\n"
+    assert sbatch_options.of_script(text) == {2: "--nodes=1", 5: "-n 3"}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--nodes=9", r"--nodes cannot be set here: it follows from `layouts:`"),
+        ("--switches=1 -N9", r"--nodes cannot be set here"),
+        ("--ntasks-per-n 3", r"--ntasks-per-node cannot be set here"),
+        ("-t 10", r"--time cannot be set here: it follows from `time_limit:`"),
+        ("--error=/dev/null", r"--error cannot be set here: the suite writes it itself"),
+        ("--hold\\n#SBATCH --mem=1", r"cannot stand in a #SBATCH line"),
+    ],
+)
+def test_what_a_site_may_not_tell_sbatch_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
+    keys = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\nwork_dir: /w\nslurm:\n  account: a\n"
+    (tmp_path / "mine.yaml").write_text(f'{keys}  directives:\n  - --hold\n  - "{line}"\n')
+    with pytest.raises(ConfigError, match=rf"mine\.yaml:9: slurm\.directives\[1\]: .*{why}"):
+        load_platforms([tmp_path])
 
 
 # --- the environment -------------------------------------------------------------------------------------------------
@@ -744,25 +784,25 @@ def test_a_look_at_many_jobs() -> None:
 
 def test_findings_name_rule_and_line() -> None:
     rules = {
-        "forbidden": {"--ntasks": "give it to srun", "--mem": "whole nodes"},
+        "forbidden": {"--mem": "whole nodes", "--reservation": "none here"},
         "required": {"--account": "jobs are charged", "--nodes": "say how many"},
         "max_nodes": 1,
         "max_time": 60,
         "max_running": 2,
     }
-    platform = cluster(policy=rules, slurm={"directives": ("-n 3",)}, max_running=4)
+    platform = cluster(policy=rules, slurm={"directives": ("--switches=1 --mem=4G",)}, max_running=4)
     text = render.render(SPEC, platform)
     findings = policy.lint(SPEC, text, platform)
     lines = text.splitlines()
     numbers = [int(finding.split()[1].rstrip(":")) for finding in findings]
     assert [finding.partition(": ")[2].partition(" (")[0] for finding in findings] == [
-        "--ntasks is forbidden here: give it to srun",
+        "--mem is forbidden here: whole nodes",
         "--account is missing: jobs are charged",
         "2 nodes are more than 1",
         "3600 s are more than 60 s",
         "max_running: 4 are more jobs at a time than 2",
     ]
-    assert lines[numbers[0] - 1].startswith(("#SBATCH --ntasks=", "#SBATCH -n"))
+    assert lines[numbers[0] - 1] == "#SBATCH --switches=1 --mem=4G"
     assert lines[numbers[2] - 1].startswith("#SBATCH --nodes")
     assert all("cluster.yaml: policy" in finding for finding in findings)
     assert policy.lint(SPEC, text, cluster()) == ()

@@ -7,12 +7,12 @@ run on, or submit them twice.
 
 from __future__ import annotations
 
-from platforms.schedulers.slurm import directives
+from platforms import sbatch_options
 
 # How the controller is reached, and by what right.
 _REACH = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Who pays, where the script does not say it.
-_PAYS = {"SBATCH_ACCOUNT": directives.ACCOUNT, "SBATCH_WCKEY": directives.WCKEY}
+_PAYS = {"SBATCH_ACCOUNT": "--account", "SBATCH_WCKEY": "--wckey"}
 # Builtins of a POSIX shell only, so no program is started. A line within a variable's value may be taken for a
 # variable; to unset one that is not there is nothing. No here-document: bash before 5.1 puts them into files in /tmp,
 # which on a login node may be full, and then says so and goes on without the lines.
@@ -39,5 +39,5 @@ ASKING = f"{CLEAN}export TZ=UTC SLURM_TIME_FORMAT=standard\n"
 
 def submitting(script: str) -> str:
     """Before sbatch: who pays may stand in the environment, where neither the platform nor its directives say it."""
-    lines = directives.of_script(script)
-    return clean(*(name for name, option in _PAYS.items() if option.of(lines) is None))
+    lines = sbatch_options.of_script(script).values()
+    return clean(*(name for name, option in _PAYS.items() if sbatch_options.last(option, lines) is None))

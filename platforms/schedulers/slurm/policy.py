@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from platforms import sbatch_options
 from platforms.job import JobSpec
 
 if TYPE_CHECKING:
     from platforms.config import Platform
-
-# sbatch's short options, so that a rule against the long form finds both.
-SHORT = {
-    "-A": "--account", "-C": "--constraint", "-c": "--cpus-per-task", "-D": "--chdir", "-d": "--dependency",
-    "-G": "--gpus", "-J": "--job-name", "-N": "--nodes", "-n": "--ntasks", "-o": "--output", "-p": "--partition",
-    "-q": "--qos", "-t": "--time", "-w": "--nodelist", "-x": "--exclude",
-}  # fmt: skip
 
 
 def lint(spec: JobSpec, text: str, platform: Platform) -> tuple[str, ...]:
@@ -54,6 +47,6 @@ def _limits(spec: JobSpec, platform: Platform, options: dict[str, int], where: s
 
 def _options(text: str) -> Iterator[tuple[str, int]]:
     """Every option of the #SBATCH lines in its long form, with the number of its line."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(r"#SBATCH\s+(--[a-z-]+|-[A-Za-z])", line):
-            yield SHORT.get(match[1], match[1]), number
+    for number, line in sbatch_options.of_script(text).items():
+        for option in sbatch_options.given(line):
+            yield option.name, number
