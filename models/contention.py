@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from models import cgroups
+from models.meter import BOOT_ID
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 OTHERS_CORES = 0.25  # what others must use to be named: this many cores, and this share of the cores looked at
@@ -65,7 +66,7 @@ class Watch:
             return None
         return {
             "host": platform.node(),
-            "node": _first_line(self._root, "proc/sys/kernel/random/boot_id") or platform.node(),
+            "node": _first_line(self._root, BOOT_ID.lstrip("/")) or platform.node(),
             "elapsed_s": after.at_s - before.at_s,
             "used_s": _difference(before.used_s, after.used_s),
             "waited_s": _difference(before.waited_s, after.waited_s),
@@ -223,7 +224,7 @@ def join(seen: Sequence[Optional[Mapping[str, Any]]], on_cpu: bool) -> Joined:
         "throttled_s": most and most.throttled_s,
     }
     warnings = [*_neighbours(nodes, on_cpu), *_crowds(nodes, on_cpu), *_quotas(ranks)]
-    return Joined(value, warnings)
+    return Joined(_rounded(value), warnings)
 
 
 class Joined(NamedTuple):
@@ -265,6 +266,15 @@ def _pressure(nodes: Sequence[Node], what: str) -> Optional[float]:
     firsts = [next(iter(node.ranks.values())) for node in nodes]
     shares = [one["pressure_s"][what] / one["elapsed_s"] for one in firsts if what in one["pressure_s"]]
     return max(shares, default=None)
+
+
+def _rounded(value: Any) -> Any:
+    """To thousandths, which is more than the kernel's ticks allow: a line of the wire is short."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

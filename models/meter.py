@@ -81,7 +81,7 @@ class Wire:
             line = {"namespace": "hpcml", "time_ms": self._now_ms(), "event_type": event, "key": key, "value": "…"}
             line["metadata"] = {"file": "meter.py", "lineno": 0, "rank": self.rank, "seq": self.lines, **metadata}
             self.lines += 1
-            for limit in (3000, 1000, 300, 100, 30, 10, 3, 1):
+            for limit in (3000, 1000, 300, 200, 150, 100, 30, 10, 3, 1):
                 text = f":::MLLOG {json.dumps({**line, 'value': _plain(value, limit)})}\n"
                 if len(text) <= LINE_BYTES:
                     break
