@@ -92,6 +92,7 @@ class Simulated:
 
     text_name = "job.sh"
     log_in_folder = False
+    clean_deletes = False
     first_look_s = glance_s = math.inf
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:

@@ -87,3 +87,9 @@ def test_what_a_job_costs_does_not_depend_on_how_many_there_are(tmp_path: Path) 
     few, many = (cost(tmp_path / str(jobs), jobs) for jobs in (PLATFORMS * MAX_RUNNING, 8 * PLATFORMS * MAX_RUNNING))
     assert many["submit"] == many["clean"] == many["gaps"] == many["hints"] == 1
     assert {name: count for name, count in many.items() if count > 1.05 * few[name]} == {}
+
+
+def test_a_job_waits_for_the_disk_three_times_at_most(tmp_path: Path) -> None:
+    """Before it is submitted, when its result is written, and for its share of what else the journal says."""
+    jobs = 8 * PLATFORMS * MAX_RUNNING
+    assert 2 <= cost(tmp_path, jobs)["fsyncs"] <= 3

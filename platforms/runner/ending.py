@@ -163,9 +163,12 @@ def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[R
         failure = ERRORS.get(status.state.outcome, MachineError)(text, status, job.folder)
     try:
         _write(job, run, failure)
-        if failure is None and (told := contact.clean(job)):  # what is deleted there must be on the disk here
-            run = replace(run, warnings=(*run.warnings, *told))
-            _write(job, run, failure)
+        if failure is None:
+            if contact.scheduler.clean_deletes:
+                evidence.keep(job.folder)
+            if told := contact.clean(job):
+                run = replace(run, warnings=(*run.warnings, *told))
+                _write(job, run, failure)
     except OSError as problem:
         failure = MachineError(f"{spec.name}: its evidence cannot be written: {problem}", status, job.folder)
     return run, failure
@@ -173,4 +176,6 @@ def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[R
 
 def _write(job: Job, run: Run, failure: JobError | None) -> None:
     error = None if failure is None else str(failure)
-    evidence.write_json(job.folder / "run.json", evidence.record(run, job.spec, job.job_id, job.queue_s, error))
+    evidence.write_json(
+        job.folder / "run.json", evidence.record(run, job.spec, job.job_id, job.queue_s, error), sync=True
+    )

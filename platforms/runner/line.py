@@ -102,7 +102,7 @@ class Line:
             job.asked_s = job.attempt.asked_s
             job.text = self.contact.scheduler.render(job.spec)
             path = job.folder / self.contact.scheduler.text_name
-            evidence.write(path, job.text, sync=False)  # thousands may be in line, and the first one waits for that
+            evidence.write(path, job.text)
             if findings := self.contact.scheduler.lint(job.spec, job.text):
                 raise RefusedError(explain.against_policy(findings))
         self.places.add(job)
@@ -179,7 +179,6 @@ class Line:
     def _hand_over(self, job: Job) -> None:
         if self._lost():
             return
-        evidence.sync(job.folder / self.contact.scheduler.text_name)
         if job.asked_s is None:
             job.asked_s = self._wall()
             if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job

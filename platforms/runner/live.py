@@ -162,13 +162,12 @@ class Job:
         if status.state is State.RUNNING and self.running is None:
             self.running = now
             status = replace(status, started_s=status.started_s or wall_s)
-        before = self.status
-        return replace(
-            status,
-            nodes=status.nodes or before.nodes,
-            submitted_s=status.submitted_s or before.submitted_s,
-            started_s=status.started_s or before.started_s,
-        )
+        known_before = {
+            name: value
+            for name in ("nodes", "submitted_s", "started_s")
+            if not getattr(status, name) and (value := getattr(self.status, name))
+        }
+        return replace(status, **known_before) if known_before else status
 
     def overdue(self, waiting_for_login: bool) -> tuple[State, str] | None:
         """The deadlines, for a scheduler that does not keep them itself. None passes while a person is waited for."""

@@ -43,6 +43,9 @@ class Scheduler(Protocol):
     log_in_folder: bool
     """Whether the job itself writes FOLDER/log; if not, the runner writes there what `read` returns."""
 
+    clean_deletes: bool
+    """Whether `clean` deletes what a job's result could be made of once more, so that run.json must be on the disk."""
+
     first_look_s: float
     """How soon after its submission a job is worth a look. Later looks come ever more rarely, up to `poll_s`."""
 

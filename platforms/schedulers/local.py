@@ -37,6 +37,7 @@ class LocalScheduler:
     text_name = "job.sh"
     log_in_folder = True
     ends_failed = True
+    clean_deletes = False
     first_look_s = 0.02
     glance_s = math.inf  # a look reads two small files, and has_news could do with no less
 

@@ -61,6 +61,7 @@ class SshScheduler:
     text_name = "job.sh"
     log_in_folder = False
     ends_failed = True
+    clean_deletes = False
     first_look_s = 0.5
     glance_s = math.inf  # a look is one command, and has_news could do with no less
 

@@ -412,6 +412,7 @@ class Scripted:
     glances: int = 0
     text_name = "job.txt"
     log_in_folder = False
+    clean_deletes = True
 
     def render(self, spec: JobSpec) -> str:
         if isinstance(error := self.refuse.get(f"render {key(spec)}"), Exception):

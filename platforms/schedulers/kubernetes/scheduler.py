@@ -29,6 +29,7 @@ class KubernetesScheduler:
     text_name = known.TEXT
     log_in_folder = True  # of many pods at once, so that reading it is no turn of the runner's
     ends_failed = True
+    clean_deletes = True
     first_look_s = 0.1
     glance_s = math.inf  # a look at what the watches have seen costs as little
 

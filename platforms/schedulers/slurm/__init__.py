@@ -32,6 +32,7 @@ class SlurmScheduler:
     text_name = "job.sh"
     log_in_folder = False
     ends_failed = True
+    clean_deletes = False
 
     def __init__(
         self,
