@@ -244,6 +244,7 @@ class Meter:
         self._closed: list[dict[str, Any]] = []  # the windows so far
         # Where we are: passes over the loader, optimiser steps, batches of the step under way, samples.
         self._passes = self._step = self._batches = self._counted = 0
+        self._in_pass, self._passes_left = False, 0  # left: before the loader's end, as by `break`
         self._opened = (now(), 0, 0)  # time, step and samples at the last edge
         self._open, self._left, self._done = False, 0, False  # a window; how many are still to be closed; none
         self._edge_at: int | None = None
@@ -338,7 +339,9 @@ class Meter:
 
     def _begin_pass(self, loader: Iterable[Any]) -> None:
         self._open = False  # a pass that was left early closes no window
+        self._passes_left += self._in_pass
         self._end_pass()
+        self._in_pass = True
         self.clock.synchronize()
         self._read()
         self._passes += 1
@@ -379,7 +382,7 @@ class Meter:
             self._step, self._batches = self._step + 1, 0
         if self._open and self._every is None and self._step > self._opened[1]:
             self._edge()
-        self._open = False
+        self._open = self._in_pass = False
 
     def _edge(self) -> None:
         """Close the open window and open the next at the same moment: the loader gets no pause to refill its queue."""
@@ -469,6 +472,7 @@ class Meter:
         if self._exit_code is not None:
             return self._exit_code
         self._open, self._exit_code = False, exit_code
+        self._passes_left += self._in_pass
         self.clock.synchronize()
         self._read()
         mine = {
@@ -572,6 +576,9 @@ class Meter:
         """The name of every gate that failed, and why."""
         if summary["windows"] < (self.windows if self.steps_per_window else 1):
             ended = f"the loader ended after {self._step} optimiser steps"
+            if self._passes_left:
+                left = f"{self._passes_left} of {self._passes} passes over the loader were left before its end"
+                ended = f"{left}, as by `break`, and such a pass is no window (itertools.islice ends a pass early)"
             yield "steps", f"{summary['windows']} of {self.windows} windows were measured: {ended}"
         if len({tuple(w["steps"] for w in rank["windows"]) for rank in ranks}) > 1:
             yield "steps", "the ranks made different numbers of steps"

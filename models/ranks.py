@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fcntl
 import inspect
 import json
 import multiprocessing
 import os
 import socket
+import struct
 import sys
 import threading
 import time
@@ -28,6 +30,7 @@ from models.world import World
 TIMEOUT = datetime.timedelta(minutes=10)  # the slowest start of a large job, and a first batch from a cold file system
 LOOK_S = 1.0
 LINGER_S = 5.0
+_SIOCGIFADDR = 0x8915  # Linux: an interface's IPv4 address
 TOLD_S = 60.0  # of ranks that have all just said that they are there
 
 
@@ -105,6 +108,10 @@ class Ranks:
         own = self._meet(wait=False)  # a connection of its own: the main thread may be waiting on the other
         self._watcher = threading.Thread(target=self._watch, args=(own, on_failure), name="ranks", daemon=True)
         self._watcher.start()
+        if backend == "gloo" and self.world.nodes > 1:
+            name = interface_towards(self.world.master_addr, self.world.master_port)
+            if name is not None:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         if backend == "mpi":
             dist.init_process_group("mpi")
         else:
@@ -184,6 +191,26 @@ class Ranks:
         things: List[Any] = [None] * self.size
         dist.all_gather_object(things, thing)
         return things
+
+
+def interface_towards(address: str, port: int) -> Optional[str]:
+    """The network interface by which this node reaches a host, for gloo: by itself it takes the one of the node's own
+    name, which many sites let resolve to the loopback, where no other node can be reached.
+
+    None where it is the loopback, or cannot be told (IPv6, no Linux).
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+            route.connect((address, port))  # a datagram socket sends nothing when it is connected
+            own = socket.inet_aton(route.getsockname()[0])
+            for _, name in socket.if_nameindex():
+                with contextlib.suppress(OSError):  # an interface without an address
+                    request = struct.pack("256s", name.encode()[:15])
+                    if fcntl.ioctl(route.fileno(), _SIOCGIFADDR, request)[20:24] == own:
+                        return None if name == "lo" else name
+    except OSError:
+        pass
+    return None
 
 
 def _resolve(world: World, attempts: int = 3) -> None:

@@ -94,6 +94,8 @@ def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
     if number(run.summary.get("flop_per_sample")) and not number(part(run.start, "device").get("peak_flops")):
         yield "peak unknown: compute throughput was not compared with what the devices can do"
     size = number(part(run.start, "world").get("size"))
+    if size is not None and size > 1 and part(run.start, "request").get("size") == "smoke":
+        yield "smoke: its steps are so short that several ranks mostly wait for each other; no measure of scaling"
     if spec is not None and not spec.starts_ranks and size is not None and size != spec.ranks:
         yield f"world size: the program has {size:g} ranks on {spec.ranks} devices"
 

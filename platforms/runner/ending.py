@@ -154,7 +154,7 @@ def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[R
     spec = job.spec
     run = replace(run, name=spec.name, test=spec.test, platform=spec.platform, benchmark=spec.benchmark)
     run = replace(run, layout=str(spec.layout), status=status, folder=job.folder)
-    run = replace(run, warnings=(*job.attempt.earlier, *run.warnings))
+    run = replace(run, warnings=(*job.attempt.earlier, *run.warnings, *_shared_nodes(spec, status)))
     failure: JobError | None = None
     if status.state.outcome is not Outcome.PASSED:
         source, hints = job.platform.source, contact.hints(job)
@@ -172,6 +172,14 @@ def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[R
     except OSError as problem:
         failure = MachineError(f"{spec.name}: its evidence cannot be written: {problem}", status, job.folder)
     return run, failure
+
+
+def _shared_nodes(spec: JobSpec, status: Status) -> tuple[str, ...]:
+    """On a small cluster of Kubernetes several pods, nodes of the layout, may be on one node."""
+    if not 0 < len(status.nodes) < spec.layout.nodes:
+        return ()
+    where = ", ".join(status.nodes)
+    return (f"shared node: layout {spec.layout} asks for {spec.layout.nodes}, and all its ranks ran on {where}",)
 
 
 def _write(job: Job, run: Run, failure: JobError | None) -> None:

@@ -109,8 +109,16 @@ def test_a_copy_is_told_apart_in_blocking_mode(program):
 def test_an_epoch_that_is_left_early_is_no_window(program):
     lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("time.sleep(0.001)", "if batch == 9: break"))
     assert not of(lines, "hpcml_window")
-    assert [problem["gate"] for problem in of(lines, "hpcml_problem")] == ["steps"]
+    (problem,) = of(lines, "hpcml_problem")
+    assert problem["gate"] == "steps"
+    assert "2 of 2 passes over the loader were left before its end, as by `break`" in problem["text"]
     assert of(lines, "hpcml_end")[0]["exit_code"] == 3
+
+
+def test_a_loader_that_ended_was_not_left(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(3)"))
+    (problem,) = of(lines, "hpcml_problem")
+    assert problem["text"] == "0 of 3 windows were measured: the loader ended after 3 optimiser steps"
 
 
 def test_a_program_that_never_finishes_leaves_no_last_line(program):
