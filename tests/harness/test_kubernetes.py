@@ -200,6 +200,28 @@ def test_own(run):
     cloud.wait_for(lambda: not cloud.pods())
 
 
+def test_a_command_of_one_rank_is_started_on_every_node_of_the_layout(cloud: Cloud) -> None:
+    roomy = CLOUD.replace("1x1", "1x1, 1x4, 2x2").replace("cpu: 100m, memory: 64Mi", "cpu: 500m, memory: 1Gi")
+    cloud.platform(roomy + "poll_s: 0.5\nmax_running: 1\n")
+    cloud.test(
+        """
+import re
+
+@pytest.mark.workload(
+    command=["sh", "-c", 'echo "rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE in $(hostname)"'],
+    launcher="torchrun",
+)
+def test_mine(run):
+    nodes, devices = map(int, re.match(r"(.+)x(.+)gpu", run.layout).groups())
+    said = re.findall(r"rank (.+) of (.+), (.+) of (.+) in (.+)", (run.folder / "log").read_text())
+    ranks = sorted(tuple(map(int, numbers)) for *numbers, pod in said)
+    assert ranks == [(rank, nodes * devices, rank % devices, devices) for rank in range(nodes * devices)]
+    assert len({pod for *_, pod in said}) == nodes
+"""
+    )
+    cloud.passes(3)
+
+
 def test_a_test_names_its_own_namespace_and_its_own_cluster(
     cloud: Cloud, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

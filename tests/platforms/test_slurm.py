@@ -372,6 +372,28 @@ def test_what_is_asked_of_slurm(slurm: dict[str, object], launcher: str, wanted:
     assert wanted.items() <= options_of(text).items()
 
 
+OWN = replace(SPEC, archive=None, benchmark=None, arguments=("python3", "my.py"), layout=Layout(2, 2, "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "meets"),
+    [
+        ({"launcher": "torchrun"}, "python3 --no-python python3 my.py", True),
+        ({"launcher": "torchrun", "python": "/opt/py"}, "/opt/py --no-python python3 my.py", True),
+        ({"launcher": "srun"}, 'exec "$@"\' sh python3 my.py', True),
+        ({"launcher": "none"}, "python3 my.py", False),
+    ],
+)
+def test_a_command_of_others(changes: dict[str, object], words: str, meets: bool) -> None:
+    text = checked(render.render(replace(OWN, **changes), cluster()))
+    launched = " ".join(text.rpartition("\n\n")[2].replace("\\\n", "").split())
+    assert launched.startswith(f"{words} ended=" if not meets else "srun --kill-on-bad-exit=1 --nodes=2")
+    assert f"{words} ended=" in launched
+    assert ("MASTER_PORT=" in text) == meets
+    prepared = 'export PATH=/work/me/env-cluster/bin:"$PATH"'
+    assert (prepared in text) == ("python" not in changes)
+
+
 def test_tasks_with_srun_only() -> None:
     text = render.render(SPEC, cluster(slurm={"tasks": "srun"}))
     assert not {"--ntasks", "--ntasks-per-node", "--cpus-per-task"} & options_of(text).keys()
