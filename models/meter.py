@@ -31,6 +31,7 @@ ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured: a bound only wi
 FALLS_FROM_STEPS = 100
 SLOWER = 1.15  # times the others' own work: a rank that needs more is named
 LONGER = 0.05  # of the windows: a rank that waits for its data so much longer than the others is named
+STALL_RISES = 0.1  # of a window's time, from the first to the last window: what is read ahead is being used up
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # SLURM_NTASKS: of the whole job
@@ -549,6 +550,7 @@ class Meter:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
         slowest, latest = _slowest(ranks), _longest_stall(ranks)
         warnings += [*_on_slowest(slowest), *_on_longest_stall(latest)]
+        warnings.extend(_rising_stall(windows))
         total = {key: math.fsum(w[key] for w in windows) for key in ("wall_s", "stall_s", "compute_s")}
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
@@ -733,6 +735,19 @@ def _on_longest_stall(longest: Mapping[str, Any] | None) -> Iterator[str]:
             f"data late: rank {longest['rank']} on {longest['host']} waits for its data in {longest['share']:.0%} of "
             f"the time, the others in {longest['others_share']:.0%}"
         )
+
+
+def _rising_stall(windows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning where the device waits longer from window to window, give or take a hundredth of the time."""
+    shares = [window["stall_s"] / window["wall_s"] for window in windows if window["wall_s"]]
+    rises = all(early <= late + 0.01 for early, late in zip(shares, shares[1:]))
+    if not rises or len(shares) < 2 or shares[-1] - shares[0] < STALL_RISES:
+        return []
+    said = ", ".join(f"{share:.0%}" for share in shares)
+    return [
+        f"the wait for data rises from window to window ({said} of the time): the first ones used what the loader had "
+        "read ahead, so the rate that lasts is lower; let more warm-up steps pass, or let the loader read less ahead"
+    ]
 
 
 def _three_numbers(total: Mapping[str, Any]) -> dict[str, float | None]:

@@ -26,6 +26,7 @@ import torch
 from models import contention, host
 from models import request as requests
 from models.accelerators import Accelerator
+from models.data.processes import ProcessLoader
 from models.data.threads import ThreadLoader
 from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
 from models.errors import CompileFailed, Impossible, JobError
@@ -225,17 +226,11 @@ def compiled(model: Any, job: Job) -> Any:
 def make_loader(job: Job) -> Iterable[Any]:
     """Batches of (inputs, targets) as they were read, without end, so that no worker starts again inside a window."""
     request, sampler = job.request, make_sampler(job.request, len(job.data), job.world.rank)
+    workers, pinned = request.workers, job.accelerator.pinned
     if request.worker_start == "thread":
-        return ThreadLoader(job.data, sampler, workers=request.workers, pinned=job.accelerator.pinned)
-    more = {"persistent_workers": True, "prefetch_factor": 4, "multiprocessing_context": request.worker_start}
-    return torch.utils.data.DataLoader(
-        job.data,
-        batch_sampler=sampler,
-        num_workers=request.workers,
-        pin_memory=job.accelerator.pinned,
-        worker_init_fn=functools.partial(host.run_on, host.AFFINITY),
-        **(more if request.workers else {}),
-    )
+        return ThreadLoader(job.data, sampler, workers=workers, pinned=pinned)
+    batch, start = request.local_batch_size, request.worker_start
+    return ProcessLoader(job.data, sampler, local_batch=batch, workers=workers, start=start, pinned=pinned)
 
 
 def prepare_inputs(job: Job) -> Any:
@@ -251,11 +246,15 @@ def noise(job: Job, step: int, part: int) -> int:
     return (request.seed * 1_000_003 + micro_batch) % 2**63
 
 
-def injected(batches: Iterable[Any], job: Job) -> Iterator[Any]:
+def injected(batches: Iterable[Any], job: Job) -> Iterable[Any]:
     """The batches, the first of each step late by --inject-stall-s: to see that the meter sees it."""
     stall_s = injection(job, "stall_s")
+    return late(batches, stall_s, job.request.accumulation_steps) if stall_s else batches
+
+
+def late(batches: Iterable[Any], stall_s: float, every: int) -> Iterator[Any]:
     for number, batch in enumerate(batches):
-        if stall_s and number % job.request.accumulation_steps == 0:
+        if number % every == 0:
             time.sleep(stall_s)
         yield batch
 

@@ -11,6 +11,7 @@ import torch
 
 from models import meter
 from models.accelerators.peaks import gpu_peak
+from models.ahead import one_ahead
 from models.errors import Impossible
 from models.world import World
 
@@ -88,28 +89,27 @@ class Cuda:
         return [part.to(self.device) for part in batch]
 
     def ahead(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Each batch is handed out only after the copy of the one behind it was issued on a stream of its own.
+        """A thread takes the next batch from the loader and issues its copy on a stream of its own, while the consumer
+        has the batch before it: a batch that is there is handed out, however late the one behind it is.
 
         The stream that computes waits for a batch's copy, the host does not. record_stream keeps the memory of a batch
         from being given to the next copy while it is still computed with.
         """
-        copying, batches = torch.cuda.Stream(self.device), iter(loader)
-        coming = self._copy(batches, copying)
-        while coming is not None:
+        for batch, copied in one_ahead(self._copies(iter(loader))):
             computing = torch.cuda.current_stream(self.device)
-            computing.wait_stream(copying)
-            batch = coming
+            computing.wait_event(copied)
             for part in batch:
                 part.record_stream(computing)
-            coming = self._copy(batches, copying)
             yield batch
 
-    def _copy(self, batches: Iterator[Sequence[Any]], stream: Any) -> Optional[List[Any]]:
-        batch = next(batches, None)
-        if batch is None:
-            return None
-        with torch.cuda.stream(stream):
-            return [part.to(self.device, non_blocking=True) for part in batch]
+    def _copies(self, batches: Iterator[Sequence[Any]]) -> Iterator[Tuple[List[Any], Any]]:
+        """Each batch on the device, with the event that says when it is there."""
+        torch.cuda.set_device(self.device)  # each thread has a current device of its own
+        stream = torch.cuda.Stream(self.device)
+        for batch in batches:
+            with torch.cuda.stream(stream):
+                copies = [part.to(self.device, non_blocking=True) for part in batch]
+            yield copies, stream.record_event()
 
     def autocast(self, dtype: str) -> ContextManager[Any]:
         if dtype not in DTYPES:

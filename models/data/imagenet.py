@@ -29,6 +29,7 @@ class ImageNet(torch.utils.data.Dataset):
     bytes        sum of the JPEGs by the manifest; None for a real set, where a stat per file would be needed
     decoder      e.g. "pillow 13.0.0 libjpeg-turbo 3.2.0" (docs: models/data/jpeg.py)
     transforms   e.g. "torchvision 0.28.0"
+    blank        shape and dtype of one sample's pixels, and of its label
     """
 
     format = "jpeg"
@@ -50,6 +51,7 @@ class ImageNet(torch.utils.data.Dataset):
         self._transforms = jpeg.choose_transforms(self._decoder, transforms)
         self.decoder, self.transforms = jpeg.versions(self._decoder, self._transforms)
         self.image_size, self.augment, self.seed = image_size, augment, seed
+        self.blank = (((image_size, image_size, 3), torch.uint8), ((), torch.int64))
         self.kind = manifest.kind if manifest else "real"
         self.bytes = manifest.bytes if manifest else None
         self.classes = len(listing.classes)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +28,7 @@ from models.job import stolen
 from models.meter import HostClock
 from models.world import World
 from tests.models.groups import show
+from tests.waiting import PATIENCE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 XEON = "fpu sse2 avx fma avx2 avx512f avx512_bf16"
@@ -229,38 +233,73 @@ def test_peaks(name: str, dtype: str, tflops: float | None) -> None:
     assert gpu_peak(name, dtype) == (None if tflops is None else pytest.approx(tflops * 1e12))
 
 
-def test_the_next_copy_is_under_way_before_a_batch_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the stream that computes waits for a batch's own copy, never for the next one."""
+class Copied:
+    """A tensor whose copies and uses are noted."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self.name, self.seen = name, seen
+
+    def to(self, device: object, non_blocking: bool = False) -> Copied:
+        assert non_blocking
+        self.seen.append(f"copy {self.name}")
+        return self
+
+    def record_stream(self, stream: object) -> None:
+        self.seen.append(f"keep {self.name}")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
+    """A GPU without CUDA, and what was asked of it."""
     seen: list[str] = []
-
-    class Part:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def to(self, device: object, non_blocking: bool = False) -> Part:
-            assert non_blocking
-            seen.append(f"copy {self.name}")
-            return self
-
-        def record_stream(self, stream: object) -> None:
-            seen.append(f"keep {self.name}")
-
-    computing = SimpleNamespace(wait_stream=lambda stream: seen.append("wait"))
+    events = itertools.count()
+    computing = SimpleNamespace(wait_event=lambda event: seen.append(f"wait {event}"))
     streams = SimpleNamespace(
-        Stream=lambda device: "copies",
+        Stream=lambda device: SimpleNamespace(record_event=lambda: next(events)),
         current_stream=lambda device: computing,
-        stream=lambda s: contextlib.nullcontext(),
+        stream=lambda stream: contextlib.nullcontext(),
+        set_device=lambda device: None,
     )
     monkeypatch.setattr(cuda, "torch", SimpleNamespace(cuda=streams))
     device: Any = object.__new__(cuda.Cuda)
     device.device = "cuda:0"
-    for batch in device.ahead([[Part("0")], [Part("1")], [Part("2")]]):
+    return device, seen
+
+
+def test_the_stream_that_computes_waits_for_a_batchs_own_copy(gpu: tuple[Any, list[str]]) -> None:
+    device, seen = gpu
+    for batch in device.ahead([[Copied("0", seen)], [Copied("1", seen)], [Copied("2", seen)]]):
         seen.append(f"out {batch[0].name}")
-    assert seen == [
-        *("copy 0", "wait", "keep 0", "copy 1", "out 0"),
-        *("wait", "keep 1", "copy 2", "out 1"),
-        *("wait", "keep 2", "out 2"),
-    ]
+    for number in "012":
+        of_batch = [what for what in seen if what.endswith(number)]
+        assert of_batch == [f"copy {number}", f"wait {number}", f"keep {number}", f"out {number}"]
+
+
+def test_the_next_copy_is_issued_while_a_batch_is_computed(gpu: tuple[Any, list[str]]) -> None:
+    device, seen = gpu
+    batches = device.ahead([[Copied("0", seen)], [Copied("1", seen)], [Copied("2", seen)]])
+    next(batches)
+    until(lambda: "copy 1" in seen)
+    time.sleep(0.05)
+    assert "copy 2" not in seen  # one batch ahead, no more
+    batches.close()
+
+
+def test_a_batch_that_is_there_is_handed_out_while_the_loader_is_late_with_the_next(
+    gpu: tuple[Any, list[str]],
+) -> None:
+    device, seen = gpu
+    late = threading.Event()
+
+    def loader() -> Iterator[list[Copied]]:
+        yield [Copied("0", seen)]
+        assert late.wait(PATIENCE_S)
+        yield [Copied("1", seen)]
+
+    batches = device.ahead(loader())
+    assert next(batches)[0].name == "0"
+    late.set()
+    assert [batch[0].name for batch in batches] == ["1"]
 
 
 @pytest.mark.parametrize(

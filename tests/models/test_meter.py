@@ -281,6 +281,30 @@ def test_where_the_data_came_from(time, log, size, resident, data_from):
     assert log.one("hpcml_summary")["data_from"] == data_from
 
 
+@pytest.mark.parametrize(
+    ("queued", "warmup_steps", "warns"),
+    [(60, 10, True), (24, 2, True), (4, 10, False), (0, 2, False)],
+)
+def test_windows_that_use_up_a_queue_are_a_warning(time, log, queued, warmup_steps, warns):
+    """A loader that takes twice as long as the device, after a slow first step that let batches lie ready."""
+
+    def after_a_slow_step():
+        ready_s = 0.0
+        for batch in itertools.count():
+            ready_s = max(ready_s, time() - queued) + 1.0  # so many lie ready at most
+            time.s = max(time.s, ready_s)
+            yield batch
+
+    meter = meter_on(time, log, warmup_steps=warmup_steps, windows=3, steps_per_window=50)
+    for step in meter.steps(after_a_slow_step()):
+        time.sleep(0.5 if step else 100.0)
+    assert meter.finish() == 0
+    warnings = [text for text in log.one("hpcml_summary")["warnings"] if "rises from window to window" in text]
+    assert bool(warnings) is warns
+    if queued == 60:
+        assert "(0%, 0%, 44% of the time)" in warnings[0]
+
+
 # --- several ranks
 
 

@@ -55,7 +55,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
     assert alone.code == 0, alone.errors
     start, window, summary, end = (alone.value(f"hpcml_{key}") for key in ("start", "window", "summary", "end"))
     assert start["schema"] == 1
-    assert (start["benchmark"], start["workload_version"], start["code"]) == ("resnet50", 1, None)
+    assert (start["benchmark"], start["workload_version"], start["code"]) == ("resnet50", 2, None)
     assert start["request"] == {
         **{"configuration": "gbs32", "size": "smoke", "mode": "overlap", "variant": "v1.5", "dtype": "fp32"},
         **{"channels_last": False, "compile": False, "seed": 1, "workers": 0, "worker_start": "fork"},

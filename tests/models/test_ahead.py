@@ -1,0 +1,62 @@
+"""A thread fetches one item ahead, and neither loses an item nor outlives its consumer."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from models.ahead import one_ahead
+from tests.waiting import PATIENCE_S, until
+
+
+class Noting:
+    """Numbers from 0 on; `fetched` says how many were asked for, `closed` that the generator was closed."""
+
+    def __init__(self) -> None:
+        self.fetched, self.closed = 0, threading.Event()
+
+    def items(self) -> Iterator[int]:
+        try:
+            for number in itertools.count():
+                self.fetched += 1
+                yield number
+        finally:
+            self.closed.set()
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ahead"]
+
+
+def test_the_items_come_in_their_order_and_end() -> None:
+    assert list(one_ahead(iter(range(100)))) == list(range(100))
+    assert threads() == []
+
+
+def test_one_item_waits_while_the_consumer_has_one() -> None:
+    source = Noting()
+    items = one_ahead(source.items())
+    assert source.fetched == 0
+    assert next(items) == 0
+    until(lambda: source.fetched == 2)
+    assert next(items) == 1
+    until(lambda: source.fetched == 3)
+    items.close()
+    assert source.fetched == 3
+    assert threads() == []
+    assert source.closed.wait(PATIENCE_S)
+
+
+def test_an_error_comes_in_the_place_of_its_item() -> None:
+    def broken() -> Iterator[int]:
+        yield 0
+        raise ValueError("the second one is broken")
+
+    items = one_ahead(broken())
+    assert next(items) == 0
+    with pytest.raises(ValueError, match="the second one is broken"):
+        next(items)
+    assert threads() == []

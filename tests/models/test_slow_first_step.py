@@ -1,0 +1,69 @@
+"""A first step that takes long, as while a library searches for algorithms, lets a loader read ahead of the windows.
+
+Loader and device are sleeps, and a sleep never takes less than is asked of it. So the rate of the planted loader is one
+that no run exceeds, on whatever machine.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.data.processes import ProcessLoader
+from models.data.sampling import StepSampler
+from models.data.threads import ThreadLoader
+from models.meter import Meter, Wire
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process:DeprecationWarning"
+)  # 3.12 dislikes fork beside any thread
+
+LOCAL_BATCH = 16
+BATCH_S = 0.04  # of the loader with all of its workers
+STEP_S = BATCH_S / 2  # of the device
+SLOW_STEP_S = 20 * BATCH_S
+
+
+class Slow:
+    """Samples that take so long to read that `workers` together take BATCH_S for a batch."""
+
+    blank = (((2,), torch.float32), ((), torch.int64))
+
+    def __init__(self, workers: int) -> None:
+        self.sample_s = BATCH_S * max(1, workers) / LOCAL_BATCH
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[torch.Tensor, int]:
+        time.sleep(self.sample_s)
+        return torch.zeros(2), 0
+
+    def fill(self, index: int, x: torch.Tensor, y: torch.Tensor) -> None:
+        time.sleep(self.sample_s)
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("workers", [0, 1, 2, 4, 8, 15])
+def test_the_windows_are_not_served_from_what_a_slow_first_step_let_wait(
+    kind: str, workers: int, tmp_path: Path
+) -> None:
+    data = Slow(workers)
+    sampler = StepSampler(len(data), local_batch=LOCAL_BATCH, rank=0, world=1, accumulation=1, seed=0)
+    loader = (
+        ThreadLoader(data, sampler, workers=workers, pinned=False)
+        if kind == "thread"
+        else ProcessLoader(data, sampler, local_batch=LOCAL_BATCH, workers=workers, start="fork", pinned=False)
+    )
+    with (tmp_path / "log").open("wb") as file:
+        windows = {"warmup_steps": 10, "windows": 3, "steps_per_window": 10}
+        meter = Meter(samples=LOCAL_BATCH, wire=Wire(fd=file.fileno()), folder=None, **windows)
+        for step, _ in enumerate(meter.steps(loader)):
+            time.sleep(SLOW_STEP_S if step == 0 else STEP_S)
+        assert meter.finish() == 0
+    walls = [window["wall_s"] / window["steps"] for window in meter._closed]
+    assert sum(walls) / len(walls) > 0.9 * BATCH_S
+    assert walls[0] > 0.85 * BATCH_S
