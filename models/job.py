@@ -37,6 +37,7 @@ class Job(NamedTuple):
     accelerator: Accelerator
     data: Any
     resident: Optional[float]  # share of the bytes of this rank's files that was in memory; None: not known
+    bytes_per_sample: Optional[float]  # mean size of this rank's files; None: not known
     request: Request
     started_s: float
     warnings: List[str]
@@ -51,13 +52,26 @@ def prepare(options: argparse.Namespace, world: World, started_s: float) -> Job:
     check_backend(options.backend, accelerator)
     data = benchmark.open_data(options.data_dir, shape=request.shape, augment=request.augment, seed=request.seed)
     request = requests.fit(request, data, options.benchmark, options.data_dir)
-    resident = pagecache.prepare(own_files(request, data, world), request.cache)
+    files = own_files(request, data, world)
+    resident, bytes_per_sample = pagecache.prepare(files, request.cache), pagecache.mean_bytes(files)
     if request.skip_corrupt:
         data = Skipping(data)
     accelerator.settle(request.dtype)
     share_cores(world)
     warnings = [*doubts(request, benchmark, accelerator, options), *data.warnings]
-    return Job(options.benchmark, benchmark, options, world, accelerator, data, resident, request, started_s, warnings)
+    return Job(
+        options.benchmark,
+        benchmark,
+        options,
+        world,
+        accelerator,
+        data,
+        resident,
+        bytes_per_sample,
+        request,
+        started_s,
+        warnings,
+    )
 
 
 def own_files(request: Request, data: Any, world: World) -> List[bytes]:

@@ -464,6 +464,7 @@ class Meter:
         compile_s: float | None = None,
         warnings: Sequence[str] = (),
         exit_code: int = 0,
+        input_std: Sequence[float] | None = None,
     ) -> int:
         """Put the ranks together, check, and write windows, problems, summary and end.
 
@@ -493,9 +494,14 @@ class Meter:
             "exit_code": exit_code,
         }
         ranks = self.group.gather(mine)
-        node = {"health": health, "contention": contention, "attainable_flops": attainable_flops}
+        known = {
+            "health": health,
+            "contention": contention,
+            "attainable_flops": attainable_flops,
+            "input_std": input_std,
+        }
         if self.group.rank == 0:
-            self._exit_code = self._conclude(ranks, node)
+            self._exit_code = self._conclude(ranks, known)
         self._exit_code = int(self.group.gather(self._exit_code)[0])
         return self._exit_code
 
@@ -526,13 +532,13 @@ class Meter:
             return [f"the steps of rank {self.group.rank} were not written: {error}"]
         return []
 
-    def _conclude(self, ranks: list[dict[str, Any]], node: Mapping[str, Any]) -> int:
-        """Rank 0's last lines."""
+    def _conclude(self, ranks: list[dict[str, Any]], known: Mapping[str, Any]) -> int:
+        """Rank 0's last lines; `known`: what stands in the summary as it was given."""
         self.wire.emit("run_stop", None, status="aborted" if any(rank["exit_code"] for rank in ranks) else "success")
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
         for window in windows:
             self.wire.emit("hpcml_window", window)
-        summary = {**self._summary(ranks, windows), **node}
+        summary = {**self._summary(ranks, windows), **known}
         for gate, text in self._failed_gates(ranks, summary):
             self.wire.problem(gate, text)
         self.wire.emit("hpcml_summary", summary)

@@ -58,6 +58,7 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
             "format": data.format,
             "samples": len(data),
             "bytes": data.bytes,
+            "bytes_per_sample": job.bytes_per_sample,
             "decoder": data.decoder,
             "transforms": data.transforms,
             "resident": job.resident,

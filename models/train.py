@@ -23,13 +23,15 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import torch
 
-from models import contention, host
+from models import contention
 from models import request as requests
 from models.accelerators import Accelerator
+from models.data.manifest import how_to_make
 from models.data.processes import ProcessLoader
 from models.data.threads import ThreadLoader
 from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
 from models.errors import CompileFailed, Impossible, JobError
+from models.inputs import FirstInputs
 from models.job import Job, backend, injection, make_meter, make_sampler, make_schedule, mlperf, prepare, stolen
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
@@ -90,10 +92,12 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
 
     meter.start(start_value(job, ranks.backend), mlperf(job))
     before = accelerator.health()
-    losses = loop(job, ranks, meter, batches, forward, parallel, optimizer)
+    inputs = FirstInputs()
+    losses = loop(job, ranks, meter, batches, forward, parallel, optimizer, inputs)
     after = accelerator.health()
     attainable_after = attainable_flops(ranks, job)
     check_finite(model, meter)
+    check_inputs(inputs, job, meter)
     job.warnings.extend(stolen(before, after))
     others = contention.join(
         ranks.gather(meter.watch.seen(torch.get_num_threads(), of_node=job.world.local_rank == 0)),
@@ -111,11 +115,19 @@ def train(job: Job, ranks: Ranks, meter: Meter) -> int:
         attainable_flops=max(attainable_before, attainable_after) or None,
         compile_s=compile_s,
         warnings=job.warnings,
+        input_std=inputs.deviations(),
     )
 
 
 def loop(
-    job: Job, ranks: Ranks, meter: Meter, batches: Iterable[Any], forward: Any, parallel: Any, optimizer: Any
+    job: Job,
+    ranks: Ranks,
+    meter: Meter,
+    batches: Iterable[Any],
+    forward: Any,
+    parallel: Any,
+    optimizer: Any,
+    inputs: FirstInputs,
 ) -> List[torch.Tensor]:
     """The loop. Returns the loss of every micro-batch, for --trace-losses; on the device, so that nothing waits."""
     request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
@@ -131,6 +143,8 @@ def loop(
         with meter.h2d():
             read, targets = accelerator.to_device(batch)
         begin_s = time.perf_counter()
+        if batch_number == 0:
+            inputs.look(read)
         accelerator.seed(noise(job, step, part))
 
         with contextlib.nullcontext() if last or ranks.size == 1 else parallel.no_sync():
@@ -298,6 +312,14 @@ def attainable_flops(ranks: Ranks, job: Job) -> float:
     ranks.barrier()
     rates = ranks.gather(job.accelerator.attainable_flops(job.request.dtype))
     return sum(rate or 0.0 for rate in rates)
+
+
+def check_inputs(inputs: FirstInputs, job: Job, meter: Meter) -> None:
+    """The gates data_bytes and input_varies."""
+    folder = job.options.data_dir
+    make = how_to_make(job.name, folder.rstrip("/") + "-synthetic")
+    for gate, text in inputs.problems(job.bytes_per_sample, folder, make):
+        meter.wire.problem(gate, text)
 
 
 def identical(model: Any, ranks: Ranks) -> Optional[bool]:

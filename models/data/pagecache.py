@@ -67,6 +67,15 @@ def prepare(paths: Iterable[bytes], wish: str) -> Optional[float]:
         raise gone(os.fsencode(error.filename or files[0]), error) from None
 
 
+def mean_bytes(paths: Iterable[bytes]) -> Optional[float]:
+    """Mean size of these files, by an even sample of at most MOST of them; None where one cannot be looked at."""
+    files = _sequence(paths)
+    try:
+        return _mean_bytes(files) if files else None
+    except OSError:
+        return None
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -180,8 +189,12 @@ def _warm(files: Sequence[bytes]) -> float:
 
 def _bytes(files: Sequence[bytes]) -> int:
     """Of all files, by the mean of an even sample. Raises OSError."""
+    return int(_mean_bytes(files) * len(files))
+
+
+def _mean_bytes(files: Sequence[bytes]) -> float:
     sizes = [os.stat(path).st_size for path in _even(files, MOST)]
-    return sum(sizes) * len(files) // max(1, len(sizes))
+    return sum(sizes) / max(1, len(sizes))
 
 
 def _gb(size: int) -> str:
