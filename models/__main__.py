@@ -10,7 +10,7 @@ import sys
 from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 
 from models import host  # noqa: F401 (before torch: it looks which cores are ours)
-from models.errors import Impossible, JobError
+from models.errors import Impossible, JobError, not_importable
 from models.meter import Meter, Solo, Wire
 from models.world import detect
 
@@ -45,11 +45,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if options.benchmark not in BENCHMARKS:
             raise Impossible(f"unknown benchmark {options.benchmark!r}; there is {', '.join(BENCHMARKS)}")
         return int(options.run(options))
-    except ModuleNotFoundError as error:
-        package = {"PIL": "Pillow"}.get(str(error.name), error.name)
-        return refused(
-            Impossible(f"the package {package} is missing in {sys.executable}; pip install {package}"), words
-        )
+    except ImportError as error:
+        return refused(not_importable(error), words)
     except JobError as error:
         return refused(error, words)
 

@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple, TypeVar
 
 import torch
 
-from models.errors import DeviceOutOfMemory, Impossible, JobError
+from models.errors import DeviceOutOfMemory, JobError, not_importable
 from models.meter import Meter
 from models.ranks import Failure, Ranks
 
@@ -58,15 +58,9 @@ def end_here(error: Exception, meter: Meter, ranks: Optional[Ranks]) -> int:
 def explain(error: Exception) -> JobError:
     """The error as one sentence with an exit code; what nobody foresaw keeps its traceback, on stderr."""
     if isinstance(error, JobError):
-        text = str(error)
-        if "Original Traceback" in text:  # of a loader worker: its last line is the sentence
-            text = text.rsplit(f"{type(error).__name__}: ", 1)[-1].strip()
-        return type(error)(text)
+        return error
     if isinstance(error, ImportError):
-        name = f"the package {error.name!r} is missing" if isinstance(error, ModuleNotFoundError) else str(error)
-        return Impossible(
-            f"{name} in {sys.executable}; install what the job needs: pip install torch numpy h5py Pillow"
-        )
+        return not_importable(error)
     if out_of_memory(error):
         text = str(error).strip().splitlines()[0]
         return DeviceOutOfMemory(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class JobError(Exception):
-    """A job that cannot go on. Takes one string: torch makes a loader worker's error again from its type and text."""
+    """A job that cannot go on. Takes one string: so it survives the way from a loader process."""
 
     exit_code = 1
     gate = "failed"
@@ -53,3 +55,16 @@ class Impossible(JobError):
 
     exit_code = 78
     gate = "request"
+
+
+def not_importable(error: ImportError) -> Impossible:
+    """A package that is missing, or one that is there and cannot be imported, as one sentence."""
+    name = str(error.name or "").partition(".")[0]
+    package = {"PIL": "Pillow", "": "numpy torch Pillow h5py"}.get(name, name)
+    if isinstance(error, ModuleNotFoundError):
+        return Impossible(f"the package {package} is missing in {sys.executable}; pip install {package}")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["it says nothing"]
+    cause = next((line for line in lines if line.startswith("Original error was")), lines[0])  # numpy says it last
+    return Impossible(
+        f"a package cannot be imported in {sys.executable} ({cause}); pip install --force-reinstall {package}"
+    )

@@ -55,7 +55,7 @@ def ended(
         )
     lines += [f"before it: {'; '.join(earlier)}"] if earlier else []
     lines += [f"events at {spec.platform}:", *(f"  - {event}" for event in status.events)] if status.events else []
-    last = [line.rstrip() for line in tail][-LINES:]
+    last = [line.rstrip() for line in tail if not _repeats(line.rstrip(), problems[:PROBLEMS])][-LINES:]
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
     if status.state in ADVICE:
@@ -130,6 +130,13 @@ def _what(status: Status) -> str:
     if status.run_s is not None:
         details.append(f"after {status.run_s:.1f} s")
     return f"{status.state.value} ({', '.join(details)})" if details else status.state.value
+
+
+def _repeats(line: str, problems: Sequence[str]) -> bool:
+    """Whether a line of the log is a problem that was said above: on the wire, or as our jobs say it on stderr."""
+    if line.startswith("error: "):
+        return any(line.removeprefix("error: ") in problem for problem in problems)
+    return line in problems
 
 
 def _signal(number: int) -> str:

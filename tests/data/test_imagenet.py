@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch._utils import ExceptionWrapper
 
 from models.data import jpeg
 from models.data.imagenet import open_folder
+from models.data.processes import ProcessLoader
 from models.data.sampling import StepSampler
 from models.data.skipping import Skipping
 from models.data.synthetic import write_set
@@ -226,6 +226,7 @@ def test_torch_resizes_to_within_one_level_of_pillow(tmp_path, decoder, augment)
 WITH_TORCHVISION = """
 import sys, torch
 from models.data.imagenet import open_folder
+from models.data.processes import ProcessLoader
 try:
     try:
         import torchvision
@@ -356,38 +357,24 @@ def test_the_centre_cut_is_torchvisions(width, height, wide, high, x, y):
 # --- in a loader -----------------------------------------------------------------------------------------------------
 
 
-def batches(data, workers: int, start: str | None, count: int):
+def batches(data, workers: int, start: str, count: int):
     sampler = StepSampler(len(data), local_batch=4, rank=0, world=1, accumulation=1, seed=0)
-    loader = torch.utils.data.DataLoader(
-        data, batch_sampler=sampler, num_workers=workers, multiprocessing_context=start, persistent_workers=workers > 0
-    )
+    loader = ProcessLoader(data, sampler, local_batch=4, workers=workers, start=start, pinned=False)
     return list(itertools.islice(loader, count))
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than cores
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12 dislikes fork beside any thread
 @pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("forkserver", 1), ("spawn", 1)])
 def test_workers_give_the_same_batches_and_one_count_of_corrupt_files(folder, start, workers):
     put(folder, "n00000001/n_1.JPEG", b"text")
     put(folder, "n00000001/n_10.JPEG", b"")
     alone, shared = (skipping(folder, decoder="pillow") for _ in range(2))
-    expected = batches(alone, 0, None, 6)
+    expected = batches(alone, 0, "fork", 6)
     for (pixels, labels), (same, too) in zip(expected, batches(shared, workers, start, 6), strict=True):
         assert torch.equal(pixels, same)
         assert torch.equal(labels, too)
     assert shared.skipped == alone.skipped == 2
     assert shared.skipped_files() == [str(folder / f"train/n00000001/n_{name}.JPEG") for name in (1, 10)]
-
-
-def test_a_workers_error_keeps_its_type_and_its_path(folder):
-    path = put(folder, "n00000001/n_1.JPEG", b"text")
-    try:
-        opened(folder)[(0, 4)]
-    except DataCorrupt:
-        # what a worker sends to the loader; a loader itself takes five seconds to shut down after an error
-        sent = ExceptionWrapper(where="in DataLoader worker process 0")
-    with pytest.raises(DataCorrupt, match=f"{path} is no readable JPEG"):
-        sent.reraise()
 
 
 def test_a_corrupt_file_gives_way_to_the_next_good_one(folder):

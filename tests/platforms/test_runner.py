@@ -269,6 +269,19 @@ def test_what_an_error_says(runs: Path, tmp_path: Path) -> None:
     assert said[-4:] == ["next:", f"  less {job.folder}/log", f"  cat {job.folder}/job.sh", f"  rm -r {job.folder}"]
 
 
+def test_a_problem_is_said_once(runs: Path, tmp_path: Path) -> None:
+    """A job of ours says it on stderr and on the wire, which share a log."""
+    problem = ("hpcml_problem", {"gate": "data", "text": "x.JPEG is cut off"})
+    wire = lines(problem, ("hpcml_end", {"exit_code": 65, "lines": 1}))
+    runner = Runner(runs, "r1")
+    job = runner.add(own(tmp_path, b"error: x.JPEG is cut off\n" + wire, 65), local())
+
+    finish(runner)
+
+    assert str(job.error).count("x.JPEG is cut off") == 1
+    assert "  | loading ['train', 'resnet50']" in str(job.error)
+
+
 def test_cancel(runs: Path) -> None:
     runner = Runner(runs, "r1")
     running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
