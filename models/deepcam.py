@@ -16,7 +16,7 @@ from torch import nn
 from models import deeplab
 from models.data.deepcam import open_folder
 from models.errors import Impossible
-from models.settings import Configuration, Shape, Size
+from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size
 
 WORKLOAD_VERSION = 2  # raised by whoever changes what is computed, read or timed
 MLPERF_NAME = "deepcam"
@@ -37,7 +37,7 @@ CONFIGURATIONS = {
 _SMOKE, _WHOLE = Size((96, 144), 2, 3, 4, local_batch=2), (768, 1152)
 SIZES: Dict[str, Dict[str, Size]] = {
     "smoke": {"cpu": _SMOKE, "cuda": _SMOKE},
-    "quick": {"cpu": Size(_WHOLE, 1, 2, 1, local_batch=1), "cuda": Size(_WHOLE, 10, 3, 50)},
+    "quick": {"cpu": Size(_WHOLE, 1, 2, 1, local_batch=1, window_s=QUICK_WINDOW_S), "cuda": Size(_WHOLE, 10, 3, 50)},
     "subset": {"cpu": Size(_WHOLE, 10, 3, 50), "cuda": Size(_WHOLE, 10, 3, 50)},  # 512 samples, as the HPDC'24 paper
     "full": {"cpu": Size(_WHOLE, 10, 3, None), "cuda": Size(_WHOLE, 10, 3, None)},
 }

@@ -143,6 +143,7 @@ def make_meter(job: Job, ranks: Any, wire: Wire) -> Meter:
         warmup_steps=request.warmup_steps,
         windows=request.windows,
         steps_per_window=request.steps_per_window,
+        window_s=request.window_s,
         micro_batches=request.accumulation_steps,
         mode=request.mode,
         clock=job.accelerator.clock(),

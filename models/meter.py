@@ -31,6 +31,7 @@ ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured: a bound only wi
 FALLS_FROM_STEPS = 100
 SLOWER = 1.15  # times the others' own work: a rank that needs more is named
 LONGER = 0.05  # of the windows: a rank that waits for its data so much longer than the others is named
+MOST_STEPS = 50  # of a window that is made longer
 STALL_RISES = 0.1  # of a window's time, from the first to the last window: what is read ahead is being used up
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -188,6 +189,8 @@ class Meter:
     warmup_steps      optimiser steps that are thrown away
     windows           how many windows of `steps_per_window` optimiser steps follow, back to back; then the loop ends.
                       With `steps_per_window=None` windows go by passes over the loader (docs/foreign-loops.md)
+    window_s          seconds: windows that would be shorter, by the fastest step of the warm-up, have more steps than
+                      `steps_per_window`, MOST_STEPS at most
     micro_batches     batches of one optimiser step
     mode              "overlap" or "blocking" (docs/measuring.md)
     now               the host's clock, in seconds
@@ -220,6 +223,7 @@ class Meter:
         data_samples: int | None = None,
         data_resident: float | None = None,
         watch: Any = None,
+        window_s: float = 0.0,
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
@@ -229,7 +233,7 @@ class Meter:
         self.wire = wire or Wire(self.group.rank)
         self.flop_per_sample, self.peak_flops, self.learnable = flop_per_sample, peak_flops, learnable
         self.folder, self.data_samples = folder and os.path.abspath(folder), data_samples
-        self.data_resident, self.watch = data_resident, watch
+        self.data_resident, self.watch, self.window_s = data_resident, watch, window_s
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # Since the last edge, an entry a batch: marks and losses of a device are read only at the next edge.
         self._waits, self._copies = array("d"), array("d")
@@ -400,12 +404,25 @@ class Meter:
             window["exchange"] = self._exchange_s[first:]
             self._closed.append({**window, "opened_s": opened_s, "wall_s": at_s - opened_s})
             self._left -= 1
+        elif not self._closed:
+            self._lengthen()
+            at_s = self.now()
         self._open = self._left > 0
         self._edge_at = self._step + self._every if self._open and self._every else None
         self._done = self.steps_per_window is not None and not self._open
         self._opened, self._last = (at_s, self._step, self._counted), self.clock.mark()
         if self.watch and not self._open:
             self.watch.end()
+
+    def _lengthen(self) -> None:
+        """Before the first window: as many steps in each as take `window_s`, the same number on every rank."""
+        if not self.window_s or not self.steps_per_window:
+            return
+        steps_s = [sum(spans) for spans in zip(*self._spans)]
+        fastest = [step_s for step_s in self.group.gather(min(steps_s, default=None)) if step_s]
+        if fastest:
+            wished = min(MOST_STEPS, math.ceil(self.window_s / min(fastest)))
+            self._every = self.steps_per_window = max(self.steps_per_window, wished)
 
     def _read(self) -> float | None:
         """Make seconds of the marks and numbers of the losses, after a synchronisation. Returns the latest loss."""
@@ -566,6 +583,9 @@ class Meter:
             "windows": len(windows),
             **total,
             **_three_numbers(total),
+            "effective_throughput_best": max(
+                (w["samples"] / w["wall_s"] for w in windows if w["wall_s"]), default=None
+            ),
             **{key: max(known(key), default=None) for key in worst},
             "warmup_steps": self._closed[0]["first"] if windows else self._step,
             "optimizer_steps": self._step,

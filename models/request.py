@@ -12,6 +12,7 @@ from models.accelerators import Accelerator
 from models.cgroups import cpu_quota
 from models.errors import Impossible
 from models.host import own_cores
+from models.meter import MOST_STEPS
 from models.settings import Configuration, Shape, Size, by
 from models.world import World
 
@@ -36,7 +37,8 @@ class Request:
     device: str
     warmup_steps: int
     windows: int
-    steps_per_window: int  # 0 until the data set is open, when windows are epochs
+    steps_per_window: int  # 0 until the data set is open, when windows are epochs; with window_s the least
+    window_s: float  # a window that would be shorter has more steps, MOST_STEPS at most; 0: as many as were asked for
     shape: Shape
     augment: bool
     skip_corrupt: bool
@@ -46,7 +48,9 @@ class Request:
 
     @property
     def steps(self) -> int:
-        return self.warmup_steps + self.windows * self.steps_per_window
+        """That the run makes at most."""
+        per_window = max(self.steps_per_window, MOST_STEPS) if self.window_s else self.steps_per_window
+        return self.warmup_steps + self.windows * per_window
 
     def wire(self) -> Dict[str, object]:
         values = {key: value for key, value in asdict(self).items() if key != "inject" or value}
@@ -89,6 +93,7 @@ def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerato
         warmup_steps=size.warmup_steps if options.warmup_steps is None else options.warmup_steps,
         windows=options.windows or size.windows,
         steps_per_window=options.steps_per_window or size.steps_per_window or 0,
+        window_s=0.0 if options.steps_per_window or options.cache == "cold" else size.window_s,
         shape=shape,
         augment=benchmark.AUGMENTS and not options.no_augment,
         skip_corrupt=options.skip_corrupt,
@@ -140,12 +145,14 @@ def _write_set(request: Request, benchmark: str, samples: int) -> str:
 
 def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
     """After the warm-up, so that nobody waits for a run that its time limit will cut: raises Impossible if it will."""
-    steps = request.windows * request.steps_per_window
-    needed_s = elapsed_s + steps * step_s
+    steps = request.steps_per_window
+    if request.window_s and step_s:
+        steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
+    needed_s = elapsed_s + request.windows * steps * step_s
     if needed_s > limit_s:
         raise Impossible(
             f"this run needs about {needed_s:.0f} s and --time-limit-s is {limit_s:g}: {elapsed_s:.0f} s are gone and "
-            f"{request.windows} windows of {request.steps_per_window} steps take {step_s:.3g} s each step; ask for at "
+            f"{request.windows} windows of {steps} steps take {step_s:.3g} s each step; ask for at "
             f"least {1.2 * needed_s:.0f} s, fewer --windows or --steps-per-window, or a smaller --size"
         )
 

@@ -27,7 +27,7 @@ class Size:
     """What is trained on, and how long: optimiser steps to warm up, then windows of so many steps.
 
     shape: a sample's, without its channels. steps_per_window None: each is an epoch. local_batch: stands above the
-    configuration's batch.
+    configuration's batch. window_s: a window has more steps where it would be shorter than this, in seconds; 0: never.
     """
 
     shape: Shape
@@ -35,3 +35,8 @@ class Size:
     windows: int
     steps_per_window: Optional[int]
     local_batch: Optional[int] = None
+    window_s: float = 0.0
+
+
+# Beside other work the rate of a single step of a second or two scatters by a quarter from run to run.
+QUICK_WINDOW_S = 5.0

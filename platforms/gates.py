@@ -176,10 +176,11 @@ def _steps(run: Run) -> Iterator[Problem]:
     """Steps and samples against the request as the job understood it, where it names them."""
     request = part(run.start, "request")
     windows, steps, batch = (number(request.get(key)) for key in ("windows", "steps_per_window", "global_batch_size"))
+    by_time = bool(number(request.get("window_s")))  # then so many steps are the least
     if steps and windows is not None and windows != len(run.windows):
         yield "steps", f"windows: asked for {windows:g}, and there are {len(run.windows)}"
     for index, window in enumerate(run.windows):
-        if steps and window.steps != steps:
+        if steps and (window.steps < steps if by_time else window.steps != steps):
             yield "steps", f"window {index} has {window.steps} steps, and asked for were {steps:g}"
         if batch and window.samples != window.steps * batch:
             expected = f"{window.steps} steps of the global batch size {batch:g}"

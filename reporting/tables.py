@@ -61,14 +61,18 @@ def _table(runs: Sequence[Run]) -> list[str]:
 
 def bounds(runs: Sequence[Run]) -> list[str]:
     """What takes most of the time: the device that computes, or the data it waits for. One line, where it is known."""
-    waiting = [1 - run.compute_fraction for run in runs if run.compute_fraction is not None]
-    if not waiting:
+    computing = [run.compute_fraction for run in runs if run.compute_fraction is not None]
+    if not computing:
         return []
-    low, high = f"{min(waiting):.0%}", f"{max(waiting):.0%}"
-    share = low if low == high else f"{low} to {high}"
+    waiting = [1 - fraction for fraction in computing]
     by_data = sum(part > 0.5 for part in waiting)
     what = {0: "compute", len(waiting): "data"}.get(by_data, f"compute, {by_data} of {len(waiting)} rows by data")
-    return [f"bound by {what}: {share} of the time was spent waiting for data"]
+    return [f"bound by {what}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"
 
 
 def shares_of_attainable(runs: Sequence[Run]) -> list[str]:

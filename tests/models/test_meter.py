@@ -230,6 +230,38 @@ def test_windows_are_back_to_back(time, log):
     assert sum(window["wall_s"] for window in log.of("hpcml_window")) == 6
 
 
+@pytest.mark.parametrize(
+    ("step_s", "window_s", "steps"), [(1.0, 0.0, 4), (1.0, 3.0, 4), (1.0, 6.5, 7), (1 / 64, 5.0, 50), (0.0, 5.0, 4)]
+)
+def test_a_window_that_would_be_short_has_more_steps(time, log, step_s, window_s, steps):
+    """By the fastest step of the warm-up: the first one takes longer than all that follow."""
+    meter = meter_on(time, log, window_s=window_s)
+    for step in meter.steps(loader(time, 0.0)):
+        time.sleep(step_s if step else 30 * step_s)
+    assert meter.finish() == 0
+    assert [window["steps"] for window in log.of("hpcml_window")] == [steps] * 2
+
+
+def test_all_ranks_have_as_many_steps_in_a_window(log):
+    def program(side, time):
+        meter = meter_on(time, log, group=side, wire=log.wire(side.rank), window_s=6.0)
+        for _ in meter.steps(loader(time, 0.0)):
+            time.sleep(1.0 + side.rank)
+        return meter.finish()
+
+    assert Ranks(2).run(program) == [0, 0]
+    assert [window["steps"] for window in log.of("hpcml_window")] == [6, 6]
+
+
+def test_the_best_window_stands_beside_the_mean(time, log):
+    meter = meter_on(time, log)
+    for step in meter.steps(loader(time, 0.0)):
+        time.sleep(2.0 if step < 6 else 1.0)
+    meter.finish()
+    summary = log.one("hpcml_summary")
+    assert (summary["effective_throughput"], summary["effective_throughput_best"]) == (32 / 12, 4.0)
+
+
 def test_micro_batches_are_summed_into_steps(time, log):
     meter = meter_on(time, log, micro_batches=3, samples=len, warmup_steps=1, windows=1, steps_per_window=2)
     batches = iter([["a"] * size for size in (1, 1, 1, 2, 3, 4, 5, 6, 7)])

@@ -10,7 +10,7 @@ import pytest
 from models.__main__ import BENCHMARKS, parser
 from models.errors import Impossible
 from models.job import BENCHMARKS as MODULES
-from models.request import Request, fit, resolve
+from models.request import Request, check_time, fit, resolve
 from models.world import detect
 
 
@@ -53,6 +53,35 @@ def test_the_two_lists_of_benchmarks_are_one() -> None:
 def test_a_tuned_batch_fills_the_device(name: str, words: list[str], gib: float | None, local: int) -> None:
     request = resolved(name, *words, gib=gib)
     assert (request.local_batch_size, request.accumulation_steps) == (local, 1)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize(
+    ("words", "family", "window_s"),
+    [
+        (["--size", "quick"], "cpu", 5.0),
+        (["--size", "quick"], "cuda", 0.0),
+        (["--size", "smoke"], "cpu", 0.0),
+        (["--size", "quick", "--steps-per-window", "2"], "cpu", 0.0),
+        (["--size", "quick", "--cache", "cold"], "cpu", 0.0),
+    ],
+)
+def test_windows_go_by_time_where_a_step_of_quick_may_be_short(
+    name: str, words: list[str], family: str, window_s: float
+) -> None:
+    """Not where the number of steps was asked for, nor where it says which samples are read once."""
+    request = resolved(name, *words, family=family)
+    assert request.window_s == window_s
+    longest = 50 if window_s else request.steps_per_window
+    assert request.steps == request.warmup_steps + request.windows * longest
+
+
+def test_the_time_limit_is_compared_with_windows_as_long_as_they_become() -> None:
+    request = resolved("resnet50", "--size", "quick", family="cpu")
+    check_time(request, elapsed_s=4.0, step_s=1.0, limit_s=20.0)
+    with pytest.raises(Impossible, match="3 windows of 5 steps take 1 s each step"):
+        check_time(request, elapsed_s=4.0, step_s=1.0, limit_s=18.0)
+    check_time(request, elapsed_s=4.0, step_s=0.01, limit_s=6.0)  # 50 steps at most
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

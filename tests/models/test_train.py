@@ -60,7 +60,7 @@ def test_a_run_writes_the_whole_wire(alone: Ended) -> None:
         **{"configuration": "gbs32", "size": "smoke", "mode": "overlap", "variant": "v1.5", "dtype": "fp32"},
         **{"channels_last": False, "compile": False, "seed": 1, "workers": 0, "worker_start": "fork"},
         **{"global_batch_size": 4, "local_batch_size": 2, "accumulation_steps": 2, "world_size": 1, "device": "cpu"},
-        **{"warmup_steps": 1, "windows": 1, "steps_per_window": 3},
+        **{"warmup_steps": 1, "windows": 1, "steps_per_window": 3, "window_s": 0.0},
         **{"shape": "32x32", "augment": False, "skip_corrupt": False, "cache": "as-is"},
     }
     assert set(start["device"]) >= {"type", "name", "count", "memory_bytes", "driver", "peak_flops"}
@@ -357,6 +357,20 @@ def test_an_archive_with_loader_processes_that_start_from_nothing(data: Path, tm
     ended = Ended(done.returncode, done.stdout, done.stderr, tmp_path)
     assert ended.code == 0, ended.errors
     assert ended.value("hpcml_start")["code"] == "0123456789ab"
+
+
+def test_a_numpy_that_cannot_be_imported_is_said_and_is_no_failure_of_the_benchmark(tmp_path: Path) -> None:
+    """In one sentence, with numpy's own reason, which it puts last."""
+    said = "IMPORTANT: PLEASE READ THIS\n\nOriginal error was: libblas.so is missing\n"
+    (tmp_path / "numpy.py").write_text(f"raise ImportError({said!r}, name='numpy._core')\n")
+    environ = {**ENVIRON, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    words = [sys.executable, "-m", "models", "train", "resnet50", "--data-dir", "none"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
+    ended = Ended(done.returncode, done.stdout, done.stderr, tmp_path)
+    assert ended.code == 78, ended.errors
+    problem = ended.value("hpcml_problem")["text"]
+    assert "(Original error was: libblas.so is missing); pip install --force-reinstall numpy" in problem
+    assert "Traceback" not in ended.errors
 
 
 def test_help_needs_no_torch() -> None:

@@ -488,6 +488,14 @@ def test_steps_and_samples_are_those_of_the_request() -> None:
     assert "window 0 has 16 samples, which are not 2 steps of the global batch size 32" in problems
 
 
+def test_windows_that_go_by_time_have_at_least_the_steps_of_the_request() -> None:
+    request = {**START["request"], "steps_per_window": 1, "window_s": 5.0}  # type: ignore[dict-item]
+    assert problems_of(log(change(good(), "hpcml_start", request=request))) == ""
+    request["steps_per_window"] = 4
+    problems = problems_of(log(change(good(), "hpcml_start", request=request)), None)
+    assert "window 2 has 2 steps, and asked for were 4" in problems
+
+
 # --- against physics ---
 
 

@@ -60,10 +60,14 @@ def test_a_cpu_quota_stands_beside_the_cores(quota: float | str | None, said: st
 @pytest.mark.parametrize(
     ("stalls", "said"),
     [
-        ([0.01], "bound by compute: 1% of the time was spent waiting for data"),
-        ([0.0, 0.2], "bound by compute: 0% to 20% of the time was spent waiting for data"),
-        ([0.6, 0.9], "bound by data: 60% to 90% of the time was spent waiting for data"),
-        ([0.1, 0.9], "bound by compute, 1 of 2 rows by data: 10% to 90% of the time was spent waiting for data"),
+        ([0.01], "bound by compute: 99% of the time was computing, 1% waiting for data"),
+        ([0.0, 0.2], "bound by compute: 80% to 100% of the time was computing, 0% to 20% waiting for data"),
+        ([0.6, 0.9], "bound by data: 10% to 40% of the time was computing, 60% to 90% waiting for data"),
+        ([0.49], "bound by compute: 51% of the time was computing, 49% waiting for data"),
+        (
+            [0.1, 0.9],
+            "bound by compute, 1 of 2 rows by data: 10% to 90% of the time was computing, 10% to 90% waiting for data",
+        ),
     ],
 )
 def test_what_bounds_it(stalls: list[float], said: str) -> None:
