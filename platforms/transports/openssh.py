@@ -59,6 +59,7 @@ class OpensshTransport:
         self._socket: str | None = None
         self._own: str | None = None
         self._seen_s = 0.0
+        self._ended = False
         self._refusal: tuple[float, LoginNeeded] | None = None
 
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
@@ -96,13 +97,20 @@ class OpensshTransport:
             if self._own:
                 self._ask(self._own, "exit")
             self._own = self._socket = None
-            atexit.unregister(self.close)
+            atexit.unregister(self._end)
         finally:
             self._lock.release()
+
+    def _end(self) -> None:
+        """At the end of this process, in which a thread may still be asking: it must not open another connection."""
+        self._ended = True
+        self.close()
 
     def _connected(self) -> str:
         """The socket of a connection that is alive: the person's, else ours, opened now where there is none."""
         with self._lock:
+            if self._ended:
+                raise AwayError(f"{self.where}: this process is at its end")
             if self._socket is None or self._clock() - self._seen_s > FRESH_S:
                 self._socket = self._find() or self._open()
                 self._seen_s = self._clock()
@@ -151,7 +159,7 @@ class OpensshTransport:
         if not opened:
             raise self._explained(words)
         self._own, self._refusal = own, None
-        atexit.register(self.close)  # ssh holds it in the background, and would for IDLE_S
+        atexit.register(self._end)  # ssh holds it in the background, and would for IDLE_S
         return own
 
     def _default_socket(self) -> str:
