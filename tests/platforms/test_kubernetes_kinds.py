@@ -181,6 +181,17 @@ def test_a_job_whose_pod_was_deleted_under_it_has_not_failed_by_itself() -> None
         look(root, events=[killed]),  # nobody had looked
     ):
         assert (verdict.status.state, verdict.status.reason) == (State.EVICTED, TAKEN)
+    quick = look(job(COMPLETE, **ONCE), pod(ended(0, at=30), **DELETED))  # to its controller that was a success
+    assert (quick.status.state, quick.status.exit_code, quick.status.reason) == (State.EVICTED, 0, TAKEN)
+    assert look(job(COMPLETE, **ONCE), events=[killed]).status.state is State.EVICTED
+    assert look(job(COMPLETE, **ONCE)).status.state is State.LOST
+    both = job(COMPLETE, **ONCE, completions=2, parallelism=2)
+    assert look(both, pod(ended(0), "a"), pod(ended(0), "b")).status.state is State.SUCCEEDED
+    assert look(both, pod(ended(0), "a"), gone=[pod(running(), "b")]).status.state is State.LOST
+    by_policy = job(COMPLETE, **both["spec"], successPolicy={"rules": [{"succeededIndexes": "0"}]})
+    assert look(by_policy, pod(ended(0), "a"), gone=[pod(running(), "b", **DELETED)]).status.state is State.SUCCEEDED
+    assert look(both, pod(ended(0), "a"), gone=[pod(running(), "b", **DELETED)]).status.state is State.EVICTED
+    assert look(None, root_gone=job(COMPLETE, **ONCE)).status.state is State.SUCCEEDED  # by its ttlSecondsAfterFinished
     unseen = look(root)
     assert (unseen.status.state, unseen.status.exit_code) == (State.LOST, None)
     assert unseen.status.reason == "its pods are gone, and nothing shows how they ended"

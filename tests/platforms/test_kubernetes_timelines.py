@@ -28,6 +28,7 @@ ENDS: dict[str, tuple[State, str]] = {
     "job-deadline-unstarted-slow-pull": (State.START_DEADLINE, f"{DEADLINE}; until then ErrImagePull"),
     "job-deleted": (State.CANCELLED, "somebody else deleted it"),
     "job-pod-deleted": (State.EVICTED, TAKEN),
+    "job-pod-deleted-at-once": (State.EVICTED, TAKEN),
     "job-pod-evicted": (State.EVICTED, "EvictionByEvictionAPI: Eviction API: evicting"),
     "job-ttl0-exit0": (State.SUCCEEDED, ""),
     "job-ttl0-exit5": (State.EXITED, "exit code 5"),

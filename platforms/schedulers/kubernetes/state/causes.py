@@ -56,26 +56,45 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
         crash = _crash(case)
         if crash is not None:
             return replace(crash, reason=f"{crash.reason} ({words})")
-        if (taken := _taken_from(case, said, cause)) is not None:
+        if said.reason == "BackoffLimitExceeded" and (taken := _taken_away(case, cause)) is not None:
             return taken
         if cause is None or _exit_code(said) is not None:
             return _by_message(said, words)
     return replace(cause, reason=_and(cause.reason, case, said, words))
 
 
-def _taken_from(case: Case, said: kinds.Completion, cause: Finding | None) -> Finding | None:
+def _taken_away(case: Case, cause: Finding | None) -> Finding | None:
     """A Job fails when a pod of it is deleted while it runs, and says no more than that it may not try again. That is
-    no failure of what ran; who wants to end a Job deletes the Job. The controller itself deletes none of the pods that
-    it needs, unless it restarts them in place."""
-    if said.reason != "BackoffLimitExceeded" or not kinds.keeps_its_pods(case.object) or case.being_deleted:
+    no failure of what ran, also where nobody saw that pod."""
+    if cause is None:
+        return unwitnessed(case, 1)
+    return from_a_job(case, cause) if cause.state is State.CANCELLED else None
+
+
+def from_a_job(case: Case, deleted: Finding) -> Finding:
+    """What the deletion of a pod means: who wants to end a Job deletes the Job, and not its pod. The controller itself
+    deletes none of the pods that it needs, unless it restarts them in place."""
+    if not _keeps_its_pods(case):
+        return deleted
+    return replace(deleted, state=State.EVICTED, reason=deleted.reason.replace(exits.DELETED, TAKEN))
+
+
+def unwitnessed(case: Case, needed: int) -> Finding | None:
+    """A Job that would have so many pods still, if nobody had deleted them: before their end or later, and whatever it
+    makes of that. None where as many go on, or were seen to end well, and where its kind may have taken them."""
+    witnesses = [pod for pod in case.live + case.over if pod.succeeded or not pod.ended]
+    if len(witnesses) >= needed or not _keeps_its_pods(case):
         return None
-    if cause is not None and cause.state is State.CANCELLED:
-        return replace(cause, state=State.EVICTED, reason=cause.reason.replace(exits.DELETED, TAKEN))
-    if case.pods:
-        return None
-    if any(map(exits.stops, case.events)):
+    cause = of_pods(case, case.torn)
+    if any(map(exits.stops, case.events)) or (cause is not None and cause.state is State.CANCELLED):
         return Finding(State.EVICTED, TAKEN)
+    if cause is not None and cause.state is not State.LOST:
+        return cause
     return Finding(State.LOST, "its pods are gone, and nothing shows how they ended")
+
+
+def _keeps_its_pods(case: Case) -> bool:
+    return case.sight.root is not None and not case.being_deleted and kinds.keeps_its_pods(case.object)
 
 
 def of_deletion(case: Case) -> Finding | None:

@@ -66,12 +66,13 @@ def _succeeded(case: Case) -> Finding:
     good = [pod for pod in case.over if pod.succeeded]
     if len(good) < (case.expected or 1) and case.live and not case.waited("report", SETTLE_S):
         return Finding(case.between, "ended; not all of its pods have reported yet")
-    found = _at_best(case, good)
+    early = kinds.ends_early(case.object)
+    found = causes.unwitnessed(case, 1 if early else case.expected or 1) or _at_best(case, good)
     if found.state is not State.CANCELLED:
         return found
-    if kinds.ends_early(case.object) and any(map(case.well, good)):  # it has deleted what it needed no more
+    if early and any(map(case.well, good)):  # it has deleted what it needed no more
         return Finding(State.SUCCEEDED, exit_code=0)
-    return _evicted(case) or found
+    return _evicted(case) or causes.from_a_job(case, found)
 
 
 def _at_best(case: Case, good: Sequence[Pod]) -> Finding:
