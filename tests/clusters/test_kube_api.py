@@ -538,7 +538,7 @@ def test_a_watch_tells_what_was_written_since(kube: Kube) -> None:
         reply = ask(kube, "GET", PODS, watch="1", timeoutSeconds="1", resourceVersion=since, **query)
         return [event for event, obj in reply.events if obj["kind"] == "Pod"]
 
-    assert types() == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
+    assert types() == ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]  # a pod is marked first, then gone
     assert types(labelSelector="run=1") == ["ADDED", "DELETED"]
 
 
@@ -824,6 +824,15 @@ def test_pod_security(kube: Kube, level: str, spec: dict[str, Any], why: str) ->
 
 
 # kinds that are made
+
+
+def test_what_a_body_does_not_say_of_its_kind_its_path_says(kube: Kube) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    for number, known in enumerate(({}, {"kind": "ConfigMap"}, {"apiVersion": "v1"})):
+        reply = ask(kube, "POST", maps, {**known, "metadata": {"name": f"untyped-{number}"}})
+        assert (reply.status, reply.json["kind"], reply.json["apiVersion"]) == (201, "ConfigMap", "v1")
+    assert ask(kube, "POST", maps, {"kind": "Secret", "metadata": {"name": "other"}}).status == 400
+    assert ask(kube, "POST", JOBS, {"apiVersion": "v1", "metadata": {"name": "other"}}).status == 400
 
 
 def test_a_definition_makes_its_kind_after_a_moment(kube: Kube) -> None:

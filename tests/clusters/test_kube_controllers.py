@@ -29,6 +29,7 @@ from tests.clusters.kube.hands import (
     text,
 )  # fmt: skip
 from tests.clusters.kube.kueue import EVICTIONS, OVERTIME
+from tests.clusters.kube.pace import Pace
 from tests.clusters.kube.replicas import IPU_JOB, JOB_SET, PYTORCH_JOB
 from tests.clusters.kube.trees import Tree
 
@@ -222,6 +223,30 @@ def test_a_job_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
         assert of_pods(ours) == of_pods(recorded["pods"])
     wanted = {(kind, reason) for kind, reason, _ in recorded["events"]}
     kube.until(lambda: wanted <= {row[:2] for row in events(kube, name)})
+
+
+@pytest.mark.parametrize(
+    ("script", "look_s", "first", "last"),
+    [
+        ("trap 'sleep 5; exit 0' TERM; echo ready; sleep 600 & wait", 0.1, "FailureTarget", "Failed"),
+        ("trap 'exit 0' TERM; echo ready; sleep 600 & wait", 60.0, "SuccessCriteriaMet", "Complete"),
+    ],
+)
+def test_a_job_counts_a_pod_that_is_deleted_as_failed_unless_it_ends_well_at_once(
+    tmp_path: Path, script: str, look_s: float, first: str, last: str
+) -> None:
+    kube = Kube(tmp_path)
+    kube.machines.pace = Pace(job_look_s=look_s)
+    with kube:
+        job(kube, "torn", script, backoffLimit=0)
+        kube.until(lambda: pods_of(kube, "torn"))
+        name = pods_of(kube, "torn")[0]["metadata"]["name"]
+        spoken(kube, name, "ready")
+        kube.store.delete("pods", "default", name, grace_s=30)
+        until(kube, "torn", first)
+        if last == "Failed":
+            assert pods_of(kube, "torn")[0]["status"]["phase"] == "Running"
+        until(kube, "torn", last)
 
 
 def test_a_finished_job_goes_when_its_time_has_come(kube: Kube) -> None:

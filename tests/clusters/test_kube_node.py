@@ -139,8 +139,9 @@ def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     expected = outline(recorded["status"])
 
     def as_recorded() -> bool:
-        found = pod(kube, name)
-        return bool(found and "conditions" in found["status"] and outline(found["status"], found) == expected)
+        writes = [event.obj for event in kube.store.events_since(101, "pods")]
+        mine = [each for each in writes if each["metadata"]["name"] == name and "conditions" in each["status"]]
+        return any(outline(each["status"], each) == expected for each in mine)
 
     try:
         kube.until(as_recorded)
@@ -395,8 +396,27 @@ def test_output_is_kept_to_the_byte(kube: Kube) -> None:
     script = r"printf 'a\377\000b\r\n\n'; echo err >&2; head -c 40000 /dev/zero | tr '\0' y; printf '\nunfinished'"
     run(kube, "bytes", shell(script))
     ended(kube, "bytes")
-    # the two streams come by two pipes: their order is nobody's
-    assert raw(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\r\n\n" + b"y" * 40000 + b"\nunfinished"
+    # the two streams come by two pipes: their order is nobody's; containerd drops a \r before its newline
+    assert raw(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\n\n" + b"y" * 40000 + b"\nunfinished"
+
+
+def test_of_two_streams_what_was_written_first_may_come_last(kube: Kube) -> None:
+    run(kube, "streams", shell("echo one; echo two >&2"))
+    ended(kube, "streams")
+    assert text(kube, "streams") == "two\none\n"
+
+
+def test_a_short_container_may_have_started_after_its_end(kube: Kube) -> None:
+    run(kube, "short", ["true"])
+    body = state(ended(kube, "short"))["terminated"]
+    assert body["finishedAt"] < body["startedAt"]
+
+
+def test_a_volume_that_no_container_mounts_is_not_looked_for(kube: Kube) -> None:
+    lacking = [{"name": "s", "secret": {"secretName": "nope"}}]
+    run(kube, "unmounted", ["true"], volumes=lacking)
+    assert ended(kube, "unmounted")["status"]["phase"] == "Succeeded"
+    assert "FailedMount" not in [reason for _kind, reason, _words in events(kube, "unmounted")]
 
 
 def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
@@ -424,10 +444,65 @@ def test_a_deleted_pod_gets_its_grace_and_then_goes(kube: Kube) -> None:
     kube.store.delete("pods", "default", "deaf", grace_s=1)  # in a hurry after all
     kube.until(lambda: pod(kube, "deaf") is None)
     assert time.monotonic() - began >= 1.0
-    last = {event.obj["metadata"]["name"]: event.obj for event in kube.store.events_since(101, "pods")}
+    writes = kube.store.events_since(101, "pods")
+    last = {event.obj["metadata"]["name"]: event.obj for event in writes}
     codes = [state(last[name])["terminated"]["exitCode"] for name in ("polite", "deaf")]
     assert codes == [0, 137]  # PID 1 does not end by a signal that it does not handle
     assert last["deaf"]["status"]["phase"] == "Failed"
+    for name in ("polite", "deaf"):
+        assert last_words(kube, name) == last_words_recorded(f"pod-deleted-{ENDS[name]}")
+
+
+ENDS = {"polite": "sigterm-exit0", "deaf": "sigkill"}
+
+
+def last_words(kube: Kube, name: str) -> list[Any]:
+    """The last three sights of a pod that is deleted."""
+    writes = [event for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == name]
+    return [_of_deletion(event.type, event.obj) for event in writes[-3:]]
+
+
+def last_words_recorded(name: str) -> list[Any]:
+    recorded = json.loads((RECORDED / "timelines" / f"{name}.json").read_text())["sights"]
+    sights = [(how, each) for _time_s, kind, how, each in recorded if kind == "Pod"]
+    return [_of_deletion(how, each) for how, each in sights[-3:]]
+
+
+def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
+    meta, status = each["metadata"], each["status"]
+    asked = meta["deletionGracePeriodSeconds"] > 0
+    return how, status["phase"], asked, meta["generation"], status["observedGeneration"], list(state(each))
+
+
+def test_a_container_that_never_ran_ends_with_its_pods_deadline_as_one_that_cannot_be_found(quick: Kube) -> None:
+    run(quick, "never", containers=[container(["true"], image="bench.local/none:1", imagePullPolicy="Never")])
+    quick.until(lambda: "ErrImageNeverPull" in str(state(pod(quick, "never") or {"status": {}})))
+    quick.store.change("pods", "default", "never", lambda one: one["spec"].update(activeDeadlineSeconds=1))
+    quick.until(lambda: "terminated" in state(pod(quick, "never") or {"status": {}}))
+    recorded = json.loads((RECORDED / "timelines" / "deadline-unstarted-never-pull.json").read_text())["sights"]
+    sights = [state(each) for _time_s, kind, _how, each in recorded if kind == "Pod"]
+    ours = [event.obj for event in quick.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "never"]
+    failed = [state(each) for each in ours if each["status"]["phase"] == "Failed"]
+    assert failed == sights[-2:]
+
+
+def test_a_pod_that_writes_more_to_its_node_than_it_may_is_evicted(quick: Kube) -> None:
+    limits = {"limits": {"ephemeral-storage": "5Mi"}}
+    writes = container(shell("head -c 20000000 /dev/zero > /tmp/big; sleep 600"), resources=limits)
+    run(quick, "writes", containers=[writes])
+    found = ended(quick, "writes")
+    recorded = json.loads((RECORDED / "timelines" / "ephemeral-limit.json").read_text())["sights"][-1][3]
+    for key in ("reason", "message", "phase"):
+        assert found["status"][key] == recorded["status"][key]
+    assert state(found)["terminated"]["reason"] == state(recorded)["terminated"]["reason"]
+
+
+@pytest.mark.usefixtures("isolated")
+def test_what_a_container_writes_beside_its_volumes_counts_too(quick: Kube) -> None:
+    limits = {"limits": {"ephemeral-storage": "5Mi"}}
+    writes = container(shell("head -c 20000000 /dev/zero > /var/big; sleep 600"), resources=limits)
+    run(quick, "writes", containers=[writes])
+    assert ended(quick, "writes")["status"]["reason"] == "Evicted"
 
 
 def test_a_signal_from_outside_is_no_lack_of_memory(kube: Kube) -> None:
@@ -453,7 +528,13 @@ def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
     found = ended(kube, "greedy")
     assert found["status"]["reason"] == "Evicted"
     assert found["status"]["message"] == 'Usage of EmptyDir volume "s" exceeds the limit "10Mi". '
-    assert state(found)["terminated"]["exitCode"] == 137
+    kube.until(lambda: "terminated" in state(pod(kube, "greedy") or found))
+    recorded = json.loads((RECORDED / "timelines" / "emptydir-sizelimit.json").read_text())["sights"]
+    sights = [each for _time_s, kind, _how, each in recorded if kind == "Pod"][-2:]
+    ours = [event.obj for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "greedy"]
+    for one, other in zip(ours[-2:], sights, strict=True):
+        for key in ("state", "lastState", "restartCount"):
+            assert one["status"]["containerStatuses"][0][key] == other["status"]["containerStatuses"][0][key]
     assert ("Warning", "Evicted", found["status"]["message"]) in events(kube, "greedy")
 
 

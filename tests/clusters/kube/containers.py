@@ -10,12 +10,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
 PATIENCE_S = 60.0
+TOGETHER_S = 0.002  # what comes within it comes at once
+# A container's two streams are read by two threads of containerd: which of two lines is first nobody can say, and here
+# the one that was written later is
+ORDER, LAST = {"stderr": 0, "stdout": 1}, 2
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -57,7 +63,7 @@ class Containers:
         self._partial = b""
         self._isolated = False
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ, self._messages)
+        self._selector.register(self._socket, selectors.EVENT_READ, (LAST, self._messages))
         self._thread = threading.Thread(target=self._pump, name="containers", daemon=True)
         self._thread.start()
 
@@ -76,7 +82,8 @@ class Containers:
         pipes = [os.pipe() for _ in range(2)]
         one = self._open[spec["id"]] = _Open(log, tell, log_max)
         for stream, (read, _) in zip(("stdout", "stderr"), pipes, strict=True):
-            self._selector.register(read, selectors.EVENT_READ, self._reader(spec["id"], one, stream, read))
+            reader = self._reader(spec["id"], one, stream, read)
+            self._selector.register(read, selectors.EVENT_READ, (ORDER[stream], reader))
         self._send({"do": "run", **spec}, [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
@@ -100,8 +107,11 @@ class Containers:
 
     def _pump(self) -> None:
         while self._selector.get_map():
-            for key, _ in self._selector.select():
-                key.data()
+            self._selector.select()
+            time.sleep(TOGETHER_S)
+            ready = [key for key, _ in self._selector.select(0)]
+            for _order, react in sorted((key.data for key in ready), key=itemgetter(0)):
+                react()
 
     def _messages(self) -> None:
         data = self._socket.recv(1 << 16)

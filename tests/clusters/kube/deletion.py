@@ -52,10 +52,13 @@ def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
 
 
 def set_grace(meta: Tree, grace_s: int) -> None:
-    """The timestamp is that of the first request and the grace, also when that is shortened later."""
+    """The timestamp is that of the first request and the grace, also when that is shortened later; but without any
+    grace it is now, as the kubelet's DELETE at the end of a pod has it. The first request is a new generation."""
     asked_s = time.time()
-    if "deletionTimestamp" in meta:
+    if "deletionTimestamp" in meta and grace_s:
         asked_s = unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0)
+    if "deletionTimestamp" not in meta and "generation" in meta:
+        meta["generation"] += 1
     meta["deletionTimestamp"] = timestamp(asked_s + grace_s)
     meta["deletionGracePeriodSeconds"] = grace_s
 

@@ -46,6 +46,7 @@ class Jobs:
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
             if uid in self._jobs:
                 self._tallies[uid].take(self._jobs[uid], event, obj)
+                self._watch_deletion(uid, obj)
         elif event == "DELETED":
             self._jobs.pop(uid, None)
         elif older(obj, self._jobs.get(uid)):
@@ -56,6 +57,16 @@ class Jobs:
             self._tallies.setdefault(uid, Tally())
             self._jobs[uid] = obj
         self._sync(uid)
+
+    def _watch_deletion(self, uid: str, pod: Tree) -> None:
+        """A pod that is being deleted has failed, unless it ends well before the next look."""
+
+        def look() -> None:
+            if uid in self._jobs and self._tallies[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
+                self._sync(uid)
+
+        if "deletionTimestamp" in pod["metadata"]:
+            self._agenda.after(self._pace.job_look_s, look)
 
     def _later(self, seconds: float, uid: str) -> None:
         self._agenda.after(max(0.0, seconds), lambda: self._sync(uid))

@@ -1,7 +1,8 @@
 """Container logs as containerd writes and the kubelet reads them: CRI lines in a file per start of a container.
 
 A line is `<RFC 3339 time, nanoseconds> stdout|stderr F|P <text>`. P (partial) pieces have no newline of their own: of a
-line over 16 KiB all pieces but the last, and what a container has left without a newline when it ends. A rotation
+line over 16 KiB all pieces but the last, and what a container has left without a newline when it ends. A carriage
+return before a newline is dropped with that. A rotation
 renames the file and begins a new one; a new request reads only the current file, a follow goes on from one to the next.
 """
 
@@ -55,7 +56,7 @@ class LogFile:
             *lines, rest = (self._rest.get(stream, b"") + data).split(b"\n")
             now, out = nano_timestamp(), []
             for line in lines:
-                out += self._cut(stream, now, line, b"F")
+                out += self._cut(stream, now, line.removesuffix(b"\r"), b"F")
             while len(rest) > LONGEST:
                 out.append(_cri(now, stream, b"P", rest[:LONGEST]))
                 rest = rest[LONGEST:]

@@ -14,6 +14,7 @@ class Pace:
     retry_s: float = 0.15  # what does not work is tried again, then after twice as long … (1 to 15)
     image_backoff_s: float = 0.3  # between two pulls, doubled each time up to eightfold (10 to 300)
     crash_backoff_s: float = 0.3  # before a second restart, doubled each time up to eightfold (10 to 300)
+    job_look_s: float = 0.1  # before a Job counts a pod as failed that is being deleted (1)
     job_backoff_s: float = 0.1  # before a Job replaces a failed pod, doubled each time up to eightfold (10 to 600)
     eviction_s: float = 0.2  # between two looks at what volumes hold (10)
     lost_s: float = 0.3  # from the loss of a node to its being noticed (40 to 50)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.clusters.kube.errors import KubeError
 from tests.clusters.kube.start import Start
-from tests.clusters.kube.status import Box, conditions, container_status, phase_of, qos
+from tests.clusters.kube.status import HAD_RUN, Box, conditions, container_status, missing, phase_of, qos
 from tests.clusters.kube.trees import Tree, timestamp
-from tests.clusters.kube.volumes import NotMounted, Volumes, limited
+from tests.clusters.kube.volumes import STORAGE, NotMounted, Volumes, limited, storage_limit
 
 if TYPE_CHECKING:
     from tests.clusters.kube.kubelet import Kubelet
@@ -41,6 +41,7 @@ class Life:
         self.stopping = False
         self._kill_at = float("inf")
         self._why: Tree = {}
+        self._forgotten = False  # the node has nothing left of its containers when it looks for how they ended
         self._phase = "Pending"
         self._attempts = 0
         self._limit: int | None = None  # activeDeadlineSeconds that is kept
@@ -186,9 +187,17 @@ class Life:
         self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
 
     def check_volumes(self) -> None:
+        if self.stopping or self.over:
+            return
         beyond = self.volumes.beyond_limit(self.pod)
-        if beyond and not self.stopping:
+        if beyond:
+            self._forgotten = True
             self.evict(f'Usage of EmptyDir volume "{beyond[0]}" exceeds the limit "{beyond[1]}". ')
+            return
+        written = self.volumes.used() + sum(box.run.written() for box in self.boxes if box.run)
+        if written > storage_limit(self.pod):
+            limit = self.pod["spec"]["containers"][0]["resources"]["limits"][STORAGE]
+            self.evict(f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
 
     def evict(self, message: str) -> None:
         """By the node: at once."""
@@ -201,6 +210,7 @@ class Life:
         """SIGTERM, after the grace SIGKILL, then the end. Asked again it can only become quicker."""
         if not self.stopping and not self.over:
             self.stopping = True
+            self.publish()  # that it knows of its deletion
             for box in self.boxes:
                 if box.run:
                     self.tell("Normal", "Killing", f"Stopping container {box.name}", box)
@@ -226,11 +236,30 @@ class Life:
             phase = phase_of(self.boxes, self.policy)
             self._phase = phase if phase in ("Succeeded", "Failed") and not self._why else "Failed"
             self.node.shop.names.forget(self.pod)
+            if self._forgotten:
+                self._forget_ends()
             self.publish()
             self._tidy()
+            if self._why:
+                self.node.after(self.node.shop.pace.settle_s, self._miss_containers)
         meta = self.pod["metadata"]
         if "deletionTimestamp" in meta:
             self.node.shop.store.remove("pods", meta["namespace"], meta["name"], uid=self.uid)
+
+    def _forget_ends(self) -> None:
+        """For a moment they are as if they were to begin again."""
+        for box in self.boxes:
+            if box.id:
+                box.wait("ContainerCreating")
+                box.id, box.restarts, box.last = "", box.restarts + 1, missing(HAD_RUN)
+
+    def _miss_containers(self) -> None:
+        """Of those that never began, or of which nothing is left, it then says that it cannot find them."""
+        waiting = [box for box in self.boxes if "waiting" in box.state]
+        for box in waiting:
+            box.state = missing("The container could not be located when the pod was terminated")
+        if waiting:
+            self.publish()
 
     def vanish(self) -> None:
         """The object is gone: what still runs is killed."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.clusters.kube.start import Run
 
 NEVER = "1970-01-01T00:00:00Z"
+HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
 OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # what a pod's conditions hold beside
 
 
@@ -147,3 +148,9 @@ def terminated(code: int, reason: str, started: str, finished: str, container_id
     told = {"message": message} if message else {}
     times = {"startedAt": started, "finishedAt": finished}
     return {"terminated": {"exitCode": code, "reason": reason, **told, **times, "containerID": container_id}}
+
+
+def missing(message: str) -> Tree:
+    """What a kubelet says of a container that it looked for in vain: no times, and no id."""
+    return {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message,
+                           "startedAt": None, "finishedAt": None}}  # fmt: skip

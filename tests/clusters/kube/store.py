@@ -112,7 +112,12 @@ class Store:
                 return new  # type: ignore[no-any-return]
             if "generation" in old["metadata"] and _wanted(new) != _wanted(old):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-            self._write("DELETED" if deletion.is_over(new) else "MODIFIED", key, new, old)
+            over = deletion.is_over(new)
+            if not over or (plural == "pods" and not deletion.is_over(old)):  # of a pod this is told, too
+                self._write("MODIFIED", key, new, old)
+                old, new = new, copied(new)
+            if over:
+                self._write("DELETED", key, new, old)
             return copied(new)  # type: ignore[no-any-return]
 
     def patch_status(self, plural: str, namespace: str, name: str, status: Mapping[str, Any]) -> Tree:

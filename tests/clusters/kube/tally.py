@@ -27,15 +27,29 @@ class Tally:
             self.pods.pop(uid, None)
         else:
             self.pods[uid] = pod
-        if phase == "Succeeded":
+        if phase == "Succeeded" and uid not in self.failed:
             self.succeeded[uid] = index_of(pod)
-        elif (event == "DELETED" or phase == "Failed") and uid not in self.failed and uid not in self.succeeded:
-            action, why = verdict(job, pod)
-            if action == "FailJob":
-                self.fatal = ("PodFailurePolicy", why)
-            if action != "Ignore" and not job["spec"].get("suspend"):
-                self.failed.add(uid)
-                self.last_failure = time.monotonic()
+        elif event == "DELETED" or phase == "Failed":
+            self._fail(job, pod)
+
+    def _fail(self, job: Tree, pod: Tree) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self.failed or uid in self.succeeded:
+            return
+        action, why = verdict(job, pod)
+        if action == "FailJob":
+            self.fatal = ("PodFailurePolicy", why)
+        if action != "Ignore" and not job["spec"].get("suspend"):
+            self.failed.add(uid)
+            self.last_failure = time.monotonic()
+
+    def give_up(self, job: Tree, uid: str) -> bool:
+        """Count a pod that is being deleted as failed, though it still runs. Whether it is one."""
+        pod = self.pods.get(uid)
+        if pod not in self.terminating or pod is None:
+            return False
+        self._fail(job, pod)
+        return True
 
     @property
     def active(self) -> list[Tree]:

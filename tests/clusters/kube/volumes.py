@@ -12,6 +12,8 @@ from tests.clusters.kube.quantities import quantity
 from tests.clusters.kube.trees import Tree
 from tests.clusters.kube.variables import Get, contents, field_of, missing
 
+STORAGE = "ephemeral-storage"
+
 
 class NotMounted(Exception):
     """A volume that cannot be set up now: the kubelet tells so in an event and tries again."""
@@ -28,9 +30,10 @@ class Volumes:
         self.places: dict[str, Path] = {}  # volume -> what of this machine it is
 
     def set_up(self, pod: Tree, get: Get) -> None:
-        """What is there already stays. NotMounted."""
+        """What is there already stays, and what no container mounts is never looked at. NotMounted."""
+        wanted = _mounted(pod)
         for volume in pod["spec"].get("volumes", []):
-            if volume["name"] not in self.places:
+            if volume["name"] in wanted and volume["name"] not in self.places:
                 self.places[volume["name"]] = self._place(pod, volume, get)
         group = (pod["spec"].get("securityContext") or {}).get("fsGroup")
         if group is not None and os.geteuid() == 0:
@@ -92,7 +95,7 @@ class Volumes:
 
     def _give_to(self, group: int, pod: Tree) -> None:
         for volume in pod["spec"].get("volumes", []):
-            if "emptyDir" in volume or "persistentVolumeClaim" in volume:
+            if volume["name"] in self.places and ("emptyDir" in volume or "persistentVolumeClaim" in volume):
                 place = self.places[volume["name"]]
                 os.chown(place, -1, group)
                 place.chmod(place.stat().st_mode | 0o2770)
@@ -102,9 +105,14 @@ class Volumes:
         for volume in pod["spec"].get("volumes", []):
             how = volume.get("emptyDir") or {}
             watched = how.get("sizeLimit") and how.get("medium") != "Memory" and volume["name"] in self.places
-            if watched and _used(self.places[volume["name"]]) > quantity(how["sizeLimit"]):
+            if watched and held_bytes(self.places[volume["name"]]) > quantity(how["sizeLimit"]):
                 return volume["name"], how["sizeLimit"]
         return None
+
+    def used(self) -> int:
+        """Bytes in its volumes that count as storage of the node."""
+        kept = [path for path in self.places.values() if path.parent == self._folder and path not in self._in_memory]
+        return sum(map(held_bytes, kept))
 
     def tear_down(self) -> None:
         """Nothing of them is left but claims and the machine's own folders."""
@@ -114,9 +122,22 @@ class Volumes:
 
 
 def limited(pod: Tree) -> bool:
-    """Whether somebody has to look how much its volumes hold."""
+    """Whether somebody has to look how much it has written."""
     volumes = pod["spec"].get("volumes", [])
-    return any((volume.get("emptyDir") or {}).get("sizeLimit") for volume in volumes)
+    sized = any((volume.get("emptyDir") or {}).get("sizeLimit") for volume in volumes)
+    return sized or storage_limit(pod) < float("inf")
+
+
+def storage_limit(pod: Tree) -> float:
+    """How many bytes it may write to its node in all; one container without a limit makes that any number."""
+    limits = [((box.get("resources") or {}).get("limits") or {}).get(STORAGE) for box in pod["spec"]["containers"]]
+    return float("inf") if None in limits else float(sum(map(quantity, limits)))
+
+
+def _mounted(pod: Tree) -> set[str]:
+    """Names of volumes that one of its containers has somewhere."""
+    boxes = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    return {str(mount["name"]) for box in boxes for mount in box.get("volumeMounts", [])}
 
 
 def _host_path(volume: Tree) -> Path:
@@ -136,7 +157,8 @@ def _file(path: Path, data: bytes, mode: int) -> None:
     path.chmod(mode)
 
 
-def _used(folder: Path) -> int:
+def held_bytes(folder: Path) -> int:
+    """What the files below it take."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # removed meanwhile

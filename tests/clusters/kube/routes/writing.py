@@ -33,11 +33,16 @@ def _unsupported(text: str) -> str:
 
 
 def _body(place: Place, request: Request, headers: dict[str, str]) -> Tree:
-    """The object that came, without what its kind does not know; 400 for what cannot be one."""
-    tree = request.json()
+    """The object that came, without what its kind does not know; 400 for what cannot be one. What it does not say
+    itself of its kind the path says, unless a definition made that kind."""
+    tree, wanted = request.json(), place.kind.served_as(place.version)
+    if isinstance(tree, dict) and not place.kind.custom:
+        tree = {"apiVersion": wanted, "kind": place.kind.kind, **{key: tree[key] for key in tree if tree[key]}}
     if not isinstance(tree, dict) or not tree.get("kind"):
-        raise bad_request("Object 'Kind' is missing in '" + request.body.decode(errors="replace")[:200] + "'")
-    given, wanted = f"{tree.get('apiVersion')} {tree['kind']}", place.kind.served_as(place.version)
+        body = request.body.decode(errors="replace")[:200]
+        of_type = f"the object provided is unrecognized (must be of type {place.kind.kind})"
+        raise bad_request(f"{of_type}: Object 'Kind' is missing in '{body}' ({body})")
+    given = f"{tree.get('apiVersion')} {tree['kind']}"
     if given != f"{wanted} {place.kind.kind}":
         raise bad_request(
             f'{tree["kind"]} in version "{str(tree.get("apiVersion")).rpartition("/")[2]}" cannot be handled as a '
