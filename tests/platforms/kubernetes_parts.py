@@ -26,6 +26,8 @@ PATIENCE_S = 301.0  # longer than what may pass is waited for
 TAINTED_S = 1801.0  # the same, where nodes have taints that nobody names
 FOREVER = "exec sleep 600"
 POLITE = "trap 'exit 0' TERM; echo begun; sleep 600 & wait"
+SLOW = "trap 'sleep 3; exit 0' TERM; echo begun; sleep 600 & wait"
+PATIENT = {"terminationGracePeriodSeconds": 30}
 ALLOCATES = "held = b'x' * (300 << 20); import time; time.sleep(600)"
 SMALL_MEMORY = {"requests": SMALL, "limits": {"memory": "64Mi"}}
 POD, INDEXED = TEMPLATES / "pod.yaml", TEMPLATES / "indexed_job.yaml"
@@ -209,6 +211,11 @@ def waited(reason: str, patience_s: float = PATIENCE_S) -> Script:
 def nothing_lost(play: Play) -> None:
     """Of pods that their kind has deleted."""
     assert "is lost" not in str(play.job.error), play.job.error
+
+
+def delete_its_pod(play: Play) -> None:
+    """With the grace that it has itself."""
+    play.hands.delete("pods", play.pods()[0]["metadata"]["name"])
 
 
 def evict(play: Play) -> None:
@@ -578,6 +585,11 @@ def files(play: Play, count: int) -> None:
 def several(play: Play, *lines: bytes) -> None:
     """Of each container one line, in whatever order they come."""
     files(play, len(lines))
+    assert sorted(play.log().splitlines()) == sorted(lines), play.log()
+
+
+def said(play: Play, *lines: bytes) -> None:
+    """Lines of two streams come in any order."""
     assert sorted(play.log().splitlines()) == sorted(lines), play.log()
 
 

@@ -51,7 +51,7 @@ MANY = 24
 # Blocks of lines, some bytes of which are no UTF-8, and a last line without its end
 MUTTERS = r"""
 for block in 1 2 3 4 5 6 7 8; do
-    for line in 1 2 3 4 5 6 7 8 9; do printf '%s: \377\376 %s of %s\r\n' $JOB_COMPLETION_INDEX $line $block; done
+    for line in 1 2 3 4 5 6 7 8 9; do printf '%s: \377\376\r%s of %s\n' $JOB_COMPLETION_INDEX $line $block; done
     sleep 0.3
 done
 printf '%s: the end' $JOB_COMPLETION_INDEX
@@ -59,7 +59,7 @@ printf '%s: the end' $JOB_COMPLETION_INDEX
 
 
 def muttered(index: int) -> bytes:
-    lines = (b"%d: \xff\xfe %d of %d\r\n" % (index, line, block) for block in range(1, 9) for line in range(1, 10))
+    lines = (b"%d: \xff\xfe\r%d of %d\n" % (index, line, block) for block in range(1, 9) for line in range(1, 10))
     return b"".join(lines) + b"%d: the end" % index
 
 
