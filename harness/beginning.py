@@ -120,10 +120,10 @@ def _not_among(run_id: str, carried: Sequence[str]) -> str:
 
 
 def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, unknown: bool) -> Attempt:
-    """The one that was begun, unless its session has ended it; else one of which there is no folder yet, since what
-    lies in another is not of this measurement. Of a run without a record the last one of which there is a folder."""
+    """The one that was begun, unless its session has ended it; else one whose folder is not used yet, since what lies
+    in another is not of this measurement. Of a run without a record the last one whose folder is."""
     number = 1
-    while evidence.of_attempt(runs, run_id, test, number).exists():
+    while evidence.is_used(evidence.of_attempt(runs, run_id, test, number)):
         number += 1
     if unknown:
         return Attempt(max(1, number - 1))

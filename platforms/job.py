@@ -267,6 +267,9 @@ WIRE_EXIT_STATES: Mapping[int, State] = MappingProxyType(
 )
 
 
+LAST_SIGNAL = 64  # of Linux
+
+
 def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
     """What an exit code says, 126 and 127 being a shell's words for a command that cannot be started."""
     if exit_code == 0:
@@ -275,7 +278,15 @@ def state_of_exit(exit_code: int, *, speaks_wire: bool) -> State:
         return State.NOT_STARTABLE
     if speaks_wire and exit_code in WIRE_EXIT_STATES:
         return WIRE_EXIT_STATES[exit_code]
-    return State.SIGNALLED if exit_code > 128 else State.EXITED
+    return State.EXITED if signal_of_exit(exit_code) is None else State.SIGNALLED
+
+
+def signal_of_exit(exit_code: int | None) -> int | None:
+    """The signal that a shell means by an exit code of 128 + n. A program may end with such a code by itself, which
+    cannot be told apart; one that is no signal's, such as 255, is the program's own."""
+    if exit_code is None or not 128 < exit_code <= 128 + LAST_SIGNAL:
+        return None
+    return exit_code - 128
 
 
 # After these a job may begin again: the machine failed it, it holds nothing, and nothing that is asked must change.

@@ -20,6 +20,7 @@ from platforms.disk import sync_folder
 from platforms.job import JobSpec, Layout, RefusedError, Run, State, Status, Window, names_a_secret
 
 SCHEMA = 1
+RENDERED = ("job.sh", "manifest.yaml")  # what schedulers call the text that they submit
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -47,6 +48,14 @@ def of_attempt(runs: Path, run_id: str, test: str, number: int) -> Path:
     """The folder of a test's attempt."""
     first = runs / run_id / slug(test)
     return first if number == 1 else first.with_name(f"{first.name}.{number}")
+
+
+def is_used(folder: Path) -> bool:
+    """Whether a job may have begun there. A session that was killed before it wrote its journal leaves a folder with
+    nothing in it, or with nothing but what it was about to submit."""
+    if not folder.exists():
+        return False
+    return any(path.name not in RENDERED for path in folder.iterdir())
 
 
 def make_folder(folder: Path) -> None:

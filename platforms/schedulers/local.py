@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted, state_of_exit
+from platforms.job import (
+    AwayError,
+    JobSpec,
+    MachineError,
+    RefusedError,
+    State,
+    Status,
+    Submitted,
+    signal_of_exit,
+    state_of_exit,
+)
 from platforms.schedulers import folders, log_file, script, supervisor
 
 if TYPE_CHECKING:
@@ -149,7 +159,7 @@ def status_of(job_id: str, found: Mapping[str, Any]) -> Status:
     state = _ended(found) if found["seen"] == "ended" else _live(found)
     number = found.get("signal")
     if number is None and state is State.SIGNALLED:
-        number = found["exit_code"] - 128  # a shell in between reports it so
+        number = signal_of_exit(found["exit_code"])  # a shell in between reports it so
     return Status(
         state,
         found["reason"],

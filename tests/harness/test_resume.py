@@ -123,6 +123,19 @@ def test_killed_before_anything_was_submitted(night: Night) -> None:
     night.all_once()
 
 
+@pytest.mark.parametrize("left", [(), ("job.sh",)])
+def test_a_folder_in_which_nothing_began_is_used(night: Night, left: tuple[str, ...]) -> None:
+    """A session was killed after it made the folder, and before its journal names the job."""
+    folder = night.path / "runs/17/test_a-test_it-cluster-1x2gpu"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).write_text("of the session that was killed\n")
+    night.open_gate()
+    night.project.pytest_process("-m", "cluster", "--run-id=17").assert_outcomes(passed=3)
+    assert (folder / "run.json").exists()
+    assert not folder.with_name(f"{folder.name}.2").exists()
+
+
 def test_the_same_run_id_goes_on_as_well(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
     night.open_gate()

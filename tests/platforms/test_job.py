@@ -99,7 +99,9 @@ def test_every_bad_outcome_has_its_error() -> None:
         (128, State.EXITED, State.EXITED),
         (137, State.SIGNALLED, State.SIGNALLED),
         (143, State.SIGNALLED, State.SIGNALLED),
-        (255, State.SIGNALLED, State.SIGNALLED),
+        (192, State.SIGNALLED, State.SIGNALLED),
+        (193, State.EXITED, State.EXITED),
+        (255, State.EXITED, State.EXITED),  # of a program's own, sys.exit(-1) or ssh
     ],
 )
 def test_what_an_exit_code_says(exit_code: int, with_wire: State, without: State) -> None:

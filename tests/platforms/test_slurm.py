@@ -17,7 +17,17 @@ from platforms import sbatch_options
 from platforms.config import Platform, load_platforms
 from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.keys import ContainerKeys
-from platforms.schedulers.slurm import SlurmScheduler, environment, judge, policy, queries, render, submission, words
+from platforms.schedulers.slurm import (
+    SlurmScheduler,
+    environment,
+    errors,
+    judge,
+    policy,
+    queries,
+    render,
+    submission,
+    words,
+)
 from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, Exit, Seen
 from platforms.schedulers.slurm.states import (
     STATES,
@@ -265,6 +275,22 @@ def test_judgement(seen: Seen, state: State) -> None:
     assert status.state is state, status
     if state is State.SUCCEEDED:
         assert status.exit_code == 0
+
+
+def test_a_controller_that_was_away_hears_late_of_an_end() -> None:
+    ended = judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), exit=Exit(0, 25.0, 50), log_bytes=50))
+    assert (ended.started_s, ended.ended_s, ended.run_s) == (20.0, 25.0, 5.0)  # Slurm says 30
+    skewed = judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), exit=Exit(0, 19.0, 50), log_bytes=50))
+    assert skewed.ended_s == 30.0
+    killed = judge.judge(Seen(row("TIMEOUT"), account("TIMEOUT"), exit=Exit(143, 25.0, 50), log_bytes=50))
+    assert killed.ended_s == 30.0  # it held its nodes until then
+
+
+@pytest.mark.parametrize(("code", "number"), [(139, 11), (137, 9), (192, 64), (255, None), (1, None)])
+def test_an_exit_code_of_128_and_more_names_its_signal(code: int, number: int | None) -> None:
+    status = judge.judge(Seen(row("FAILED"), account("FAILED", code), exit=Exit(code, 25.0, 50), log_bytes=50))
+    assert (status.exit_code, status.signal) == (code, number)
+    assert (status.state is State.SIGNALLED) == (number is not None)
 
 
 @pytest.mark.parametrize("code", [3, 15])  # of the task that failed, or of the one that srun ended then
@@ -719,6 +745,34 @@ def test_what_sbatch_says(tmp_path: Path, words: str, unsure: bool) -> None:
     assert submit(tmp_path, "echo 7").word == "claimed"  # whoever comes next does not submit at once
     assert submit(tmp_path, "echo 7", squeue="echo 43").rest == "43"  # and finds what did get through
     assert submit(tmp_path, "echo 7", squeue="exit 1").rest == "43"
+
+
+CONNECT = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+MUNGE_AWAY = (
+    'sbatch: error: Munge encode failed: Failed to access "/run/munge": No such file or directory (retrying ...)\n'
+    "sbatch: error: Batch job submission failed: Protocol authentication error"
+)
+SUBMIT_LIMIT = (
+    "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
+    "accounting/QOS policy (job submit limit, user's size and/or time limits)"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "not_sent", "no_room"),
+    [
+        (CONNECT, True, False),
+        (MUNGE_AWAY, True, False),
+        ("Unable to contact slurm controller (send failure)", False, False),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", False, False),
+        ("Munge decode failed: Expired\nsbatch: error: Munge encode failed", False, False),
+        (SUBMIT_LIMIT, False, True),
+        ("sbatch: error: AssocGrpSubmitJobsLimit", False, True),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit", False, False),
+    ],
+)
+def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool) -> None:
+    assert (errors.was_not_sent(said), errors.is_no_room(said)) == (not_sent, no_room)
 
 
 def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,8 +233,9 @@ def test_cancelled_by_somebody(runner: Runner, work: Path, slurm: Cluster) -> No
     finish(runner)
     assert job.status.state is State.CANCELLED
     assert "CANCELLED by" in job.status.reason
-    with pytest.raises(MachineError, match="scancel"):
+    with pytest.raises(MachineError, match="sacct --jobs=") as raised:
         job.result()
+    assert "scancel" not in str(raised.value)  # it has ended
 
 
 def test_requeued_by_an_operator(runner: Runner, work: Path, slurm: Cluster) -> None:
@@ -392,6 +393,39 @@ def test_a_submission_that_was_not_answered(
     assert scheduler.submit(spec, text, tmp_path) == found[0]
     until(lambda: not scheduler.status([Submitted(found[0], spec.name, time.time())])[found[0]].state.live, "it ends")
     assert [row.job_id for row in slurm.jobs() if row.name == spec.name] == found
+
+
+@pytest.mark.parametrize("daemon", ["munged", "slurmctld"])
+def test_a_submission_that_was_not_sent_is_tried_again_at_once(
+    work: Path, slurm: Cluster, tmp_path: Path, daemon: str
+) -> None:
+    scheduler = SlurmScheduler(cluster(work))
+    spec = shell("unsent", "true")
+    text = scheduler.render(spec)
+    slurm.stop(daemon)
+    with pytest.raises(AwayError, match="is not submitted"):
+        scheduler.submit(spec, text, tmp_path)
+    assert not (work / "jobs" / spec.name / "claim").exists()
+    slurm.start(daemon)
+    assert scheduler.submit(spec, text, tmp_path).isdigit()  # and not after submission.CLAIM_S
+
+
+def test_a_full_queue_of_ones_own_is_waited_for(work: Path, slurm: Cluster, runner: Runner, tmp_path: Path) -> None:
+    """QOSMaxSubmitJobPerUserLimit: a place becomes free when a job ends."""
+    slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=1")
+    try:
+        platform = cluster(work, slurm={"qos": "short"})
+        first = runner.add(shell("first", gated(tmp_path / "gate", "true")), platform)
+        second = runner.add(shell("second", "true"), platform)
+        started(runner, first)
+        until(lambda: "takes no more jobs for now" in second.status.reason, "it waits for a place", runner)
+        assert (second.status.state, second.job_id) == (State.QUEUED, None)
+        assert "QOSMaxSubmitJobPerUserLimit" in second.status.reason
+        (tmp_path / "gate").touch()
+        finish(runner)
+        assert [job.status.state for job in (first, second)] == [State.SUCCEEDED] * 2
+    finally:
+        slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=-1")
 
 
 def test_a_submission_that_never_arrived(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms import transports
-from platforms.job import AwayError, JobSpec, MachineError, RefusedError, State, Status, Submitted
+from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted
 from platforms.schedulers import log_file, placing
 from platforms.schedulers.slurm import errors, judge, policy, queries, submission, trial
 from platforms.schedulers.slurm import render as rendering
@@ -49,6 +49,7 @@ class SlurmScheduler:
         self.glance_s = GLANCE_S.get(platform.transport, FAR_GLANCE_S)
         self._with_exit_file: set[str] = set()  # names of jobs whose exit file has been seen
         self._sizes: dict[str, int] = {}  # of logs, by job name, as last seen
+        self._ended: set[str] = set()  # ids of jobs
         self._since: dict[str, tuple[str, float]] = {}  # in which unsettled condition a job is, and since when
 
     def render(self, spec: JobSpec) -> str:
@@ -87,6 +88,9 @@ class SlurmScheduler:
     def _refused(self, answer: submission.Answer, spec: JobSpec, there: str, folder: Path) -> Exception:
         """The error that says why there is no job, or that nobody knows; nothing is left behind by a refusal."""
         where, said = self._transport.where, answer.errors or "no word of why"
+        if answer.word == "refused" and errors.was_not_sent(said):
+            self._forget(there)  # else the next one waits until the claim of this one is old
+            return AwayError(f"{where}: Slurm was not reached, and {spec.name} is not submitted: {said}")
         if answer.unsure:
             return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {said}")
         if answer.word == "missing":
@@ -97,6 +101,8 @@ class SlurmScheduler:
         if answer.word == "refused" and answer.rest == "127":
             hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
             return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
+        if errors.is_no_room(said):
+            return NoRoom(f"{where}: sbatch takes no more jobs for now: {said}")
         reason = f"sbatch refused it: {said}; script: {folder / self.text_name}"
         return MachineError(f"{spec.name}: {reason}", Status(errors.refusal_state(said), reason), folder)
 
@@ -136,6 +142,7 @@ class SlurmScheduler:
             )
             found[job.job_id] = judge.judge(seen)
         ended = [job for job in jobs if not found[job.job_id].state.live]
+        self._ended.update(job.job_id for job in ended)
         for job in ended:  # Slurm may write after the script's last word
             self._sizes.pop(job.name, None)
             self._with_exit_file.discard(job.name)
@@ -237,10 +244,8 @@ class SlurmScheduler:
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
         fields = "JobID,JobName,State,ExitCode,Start,End,NodeList"
-        return (
-            *self._typed([f"squeue --jobs={job.job_id}", f"sacct --jobs={job.job_id} --format={fields}"]),
-            *self._typed([f"less {self._jobs}/{job.name}/log", f"scancel {job.job_id}"]),
-        )
-
-    def _typed(self, commands: Iterable[str]) -> list[str]:
-        return [self._transport.typed(command) for command in commands]
+        record, log = f"sacct --jobs={job.job_id} --format={fields}", f"less {self._jobs}/{job.name}/log"
+        commands = [f"squeue --jobs={job.job_id}", record, log, f"scancel {job.job_id}"]
+        if job.job_id in self._ended:
+            commands = [record, log]
+        return tuple(self._transport.typed(command) for command in commands)

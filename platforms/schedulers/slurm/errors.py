@@ -1,4 +1,7 @@
-"""What an error of Slurm's commands means: the controller did not answer, or it refused, for now or for good."""
+"""What an error of Slurm's commands means: it was not reached, it may have done it, it has no room, or it refused.
+
+The sentences are those of Slurm's slurm_errno.c and auth/munge, 20.11 to 24.11.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,33 @@ UNSURE = re.compile(
     re.IGNORECASE,
 )
 
+# The command failed before it sent anything: it had no credential, or no connection.
+_NOT_SENT = re.compile(r"Munge encode failed|Unable to contact slurm controller \(connect failure\)")
+_PERHAPS_SENT = re.compile(
+    r"Munge decode failed|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
+    r"\((send|receive|shutdown) failure\)|Message (send|receive) failure|Connection (reset|timed out)|"
+    r"Transport endpoint is not connected",
+    re.IGNORECASE,
+)
+
+# A user, account or QOS has as many jobs in the queue as it may; one that ends makes room.
+_NO_ROOM = re.compile(r"\b(QOS|Assoc)\w*Submit\w*Limit")
+
 # No node there has what is asked for, or not as many do.
 _TOO_MUCH = re.compile(
     r"Requested node configuration is not available|Node count specification invalid|More processors requested than|"
     r"Memory specification can not be satisfied|Requested time limit is invalid",
 )
+
+
+def was_not_sent(said: str) -> bool:
+    """Whether sbatch failed before it could hand a job over."""
+    return bool(_NOT_SENT.search(said)) and not _PERHAPS_SENT.search(said)
+
+
+def is_no_room(said: str) -> bool:
+    """Whether sbatch is refused now, and will not be once a job has ended."""
+    return bool(_NO_ROOM.search(said))
 
 
 def refusal_state(said: str) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from platforms.job import State, Status, state_of_exit
+from platforms.job import State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
 from platforms.schedulers.slurm import words
 from platforms.schedulers.slurm.states import STATES, Row, can_never_start, nodes_of
@@ -131,8 +131,10 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
         # a controller that crashed before it had saved that the job runs started it again, and its node refused
         state, status = None, replace(status, reason="", started_s=None, ended_s=seen.exit.ended_s)
     if state is None:  # COMPLETED or FAILED: the code says which
-        state, status = _by_code(code, number, job), replace(status, exit_code=code, signal=number)
-        state, status = _by_steps(state, account[1:], said, status)
+        status = replace(status, exit_code=code, signal=number, ended_s=_script_ended_s(status, seen.exit))
+        state, status = _by_steps(_by_code(code, number, job), account[1:], said, status)
+        if state is State.SIGNALLED:
+            status = replace(status, signal=status.signal or signal_of_exit(status.exit_code))
         if state is State.SUCCEEDED:
             status = replace(status, problems=_lacking(seen), warnings=_doubts(seen, steps=account[1:]))
     if state is State.START_DEADLINE and seen.started:
@@ -141,6 +143,14 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
         unseen = "Slurm could not begin: does the compute node see work_dir?" if best and best.signal == 53 else ""
         status = replace(status, reason=said.telling or unseen)
     return replace(status, state=state)
+
+
+def _script_ended_s(status: Status, exit_file: Exit | None) -> float | None:
+    """When the job ended by its script's word: a controller that was away hears of it later. The clocks of two machines
+    differ, and an end before the start would be none."""
+    if exit_file is None or status.ended_s is None or exit_file.ended_s < (status.started_s or 0.0):
+        return status.ended_s
+    return min(status.ended_s, exit_file.ended_s)
 
 
 def _doubts(seen: Seen, steps: Sequence[Row]) -> tuple[str, ...]:
