@@ -15,7 +15,7 @@ import pytest
 
 from platforms import sbatch_options
 from platforms.config import Platform, load_platforms
-from platforms.job import ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
+from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.keys import ContainerKeys
 from platforms.schedulers.slurm import (
     SlurmScheduler,
@@ -275,6 +275,11 @@ def test_judgement(seen: Seen, state: State) -> None:
     assert status.state is state, status
     if state is State.SUCCEEDED:
         assert status.exit_code == 0
+
+
+def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
+    status = judge.judge(Seen(row("FAILED"), account("FAILED", 3), lines=MUNGE, exit=Exit(3, 25.0, 50), log_bytes=50))
+    assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
 
 
 def test_a_controller_that_was_away_hears_late_of_an_end() -> None:
@@ -773,6 +778,19 @@ SUBMIT_LIMIT = (
 )
 def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool) -> None:
     assert (errors.was_not_sent(said), errors.is_no_room(said)) == (not_sent, no_room)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Socket timed out on send/recv operation", "Zero Bytes were transmitted or received", "Munge encode failed"],
+)
+def test_a_controller_that_is_away_is_no_refusal_of_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    programs(tmp_path, sbatch=f"echo 'sbatch: error: {words}' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(AwayError, match=words):
+        SlurmScheduler(cluster()).check(ALONE, "#!/bin/sh\n")
 
 
 def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
