@@ -22,10 +22,11 @@ import torch
 
 from models import resnet50
 from models.accelerators import choose
+from models.data.processes import AHEAD, ProcessLoader
 from models.data.sampling import StepSampler
 from models.meter import Meter, Wire
 
-PREFETCH, REFILL_S = 4, 3.0
+REFILL_S = 3.0
 TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -34,7 +35,7 @@ def main() -> int:
     accelerator = choose("auto")
     dtype = accelerator.dtypes()[0]
     accelerator.settle(dtype)
-    batches = loader(options)
+    batches = iter(loader(options, accelerator.pinned))
     step = training_step(accelerator, dtype)
     first = accelerator.to_device(next(batches))
     for _ in range(2):
@@ -43,7 +44,7 @@ def main() -> int:
     rates: dict[str, list[float]] = {"C": [], "L": [], "E": []}
     for _ in range(options.rounds):
         rates["C"].append(rate(options, lambda: step(first), accelerator.synchronize))
-        for _ in range(options.workers * PREFETCH + 1):  # what lies ready says nothing about the loader
+        for _ in range(AHEAD + 2):  # what lies ready says nothing about the loader
             next(batches)
         rates["L"].append(rate(options, lambda: next(batches), lambda: None))
         time.sleep(REFILL_S)  # or the workers would decode beside the next rate's steps
@@ -66,11 +67,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def loader(options: argparse.Namespace) -> Iterator[Any]:
+def loader(options: argparse.Namespace, pinned: bool) -> ProcessLoader:
     data = resnet50.open_data(options.data_dir, shape=(224, 224), augment=True, seed=1)
     sampler = StepSampler(len(data), local_batch=options.batch, rank=0, world=1, accumulation=1, seed=1)
-    more = {"num_workers": options.workers, "persistent_workers": True, "prefetch_factor": PREFETCH}
-    return iter(torch.utils.data.DataLoader(data, batch_sampler=sampler, **more))
+    batch, workers = options.batch, options.workers
+    return ProcessLoader(data, sampler, local_batch=batch, workers=workers, start="fork", pinned=pinned)
 
 
 def training_step(accelerator: Any, dtype: str) -> Callable[[Any], torch.Tensor]:

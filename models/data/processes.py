@@ -23,7 +23,7 @@ from models.ahead import one_ahead
 from models.errors import JobError
 
 AHEAD = 2  # batches under way while the consumer has one
-PIECES = 2  # of a batch for each process: whoever is faster takes more of them
+PIECES = 2  # of a batch for each process: a faster one takes more of them
 LOOK_S = 1.0  # how often a consumer that waits looks whether the processes live
 END_PATIENCE_S = 5.0
 
