@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
 from platforms.runner.ending import LOG_S
-from platforms.schedulers import Scheduler
+from platforms.schedulers import Scheduler, log_file
 
 PAUSE_S = 0.2
 # Where logs come from many pods at once they come by and by, and `read` says nothing until they do: that nothing more
@@ -25,6 +25,7 @@ class Reading:
 
     job: Submitted
     offset: int = 0
+    last_read: bytes = b""
     status: Status | None = None
     heard: bool = False  # something has come
     heard_s: float = 0.0  # by the reader's pauses: when something came last, or it was begun
@@ -109,9 +110,10 @@ class Reader:
         if (status := reading.status) is None:
             return
         try:
-            while chunk := self._scheduler.read(reading.job, reading.offset):
+            while chunk := self._scheduler.read(reading.job, reading.offset, reading.last_read):
                 self._check()
                 reading.offset += len(chunk)
+                reading.last_read = log_file.last_bytes(reading.last_read, chunk)
                 reading.heard, reading.heard_s = True, self._rested_s
                 yield reading, chunk
             reading.trouble = ""

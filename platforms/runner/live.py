@@ -26,7 +26,7 @@ from platforms.job import (
 from platforms.journal import FIRST, Attempt
 from platforms.metrics import LogReader, Progress
 from platforms.runner import evidence
-from platforms.schedulers import Scheduler
+from platforms.schedulers import Scheduler, log_file
 
 if TYPE_CHECKING:
     from platforms.config import Platform
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 NO_PLACE = (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)  # what a job is told that avoids too many nodes
 GRACE_S = 60.0  # how much longer than its own time limit a job may run before we end it
 AWAY_S = 600.0  # how long a scheduler may answer, and say nothing about a job
-KNOWN_BYTES = 256  # of a log that was read, to see whether it is still the same file
 NOT_YET = Status(State.QUEUED, "not submitted yet")
 NO_LOG = LogReader()
 
@@ -216,7 +215,7 @@ class Job:
     def _feed(self, chunk: bytes) -> None:
         self.reader.feed(chunk)
         self.offset += len(chunk)
-        self.last_read = (self.last_read + chunk[-KNOWN_BYTES:])[-KNOWN_BYTES:]
+        self.last_read = log_file.last_bytes(self.last_read, chunk)
 
 
 def decide(status: Status, spec: JobSpec, reader: LogReader) -> Status:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from platforms.job import LogChanged
 
 CHUNK = 1 << 20  # bytes read at once
+KNOWN_BYTES = 256  # of what was read last, to see whether it is still the same file
+
+
+def last_bytes(known: bytes, chunk: bytes) -> bytes:
+    """What is known of a log after one more chunk of it."""
+    return (known + chunk[-KNOWN_BYTES:])[-KNOWN_BYTES:]
 
 
 def new_bytes(found: bytes, known: bytes, path: str) -> bytes:

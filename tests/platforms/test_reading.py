@@ -10,6 +10,7 @@ import pytest
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
 from platforms.reading import FIRST_S, QUIET_S, Reader, Reading
 from platforms.runner.ending import LOG_S
+from platforms.schedulers import log_file
 
 RUNS, WAITS, ENDED = Status(State.RUNNING), Status(State.QUEUED, "Priority"), Status(State.SUCCEEDED)
 AWAY = Status(State.UNKNOWN, "nobody answers")
@@ -33,7 +34,8 @@ class Scripted:
         return {job.job_id: self.state(self.now) for job in jobs}
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        return self.log(self.now)[offset : offset + 4]
+        found = self.log(self.now)[offset - len(known) : offset + 4]
+        return log_file.new_bytes(found, known, "the log")
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds + self.stopped_s
@@ -120,6 +122,14 @@ def test_a_running_jobs_log_that_cannot_be_read_is_said_at_once() -> None:
     scheduler = Scripted(refuses(9e9, b""))
     assert scheduler.reads(follow=False)[1].problem.startswith("container c of pod p")
     assert scheduler.now <= 1.0
+
+
+@pytest.mark.parametrize("later", [b"bbbbbbbbbb", b"aa", b""])
+def test_a_log_that_is_not_the_one_that_was_read_is_said(later: bytes) -> None:
+    scheduler = Scripted(lambda now: b"aaaaaaaa" if now < 5 else later, state=lambda now: RUNS if now < 9 else ENDED)
+    came, reading = scheduler.reads(follow=True)
+    assert came == b"aaaaaaaa"
+    assert "the log was truncated or replaced while its job wrote" in reading.problem
 
 
 def test_who_follows_does_not_mind_that_nobody_answers_for_a_while() -> None:
