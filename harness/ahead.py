@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness import beginning
+from harness import beginning, select
 from harness.leaving import leaving
 from harness.show import Show
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
 from platforms import archive, checkout, schedulers
+from platforms.config import Platform
 from platforms.job import BenchError, JobSpec, RefusedError
 from platforms.runner import Runner, explain
 from platforms.schedulers import Scheduler
 
+CHECK_S = 60.0  # to start a Python interpreter that reads a command line
 SUBMIT_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
 
 
@@ -59,7 +64,47 @@ def check_complete(suite: Suite, jobs: dict[str, JobSpec]) -> None:
             raise pytest.UsageError(
                 f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
                 f"{suite.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
+                f"{misspelled(missing, suite.site.values)}"
             )
+
+
+def check_training(suite: Suite, jobs: dict[str, JobSpec], items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError for a benchmark's job that models/ itself would refuse, after its wait in the queue."""
+    for item in items:
+        spec = jobs.get(item.nodeid)
+        why = "" if spec is None else cannot_train(suite.platforms[spec.platform], spec, item)
+        if why:
+            raise pytest.UsageError(f"{item.nodeid}: {why}. Nothing was submitted")
+
+
+def cannot_train(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:
+    """Why models/ would refuse a job, in one sentence; "" where nothing is known against it."""
+    if spec.benchmark is None:
+        return ""
+    families = checkout.device_families()
+    device = spec.request.get("device", "cpu")
+    if device not in families:
+        return f"models/ trains on {' and '.join(families)}, and not on {device} yet (docs/profiles.md)"
+    mark = select.workload(item) or {}
+    if platform.arguments or "arguments" in mark:  # the rest of the command line is ours
+        words = not_understood(spec)
+        if words:
+            return f"its job would refuse `arguments:` of {platform.source} or of its workload mark: {words}"
+    return ""
+
+
+def not_understood(spec: JobSpec) -> str:
+    """What models/ says against the job's command line; "" where it understands it."""
+    command = [sys.executable, "-I", str(spec.archive), *spec.arguments, "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
+
+
+def misspelled(missing: Sequence[str], values: Collection[str]) -> str:
+    """What is said of values of site.yaml whose names resemble one that a platform needs and does not find."""
+    similar = {key: difflib.get_close_matches(key, values, n=1, cutoff=0.8) for key in missing}
+    said = [f"{found[0]!r} stands there: did you mean {key!r}?" for key, found in similar.items() if found]
+    return "".join(f"; {sentence}" for sentence in said)
 
 
 def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
@@ -69,6 +114,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
     if suite.options.ask_server:
         check_complete(suite, jobs)
     skipped = {item.nodeid: skip.reason for item in items if (skip := evaluate_skip_marks(item)) is not None}
+    by_test = {item.nodeid: item for item in items}
     known: dict[str, Scheduler] = {}
     forbidden = []
     for spec in jobs.values():
@@ -76,6 +122,8 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
         show.section(f"{spec.test} ({platform.scheduler})")
         if why := skipped.get(spec.test):
             show.line(f"would be skipped: {why}")
+        elif refused := cannot_train(platform, spec, by_test[spec.test]):
+            show.line(f"would be refused: {refused}")
         try:
             if platform.name not in known:
                 known[platform.name] = schedulers.connect(platform)
@@ -113,6 +161,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
         yield
         return
     check_complete(suite, jobs)
+    check_training(suite, jobs, items)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
         plan = beginning.plan(config, jobs)

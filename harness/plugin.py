@@ -94,7 +94,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     mine = suite_of(item.config)
     outcome.fail_body(mine.jobs.get(item.nodeid))
     yield
-    mine.recorded.update({item.nodeid: run} if (run := record.replay(item)) else {})
+    run = record.replay(item)
+    if run is not None:
+        mine.recorded[item.nodeid] = run
+    elif item.nodeid in mine.jobs:
+        mine.unrecorded.append(item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,8 +14,10 @@ import pytest
 
 from harness import manifests
 from harness.options import Options
+from platforms import checkout
 from platforms.config import Platform
 from platforms.job import Layout
+from platforms.loading import nearest
 from platforms.values import no_mpi_launcher, seconds_of
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
@@ -64,6 +66,10 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     if len(asked) > 1 or not (asked or "manifest" in mark.kwargs):
         choice = "benchmark='resnet50' or command=['my_program', …]"
         raise pytest.UsageError(f"{where}: needs either {choice}, or, for Kubernetes, a manifest alone")
+    benchmark = mark.kwargs.get("benchmark")
+    if benchmark is not None and benchmark not in checkout.benchmarks():
+        hint = nearest(str(benchmark), checkout.benchmarks())
+        raise pytest.UsageError(f"{where}: there is no benchmark {benchmark!r} {hint}")
     manifests.check(definition, mark.kwargs, where)
     try:
         seconds_of(str(mark.kwargs.get("time_limit", "1h")))

@@ -41,6 +41,7 @@ class Suite:
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
+    unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
     unwritten: bool = False  # it could not
@@ -137,6 +138,9 @@ def new_run_id(suite: Suite) -> str:
 def tell_end(suite: Suite, show: Show) -> None:
     """What the jobs took and measured, and one line on those that go on without us."""
     show.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
+    if suite.unrecorded:
+        more = f" and {len(suite.unrecorded) - 1} more" if len(suite.unrecorded) > 1 else ""
+        show.problem(f"{suite.unrecorded[0]}{more}: nothing is recorded, since record(run) was not called")
     if suite.pending and suite.runner is not None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
         unsent = sum(job.left is not None and job.asked_s is None for job in suite.jobs.values())

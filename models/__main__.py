@@ -44,6 +44,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         options = parser().parse_args(words)
         if options.benchmark not in BENCHMARKS:
             raise Impossible(f"unknown benchmark {options.benchmark!r}; there is {', '.join(BENCHMARKS)}")
+        if getattr(options, "check", False):
+            return 0
         return int(options.run(options))
     except ImportError as error:
         return refused(not_importable(error), words)
@@ -109,6 +111,7 @@ def parser() -> Parser:
 
 def _add_train(command: argparse.ArgumentParser) -> None:
     command.set_defaults(run=train)
+    command.add_argument("--check", action="store_true", help="only say whether these options can be understood")
     add = command.add_argument
     add("benchmark", help=", ".join(BENCHMARKS))
     add("--data-dir", required=True, metavar="D", help="the data set")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from platforms import config
@@ -17,14 +18,29 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "platforms"
 
 
+@cache
 def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
-    """The benchmarks that have data sets and can be trained, as models/__main__.py lists them. It is read and not
-    imported: models/ is what runs inside the job. Raises RefusedError where it has no such list."""
-    source = root / "models" / "__main__.py"
+    """The benchmarks that have data sets and can be trained, as models/__main__.py lists them. Raises RefusedError
+    where it has no such list."""
+    return _named_in(root / "models" / "__main__.py", "BENCHMARKS")
+
+
+@cache
+def device_families(root: Path = ROOT) -> tuple[str, ...]:
+    """The devices that models/accelerators can train on, as a job names them: cpu, cuda. Raises RefusedError."""
+    return _named_in(root / "models" / "accelerators" / "__init__.py", "FAMILIES")
+
+
+def _named_in(source: Path, name: str) -> tuple[str, ...]:
+    """The names in a tuple, or the keys of a dict, of a module of models/. It is read and not imported: models/ is what
+    runs inside the job."""
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BENCHMARKS":
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(target, ast.Name) and target.id == name:
             return tuple(ast.literal_eval(node.value))
-    raise RefusedError(f"{source}: no BENCHMARKS = (…), the names of the benchmarks")
+    raise RefusedError(f"{source}: there is no {name} in it")
 
 
 def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:
@@ -41,7 +57,8 @@ def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str]
 def load(site: Path) -> tuple[Site, dict[str, Platform]]:
     """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
     settings = config.load_site(site)
-    return settings, config.load_platforms([SHIPPED, site / "platforms"], settings, schedulers=SCHEDULERS)
+    folders = [SHIPPED, site / "platforms"]
+    return settings, config.load_platforms(folders, settings, schedulers=SCHEDULERS, benchmarks=benchmarks())
 
 
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:

@@ -219,13 +219,15 @@ def load_platforms(
     site: Site | None = None,
     *,
     schedulers: Collection[str] | None = None,
+    benchmarks: Collection[str] | None = None,
     environ: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
 ) -> dict[str, Platform]:
     """Every `*.yaml` of the folders (a missing folder has none), by name.
 
     A file of a later folder takes the place of an earlier one of the same name only when it says `replaces: true`.
-    `schedulers` are the names that exist, where the caller knows them; `root` is where device files are looked for.
+    `schedulers` and `benchmarks` are the names that exist, where the caller knows them; `root` is where device files
+    are looked for.
     Raises ConfigError with every problem of every file.
     """
     documents: dict[str, Document] = {}
@@ -236,6 +238,8 @@ def load_platforms(
         missing: list[str] = []
         document = yaml_lines.read(path, loading.substitution(site.values if site else {}, environ, missing))
         loading.check_file(document, documents.get(path.stem), schedulers)
+        loading.check_benchmarks(document, benchmarks)
+        loading.check_holes(document)
         platform = loading.build(document, Platform, name=path.stem, source=path, missing=missing)
         documents[path.stem] = document
         read.append(document)

@@ -15,6 +15,7 @@ from platforms.yaml_lines import Document, Float, Int, Loc
 Model = TypeVar("Model", bound=BaseModel)
 
 _SITE_REFERENCE = re.compile(r"\$\{site\.([^}:]*)(?::-([^}]*))?\}")
+_HOLE = re.compile(r"\$\{(?P<name>[^${}]*)(?P<closed>\})?")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
 _SITES_VALUE = "the value of ${site.…}"
 _OWN = ("slurm", "container", "kubernetes")  # keys of one scheduler
@@ -134,6 +135,30 @@ def _check_kubernetes(document: Document, keys: Mapping[str, object]) -> None:
     if not folder.startswith(("/", "<")):
         why = "is not absolute" if folder else "is missing"
         document.complain(("data_dir",), f"{why} (write the folder of the data sets as the pods see it: /data)")
+
+
+def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> None:
+    """Complain of keys that are meant as a benchmark's name and are none."""
+    if benchmarks is None or document.value is None:
+        return
+    for key in ("benchmarks", "unsupported"):
+        named = document.value.get(key)
+        for name in named if isinstance(named, Mapping) else ():
+            if name not in benchmarks:
+                document.complain((key, name), f"there is no benchmark {name!r} {nearest(name, benchmarks)}")
+
+
+def check_holes(document: Document) -> None:
+    """Complain of a `${…}` that stays as it is. In `setup:`, which are lines of shell, it is the shell's."""
+    for loc, value in _leaves(document.value or {}, ()):
+        hole = _HOLE.search(value) if isinstance(value, str) and loc[0] != "setup" else None
+        if hole is None or loc in document.substituted:
+            continue
+        if hole["closed"]:
+            key = re.sub(r"\W", "_", hole["name"].rpartition(".")[2]).lower() or "key"
+            document.complain(loc, f"{hole[0]} is filled in by no one (write ${{site.{key}}}, a value of site.yaml)")
+        else:
+            document.complain(loc, f"{hole[0]!r} has no closing brace (write ${{site.key}})")
 
 
 def check_marks(document: Document, documents: Mapping[str, Document]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.conftest import TEST
+
 BENCHMARK = """
 import pytest
 
@@ -308,3 +310,55 @@ def test_a_wrong_mark_is_one_sentence(project, mark, said):
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines([f"test_mine.py::test_it: @pytest.mark.workload: {said}*"])
     result.stdout.no_fnmatch_line("*pluggy/*")
+
+
+BENCHMARK_TEST = """
+import pytest
+
+@pytest.mark.workload(benchmark="resnet50"%s)
+def test_resnet50(run, record):
+    record(run)
+"""
+
+
+def test_a_benchmark_that_does_not_exist_is_one_sentence(project):
+    project.write("test_mine.py", BENCHMARK_TEST.replace("resnet50", "resnet51") % "")
+    result = project.pytest()
+    result.stdout.fnmatch_lines(["*there is no benchmark 'resnet51' (did you mean 'resnet50'?)*"])
+    assert project.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("in_mark", "in_file"), [(", arguments=['--sed', '7']", ""), ("", "arguments: [--sed, '7']\n")]
+)
+def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_queue(project, in_mark, in_file):
+    project.write("test_mine.py", BENCHMARK_TEST % in_mark)
+    project.platform("here", f"replaces: false\n{in_file}")
+    run = project.pytest("--platform=here", "--size=smoke")
+    run.stderr.fnmatch_lines(["*would refuse `arguments:`*unrecognized arguments: --sed 7*Nothing was submitted"])
+    project.pytest("--platform=here", "--dry-run").stdout.fnmatch_lines(["would be refused: *--sed 7*"])
+    assert project.jobs() == []
+
+
+def test_a_device_that_models_cannot_train_on_is_refused_before_it_waits_in_a_queue(project):
+    project.write("test_mine.py", BENCHMARK_TEST % "")
+    text = "scheduler: ssh\nhost: pod\ntransport: openssh\nwork_dir: /w\ndevice: ipu\nlayouts: {default: [1x1]}\n"
+    project.write("site/platforms/pod.yaml", text)
+    project.write("site/site.yaml", "enabled: [pod]\n")
+    project.pytest("-m", "pod").stderr.fnmatch_lines(["*models/ trains on cpu and cuda, and not on ipu yet*"])
+    project.pytest("-m", "pod", "--dry-run").stdout.fnmatch_lines(["would be refused: models/ trains on cpu and cuda*"])
+
+
+def test_a_misspelled_value_of_the_site_is_named(project):
+    project.job_test()
+    project.platform("here", "env: {A: '${site.cirrus_account}'}\n")
+    project.write("site/site.yaml", "enabled: [here]\nvalues: {cirrus_acount: x}\n")
+    result = project.pytest("--platform=here")
+    result.stderr.fnmatch_lines(["*'cirrus_acount' stands there: did you mean 'cirrus_account'?"])
+
+
+def test_a_test_that_passes_and_records_nothing_is_named(project):
+    project.write("test_mine.py", TEST.replace("record(run)", "pass") % ([],))
+    result = project.pytest()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["test_mine.py::test_it*: nothing is recorded, since record(run) was not called"])

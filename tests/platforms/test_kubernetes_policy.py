@@ -487,6 +487,12 @@ def test_the_command_finds_nothing(site: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"{site / 'job.yaml'}: nothing against it on kind\n"
 
 
+@pytest.mark.parametrize("template", ["pod", "job", "indexed_job", "ipujob"])
+def test_a_template_whose_holes_are_not_filled_can_be_looked_at(template: str, site: Path) -> None:
+    file = ROOT / "k8s_templates" / f"{template}.yaml"
+    assert main(["lint", "eidf_a100", str(file)]) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "file", "said"),
     [

@@ -138,7 +138,8 @@ def _code(each: Object, spec: JobSpec) -> Iterator[tuple[TreePath, str]]:
     """Code that no ConfigMap can bring."""
     name = labels.config_map(spec.archive) if spec.archive is not None else None
     for path, template in templates(each):
-        for index, volume in enumerate(template["spec"].get("volumes") or ()):
+        volumes = template["spec"].get("volumes")
+        for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
             if name and _value(volume, ("configMap", "name")) == name and (why := launch.too_large(spec)):
                 yield (*path, "spec", "volumes", index), why
 

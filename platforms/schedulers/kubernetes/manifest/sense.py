@@ -80,8 +80,9 @@ def _names(each: Object) -> Iterator[Finding]:
     for place, template in templates(each):
         for where, container in containers(template, place):
             yield from _name(container.get("name"), (*where, "name"), _NAME, labels.LONGEST)
-        for index, volume in enumerate(template["spec"].get("volumes") or ()):
-            yield from _name(volume.get("name"), (*place, "spec", "volumes", index, "name"), _NAME, labels.LONGEST)
+        for index, volume in enumerate(_listed(template["spec"].get("volumes"))):
+            name = _mapping(volume).get("name")
+            yield from _name(name, (*place, "spec", "volumes", index, "name"), _NAME, labels.LONGEST)
 
 
 def _name(name: object, path: TreePath, pattern: re.Pattern[str], most: int) -> Iterator[Finding]:
@@ -102,7 +103,7 @@ def _words(container: Object, path: TreePath) -> Iterator[Finding]:
             )
             yield Finding("words", (*path, key), what)
             continue
-        for index, word in enumerate(words or ()):
+        for index, word in enumerate(_listed(words)):
             match = _TWO_WORDS.fullmatch(word) if isinstance(word, str) else None
             if match:
                 what = f"{word!r} reaches the program as one word: write '{match[1]}' and '{match[2]}' as two"
@@ -114,7 +115,7 @@ def _are_words(words: object) -> bool:
 
 
 def _secrets(container: Object, path: TreePath) -> Iterator[Finding]:
-    for index, one in enumerate(container.get("env") or ()):
+    for index, one in enumerate(_listed(container.get("env"))):
         name = one.get("name") if isinstance(one, dict) else None
         if isinstance(name, str) and names_a_secret(name) and one.get("value") and not open_yet(one["value"]):
             what = f"the value of {name} looks like a secret, and secrets never stand in a manifest (use secretKeyRef)"
@@ -136,13 +137,13 @@ def _pod(each: Object, template: Object, path: TreePath) -> Iterator[Finding]:
 
 def _needs(container: Object, template: Object, path: TreePath) -> Iterator[Finding]:
     name, count = container.get("name"), devices(container)
-    words = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
+    words = [str(word) for key in ("command", "args") for word in _listed(container.get(key))]
     torch = any(_TORCH.search(word) for word in words)
     if (count > 1 or torch) and not _shared_memory(container, template["spec"]):
         ranks = "torchrun" if torch else f"{count:g} devices"
         what = f"container {name}: {ranks} and no emptyDir of medium Memory at /dev/shm, which has 64 MB otherwise"
         yield Finding("shm", path, what)
-    known = {one.get("name") for one in container.get("env") or () if isinstance(one, dict)}
+    known = {one.get("name") for one in _listed(container.get("env")) if isinstance(one, dict)}
     said = _THREADS in known or "envFrom" in container or any(_THREADS in word for word in words)
     if (count or torch) and not said:
         what = f"container {name}: {_THREADS} is not set, and libraries count the cores of the whole node"
@@ -174,7 +175,7 @@ def _share(container: Object, path: TreePath) -> Iterator[Finding]:
 
 def _ranks(container: Object) -> int:
     """Of its node, as torchrun is told."""
-    words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
+    words = " ".join(str(word) for key in ("command", "args") for word in _listed(container.get(key)))
     said = _RANKS.search(words)
     if said is None:
         return 1
@@ -183,14 +184,14 @@ def _ranks(container: Object) -> int:
 
 def _threads(container: Object) -> int:
     """Of a rank, 0 where nobody says."""
-    named = (one for one in container.get("env") or () if isinstance(one, dict) and one.get("name") == _THREADS)
+    named = (one for one in _listed(container.get("env")) if isinstance(one, dict) and one.get("name") == _THREADS)
     return next((int(amount_of(one.get("value"))) for one in named), 0)
 
 
 def _in_memory(container: Object, spec: Mapping[str, Any], path: TreePath) -> Iterator[Finding]:
     """Volumes in memory that may take more than the container has."""
     limit, name = _amounts(container, "limits").get("memory"), container.get("name")
-    mounted = {one.get("name") for one in container.get("volumeMounts") or () if isinstance(one, dict)}
+    mounted = {one.get("name") for one in _listed(container.get("volumeMounts")) if isinstance(one, dict)}
     for volume, size in _memory(spec).items():
         if volume in mounted and amount_of(limit) and amount_of(size) > amount_of(limit):
             what = f"volume {volume} may take {size} of memory, and container {name} has {limit}: filled, it is killed"
@@ -209,14 +210,14 @@ def _extended(name: object) -> bool:
 def _shared_memory(container: Object, spec: Mapping[str, Any]) -> bool:
     """Whether ranks have room to meet in memory: a volume of it, or the node's own."""
     memory = _memory(spec)
-    mounts: Sequence[Mapping[str, Any]] = container.get("volumeMounts") or ()
+    mounts = [one for one in _listed(container.get("volumeMounts")) if isinstance(one, dict)]
     mounted = any(mount.get("mountPath") == "/dev/shm" and mount.get("name") in memory for mount in mounts)
     return mounted or spec.get("hostIPC") is True
 
 
 def _memory(spec: Mapping[str, Any]) -> dict[object, object]:
     """Volumes in memory, and how large they may become."""
-    volumes = [one for one in spec.get("volumes") or () if isinstance(one, dict)]
+    volumes = [one for one in _listed(spec.get("volumes")) if isinstance(one, dict)]
     sources = {one.get("name"): _mapping(one.get("emptyDir")) for one in volumes}
     return {name: source.get("sizeLimit") for name, source in sources.items() if source.get("medium") == "Memory"}
 
@@ -234,6 +235,11 @@ def _image(container: Object, path: TreePath) -> Iterator[Finding]:
         yield Finding("image", (*path, "image"), what)
     else:
         yield Finding("digest", (*path, "image"), f"image {image} has no digest: its tag may move (write @sha256:…)")
+
+
+def _listed(value: object) -> Sequence[Any]:
+    """The items of a list; none where something else stands, such as a hole that is still to be filled."""
+    return value if isinstance(value, list) else ()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
