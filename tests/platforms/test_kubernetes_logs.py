@@ -118,13 +118,14 @@ Cut = tuple[int | None, bool]  # after how many bytes a stream ends, and whether
 
 class Node:
     """One container and its log, given as a kubelet gives it. `cut`: by the stream's number; `trouble`: what is
-    answered instead, one a request; `words`: what is said at the end of a stream, and not by the container."""
+    answered instead, one a request, an error or bytes; `words`: what is said at the end of a stream, and not by the
+    container."""
 
     def __init__(
         self, name: str = "p", policy: str = "Never", cut: Callable[[int], Cut] = lambda _: (None, False)
     ) -> None:
         self.name, self.policy, self.cut = name, policy, cut
-        self.trouble: list[Exception] = []
+        self.trouble: list[Exception | bytes] = []
         self.words = b""
         self.asked: list[dict[str, Any]] = []
         self.starts: list[LogFile] = [LogFile()]
@@ -189,7 +190,11 @@ class Node:
         self.asked.append({"follow": follow, "since": since, "previous": previous})
         trouble = self.trouble  # which may be taken away meanwhile
         if trouble:
-            raise trouble.pop(0)
+            answer = trouble.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            yield iter([answer])
+            return
         start = len(self.starts) - 2 if previous else len(self.starts) - 1
         yield Stream(self, start, follow, seconds(since))
 
@@ -622,6 +627,59 @@ def test_a_pod_that_goes_with_its_last_line(tmp_path: Path, told: str, newline: 
         if told == "late":
             until(lambda: len(node.asked) > 3)
         finish(log, node)
+        assert log.missing == ()
+    assert merged(tmp_path) == node.said
+
+
+@pytest.mark.parametrize("times", [1, 2, 8])
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_pod_whose_log_its_kubelet_has_lost_before_it_goes(tmp_path: Path, silent: bool, times: int) -> None:
+    """The container is gone, the pod is not yet, and nobody has said that it ended."""
+    node = Node()
+    if not silent:
+        node.say(NOON, b"one")
+    with following(node, tmp_path, replace(QUICK, sure_s=10 * PATIENCE_S)) as log:
+        read_up_to_here(log, node)
+        until(lambda: log.follow([node.pod()]) or node.asked)
+        node.trouble = [b"unable to retrieve container logs for containerd://0"] * times + [GONE] * 1000
+        node.drop()
+        until(lambda: len(node.asked) > times + 1)
+        node.end()
+        finish(log, node)
+        assert log.missing == ()
+        assert log.read(0) == node.said
+
+
+def lost_by_its_node(pod: dict[str, Any], *, ran: bool) -> dict[str, Any]:
+    """As kubelets say it when a pod has met its deadline, or was evicted."""
+    unknown = {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
+    status = pod["status"]["containerStatuses"][0]
+    status |= {"state": {"terminated": unknown}, "restartCount": int(ran)}
+    status["lastState"] = {"terminated": unknown} if ran else {}
+    del status["containerID"]
+    return {**pod, "status": {**pod["status"], "phase": "Failed"}}
+
+
+def test_a_container_that_never_ran_has_no_log_to_lose(tmp_path: Path) -> None:
+    node = Node()
+    node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is not available')] * 1000
+    with following(node, tmp_path) as log:
+        log.follow([lost_by_its_node(node.pod(), ran=False)])
+        assert log.settled(PATIENCE_S), log.missing
+        assert log.missing == ()
+    assert node.asked == []
+
+
+def test_a_container_that_its_node_has_lost_is_read_as_far_as_its_stream_went(tmp_path: Path) -> None:
+    node = Node()
+    node.say(NOON, b"one")
+    with following(node, tmp_path) as log:
+        read_up_to_here(log, node)
+        node.say(NOON, b"two")
+        node.trouble = [ApiError(400, "BadRequest", 'container "c" in pod "p" is not available')] * 1000
+        node.end()
+        log.follow([lost_by_its_node(node.pod(), ran=True)])
+        assert log.settled(PATIENCE_S), log.missing
         assert log.missing == ()
     assert merged(tmp_path) == node.said
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from platforms.job import RefusedError
@@ -52,9 +53,18 @@ class JobLog:
             return
         for pod in pods:
             for seen in containers(pod):
-                self._seen[seen.key] = seen
-                self._tell(seen)
+                known = self._known(seen)
+                if known is not None:
+                    self._seen[seen.key] = known
+                    self._tell(known)
         self._hurry()
+
+    def _known(self, seen: Seen) -> Seen | None:
+        """Of a container that its node has lost, the start that was seen last; None where none ever was."""
+        if seen.found:
+            return seen
+        track = self._files.tracks.get(seen.key)
+        return None if track is None else replace(seen, run=track.run, before="", count=track.count)
 
     def _tell(self, seen: Seen) -> None:
         follower = self._followers.get(seen.key)

@@ -3,7 +3,8 @@
 A stream that ends is no container that has ended, and an end that is not confirmed is none either: on its way to us a
 stream is cut anywhere, and then ends cleanly. So a log is complete when it was read after its container had ended, and
 two readings in a row have come to the same end. Where its pod has gone by then, as those go that their kind deletes, it
-is complete when the last stream ended by itself: had that been cut, it would have been opened again at once.
+is complete when the last stream of it ended by itself: had that been cut, it would have been opened again at once. For
+a moment before it goes its kubelet has lost the log already, and says so in place of it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Follower:
         self._before: Reading | None = None
         self._failures = self._refusals = 0
         self._misses = 0  # readings in a row that were the same, and did not go on from what is known
-        self._clean = False  # the last stream has ended by itself
+        self._whole: Reading | None = None  # the last that was of the log, where that stream has ended by itself
         self._drained = False  # one has come to its end though the container is said to run
 
     # --- what a reading means ----------------------------------------------------------------------------------------
@@ -99,13 +100,15 @@ class Follower:
         try:
             reading = self._read(seen, follow=not ended, previous=previous)
         except (ApiError, Expired) as error:
-            self._refused(str(error), final=ended, gone=getattr(error, "status", 0) == 404)
+            gone = getattr(error, "status", 0) == 404 or not seen.found
+            self._refused(str(error), final=ended, gone=gone)
             return
         if reading is None or self.news.stopped:
             return
         same = reading.same_end(self._before)
-        self._clean = not reading.broken
-        whole = self._clean and (same or not reading.rest)
+        if reading.known and not reading.strange:  # what a kubelet says in place of a log says nothing of the log
+            self._whole = None if reading.broken else reading
+        whole = not reading.broken and (same or not reading.rest)
         alike = same and self._before is not None and self._before.size == reading.size
         self._misses = 0 if reading.known else self._misses + 1 if alike else 1
         if reading.new or reading.lived_s > self._patience.longest_s:
@@ -139,16 +142,15 @@ class Follower:
         self._files.flush()
 
     def _refused(self, why: str, *, final: bool, gone: bool = False) -> None:
-        """`final`: it would be said again. `gone`: so would it be, since there is no such pod any more."""
+        """`final`: it would be said again. `gone`: so would it be, since there is no such pod or container any more."""
         self._refusals += 1
         if not (final or gone) or self._refusals < TRIES:
             self._failed(why)
             return
         if not final and not self._never_ended():
             return
-        last = self._before
-        if final and gone and self._clean and last is not None and last.known and not last.strange:
-            self._complete(last.rest)
+        if final and gone and self._whole is not None:
+            self._complete(self._whole.rest)
             return
         with self._files.lock:
             self._lose(f"the end of its log is lost: {short(why)}")

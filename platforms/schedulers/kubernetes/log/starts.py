@@ -16,7 +16,8 @@ class Seen:
 
     `run` is the one whose log is given, `before` the one that `previous` gives, if any; both by the container's id, or
     by number. `count` is the number of `run`: 0 is the first. `over`: the pod has ended, and nobody has said how
-    this container did. `fixed`: it never starts again.
+    this container did. `fixed`: it never starts again. `found`: else its node has lost it, and does not say whether it
+    ever ran, or which start of it was the last.
     """
 
     pod: str
@@ -30,6 +31,7 @@ class Seen:
     over: bool
     ended_s: float | None
     fixed: bool
+    found: bool = True
 
     @property
     def key(self) -> str:
@@ -59,9 +61,9 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
     last = mapping(status, "lastState", "terminated")
     count = number(status, "restartCount") or 0
     if not running and not _ran(ended):
-        if not last:
+        if not last and not _lost(ended):
             return None
-        ended, last = last, {}  # between two starts, or for good: the log is that of the last one
+        ended, last = last or ended, {}  # between two starts, or for good: the log is that of the last one
     return Seen(
         pod=text(pod, "metadata", "name"),
         uid=uid(pod),
@@ -74,9 +76,14 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
         over=text(pod, "status", "phase") in OVER,
         ended_s=seconds(ended, "finishedAt"),
         fixed=fixed,
+        found=running or not _lost(ended),
     )
 
 
 def _ran(ended: Object) -> bool:
     """A command that could not be started says that it began in 1970, and has no log."""
-    return bool(ended) and (seconds(ended, "startedAt") is not None or dig(ended, "reason") == "ContainerStatusUnknown")
+    return seconds(ended, "startedAt") is not None
+
+
+def _lost(ended: Object) -> bool:
+    return dig(ended, "reason") == "ContainerStatusUnknown" and not _ran(ended)
