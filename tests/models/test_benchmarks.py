@@ -112,16 +112,19 @@ def test_two_ranks_learn_what_one_learns(bench: Bench, alone: Ended) -> None:
     assert first.value("hpcml_start")["world"]["size"] == 2
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 0.02), ("bf16", 0.2)])
-def test_layout_and_dtype_change_the_rate_and_not_what_is_learned(
+@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 1e-3), ("bf16", 0.2)])
+def test_a_job_computes_in_the_layout_and_dtype_asked_for(
     bench: Bench, alone: Ended, dtype: str, tolerance: float
 ) -> None:
+    """The first loss is that of the plain layout in fp32, as far as BatchNorm over two samples lets roundings be.
+
+    After a step it amplifies them further, so nothing later is compared; what a step computes: test_layouts.py.
+    """
     more = ("--accumulation-steps", 2, "--channels-last", "on", "--dtype", dtype, "--steps-per-window", 1)
     ended = bench.run(*bench.exact, *more)
     request = ended.value("hpcml_start")["request"]
     assert (request["dtype"], request["channels_last"]) == (dtype, True)
-    assert ended.losses[0] == pytest.approx(alone.losses[0], rel=tolerance / 10)
-    assert ended.losses[1] == pytest.approx(alone.losses[1], rel=tolerance)  # BatchNorm over two samples exaggerates
+    assert ended.losses[0] == pytest.approx(alone.losses[0], rel=tolerance)
 
 
 def test_a_global_batch_larger_than_a_synthetic_set_reads_it_again(bench: Bench) -> None:

@@ -1,0 +1,92 @@
+"""The layout in memory and the dtype change what a step costs, and not its gradients: every parameter of each net.
+
+BatchNorm over the few samples of a test amplifies rounding: at new weights the gradients of two correct fp32 runs
+differ by some per cent, those of bf16 by all of their length. So fp64 is compared in training, and the dtypes that are
+trained in with BatchNorm at rest, as a scale and a shift. What is left is rounding, and the few ReLU and maxima that it
+tips.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from models.__main__ import BENCHMARKS
+from models.accelerators.cpu import Cpu
+from models.job import BENCHMARKS as MODULES
+from models.train import TORCH_DTYPES
+
+AMPLIFIED_FP64 = 1e-8  # of what the gradient measures: 10^8 roundings
+TIPPED_FP32 = 0.1  # rounding itself: 1e-6
+TIPPED_BF16 = 0.5  # a gradient that is wrong is off by all of its length
+
+
+class Net:
+    """One net at new weights with two samples, and the gradients of its parameters in any dtype and layout."""
+
+    def __init__(self, name: str) -> None:
+        self.module: Any = importlib.import_module(MODULES[name])
+        self.shape, self.samples, self.targets = two_samples(name)
+        self.extremes = SimpleNamespace(minimum=torch.zeros(16), maximum=torch.ones(16))  # which DeepCAM asks for
+
+    def gradients(self, dtype: str, *, channels_last: bool, training: bool) -> Mapping[str, torch.Tensor]:
+        torch.manual_seed(0)
+        net = self.module.build(next(iter(self.module.VARIANTS)), self.shape).train(training)
+        kind = torch.float64 if dtype == "fp64" else TORCH_DTYPES[dtype]
+        if channels_last:
+            net = net.to(memory_format=self.module.CHANNELS_LAST)
+        if dtype == "fp64":
+            net = net.double()
+        prepare = self.module.Prepare(self.extremes, torch.device("cpu"), kind, channels_last)
+        torch.manual_seed(0)  # of the dropout
+        with Cpu().autocast("fp32" if dtype == "fp64" else dtype):
+            loss = self.module.criterion(net(prepare(self.samples)), self.targets)
+        loss.backward()
+        return {name: parameter.grad.double() for name, parameter in net.named_parameters()}
+
+
+def two_samples(name: str) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
+    """A shape, two samples as the data set hands them over, and their targets."""
+    generator = torch.Generator().manual_seed(1)
+    if name == "resnet50":
+        pixels = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8, generator=generator)
+        return (64, 64), pixels, torch.tensor([7, 700])
+    if name == "cosmoflow":
+        counts = torch.poisson(torch.full((2, 32, 32, 32, 4), 1.5), generator=generator).to(torch.int16)
+        return (32, 32, 32), counts, 2 * torch.rand(2, 4, generator=generator) - 1
+    fields = torch.rand(2, 32, 48, 16, generator=generator)
+    return (32, 48), fields, torch.randint(0, 3, (2, 32, 48), dtype=torch.uint8, generator=generator)
+
+
+@pytest.fixture(scope="module", params=BENCHMARKS)
+def net(request: pytest.FixtureRequest) -> Net:
+    return Net(request.param)
+
+
+@pytest.fixture(scope="module")
+def exact(net: Net) -> Mapping[str, torch.Tensor]:
+    """The gradients with BatchNorm at rest, in fp64 and the plain layout."""
+    return net.gradients("fp64", channels_last=False, training=False)
+
+
+def assert_close(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], tolerance: float) -> None:
+    errors = {name: ((actual[name] - expected[name]).norm() / expected[name].norm()).item() for name in expected}
+    assert {name: error for name, error in errors.items() if not error < tolerance} == {}
+
+
+def test_in_fp64_channels_last_trains_as_the_plain_layout(net: Net) -> None:
+    plain = net.gradients("fp64", channels_last=False, training=True)
+    assert_close(net.gradients("fp64", channels_last=True, training=True), plain, AMPLIFIED_FP64)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", TIPPED_FP32), ("bf16", TIPPED_BF16)])
+def test_gradients_are_those_of_fp64_in_every_dtype_and_layout(
+    net: Net, exact: Mapping[str, torch.Tensor], dtype: str, tolerance: float, channels_last: bool
+) -> None:
+    assert_close(net.gradients(dtype, channels_last=channels_last, training=False), exact, tolerance)
