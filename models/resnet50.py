@@ -6,6 +6,7 @@ the stride in the 3x3 convolution (v1.5). Names and shapes of the parameters are
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -27,6 +28,7 @@ VARIANTS = {
 CLASSES = 1000
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # blocks, channels of the 3x3, stride of the first block
 EXPANSION = 4
+TRUNCATED_DEVIATION = 0.87962566103423978  # of a unit normal that is cut off at -2 and 2
 
 
 # --- what is asked of it ---------------------------------------------------------------------------------------------
@@ -98,7 +100,6 @@ class ResNet50(nn.Module):
         super().__init__()
         self.conv1 = _convolution(3, 64, 3) if variant == "epcc" else _convolution(3, 64, 7, 2)
         self.bn1, self.relu = nn.BatchNorm2d(64), nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         inputs = 64
         for number, (blocks, channels, stride) in enumerate(STAGES, 1):
             stage: List[nn.Module] = []
@@ -110,19 +111,31 @@ class ResNet50(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """he_normal (fan-out) for convolutions; a small normal and no bias for the classifier, as the reference."""
+        """The reference's: Keras' he_normal for convolutions, a small normal and no bias for the classifier."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                he_normal_(module.weight)
         nn.init.normal_(self.fc.weight, std=0.01)
         nn.init.zeros_(self.fc.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = pooled(self.relu(self.bn1(self.conv1(x))))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
         logits: torch.Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
         return logits
+
+
+def pooled(x: torch.Tensor) -> torch.Tensor:
+    """Max-pooled 3x3 with stride 2 as TensorFlow's padding "same": windows of an even side begin at its first pixel."""
+    return nn.functional.max_pool2d(x, 3, stride=2, padding=x.shape[-1] % 2, ceil_mode=True)
+
+
+def he_normal_(weight: torch.Tensor) -> None:
+    """Fill with Keras' he_normal: deviation sqrt(2 / fan-in), of a normal that is cut off at two deviations."""
+    fan_in = weight[0].numel()
+    deviation = math.sqrt(2 / fan_in) / TRUNCATED_DEVIATION
+    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
 def build(variant: str, shape: Shape) -> ResNet50:
@@ -170,26 +183,27 @@ def flop_per_sample(variant: str = "v1.5", shape: Shape = (224, 224)) -> Tuple[f
 
 # --- training --------------------------------------------------------------------------------------------------------
 
-MEAN = (123.675, 116.28, 103.53)  # of ImageNet's red, green and blue, 0 … 255
-STD = (58.395, 57.12, 57.375)
+MEAN = (123.68, 116.78, 103.94)  # of ImageNet's red, green and blue, 0 … 255, as the reference has it
 
 
 class Prepare:
-    """Pixels as they were read, N x H x W x 3 uint8, to the normalised N x 3 x H x W of `dtype`, on the pixels' device.
+    """Pixels as they were read, N x H x W x 3 uint8, to N x 3 x H x W of `dtype`, their mean taken off.
 
-    The permuted view of pixels that lie channels last *is* torch's channels_last format and costs nothing; the plain
-    format is written out. The reference subtracts the mean only; dividing by the deviation is what PyTorch users do.
+    It works where the pixels are. The permuted view of pixels that lie channels last *is* torch's channels_last format
+    and costs nothing; the plain format is written out. The mean is taken off in fp32, as the reference does, which does
+    not divide by the deviation.
     """
 
     def __init__(self, data: Any, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
-        self.mean = torch.tensor(MEAN, device=device).to(dtype).view(1, 3, 1, 1)
-        self.scale = (1 / torch.tensor(STD, device=device)).to(dtype).view(1, 3, 1, 1)
+        self.mean = torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self.format = CHANNELS_LAST if channels_last else torch.contiguous_format
         self.dtype = dtype
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        x = pixels.permute(0, 3, 1, 2).to(self.dtype, memory_format=self.format)
-        return x.sub_(self.mean).mul_(self.scale)
+        x = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=self.format)
+        # A whole row of the means: where channels lie last, a processor's inner loop would be three numbers long.
+        means = self.mean.expand(-1, -1, -1, x.shape[3]).contiguous(memory_format=self.format)
+        return x.sub_(means).to(self.dtype)
 
 
 def criterion(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -198,28 +212,33 @@ def criterion(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 # The reference's defaults (resnet-tf2: common.py, lars_util.py, resnet_model.py).
-BASE_LEARNING_RATE = 0.1  # at a global batch size of 256, scaled linearly with it
+BASE_LEARNING_RATE = 0.1  # at a global batch size of 256
+LEARNING_RATE_UNIT = 0.001  # MLPerf's rules: the rate is a multiple of it
 END_LEARNING_RATE = 1e-4
 WARMUP_EPOCHS = 5
 DECAY_POWER = 2
 MOMENTUM = 0.9
-WEIGHT_DECAY = 1e-4
+WEIGHT_DECAY = 1e-4  # times the sum of the squares, not half of it, is added to the loss
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.SGD:
-    """SGD with momentum. Weight decay on convolutions and classifier; none on BatchNorm, as there, or biases."""
-    parameters = list(model.parameters())
-    weights, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]
-    groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    """SGD with momentum. Weight decay of everything but BatchNorm's parameters: gradients get 2 x WEIGHT_DECAY x v."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    spared = [parameter for norm in norms for parameter in norm.parameters()]
+    identities = {id(parameter) for parameter in spared}
+    decayed = [parameter for parameter in model.parameters() if id(parameter) not in identities]
+    groups = [{"params": decayed, "weight_decay": 2 * WEIGHT_DECAY}, {"params": spared, "weight_decay": 0.0}]
     return torch.optim.SGD(groups, lr=BASE_LEARNING_RATE, momentum=MOMENTUM)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of each optimiser step: up in a line, then down with power 2 to 1e-4 at step `steps`.
+    """The learning rate of each optimiser step, as the reference's PolynomialDecayWithWarmup: from 0 up in a line, then
+    down with power 2 to 1e-4, where it would arrive one step after the last.
 
-    The reference warms up for five epochs; a run of less than fifty warms up for a tenth of its steps instead, else it
-    would end before it began to learn.
+    The reference's is given its peak; ours goes with the batch, as the reference's other schedules. The reference warms
+    up for five epochs; a run of less than fifty warms up for a tenth of its steps instead, else it would end before it
+    began to learn.
     """
 
     steps: int
@@ -228,17 +247,22 @@ class Schedule:
 
     @property
     def peak(self) -> float:
-        return BASE_LEARNING_RATE * self.global_batch / 256
+        units = round(BASE_LEARNING_RATE * self.global_batch / 256 / LEARNING_RATE_UNIT)
+        return max(1, units) * LEARNING_RATE_UNIT
 
     @property
     def warmup_steps(self) -> int:
         return min(WARMUP_EPOCHS * self.steps_per_epoch, self.steps // 10)
 
+    @property
+    def decay_steps(self) -> int:
+        return self.steps - self.warmup_steps + 1
+
     def rate(self, step: int) -> float:
         """Of optimiser step `step`, counted from 0."""
         if step < self.warmup_steps:
-            return self.peak * (step + 1) / self.warmup_steps
-        left = 1 - (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+            return self.peak * step / self.warmup_steps
+        left = 1 - (step - self.warmup_steps) / self.decay_steps
         return (self.peak - END_LEARNING_RATE) * left**DECAY_POWER + END_LEARNING_RATE
 
     def mlperf(self) -> Dict[str, object]:
@@ -248,7 +272,7 @@ class Schedule:
             "sgd_opt_base_learning_rate": self.peak,
             "sgd_opt_end_learning_rate": END_LEARNING_RATE,
             "sgd_opt_learning_rate_decay_poly_power": DECAY_POWER,
-            "sgd_opt_learning_rate_decay_steps": self.steps - self.warmup_steps,
+            "sgd_opt_learning_rate_decay_steps": self.decay_steps,
             "sgd_opt_weight_decay": WEIGHT_DECAY,
             "sgd_opt_momentum": MOMENTUM,
             "opt_learning_rate_warmup_epochs": self.warmup_steps / self.steps_per_epoch,
