@@ -1,4 +1,4 @@
-"""DeepCAM on climate images: Adam, DeepLabv3+ that segments extreme weather (the paper's Table 4)."""
+"""DeepCAM on climate images: LAMB, DeepLabv3+ that segments extreme weather (the paper's Table 4)."""
 
 from __future__ import annotations
 
