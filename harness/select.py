@@ -258,11 +258,11 @@ def arm(
 
 def _not_enabled(names: Sequence[str], options: Options) -> str:
     listed = ", ".join(names)
-    file = options.site / "site.yaml"
+    site = checkout.site_option(options.site)
     verb = "is" if len(names) == 1 else "are"
     return (
         f"{listed} {verb} not enabled on this site, so nothing was submitted. To enable and run:\n"
-        f"    mkdir -p {options.site} && echo 'enabled: [{listed}]' >> {file}\n"
-        f"    pytest {' '.join('--platform ' + name for name in names)}\n"
+        f"    python -m platforms enable {' '.join(names)}{site}\n"
+        f"    pytest {' '.join('--platform ' + name for name in names)}{site}\n"
         f"(with --dry-run the jobs are shown without enabling anything)"
     )

@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "init": ("platforms.init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
         "doctor": ("platforms.doctor", "check a platform step by step, and say what to do about the first failure"),
         "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
+        "enable": ("platforms.enabling", "let platforms be submitted to: write them under `enabled:` in site.yaml"),
+        "disable": ("platforms.enabling", "take platforms out of `enabled:` in site.yaml"),
         "lint": ("platforms.lint", "check a manifest of your own against a platform's rules, without asking anybody"),
         "prune": (
             "platforms.prune",
@@ -31,8 +33,21 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cancel": ("platforms.cancelling", "end what is left of a run whose session is gone, and keep its results"),
     }
 )
-# Of those that are about runs, not about a platform: what declares their options, and what they do.
+# Of those that are not about one platform: what declares their options, and what they do.
 OF_RUNS = {name: (f"add_{name}", "show" if name == "jobs" else name) for name in ("jobs", "logs", "fetch", "cancel")}
+OF_SEVERAL = {name: (f"add_{name}", name) for name in ("enable", "disable")}
+OTHERS = OF_RUNS | OF_SEVERAL
+MANY = {"prune": "?", **dict.fromkeys(OF_SEVERAL, "+")}  # how many platforms may be named, where it is not one
+
+
+class Parser(argparse.ArgumentParser):
+    """Shows `--site=DIR`, as it must be typed in pytest, too, which takes a folder after a blank for one of tests."""
+
+    def format_help(self) -> str:
+        return super().format_help().replace("--site DIR", "--site=DIR")
+
+    def format_usage(self) -> str:
+        return super().format_usage().replace("--site DIR", "--site=DIR")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +75,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "prepare":
         return _prepare(options)
     module = importlib.import_module(COMMANDS[options.command][0])
-    return int(getattr(module, OF_RUNS.get(options.command, ("", "main"))[1])(options))
+    return int(getattr(module, OTHERS.get(options.command, ("", "main"))[1])(options))
 
 
 def _prepare(options: argparse.Namespace) -> int:
@@ -74,19 +89,18 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m platforms", description=__doc__)
+    parser = Parser(prog="python -m platforms", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, what) in COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         if name not in OF_RUNS:
-            optional = name == "prune"
-            where = "of the platform" + (" (default: the run folders of this machine)" if optional else "")
-            command.add_argument("name", metavar="NAME", nargs="?" if optional else None, help=where)
+            where = "of the platform" + (" (default: the run folders of this machine)" if name == "prune" else "")
+            command.add_argument("name", metavar="NAME", nargs=MANY.get(name), help=where)
         command.add_argument(
             "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
         )
         if words[:1] == [name]:
-            getattr(importlib.import_module(module), OF_RUNS.get(name, ("add", ""))[0])(command)
+            getattr(importlib.import_module(module), OTHERS.get(name, ("add", ""))[0])(command)
     return parser
 
 

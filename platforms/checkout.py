@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str]
     return Path(named or root / "site")
 
 
+def site_option(site: Path, root: Path = ROOT) -> str:
+    """` --site=DIR`, for a command that is to be typed, where the site's folder is not the clone's own."""
+    return "" if site.absolute() == root / "site" else f" --site={shlex.quote(str(site))}"
+
+
+def home(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where sessions leave what they leave, runs/ first of all: in the site's folder where one is named that is not the
+    clone's own and can be written, so that one clone serves many sites, else in the clone. Raises RefusedError for a
+    named one that is not there."""
+    site = site_folder(named, root, environ).absolute()
+    own = site.resolve() == (root / "site").resolve()
+    return root if own or not os.access(site, os.W_OK | os.X_OK) else site
+
+
 def load(site: Path) -> tuple[Site, dict[str, Platform]]:
     """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
     settings = config.load_site(site)
@@ -64,9 +79,14 @@ def load(site: Path) -> tuple[Site, dict[str, Platform]]:
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
     """The platform of that name. Raises RefusedError with the nearest one, or the command that makes it."""
     if name not in platforms:
-        make = f"python -m platforms init {name} [--ssh HOST | --context CONTEXT]"
-        raise RefusedError(f"there is no platform {name!r} {nearest(name, platforms)}; a new one: {make}")
+        raise RefusedError(unknown(name, platforms))
     return platforms[name]
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """What to say of a name that no platform has: the nearest one, and the command that makes it."""
+    make = f"python -m platforms init {name} [--ssh HOST | --context CONTEXT]"
+    return f"there is no platform {name!r} {nearest(name, known)}; a new one: {make}"
 
 
 def is_enabled(platform: Platform, settings: Site) -> bool:
@@ -81,12 +101,13 @@ def is_enabled(platform: Platform, settings: Site) -> bool:
 def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:
     """Nothing is submitted to a platform that the centre has not enabled, or of which it has left values open.
 
-    Raises RefusedError with the lines to write.
+    Raises RefusedError with what to write or to type.
     """
     file = site / "site.yaml"
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)
         raise RefusedError(f"{platform.source} needs values of the site: write `values: {{{lines}}}` into {file}")
     if platform.name != "local" and not is_enabled(platform, settings):
-        names = ", ".join([*settings.enabled, platform.name])
-        raise RefusedError(f"{platform.name} is not enabled: write `enabled: [{names}]` into {file}")
+        raise RefusedError(
+            f"{platform.name} is not enabled: python -m platforms enable {platform.name}{site_option(site)}"
+        )

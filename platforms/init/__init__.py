@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from platforms import checkout, config, loading, transports, yaml_lines
+from platforms import checkout, config, enabling, loading, transports, yaml_lines
 from platforms.config import Platform
-from platforms.init import cluster, cluster_proposal, draft, enabling, proposal, sinfo
+from platforms.init import cluster, cluster_proposal, draft, proposal, sinfo
 from platforms.init.cluster_proposal import ClusterWish
 from platforms.init.draft import Line
 from platforms.init.machine import Machine
@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
         again = "--force writes it anew, --diff shows what the machine says otherwise, --enable only enables it"
         raise RefusedError(f"{path}: is there already ({again})")
     if options.enable:
-        print(f"{enabling.enable(options.name, site)}: {options.name} is enabled")
+        print(f"{enabling.write(site, add=[options.name])}: {options.name} is enabled")
     _say_next(options, site)
     return 0
 
@@ -201,9 +201,8 @@ def _say_next(options: argparse.Namespace, site: Path) -> None:
     name, more = options.name, f" --site={shlex.quote(options.site)}" if options.site else ""
     print("next:")
     print(f"  python -m platforms doctor {name}{more}")
-    if not options.enable and not enabling.is_enabled(name, site):
-        by = f"python -m platforms init {name} --enable{more}"
-        print(f"  {enabling.line(name, site)}   in {site / 'site.yaml'}, or: {by}")
+    if not options.enable:
+        print(f"  {enabling.command('enable', [name], site)}")
     print(f"  python -m platforms prepare {name} --size smoke{more}")
     print(f"  pytest -m {name} --size smoke{more}")
 

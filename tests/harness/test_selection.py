@@ -115,7 +115,11 @@ def test_named_and_not_enabled_is_a_usage_error_with_what_to_type(project, named
     result = project.pytest(*named)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*l40s is not enabled on this site*", "*echo 'enabled: [[]l40s[]]' >> *site.yaml", "*pytest --platform l40s"]
+        [
+            "*l40s is not enabled on this site*",
+            "*python -m platforms enable l40s --site=*/site",
+            "*pytest --platform l40s *",
+        ]
     )
     assert not project.jobs()
 

@@ -351,7 +351,7 @@ def test_no_job_runs_on_a_platform_that_is_not_enabled(
     (site / "site.yaml").unlink()
     before = slurm.jobs()
     assert doctor(site, "--node") == 1
-    assert f"it is not enabled: write `enabled: [it]` into {site}/site.yaml" in capsys.readouterr().out
+    assert f"it is not enabled: python -m platforms enable it --site={site}" in capsys.readouterr().out
     assert slurm.jobs() == before
 
 

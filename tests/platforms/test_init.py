@@ -12,12 +12,12 @@ import pytest
 from platforms import config, yaml_lines
 from platforms.__main__ import main
 from platforms.config import Platform
-from platforms.init import draft, enabling, proposal, sinfo
+from platforms.init import draft, proposal, sinfo
 from platforms.init.draft import Line
 from platforms.init.machine import Gres, Hardware, Machine, gres_of
 from platforms.init.proposal import Wish
 from platforms.init.sinfo import Answer
-from platforms.job import ConfigError, RefusedError
+from platforms.job import ConfigError
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
@@ -242,38 +242,6 @@ def test_a_choice_is_no_difference_and_a_fact_is(change: dict[str, str | None], 
     assert sorted(differs) == shown
 
 
-# --- enabling --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (None, "enabled: [new]\n"),
-        ("", "enabled: [new]\n"),
-        ("values: {a: b}  # mine\n", "values: {a: b}  # mine\nenabled: [new]\n"),
-        ("enabled: [a, b]  # ours\nvalues: {a: b}\n", "enabled: [a, b, new]  # ours\nvalues: {a: b}\n"),
-        ("enabled:  # us\n  # 1\n  - a\n  - b\nvalues: {}", "enabled:  # us\n  # 1\n  - a\n  - b\n  - new\nvalues: {}"),
-        ("enabled:\n- a", "enabled:\n- a\n- new\n"),
-        ("enabled: [new]\n", "enabled: [new]\n"),
-    ],
-)  # fmt: skip
-def test_enabling_changes_one_line(before: str | None, after: str, tmp_path: Path) -> None:
-    if before is not None:
-        (tmp_path / "site.yaml").write_text(before)
-    enabling.enable("new", tmp_path)
-    assert (tmp_path / "site.yaml").read_text() == after
-    assert "new" in config.load_site(tmp_path).enabled
-    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
-
-
-def test_what_only_a_person_can_edit_stays(tmp_path: Path) -> None:
-    text = "enabled: [\n  a,\n]\n"
-    (tmp_path / "site.yaml").write_text(text)
-    with pytest.raises(RefusedError, match=r"write `enabled: \[a, new\]` yourself"):
-        enabling.enable("new", tmp_path)
-    assert (tmp_path / "site.yaml").read_text() == text
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -360,7 +328,7 @@ def test_data_is_prepared_only_where_it_may(site: Path, capsys: pytest.CaptureFi
     assert f"write `values: {{group: …}}` into {site}/site.yaml" in capsys.readouterr().err
     (site / "site.yaml").write_text("values: {group: /nosuch}\nenabled: [local]\n")
     assert main(["prepare", "it", "--site", str(site)]) == 2
-    assert f"it is not enabled: write `enabled: [local, it]` into {site}/site.yaml" in capsys.readouterr().err
+    assert f"it is not enabled: python -m platforms enable it --site={site}" in capsys.readouterr().err
 
 
 # --- real machines ---------------------------------------------------------------------------------------------------
@@ -396,7 +364,7 @@ def test_what_is_there_is_not_overwritten(
 ) -> None:
     words = ["init", "real", "--site", str(site)]
     assert main(words) == 0
-    assert f"enabled: [real]   in {site}/site.yaml" in capsys.readouterr().out
+    assert f"python -m platforms enable real --site={site}" in capsys.readouterr().out
     path = site / "platforms" / "real.yaml"
     mine = path.read_text().replace("poll_s: 10 ", "poll_s: 60 ")
     path.write_text(mine)

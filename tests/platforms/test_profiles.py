@@ -531,8 +531,8 @@ def test_named_and_not_enabled_is_refused_with_the_lines_to_type(pytester: pytes
     result.stderr.fnmatch_lines(
         [
             "*archer2_mi210 is not enabled on this site, so nothing was submitted*",
-            f"    mkdir -p {site} && echo 'enabled: [[]archer2_mi210[]]' >> {site}/site.yaml",
-            "    pytest --platform archer2_mi210",
+            f"    python -m platforms enable archer2_mi210 --site={site}",
+            f"    pytest --platform archer2_mi210 --site={site}",
         ]
     )
 

@@ -1,0 +1,194 @@
+"""`python -m platforms enable` and `disable`: one key of a person's file is edited, and nothing else in it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from platforms import checkout, config, enabling
+from platforms.__main__ import main
+from platforms.job import ConfigError, RefusedError
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site's folder with a blank in its path, and two platforms."""
+    folder = tmp_path / "our site"
+    (folder / "platforms").mkdir(parents=True)
+    for name in ("a", "new"):
+        (folder / "platforms" / f"{name}.yaml").write_text("scheduler: local\ndevice: cpu\n")
+    return folder
+
+
+LONG = """\
+# Ours.
+max_device_hours: 16  # a day
+
+enabled:  # since May
+  # the old one
+  - a  # 2 nodes
+
+  - "b"
+  # the end
+values: {x: y}  # and more
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "enabled: [new]\n"),
+        ("", "enabled: [new]\n"),
+        ("# nothing yet\n", "# nothing yet\nenabled: [new]\n"),
+        ("---\n", "---\nenabled: [new]\n"),
+        ("values: {a: b}  # mine\n", "values: {a: b}  # mine\nenabled: [new]\n"),
+        ("values: {a: b}", "values: {a: b}\nenabled: [new]\n"),
+        ("values:\n  text: |\n    a\n    b\n", "values:\n  text: |\n    a\n    b\nenabled: [new]\n"),
+        ("enabled: [a, b]  # ours\nvalues: {a: b}\n", "enabled: [a, b, new]  # ours\nvalues: {a: b}\n"),
+        ("enabled: []  # none\n", "enabled: [new]  # none\n"),
+        ("enabled:\n", "enabled: [new]\n"),
+        ("enabled:  # none\nkeep_days: 3\n", "enabled: [new]  # none\nkeep_days: 3\n"),
+        ("enabled: null # none\n", "enabled: [new] # none\n"),
+        ("enabled: ~\n", "enabled: [new]\n"),
+        ("'enabled': ['a']\n", "'enabled': ['a', new]\n"),
+        ("enabled: [\n  a,  # 1\n  b  # 2\n]\n", "enabled: [\n  a,  # 1\n  b, new  # 2\n]\n"),
+        ("enabled: [\n  a,\n]\n", "enabled: [\n  a, new,\n]\n"),
+        ("enabled:  # us\n  # 1\n  - a\n  - b\nvalues: {}", "enabled:  # us\n  # 1\n  - a\n  - b\n  - new\nvalues: {}"),
+        ("enabled:\n- a", "enabled:\n- a\n- new\n"),
+        ("enabled:\r\n  - a\r\nkeep_days: 3\r\n", "enabled:\r\n  - a\r\n  - new\r\nkeep_days: 3\r\n"),
+        ("enabled: [new]\n", "enabled: [new]\n"),
+        (LONG, LONG.replace('  - "b"\n', '  - "b"\n  - new\n')),
+        ("values: {a: 'ö # é'}\nenabled: [a] # ü\n", "values: {a: 'ö # é'}\nenabled: [a, new] # ü\n"),
+    ],
+)  # fmt: skip
+def test_enabling_changes_one_place(before: str | None, after: str, tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    if before is not None:
+        file.write_bytes(before.encode())
+    for _ in range(2):  # the second time there is nothing to do
+        enabling.write(tmp_path, add=["new"])
+        assert file.read_bytes().decode() == after
+    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("enabled: [a, new, b]  # ours\n", "enabled: [a, b]  # ours\n"),
+        ("enabled: [a, new]  # ours\n", "enabled: [a]  # ours\n"),
+        ("enabled: [new, a]  # ours\n", "enabled: [a]  # ours\n"),
+        ("enabled: [new]  # ours\n", "enabled: []  # ours\n"),
+        ("enabled: [\n  a,  # 1\n  new,  # 2\n  b  # 3\n]\n", "enabled: [\n  a,  # 1\n  b  # 3\n]\n"),
+        ("enabled: [\n  a,  # 1\n  new  # 2\n]\n", "enabled: [\n  a,  # 1\n]\n"),
+        ("enabled:\n  - a  # 1\n  - new  # 2\n  # 3\n  - b\n", "enabled:\n  - a  # 1\n  # 3\n  - b\n"),
+        ("enabled:  # us\n  - new\nkeep_days: 3\n", "enabled: []  # us\nkeep_days: 3\n"),
+        ("keep_days: 3\nenabled:\n- new", "keep_days: 3\nenabled: []\n"),
+        ("enabled: [a]\n", "enabled: [a]\n"),
+        (None, None),
+    ],
+)
+def test_disabling_changes_one_place(before: str | None, after: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    if before is not None:
+        file.write_text(before)
+    for _ in range(2):
+        enabling.write(tmp_path, remove=["new"])
+        assert (file.read_text() if file.exists() else None) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("{enabled: [a], keep_days: 3}\n", r"enabled: \[a, new\]"),
+        ("{keep_days: 3}\n", r"enabled: \[new\]"),
+        ("values: {}\nkeep_days: 3\n...\n", r"enabled: \[new\]"),
+    ],
+)
+def test_what_only_a_person_can_edit_stays(text: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(RefusedError, match=f"write `{line}` yourself"):
+        enabling.write(tmp_path, add=["new"])
+    assert (tmp_path / "site.yaml").read_text() == text
+
+
+def test_a_name_that_something_else_refers_to_stays(tmp_path: Path) -> None:
+    text = "enabled: [&a a, b]\nvalues: {x: *a}\n"
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(RefusedError, match=r"write `enabled: \[\]` yourself"):
+        enabling.write(tmp_path, remove=["a", "b"])
+    assert (tmp_path / "site.yaml").read_text() == text
+
+
+def test_a_file_with_mistakes_is_not_edited(tmp_path: Path) -> None:
+    text = "enabled: [a]\nenabled: [b]\n"
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"site.yaml:2: enabled: written twice, first in line 1"):
+        enabling.write(tmp_path, add=["new"])
+    assert (tmp_path / "site.yaml").read_text() == text
+
+
+def test_a_link_stays_one_and_rights_stay(tmp_path: Path) -> None:
+    (tmp_path / "kept.yaml").write_text("enabled: [a]\n")
+    (tmp_path / "kept.yaml").chmod(0o640)
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "site.yaml").symlink_to("../kept.yaml")
+    enabling.write(folder, add=["new"])
+    assert (folder / "site.yaml").is_symlink()
+    assert (tmp_path / "kept.yaml").read_text() == "enabled: [a, new]\n"
+    assert (tmp_path / "kept.yaml").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_commands(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["enable", "new", "a", "local", f"--site={site}"]) == 0
+    assert config.load_site(site).enabled == ("new", "a")
+    assert f"{site}/site.yaml: new is enabled\n" in capsys.readouterr().out
+    assert main(["disable", "new", f"--site={site}"]) == 0
+    assert config.load_site(site).enabled == ("a",)
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    path = enabling.write(tmp_path / "not" / "yet", add=["a"])
+    assert path.read_text() == "enabled: [a]\n"
+
+
+def test_what_a_platform_still_needs_is_said(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["enable", "archer2_cpu", f"--site={site}"]) == 0
+    assert "archer2_cpu is enabled; it needs `values: {archer2_work_dir: …, archer2_account: …}` there, too" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_name_that_no_platform_has_writes_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["enable", "a", "archer2_cp", f"--site={site}"]) == 2
+    assert "there is no platform 'archer2_cp' (did you mean 'archer2_cpu'?)" in capsys.readouterr().err
+    assert main(["disable", "newer", f"--site={site}"]) == 2
+    assert "there is no platform 'newer' (did you mean 'new'?)" in capsys.readouterr().err
+    assert not (site / "site.yaml").exists()
+
+
+def test_a_platform_without_its_file_can_be_disabled(site: Path) -> None:
+    (site / "site.yaml").write_text("enabled: [a, gone]\n")
+    assert main(["disable", "gone", f"--site={site}"]) == 0
+    assert (site / "site.yaml").read_text() == "enabled: [a]\n"
+
+
+def test_the_command_that_a_refusal_prints_cures_it(site: Path) -> None:
+    (site / "site.yaml").write_text("enabled: [a]\n")
+    settings, platforms = checkout.load(site)
+    with pytest.raises(RefusedError) as refused:
+        checkout.refuse_unready(platforms["new"], site, settings)
+    words = shlex.split(str(refused.value).partition("python -m platforms ")[2])
+    assert main(words) == 0
+    settings, platforms = checkout.load(site)
+    checkout.refuse_unready(platforms["new"], site, settings)
+
+
+def test_help_shows_the_folder_as_pytest_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["enable", "--help"])
+    shown = capsys.readouterr().out
+    assert "--site=DIR" in shown
+    assert "--site DIR" not in shown
