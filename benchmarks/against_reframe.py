@@ -233,8 +233,7 @@ def write_project(folder: Path, export: str) -> None:
     (project / "site" / "platforms").mkdir(parents=True)
     ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     (project / "pytest.ini").write_text(ini)
-    for file in (ROOT / "conftest.py", SITE / "test_sleeping.py"):
-        shutil.copy(file, project)
+    shutil.copy(SITE / "test_sleeping.py", project)
     slurm = f"poll_s: 1.0\nwork_dir: {folder}/work\nslurm: {{directives: ['--export={export}']}}\n"
     for scheduler, more in (("local", ""), ("slurm", slurm)):
         text = OURS.format(scheduler=scheduler, more=more)

@@ -125,8 +125,7 @@ def counted_fsyncs() -> Iterator[Counter[str]]:
 
 # --- the same through pytest -----------------------------------------------------------------------------------------
 
-CONFTEST = """
-from platforms.schedulers import SCHEDULERS
+CONFTEST = """from platforms.schedulers import SCHEDULERS
 
 SCHEDULERS["prompt"] = "benchmarks.simulated:Prompt"
 """
@@ -157,7 +156,7 @@ def write_project(folder: Path, jobs: int, platforms: int, max_running: int) -> 
     (site / "site.yaml").write_text(f"enabled: [{', '.join(names)}]\n")
     ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     (folder / "pytest.ini").write_text(ini)
-    (folder / "conftest.py").write_text((ROOT / "conftest.py").read_text() + CONFTEST)
+    (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_many.py").write_text(TESTS.format(each=max(1, jobs // platforms)))
 
 

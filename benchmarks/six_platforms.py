@@ -72,8 +72,7 @@ def write_project(folder: Path, platforms: int) -> None:
     (folder / "site" / "site.yaml").write_text(f"enabled: [{', '.join(names)}]\n")
     ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     (folder / "pytest.ini").write_text(ini)
-    for file in (ROOT / "conftest.py", SITE / "test_sleeping.py"):
-        shutil.copy(file, folder)
+    shutil.copy(SITE / "test_sleeping.py", folder)
 
 
 def session(folder: Path, platforms: int, seconds: str) -> list[float]:

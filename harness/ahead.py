@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness import beginning, select
+from harness import beginning, places, select
 from harness.leaving import leaving
 from harness.show import Show
 from harness.spec import spec_of
@@ -40,8 +40,22 @@ def specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobS
     wanted = [item for item in items if case_key(item) in suite.cases]
     if not wanted:
         return {}
-    code = archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
+    try:
+        code = archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
+    except OSError as error:
+        raise places.unwritable(suite.options.runs, error) from None
     return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, item.config.rootpath) for item in wanted}
+
+
+def _refuse_in_vain(suite: Suite, config: pytest.Config, tests: list[str], show: Show) -> None:
+    """Raise UsageError where the jobs' results could not be written, or not be compared as is wanted."""
+    if unchecked := places.without_reference(config, tests):
+        show.problem(f"not compared, as there is no earlier number: {', '.join(unchecked)}")
+    try:
+        places.refuse_unwritable(config, suite.options.runs)
+    except pytest.UsageError:
+        suite.unwritten = True
+        raise
 
 
 def check_cost(suite: Suite, jobs: dict[str, JobSpec]) -> str | None:
@@ -154,7 +168,10 @@ def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show
 def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], show: Show) -> Iterator[None]:
     """All jobs submitted (as many as each platform takes at once); then what is not finished is cancelled."""
     run_id = new_run_id(suite)
-    jobs = specs(suite, [item for item in items if will_run(item)], run_id)
+    chosen = [item for item in items if case_key(item) in suite.cases and will_run(item)]
+    if chosen:
+        _refuse_in_vain(suite, config, [item.nodeid for item in chosen], show)
+    jobs = specs(suite, chosen, run_id)
     if line := check_cost(suite, jobs):
         show.line(line)
     if not jobs:
@@ -174,6 +191,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
         journal=begun.journal,
         max_device_hours=suite.site.max_device_hours,
         on_change=show.change,
+        again=suite.options.again(run_id),
     )
     with leaving(suite, runner, begun, show):
         for test, spec in jobs.items():

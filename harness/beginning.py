@@ -101,21 +101,22 @@ def begin(
     told = [f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before"] if before != old else []
     if begun and len(begun) < len(jobs) and any(past.plan.get("code") != plan["code"] for past in before):
         told.append("the code has changed since: those that are begun now run other code than the rest")
-    told += [_not_among(run_id, carried)] if carried else []
-    told += [f"what {past} has left is of another day: pytest --resume={run_id} reads it" for past in old]
+    told += [_not_among(options, run_id, carried)] if carried else []
+    told += [f"what {past} has left is of another day: {options.again(run_id)} reads it" for past in old]
     others = [past for past in known if options.resume and past.open and past not in before]
-    once_more = f"then pytest --resume={run_id} once more: %s has left jobs that are not among these"
-    told += [once_more % past for past in others if not journal.lives(past)]
+    for past in others:
+        if not journal.lives(past):
+            told.append(f"then {options.again(run_id)} once more: {past} has left jobs that are not among these")
     unknown = options.resume and not known
     attempts = {test: _attempt(options.runs, run_id, test, begun.get(test), unknown=unknown) for test in jobs}
     return Begun(mine, attempts, frozenset(jobs if unknown else begun), unknown, carried, told)
 
 
-def _not_among(run_id: str, carried: Sequence[str]) -> str:
+def _not_among(options: Options, run_id: str, carried: Sequence[str]) -> str:
     some = ", ".join(carried[:NAMED]) + (", …" if len(carried) > NAMED else "")
     return (
-        f"{len(carried)} unfinished jobs of it are not among these tests ({some}): pytest --resume={run_id} goes on "
-        f"with them, python -m platforms cancel {run_id} ends them"
+        f"{len(carried)} unfinished jobs of it are not among these tests ({some}): {options.again(run_id)} goes on "
+        f"with them, python -m platforms cancel {run_id}{options.where} ends them"
     )
 
 

@@ -52,9 +52,14 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
             abandoned = [job for job in ours if not job.done and job.error is None]
             lost = begun.journal.lost()  # to a session that goes on in our place, with our jobs
             if abandoned and not lost:
-                (_detach if go_on else _cancel)(runner, abandoned, show)
+                if go_on:
+                    _detach(suite.options.again(runner.run_id), abandoned, show)
+                else:
+                    _cancel(runner, abandoned, show)
             if unseen and not lost:
-                show.problem(f"{len(unseen)} jobs were not looked for yet: pytest --resume={runner.run_id} finds them")
+                show.problem(
+                    f"{len(unseen)} jobs were not looked for yet: {suite.options.again(runner.run_id)} finds them"
+                )
             owed = begun.carried or unseen or (go_on and runner.owes_attempts)
             if not owed and all(job.done for job in runner.jobs):
                 how = journal.DONE
@@ -74,9 +79,9 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise Hangup("SIGHUP") if number == SIGHUP else KeyboardInterrupt("SIGTERM")
 
 
-def _detach(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
+def _detach(again: str, jobs: Sequence[Job], show: Show) -> None:
     with contextlib.suppress(OSError):  # there may be no terminal any more
-        show.problem(f"{_many(jobs)} without a session from now on: pytest --resume={runner.run_id} goes on with them")
+        show.problem(f"{_many(jobs)} without a session from now on: {again} goes on with them")
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,11 @@ class Options:
     preset: str | None
     layouts: str
     settings: Mapping[str, str]
+    where: str = ""  # the words that said where site and runs are, for commands to be typed next
+
+    def again(self, run_id: str) -> str:
+        """The command that goes on with a run."""
+        return f"pytest --resume={run_id}{self.where}"
 
 
 def add(parser: pytest.Parser) -> None:
@@ -103,11 +109,15 @@ def add(parser: pytest.Parser) -> None:
         default="cancel",
         help="what Ctrl-C and SIGTERM do with jobs: end them (default), or let them go on, for --resume",
     )
-    group.addoption("--runs-dir", metavar="DIR", help="where jobs leave their evidence (default: runs/)")
+    group.addoption(
+        "--runs-dir",
+        metavar="DIR",
+        help="where jobs leave their evidence (default: runs/ of the checkout, or of the folder that --site names)",
+    )
     group.addoption(
         "--site",
         metavar="DIR",
-        help="a centre's own configuration, as --site=DIR (default: $HPC_ML_BENCH_SITE, else site/)",
+        help="a centre's own platforms and tests, as --site=DIR (default: $HPC_ML_BENCH_SITE, else site/)",
     )
 
 
@@ -117,6 +127,19 @@ def site_folder(config: pytest.Config) -> Path:
         return checkout.site_folder(config.getoption("site"), config.rootpath)
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def home(config: pytest.Config) -> Path:
+    """Where what sessions leave lies: the folder of a site that is named, else this checkout."""
+    try:
+        return checkout.home(config.getoption("site"), config.rootpath)
+    except RefusedError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def runs_folder(config: pytest.Config) -> Path:
+    """--runs-dir, else runs/ of the home."""
+    return Path(config.getoption("runs_dir") or home(config) / "runs")
 
 
 def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Options:
@@ -151,7 +174,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
     return Options(
         platforms=tuple(config.getoption("platform")),
         site=site,
-        runs=Path(config.getoption("runs_dir") or config.rootpath / "runs"),
+        runs=runs_folder(config),
         run_id=None if named is None else run_name("--run-id", named),
         run_again=named is not None and config.getoption("resume") is None,
         resume=config.getoption("resume") is not None,
@@ -162,7 +185,14 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         preset=preset,
         layouts=value("layouts") or "default",
         settings={**(PRESETS[preset] if preset else {}), **own},
+        where=typed_places(config),
     )
+
+
+def typed_places(config: pytest.Config) -> str:
+    """--site and --runs-dir as they were typed."""
+    named = {"--site": config.getoption("site"), "--runs-dir": config.getoption("runs_dir")}
+    return "".join(f" {option}={shlex.quote(str(value))}" for option, value in named.items() if value)
 
 
 def run_name(option: str, text: str) -> str:

@@ -6,14 +6,17 @@ What only a session with jobs needs is imported when the first one is made: list
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_benchmark.session import PerformanceRegression
 
-from harness import options, outcome, record, select, suite
+from harness import collection, options, outcome, places, record, suite
 from harness.show import Show
 from harness.suite import SUITE, suite_of
 
+pytest_plugins = ["harness.fixtures"]
 SHOW = pytest.StashKey[Show]()
 MARKS = (
     "workload(benchmark=… or command=[…], launcher='torchrun', presets={…}, arguments=[…], time_limit='1h', "
@@ -25,7 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add(parser)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest's cache and pytest-benchmark look for their folders
 def pytest_configure(config: pytest.Config) -> None:
+    places.settle(config)
     if config.getoption("resume") is not None:
         from harness import resume
 
@@ -38,8 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[SHOW] = Show(session.config)
-    known = [line.partition(":")[0].partition("(")[0] for line in session.config.getini("markers")]
-    select.check_expression(session.config.getoption("markexpr") or "", known)
+    collection.remember_failed(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return collection.folder(path, parent)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    return collection.module(module_path, parent)
 
 
 @pytest.hookimpl(tryfirst=True)  # our part of the id comes before the test's own parameters
@@ -52,10 +66,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     record.prepare(item)
+    suite_of(item.config).carried_marks.update(mark.name for mark in item.iter_markers())
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not session.testsfailed:  # what cannot be imported may carry any mark
+        suite.check_marks(suite_of(config), config)
     suite.choose(suite_of(config), config, items)
 
 
@@ -112,10 +129,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(wrapper=True)  # last, so that it is what one sees; and also when --benchmark-compare-fail raises
+@pytest.hookimpl(wrapper=True)  # last, so that it is what one sees
 def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None]:
     try:
         yield
+    except PerformanceRegression:
+        suite.regressed(config, config.stash[SHOW])
     finally:
         suite.tell_end(suite_of(config), config.stash[SHOW])
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.beginning import NAMED, is_read, refuse_archived
-from harness.options import KEPT, LAST, run_name
+from harness.collection import Files
+from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
 from platforms import journal
 from platforms.job import RefusedError
@@ -23,7 +24,7 @@ def restore(config: pytest.Config) -> None:
         return
     if config.getoption("run_id"):
         raise pytest.UsageError("--resume and --run-id both name a run: --resume=RUN alone goes on with it")
-    runs = Path(config.getoption("runs_dir") or config.rootpath / "runs")
+    runs = runs_folder(config)
     try:
         run_id = _named(runs, named)
         config.option.run_id = run_id
@@ -39,7 +40,11 @@ def restore(config: pytest.Config) -> None:
     dead = [past for past in left if not journal.lives(past)] or left  # those that only seem to live are waited for
     options = _options_of(runs / run_id, dead)
     tests = [test for past in dead for test, with_these in past.options.items() if with_these == options]
-    files = dict.fromkeys(config.rootpath / test.partition("::")[0] for test in tests)
+    site = dead[-1].plan.get("site")
+    if site and not config.option.site and Path(site).is_dir():
+        config.option.site = site
+    where = Files(config.rootpath, site_folder(config).absolute())
+    files = dict.fromkeys(where.of_test(test) for test in tests)
     config.args = [str(file) for file in files if file.exists()]
     if not config.args:
         raise pytest.UsageError(_not_here(run_id, tests))
@@ -47,9 +52,6 @@ def restore(config: pytest.Config) -> None:
     config.option.markexpr = config.option.keyword = ""
     for name in KEPT:
         setattr(config.option, name, options.get(name, [] if name == "platform" else None))
-    site = dead[-1].plan.get("site")
-    if site and not config.option.site and Path(site).is_dir():
-        config.option.site = site
 
 
 def _options_of(run: Path, sessions: Sequence[Past]) -> Mapping[str, object]:

@@ -195,10 +195,10 @@ def check_expression(expression: str, known: Iterable[str]) -> None:
 # --- what may run ----------------------------------------------------------------------------------------------------
 
 
-def _named_by_id(args: Sequence[str], root: Path) -> set[tuple[Path, str]]:
+def _named_by_id(args: Sequence[str]) -> set[tuple[Path, str]]:
     """Files and tests."""
     parts = (arg.partition("::") for arg in args if "[" in arg)
-    return {((root / file).resolve(), test) for file, _, test in parts}
+    return {(Path(file), test) for file, _, test in parts}
 
 
 def may_be_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
@@ -232,7 +232,7 @@ def arm(
     chosen: list[pytest.Item] = []
     left_out: dict[str, None] = {}
     refused: dict[str, bool] = {}
-    by_id, resumed = _named_by_id(config.args, config.rootpath), config.stash.get(WANTED, frozenset())
+    by_id, resumed = _named_by_id(config.args), config.stash.get(WANTED, frozenset())
     for item in items:
         platform = case_of(item).platform
         direct = (

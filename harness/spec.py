@@ -34,7 +34,8 @@ class Asked:
     mark: Mapping[str, object]
     case: Case
     parameters: Mapping[str, Any]  # the test's own, and `platform`
-    root: Path
+    folder: Path  # of the test's file
+    root: Path  # of the checkout
     time_limit_s: float
 
     @property
@@ -49,10 +50,11 @@ class Asked:
 
 
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
-    """The job of one test. `root` is where relative data folders and `{root}` in a command start."""
+    """The job of one test. `root` is where relative data folders start; `{root}` in a command is the folder of the
+    test's own file."""
     mark, platform = select.workload(item) or {}, case.platform
     time_limit_s = seconds_of(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
-    asked = Asked(mark, case, getattr(item, "callspec").params, root, time_limit_s)  # noqa: B009
+    asked = Asked(mark, case, getattr(item, "callspec").params, item.path.parent, root, time_limit_s)  # noqa: B009
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     if benchmark is None:
         arguments, request, data_dir = own_program(asked), dict[str, object](), None
@@ -94,7 +96,7 @@ def own_program(asked: Asked) -> list[str]:
     """Somebody's own command, its holes filled: python, root, platform, the numbers of the layout, parameters."""
     platform, layout = asked.case.platform, asked.case.layout
     python = "python3" if asked.python == "auto" else asked.python
-    holes: dict[str, object] = {"root": asked.root, "python": python, "platform": platform.name}
+    holes: dict[str, object] = {"root": asked.folder, "python": python, "platform": platform.name}
     holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.ranks)
     holes.update(devices_per_node=layout.devices_per_node, ranks_per_node=asked.ranks // layout.nodes)
     return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]

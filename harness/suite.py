@@ -8,11 +8,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import options, outcome, select
+from harness import collection, options, outcome, select
 from harness.options import Options
 from harness.select import Case
 from harness.show import Show
@@ -36,6 +36,7 @@ class Suite:
     site: Site
     platforms: dict[str, Platform]
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
+    carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
@@ -44,7 +45,7 @@ class Suite:
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
-    unwritten: bool = False  # it could not
+    unwritten: bool = False  # it could not, or was found to be unable to before anything was submitted
     deadline: float | None = None  # on time.monotonic: when we stop waiting
 
     @property
@@ -90,6 +91,7 @@ def case_key(item: pytest.Item) -> tuple[str, str] | None:
 def start(config: pytest.Config) -> Suite:
     """Read site and platforms; every mistake in them is one usage error."""
     site_folder = options.site_folder(config)
+    collection.choose(config, site_folder)
     try:
         site, loaded = checkout.load(site_folder)
     except ConfigError as error:
@@ -145,16 +147,26 @@ def tell_end(suite: Suite, show: Show) -> None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
         unsent = sum(job.left is not None and job.asked_s is None for job in suite.jobs.values())
         which = f"PENDING, {unsent} not submitted yet" if unsent else "PENDING"
-        show.problem(f"{jobs} {which}: pytest --resume={suite.runner.run_id} goes on waiting (-rs says for what)")
+        show.problem(f"{jobs} {which}: {suite.options.again(suite.runner.run_id)} goes on waiting (-rs says for what)")
 
 
-def not_written(suite: Suite, error: OSError) -> NoReturn:
+def regressed(config: pytest.Config, show: Show) -> None:
+    """--benchmark-compare-fail has found slower numbers, and pytest-benchmark has named them."""
+    show.problem("numbers have regressed, named above; the exit code is 1")
+    session: Any = config.pluginmanager.get_plugin("session")
+    if session.exitstatus in (pytest.ExitCode.OK, outcome.EXIT_PENDING):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def not_written(suite: Suite, error: OSError) -> None:
     """Results that nobody can read are not recorded: the run is not finished. Raises pytest's Exit where there is one,
-    else the error."""
+    else the error, unless that was said before anything was submitted."""
     if suite.runner is None:
+        if suite.unwritten:
+            return
         raise error
     suite.unwritten = True
-    again = f"pytest --resume={suite.runner.run_id}"
+    again = suite.options.again(suite.runner.run_id)
     pytest.exit(
         f"results cannot be written: {error}; {again} reads and writes them again", pytest.ExitCode.INTERNAL_ERROR
     )
@@ -167,6 +179,12 @@ def marks(suite: Suite) -> dict[str, str]:
         for mark in platform.all_marks:
             found.setdefault(mark, []).append(platform.name)
     return {mark: f"runs on {', '.join(names)}" for mark, names in found.items()}
+
+
+def check_marks(suite: Suite, config: pytest.Config) -> None:
+    """Raise UsageError for a mark in -m that nothing declares and no test carries."""
+    declared = {line.partition(":")[0].partition("(")[0] for line in config.getini("markers")}
+    select.check_expression(config.getoption("markexpr") or "", declared | suite.carried_marks)
 
 
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:

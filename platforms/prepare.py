@@ -67,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with", action="append", default=[], dest="more", metavar="REQUIREMENT", help="installed by --env, too"
     )
-    parser.add_argument("--runs-dir", type=Path, default=ROOT / "runs", metavar="DIR", help="where evidence is kept")
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="where evidence is kept")
 
 
 def main(platform: Platform, options: argparse.Namespace) -> int:
@@ -85,7 +85,8 @@ def main(platform: Platform, options: argparse.Namespace) -> int:
     missing = {key: folder for key, folder in wanted.items() if not is_there(platform, folder)}
     for key in wanted.keys() - missing.keys():
         print(f"{' '.join(key)}: {wanted[key]} is there")
-    return make_data(platform, missing, options.runs_dir) if missing else 0
+    runs = options.runs_dir or checkout.home(options.site) / "runs"
+    return make_data(platform, missing, runs) if missing else 0
 
 
 def is_there(platform: Platform, folder: str) -> bool:

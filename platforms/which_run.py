@@ -47,13 +47,17 @@ class Typed:
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """--runs-dir."""
-    parser.add_argument("--runs-dir", metavar="DIR", help="the folder of runs (default: runs/ of the suite)")
+    parser.add_argument(
+        "--runs-dir",
+        metavar="DIR",
+        help="the folder of runs (default: runs/ of the suite, or of the folder that --site names)",
+    )
 
 
 def folder(options: argparse.Namespace) -> Path:
     """The folder of runs; the suite's own need not be there yet. Raises RefusedError for a named one that is not, and
     where a link leads to nothing: a file system that is not mounted may hold runs."""
-    named = checkout.ROOT / "runs" if options.runs_dir is None else Path(options.runs_dir)
+    named = checkout.home(options.site) / "runs" if options.runs_dir is None else Path(options.runs_dir)
     if named.is_symlink() and not named.exists():
         raise RefusedError(f"{named} is a link to {named.readlink()}, which is not there: is its file system mounted?")
     if options.runs_dir is not None and not named.is_dir():

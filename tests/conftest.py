@@ -1,4 +1,5 @@
-"""The clusters that tests use: the real Slurm of those marked real_slurm, and a Kubernetes, which is real on demand."""
+"""What all of the suite's own tests share: their strictness, and the clusters that they use: the real Slurm of those
+marked real_slurm, and a Kubernetes, which is real on demand."""
 
 from __future__ import annotations
 
@@ -21,6 +22,17 @@ from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
 from tests.clusters.stage import Stage, fake_stage, real_stage
 
+pytest_plugins = ["pytester"]
+
+NEEDED = "skipped where %s is missing (HPC_ML_BENCH_REQUIRE_REAL=1: fails)"
+MARKS = (
+    f"real_slurm: starts a real Slurm on this machine; {NEEDED % 'one of its packages'}",
+    f"real_ssh: starts a real sshd on this machine; {NEEDED % 'it'}",
+    "live_k8s: runs on a Kubernetes stand-in, or on a real cluster with --kubeconfig FILE --live-image I",
+)
+# A warning is an error here, a mark that is not known among them. In a measurement it is none (pytest.ini).
+WARNINGS = ("error", "default::pytest_benchmark.logger.PytestBenchmarkWarning")
+
 # A test's pytester forgets in the end what was imported meanwhile. Half of a package that is imported anew has each
 # class twice, and threads that live on would import it for themselves.
 KEPT = (
@@ -42,7 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is wrong with the real Kubernetes that is named, before anything runs."""
+    """These tests' marks and strictness; and what is wrong with the real Kubernetes that is named."""
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+    for each in WARNINGS:
+        config.addinivalue_line("filterwarnings", each)
     named: str | None = config.getoption("--kubeconfig")
     if named is None:
         return

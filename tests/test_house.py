@@ -33,11 +33,11 @@ def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def test_conftest_holds_the_three_fixtures_and_nothing_else():
-    tree = ast.parse((ROOT / "conftest.py").read_text())
+def test_fixtures_are_three_and_nothing_else_is_beside_them():
+    tree = ast.parse((ROOT / "harness/fixtures.py").read_text())
     assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == ["platform", "run", "record"]
     assert not [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    assert tops(ROOT / "conftest.py") <= {"__future__", "pytest", "harness", "platforms"}
+    assert tops(ROOT / "harness/fixtures.py") <= {"__future__", "pytest", "harness", "platforms"}
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("test_*.py")), ids=lambda path: path.name)

@@ -43,9 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--node", action="store_true", help="run a job of seconds, too, and look at what it finds")
     parser.add_argument("--size", choices=("smoke", "quick", "subset", "full"), help="of the data sets to look for")
-    parser.add_argument(
-        "--runs-dir", type=Path, default=checkout.ROOT / "runs", metavar="DIR", help="where the evidence of --node goes"
-    )
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="where the evidence of --node goes")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -102,7 +100,7 @@ def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site)
         claims = ", ".join(visit.unmade)
         make = f"python -m platforms prepare {visit.platform.name}{visit.more}"
         raise RefusedError(f"no pod can start before {claims} is there; make it, and the data sets: {make}")
-    return node_checks.node(visit, options.runs_dir)
+    return node_checks.node(visit, options.runs_dir or checkout.home(options.site) / "runs")
 
 
 def _not_asked(visit: Visit) -> Found:

@@ -57,10 +57,12 @@ class Runner:
         turns: Turns | None = None,
         on_change: Callable[[Job], None] = lambda job: None,
         connect: Callable[[Platform], schedulers.Scheduler] = schedulers.connect,
+        again: str = "",  # the command that goes on with the run
     ) -> None:
         self.runs, self.run_id, self._journal = runs, run_id, journal
         self.jobs: list[Job] = []
         self._by_folder: dict[Path, Job] = {}
+        self._again = again or f"pytest --resume={run_id}"
         self._clock, self._wall = clock, wall
         self._turns = turns or Threads()
         self._on_change, self._connect = on_change, connect
@@ -233,9 +235,7 @@ class Runner:
 
     def _leave(self, job: Job) -> bool:
         status, login = job.status, self.login(job)
-        text = explain.pending(
-            job.spec, status, job.folder, job.known, run_id=self.run_id, login=login, hints=job.hints
-        )
+        text = explain.pending(job.spec, status, job.folder, job.known, again=self._again, login=login, hints=job.hints)
         if left := job.leave(StillPending(text, status, job.folder)):
             self._leaving = self._clock()
         return left

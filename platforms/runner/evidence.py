@@ -26,11 +26,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def slug(test: str) -> str:
     """A test's id as the name of a folder: `test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]` ->
-    `test_resnet50-local-1x1cpu-gbs32`. What could become ambiguous that way gets a hash."""
-    match = re.fullmatch(r"(test_\w+)\.py::(test_\w+)\[([\w.=-]+)\]", test, re.ASCII)
+    `test_resnet50-local-1x1cpu-gbs32`; a site's test begins with `site-`. What could become ambiguous that way gets a
+    hash."""
+    match = re.fullmatch(r"(site/)?(test_\w+)\.py::(test_\w+)\[([\w.=-]+)\]", test, re.ASCII)
     if match and len(test) < 120:
-        file, function, parameters = match.groups()
-        return "-".join([file, parameters] if file == function else [file, function, parameters])
+        site, file, function, parameters = match.groups()
+        parts = ["site"] if site else []
+        parts += [file, parameters] if file == function else [file, function, parameters]
+        return "-".join(parts)
     words = re.sub(r"[^\w.=]+", "-", test, flags=re.ASCII).strip("-.")[:80]
     return f"{words}-{hashlib.sha256(test.encode(errors='surrogateescape')).hexdigest()[:8]}"
 

@@ -72,12 +72,12 @@ def pending(
     folder: Path,
     known: str,
     *,
-    run_id: str,
+    again: str,
     login: LoginNeeded | None = None,
     hints: Sequence[str] = (),
 ) -> str:
     """The text of a StillPending: we stopped waiting, or only a person can log in to the platform again. `known` says
-    whether there is a job."""
+    whether there is a job, `again` is the command that goes on with the run."""
     if login is None:
         lines = [f"{_where(spec, status)}: still {status}; we stopped waiting, {known}"]
     else:
@@ -85,7 +85,7 @@ def pending(
         lines.append(f"why: {login}")
         hints = (login.command, *hints)
     lines.append(f"evidence: {folder}")
-    lines.append(f"to go on waiting: pytest --resume={run_id}")
+    lines.append(f"to go on waiting: {again}")
     return "\n".join(lines + _commands(hints))
 
 

@@ -61,8 +61,12 @@ def test_it(run, record):
 """
 
 
+WARNINGS = "filterwarnings =\n"
+STRICT = "    error\n    default::pytest_benchmark.logger.PytestBenchmarkWarning\n"  # what we leave open is found
+
+
 class Project:
-    """A folder with its own pytest.ini, conftest.py, site/ and tests, run by a pytest of its own."""
+    """A folder with its own pytest.ini, site/ and tests, run by a pytest of its own."""
 
     shipped = len(list((ROOT / "platforms").glob("*.yaml"))) - 1
     """How many platforms come with the suite beside `local`: a test with a command has a case on each of them."""
@@ -77,8 +81,7 @@ class Project:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
         ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
-        pytester.makeini(ini)
-        pytester.makeconftest((ROOT / "conftest.py").read_text())
+        self.write("pytest.ini", ini.replace(WARNINGS, f"{WARNINGS}{STRICT}"))
         self.write("program.py", PROGRAM)
 
     def write(self, name: str, text: str) -> Path:

@@ -165,15 +165,13 @@ def test_a_run_may_be_typed_as_its_folder(
 
 @pytest.mark.parametrize("words", [["jobs"], ["fetch"], ["cancel", "it"], ["logs", "a"], ["prune"], ["prune", "here"]])
 def test_runs_that_are_not_mounted_are_not_taken_for_none(
-    runs: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    runs: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clone = runs.parent / "clone"
-    clone.mkdir()
-    (clone / "runs").symlink_to("/not/mounted")
-    monkeypatch.setattr("platforms.checkout.ROOT", clone)
-    for more in ([], ["--runs-dir", str(clone / "runs")]):
-        assert main([*words, "--site", str(runs.parent / "site"), *more]) == 2
-        said = f"error: {clone}/runs is a link to /not/mounted, which is not there: is its file system mounted?\n"
+    site = runs.parent / "site"
+    (site / "runs").symlink_to("/not/mounted")
+    for more in ([], ["--runs-dir", str(site / "runs")]):
+        assert main([*words, "--site", str(site), *more]) == 2
+        said = f"error: {site}/runs is a link to /not/mounted, which is not there: is its file system mounted?\n"
         assert capsys.readouterr().err == said
 
 

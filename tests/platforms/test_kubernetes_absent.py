@@ -43,7 +43,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "kubeconfig").write_text(kubeconfig_text("http://127.0.0.1:1", "fake", "token"))
     ini = (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     (tmp_path / "pytest.ini").write_text(ini)
-    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
     (tmp_path / "test_mine.py").write_text(TEST)
     return tmp_path
 

@@ -4,7 +4,6 @@ way, doctor and prune. Trainings: tests/test_first_result_kubernetes.py."""
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 from pathlib import Path
 
@@ -82,7 +81,6 @@ def author(cluster: Stage, tmp_path: Path) -> Author:
     (tmp_path / "pytest.ini").write_text(
         (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     )
-    shutil.copy(ROOT / "conftest.py", tmp_path)
     return author
 
 

@@ -1,4 +1,4 @@
-"""The fixtures that a benchmark test uses. Everything behind them is in harness/."""
+"""The fixtures that a benchmark test uses: `platform`, `run`, `record`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from harness.suite import suite_of
 from platforms.config import Platform
 from platforms.job import Run
 
-pytest_plugins = ["harness.plugin"]
-
 
 @pytest.fixture
 def platform(request: pytest.FixtureRequest) -> Platform:
@@ -19,7 +17,7 @@ def platform(request: pytest.FixtureRequest) -> Platform:
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, platform: Platform) -> Run:
+def run(request: pytest.FixtureRequest, platform: Platform) -> Run | None:
     """What the test's job measured. The job was submitted and waited for before this test began."""
     return suite_of(request.config).run(request.node)
 

@@ -1,0 +1,92 @@
+"""Where a session writes. Its history and pytest's cache lie beside the runs; what cannot be written, or compared, is
+found before a job is submitted."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import options
+
+DEFAULT_STORAGE = "file://./.benchmarks"  # pytest-benchmark's, which begins wherever one stands
+DEFAULT_CACHE = ".pytest_cache"
+
+
+def settle(config: pytest.Config) -> None:
+    """Give pytest-benchmark and pytest's cache (--lf) their folders, unless they are given others."""
+    home = options.home(config)
+    if config.getoption("benchmark_storage", None) == DEFAULT_STORAGE:
+        config.option.benchmark_storage = f"file://{home / '.benchmarks'}"
+    if config.pluginmanager.hasplugin("cacheprovider") and config.getini("cache_dir") == DEFAULT_CACHE:
+        config._inicache["cache_dir"] = str(home / DEFAULT_CACHE)
+
+
+def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
+    """Try every place that results will be written to. Raises UsageError with the first that cannot be."""
+    _try_folder(runs, "--runs-dir", "the evidence of jobs")
+    storage = str(config.getoption("benchmark_storage", None) or "").removeprefix("file://")
+    saves = config.getoption("benchmark_save", None) or config.getoption("benchmark_autosave", None)
+    if saves and "://" not in storage:
+        _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
+    if table := config.getoption("benchmark_json", None):
+        _try_file(Path(table), "--benchmark-json")
+    if report := config.getoption("xmlpath", None):
+        path = Path(os.path.expandvars(report)).expanduser()
+        _try_folder(path.parent, "--junitxml", "the report")
+        _try_file(path, "--junitxml")
+
+
+def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
+    """Those of the tests that --benchmark-compare-fail has nothing to compare with. Raises UsageError where it has
+    nothing for any of them: it would pass, or fail, after the jobs and say nothing of the machine."""
+    session = getattr(config, "_benchmarksession", None)
+    if session is None or not config.getoption("benchmark_compare_fail"):
+        return []
+    if not config.getoption("benchmark_compare"):
+        raise pytest.UsageError(
+            "--benchmark-compare-fail compares with what --benchmark-compare names: give both. Nothing was submitted"
+        )
+    known = {test for numbers in session.compared_mapping.values() for test in numbers}
+    unchecked = [test for test in tests if test not in known]
+    if len(unchecked) == len(tests):
+        raise pytest.UsageError(
+            f"--benchmark-compare-fail: {session.storage} has no earlier numbers of these tests, so nothing was "
+            f"submitted. The first are saved with --benchmark-autosave and without both --benchmark-compare options"
+        )
+    return unchecked
+
+
+def _try_folder(folder: Path, option: str, what: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.") as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        raise unwritable(folder, error, option, what) from None
+
+
+def unwritable(
+    folder: Path, error: OSError, option: str = "--runs-dir", what: str = "the evidence of jobs"
+) -> pytest.UsageError:
+    """The error for a folder in which results have no place."""
+    why = error.strerror or error
+    return pytest.UsageError(
+        f"{folder}: {what} cannot be written there ({why}), so nothing was submitted; {option} names another place"
+    )
+
+
+def _try_file(path: Path, option: str) -> None:
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise pytest.UsageError(
+            f"{option}: {path} cannot be written ({error.strerror or error}), so nothing was submitted"
+        ) from None
