@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from platforms.job import Run
-from platforms.runner import evidence
 
 
 class JobClock:
@@ -91,6 +90,8 @@ def replay(item: pytest.Item) -> Run | None:
         return None
     run = recording.run
     if not run.windows:
+        from platforms.runner import evidence
+
         run = replace(run, read_by_test=recording.seconds_per_sample)
         evidence.add_read_by_test(run)
     recording.benchmark.group = group(run)

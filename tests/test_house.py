@@ -78,6 +78,13 @@ def test_start_up_loads_neither_torch_nor_the_clients():
     assert out.split() == []
 
 
+def test_listing_tests_loads_nothing_that_only_jobs_need():
+    code = "import sys, harness.plugin; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for_jobs = {"platforms.runner", "platforms.journal", "platforms.metrics", "platforms.archive", "reporting"}
+    assert not for_jobs & set(loaded.split())
+
+
 def test_links_in_the_docs_exist():
     missing = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
