@@ -15,8 +15,9 @@ finish() {
         code=70
     fi
     bytes=$(stat -c %s "$folder/log" 2>/dev/null || echo 0)
-    echo "exit_code=$code ended=$(date +%s) log_bytes=$bytes steps_known={{ steps_known }} refused=${refused:-}" \
-        > "$folder/exit.draft" && mv "$folder/exit.draft" "$folder/exit"
+    end="exit_code=$code ended=$(date +%s) log_bytes=$bytes"
+    echo "$end nodes=${SLURM_JOB_NODELIST:-} steps_known={{ steps_known }} refused=${refused:-}" > "$folder/exit.draft" &&
+        mv "$folder/exit.draft" "$folder/exit"
     exit "$code"
 }
 trap finish EXIT

@@ -277,6 +277,13 @@ def test_judgement(seen: Seen, state: State) -> None:
         assert status.exit_code == 0
 
 
+def test_the_nodes_of_a_job_that_slurm_has_forgotten_are_in_its_exit_file() -> None:
+    ended = {"exit": replace(GOOD, nodes="cn[1-2]"), "log_bytes": 50, "waiting_s": ACCOUNT_S}
+    others = judge.judge(Seen(None, None, lines=("srun: error: cn3: task 0: Exited with exit code 7",), **ended))
+    assert (others.state, others.nodes) == (State.SUCCEEDED, ("cn1", "cn2"))
+    assert judge.judge(Seen(None, None, lines=TASK_FAILED, **ended)).state is State.EXITED
+
+
 def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
     status = judge.judge(Seen(row("FAILED"), account("FAILED", 3), lines=MUNGE, exit=Exit(3, 25.0, 50), log_bytes=50))
     assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
@@ -864,12 +871,12 @@ def test_secrets_come_on_standard_input() -> None:
 
 def test_a_look_at_many_jobs() -> None:
     files = (
-        "job a started=yes exit_code=3 ended=100 log_bytes=7 refused=\n"
+        "job a started=yes exit_code=3 ended=100 log_bytes=7 nodes=cn[1-2] steps_known=yes refused=\n"
         "job b started= exit_code=78 ended=1 log_bytes=0 refused=late\n"
         "log 7 a/log\nlog 12 c/log\n"
     )
     exits, started, sizes = queries._files(files)
-    assert exits == {"a": Exit(3, 100.0, 7), "b": Exit(78, 1.0, 0, "late")}
+    assert exits == {"a": Exit(3, 100.0, 7, "", True, "cn[1-2]"), "b": Exit(78, 1.0, 0, "late")}
     assert (started, sizes) == ({"a"}, {"a": 7, "c": 12})
 
 

@@ -28,6 +28,7 @@ class Exit:
     log_bytes: int
     refused: str = ""
     steps_known: bool = False
+    nodes: str = ""  # as Slurm writes them
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     job = best or row
     why = _why(job, row) if job else "Slurm has forgotten it; its own script says how it ended"
     status = _status(State.UNKNOWN, why, row, [best] if best else [])
+    if seen.exit and not status.nodes:
+        status = replace(status, nodes=nodes_of(seen.exit.nodes))
     said = words.read(seen.lines, seen.job_id, status.nodes)
     if seen.exit:
         status = replace(status, ended_s=status.ended_s or seen.exit.ended_s)

@@ -210,5 +210,6 @@ def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
                 started.add(name)
             if {"exit_code", "ended", "log_bytes"} <= values.keys():
                 numbers = int(values["exit_code"]), float(values["ended"]), int(values["log_bytes"])
-                exits[name] = Exit(*numbers, values.get("refused", ""), values.get("steps_known") == "yes")
+                steps_known, nodes = values.get("steps_known") == "yes", values.get("nodes", "")
+                exits[name] = Exit(*numbers, values.get("refused", ""), steps_known, nodes)
     return exits, frozenset(started), sizes
