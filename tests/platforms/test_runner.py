@@ -1388,6 +1388,16 @@ def test_what_is_missing_of_a_log_is_a_problem(runner: Runner, far: Scripted) ->
     assert a.run.problems == ("rotated away",)
 
 
+def test_what_a_scheduler_says_of_an_end_is_the_runs(runner: Runner, far: Scripted) -> None:
+    far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, problems=("no exit file",), warnings=("no steps",))))
+    (a,) = add(runner, "a")
+    runner.wait(a)
+    assert a.run is not None
+    assert (a.run.problems, a.run.warnings) == (("no exit file",), ("no steps",))
+    recorded = json.loads((a.folder / "run.json").read_text())
+    assert (recorded["problems"], recorded["warnings"]) == (["no exit file"], ["no steps"])
+
+
 def test_what_waits_for_room_is_ended_by_not_being_submitted(runner: Runner, far: Scripted) -> None:
     far.refuse["a"] = NoRoom("requests.nvidia.com/gpu: 4 of 4 are in use")
     (a,) = add(runner, "a")
