@@ -18,6 +18,7 @@ import yaml
 
 from platforms.job import Layout, Outcome, State, StillPending
 from platforms.schedulers.kubernetes.cluster import STOP_S
+from platforms.schedulers.kubernetes.state.judge import SILENT_S
 from tests.clusters.stage import Stage
 from tests.platforms.kubernetes_parts import (
     FOREVER,
@@ -28,12 +29,14 @@ from tests.platforms.kubernetes_parts import (
     Play,
     box,
     cpus,
+    custom,
     device,
     evict,
     hoard,
     job,
     kueue,
     pod,
+    pod_spec,
     queued,
 )
 from tests.platforms.kubernetes_show import Show
@@ -328,6 +331,18 @@ def begun_again(show: Show) -> None:
     assert wish["preference"]["matchFields"][0]["values"] == [node]
 
 
+def nothing_controls_it(show: Show) -> None:
+    """A kind that the cluster knows, and whose operator is dead."""
+    spec = {"template": {"metadata": {}, "spec": pod_spec(box("true"))}}
+    made = custom("bench.local", "v1", "Orphan", spec)(show.stage)
+    play = show.add("orphan", made, show.platform("orphan"))
+    show.until(lambda: play.says("^it has no pod yet$"), "it waits")
+    play.clock.skipped_s += SILENT_S + 1
+    said = r"no event after 120 s: the controller of Orphan \(bench.local/v1\) does not seem to run$"
+    show.until(lambda: play.says(said), "it is said why")
+    assert play.job.status.state is State.QUEUED
+
+
 def half_a_place(show: Show) -> None:
     """One of two pods that are to meet has no node: the other gives its device back, and no program has failed."""
     name = device(show.stage, "half")
@@ -444,6 +459,7 @@ TROUBLES: Mapping[str, Trouble] = {
     "node-is-lost": Trouble(node_is_lost, ("kubelet",)),
     "time-is-up": Trouble(time_is_up),
     "begun-again": Trouble(begun_again, ("evict",)),
+    "nothing-controls-it": Trouble(nothing_controls_it),
     "half-a-place": Trouble(half_a_place, ("device", "dns")),
     "never-its-turn": Trouble(never_its_turn, ("kueue",)),
     "too-late": Trouble(too_late),
