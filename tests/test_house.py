@@ -40,6 +40,14 @@ def test_fixtures_are_three_and_nothing_else_is_beside_them():
     assert tops(ROOT / "harness/fixtures.py") <= {"__future__", "pytest", "harness", "platforms"}
 
 
+def test_conftest_holds_the_three_fixtures_and_nothing_else():
+    tree = ast.parse((ROOT / "conftest.py").read_text())
+    imported = [name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    assert sorted(imported) == ["platform", "record", "run"]
+    assert tops(ROOT / "conftest.py") == {"harness"}
+    assert not [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("test_*.py")), ids=lambda path: path.name)
 def test_benchmarks_import_nothing_of_ours_and_stay_short(path):
     assert tops(path) <= {"__future__", "pytest", "math"}
