@@ -152,6 +152,7 @@ def record(run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, e
         "compute_throughput": run.compute_throughput,
         "identity_gap": run.identity_gap,
         "spread_within_job": run.spread,
+        "read_by_test": run.read_by_test,
         "windows": run.windows,
         "start": run.start,
         "summary": run.summary,
@@ -185,6 +186,7 @@ def recorded(folder: Path) -> tuple[Run, str | None] | None:
     run = Run(
         **names,
         windows=tuple(Window(**window) for window in found["windows"]),
+        read_by_test=tuple(found.get("read_by_test", ())),
         start=found["start"],
         summary=found["summary"],
         problems=tuple(found["problems"]),
