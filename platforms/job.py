@@ -393,9 +393,8 @@ class Run:
     warnings: tuple[str, ...] = ()
     status: Status = field(default=Status(State.UNKNOWN), repr=False)
     folder: Path | None = None
-    read_by_test: tuple[
-        float, ...
-    ] = ()  # seconds per sample that a test read from the log of a program without windows
+    read_by_test: tuple[float, ...] = ()
+    """Seconds per sample that a test read from the log of a program without windows."""
 
     @property
     def log(self) -> Path | None:

@@ -13,7 +13,9 @@ from tests.clusters.slurm import Cluster
 from tests.harness.conftest import ROOT, Project
 
 PAGE = (ROOT / "docs" / "foreign-loops.md").read_text()
-(DOCUMENTED,) = re.findall(r"^```python\n# test_mine.py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(DOCUMENTED,) = re.findall(
+    r"^```python\n# site/test_mine.py, beside site/train.py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE
+)
 # A script of torch as others write it: it takes what the launcher says, and says nothing of nodes.
 TRAINING = """
 import os
