@@ -231,7 +231,7 @@ ENDS: list[Any] = [
     (ended(137), State.SIGNALLED, 137, 9),
     (ended(139), State.SIGNALLED, 139, 11),
     (ended(143), State.SIGNALLED, 143, 15),
-    (ended(255), State.SIGNALLED, 255, None),
+    (ended(255), State.EXITED, 255, None),
     (ended(137, "OOMKilled"), State.OUT_OF_MEMORY, 137, 9),
     (ended(1, "OOMKilled"), State.OUT_OF_MEMORY, 1, None),
     (ended(0, "OOMKilled"), State.OUT_OF_MEMORY, 0, None),

@@ -634,7 +634,7 @@ def test_a_pod_that_goes_with_its_last_line(tmp_path: Path, told: str, newline: 
 @pytest.mark.parametrize("times", [1, 2, 8])
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_pod_whose_log_its_kubelet_has_lost_before_it_goes(tmp_path: Path, silent: bool, times: int) -> None:
-    """The container is gone, the pod is not yet, and nobody has said that it ended."""
+    """The container is gone, the pod is not yet, and its end is not known yet."""
     node = Node()
     if not silent:
         node.say(NOON, b"one")

@@ -1,5 +1,5 @@
 """What becomes of jobs as a real cluster showed them, whatever we have seen of that: no prefix of what happened, and
-no choice of moments at which somebody looked, makes a success of what was none."""
+no choice of moments at which it was looked at, makes a success of what was none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_when_all_of_it_was_watched_its_end_is_known(name: str) -> None:
 
 
 def seen(name: str) -> list[tuple[str, Status]]:
-    """Every verdict that somebody with any patience could come to, with how."""
+    """Every verdict that can be come to with the longest patience, with how."""
     found = []
     for at, old in itertools.product(moments(name), (False, True)):
         for how, observer in ways_to_see(name, at, old=old):

@@ -1,8 +1,8 @@
 """What earlier sights of a pod have shown that its last one does not show any more.
 
-The kubelet ends the deletion of a pod with a DELETE of its own, which overwrites the time at which somebody asked the
-pod to go; and a container that the kubelet cannot find any more loses the time at which it started. So each sight of a
-pod leaves here what a later one may lack. The order of sights is that of the API server, so it needs no clocks.
+The kubelet ends the deletion of a pod with a DELETE of its own, which overwrites the time at which the pod was first
+asked to go; and a container that the kubelet cannot find any more loses the time at which it started. So each sight of
+a pod leaves here what a later one may lack. The order of sights is that of the API server, so it needs no clocks.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Past:
     """What is known of one pod beside its last sight. `asked_s`: when it was first asked to go, in Unix seconds.
 
     `started`: names of containers that had started. `waiting`: what each container waited for when it was last seen to
-    wait, as in its state. `ended_by_itself`: runs of containers (run_of) that had ended before anybody asked the pod to
-    go. `stopped`: runs that still went on after somebody had.
+    wait, as in its state. `ended_by_itself`: runs of containers (run_of) that had ended before the pod was asked to
+    go. `stopped`: runs that still went on afterwards.
     """
 
     asked_s: float | None = None
@@ -60,8 +60,8 @@ def with_sight(past: Past, pod: Object) -> Past:
 
 
 def asked(pod: Object) -> float | None:
-    """When somebody asked for the deletion of an object, as the object itself tells: its deletionTimestamp is when its
-    grace will have passed. None where nobody has."""
+    """When the deletion of an object was asked for, as the object itself says: its deletionTimestamp is when its grace
+    will have passed. None for an object that is not being deleted."""
     due_s = seconds(pod, "metadata", "deletionTimestamp")
     if due_s is None:
         return None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 PATIENCE_S = 60.0
 TOGETHER_S = 0.002  # what comes within it comes at once
-# A container's two streams are read by two threads of containerd: which of two lines is first nobody can say, and here
+# A container's two streams are read by two threads of containerd: which of two lines is first is left open, and here
 # the one that was written later is
 ORDER, LAST = {"stderr": 0, "stdout": 1}, 2
 Tell = Callable[[dict[str, Any]], None]

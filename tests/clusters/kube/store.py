@@ -113,7 +113,7 @@ class Store:
             if "generation" in old["metadata"] and _wanted(new) != _wanted(old):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1
             over = deletion.is_over(new)
-            if not over or (plural == "pods" and not deletion.is_over(old)):  # of a pod this is told, too
+            if not over or (plural == "pods" and not deletion.is_over(old)):  # watches of pods see this, too
                 self._write("MODIFIED", key, new, old)
                 old, new = new, copied(new)
             if over:

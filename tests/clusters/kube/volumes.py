@@ -122,7 +122,7 @@ class Volumes:
 
 
 def limited(pod: Tree) -> bool:
-    """Whether somebody has to look how much it has written."""
+    """Whether how much it writes has to be looked at."""
     volumes = pod["spec"].get("volumes", [])
     sized = any((volume.get("emptyDir") or {}).get("sizeLimit") for volume in volumes)
     return sized or storage_limit(pod) < float("inf")

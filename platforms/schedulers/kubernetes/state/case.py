@@ -105,7 +105,7 @@ class Case:
 
     @property
     def being_deleted(self) -> bool:
-        """Somebody has asked for the deletion of the job's own object."""
+        """The deletion of the job's own object has been asked for."""
         return asked(self.object) is not None
 
     @property

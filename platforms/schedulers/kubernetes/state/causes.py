@@ -65,7 +65,7 @@ def of_kind(case: Case, said: kinds.Completion) -> Finding:
 
 def _taken_away(case: Case, cause: Finding | None) -> Finding | None:
     """A Job fails when a pod of it is deleted while it runs, and says no more than that it may not try again. That is
-    no failure of what ran, also where nobody saw that pod."""
+    no failure of what ran, also where that pod was never seen."""
     if cause is None:
         return unwitnessed(case, 1)
     return from_a_job(case, cause) if cause.state is State.CANCELLED else None
@@ -80,7 +80,7 @@ def from_a_job(case: Case, deleted: Finding) -> Finding:
 
 
 def unwitnessed(case: Case, needed: int) -> Finding | None:
-    """A Job that would have so many pods still, if nobody had deleted them: before their end or later, and whatever it
+    """A Job that would have so many pods still, had they not been deleted: before their end or later, and whatever it
     makes of that. None where as many go on, or were seen to end well, and where its kind may have taken them."""
     witnesses = [pod for pod in case.live + case.over if pod.succeeded or not pod.ended]
     if len(witnesses) >= needed or not _keeps_its_pods(case):

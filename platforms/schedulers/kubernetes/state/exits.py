@@ -59,9 +59,9 @@ def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[Event]) 
 
 
 def _told(pod: Pod, container: Container, end: End, events: Sequence[Event]) -> bool:
-    """Whether a container was told to end before it did, by what is surest: the kubelet's event, which is dated by the
-    clock that dates the end; the order of what the API server has shown; what the kubelet knew when it reported; and
-    last the times of two clocks, which in case of doubt make no success."""
+    """Whether a container was stopped before it ended by itself, by what is surest: the kubelet's event, which is dated
+    by the clock that dates the end; the order of what the API server has shown; what the kubelet knew when it reported;
+    and last the times of two clocks, which in case of doubt make no success."""
     killed_s = _killed_s(container, end, events)
     if killed_s is not None and end.ended_s is not None and killed_s < end.ended_s:
         return True
@@ -91,7 +91,7 @@ def stops(event: Event) -> bool:
 
 
 def _asked_s(pod: Pod) -> float | None:
-    """When it was first asked to go: an eviction is written down a moment before its deletion. None: nobody asked."""
+    """When it was first asked to go: an eviction is written down a moment before its deletion. None: it was not."""
     if pod.deleted_s is None or pod.disruption is None or pod.disruption.since_s is None:
         return pod.deleted_s
     return min(pod.deleted_s, pod.disruption.since_s)
@@ -108,8 +108,8 @@ def _taken(pod: Pod) -> Finding:
 
 def has_run(pod: Pod, events: Sequence[Event]) -> bool:
     """Whether one of its containers has ever begun, as far as anything is left that tells."""
-    told = (each for each in about(events, pod.uid) if each.reason == "Started")
-    return pod.ran or any(each.field.startswith("spec.containers") for each in told)
+    starts = (each for each in about(events, pod.uid) if each.reason == "Started")
+    return pod.ran or any(each.field.startswith("spec.containers") for each in starts)
 
 
 def _pod_words(pod: Pod, ran: bool) -> str:

@@ -92,8 +92,8 @@ class Container:
 @dataclass(frozen=True)
 class Pod:
     """One pod. `rank` sorts the pods of a job, the one with rank 0 first; `gone`: it is not there any more. `knew`:
-    whether its kubelet knew of its deletion when it last reported; None where nobody deletes it, or the cluster does
-    not tell."""
+    whether its kubelet knew of its deletion when it last reported; None where it is not being deleted, or the cluster
+    does not say."""
 
     name: str
     uid: str
