@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.clusters.kube import Kube
+from tests.clusters.kube.logs import LogFile
 from tests.clusters.ports import reserved_port
 
 PATIENCE_S = 60.0
@@ -665,13 +666,48 @@ def test_a_follow_goes_on_over_a_rotation_until_the_container_ends(kube: Kube) -
     log.write("stdout", b"before\n")
     with send(kube, "GET", f"{PODS}/x/log", follow="true") as stream:
         assert stream.readline() == b"before\n"
+        kube.until(lambda: log.waiting == 1)
         log.write("stdout", b"last of the old\n")
         kube.rotate("x")
         log.write("stderr", b"after\n")
         assert ask(kube, "GET", f"{PODS}/x/log").text == "after\n"
+        assert stream.readline() == b"last of the old\n"
+        assert stream.readline() == b"after\n"
         log.write("stdout", b"rest")
         log.close()
-        assert stream.read() == b"last of the old\nafter\nrest"
+        assert stream.read() == b"rest"
+
+
+def test_a_follow_that_is_held_up_skips_files_and_begins_the_newest_again(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "0.log")
+    log.write("stdout", b"a1\na2\n")
+    followed = (record and record.text for record in log.followed())
+    assert [next(followed) for _ in range(3)] == [b"a1\n", b"a2\n", None]
+    log.write("stdout", b"a3\na4 half ")
+    log.rotate()
+    log.write("stdout", b"a4 whole\nb1\n")
+    log.rotate()
+    log.write("stdout", b"c1\n")
+    assert [next(followed) for _ in range(5)] == [b"a3\n", b"a4 half ", b"c1\n", b"c1\n", None]
+    log.rotate()
+    log.write("stdout", b"d1\n")
+    log.close()
+    assert list(followed) == []  # the container is over: it ends with the file that it has open
+    assert [record.text for record in log.records(follow=False) if record is not None] == [b"d1\n"]
+
+
+def test_a_follow_that_still_reads_its_first_file_is_told_of_no_other(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "0.log")
+    log.write("stdout", b"a1\na2\n")
+    followed = (record and record.text for record in log.followed())
+    assert next(followed) == b"a1\n"
+    log.rotate()
+    log.write("stdout", b"b1\n")
+    assert [next(followed), next(followed)] == [b"a2\n", None]
+    log.rotate()
+    log.write("stdout", b"c1\n")
+    log.close()
+    assert list(followed) == []
 
 
 def test_previous_is_the_start_before(kube: Kube) -> None:

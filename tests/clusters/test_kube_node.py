@@ -422,6 +422,7 @@ def test_a_volume_that_no_container_mounts_is_not_looked_for(kube: Kube) -> None
 def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
     kube = Kube(tmp_path)
     kube.machines.log_max = 5000
+    kube.machines.log_every_s = 0.0
     with kube:
         run(kube, "chatty", shell("for i in 1 2 3 4; do seq 1000; sleep 0.1; done; echo end"))
         ended(kube, "chatty")

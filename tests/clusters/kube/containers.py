@@ -30,6 +30,9 @@ class Log(Protocol):
 
     def write(self, stream: str, data: bytes) -> None: ...
 
+    @property
+    def size(self) -> int: ...
+
     def rotate(self) -> None: ...
 
     def close(self) -> None: ...
@@ -42,8 +45,9 @@ class _Open:
     log: Log
     tell: Tell
     log_max: int
+    log_every_s: float
+    rotated_s: float
     pipes: int = 2
-    size: int = 0
     last: dict[str, Any] | None = None
 
 
@@ -74,13 +78,13 @@ class Containers:
             raise RuntimeError(f"the container runtime does not start: {self.errors.read_text()}")
         return self._isolated
 
-    def run(self, spec: dict[str, Any], log: Log, tell: Tell, *, log_max: int = 0) -> None:
+    def run(self, spec: dict[str, Any], log: Log, tell: Tell, *, log_max: int = 0, log_every_s: float = 0.0) -> None:
         """tell gets {"is": "running"}, then {"is": "ended", "code", "oom"}, or only {"is": "unstartable", "why"}.
 
-        log_max: bytes after which the log is rotated (0: never).
+        log_max: bytes after which the log is rotated (0: never), when so long has passed since it was last.
         """
         pipes = [os.pipe() for _ in range(2)]
-        one = self._open[spec["id"]] = _Open(log, tell, log_max)
+        one = self._open[spec["id"]] = _Open(log, tell, log_max, log_every_s, time.monotonic())
         for stream, (read, _) in zip(("stdout", "stderr"), pipes, strict=True):
             reader = self._reader(spec["id"], one, stream, read)
             self._selector.register(read, selectors.EVENT_READ, (ORDER[stream], reader))
@@ -134,10 +138,10 @@ class Containers:
         def read() -> None:
             data = os.read(fd, 1 << 16)
             one.log.write(stream, data)
-            one.size += len(data)
-            if 0 < one.log_max < one.size:
+            now_s = time.monotonic()
+            if 0 < one.log_max < one.log.size and now_s - one.rotated_s >= one.log_every_s:
                 one.log.rotate()
-                one.size = 0
+                one.rotated_s = now_s
             if not data:
                 self._selector.unregister(fd)
                 os.close(fd)

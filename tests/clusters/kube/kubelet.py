@@ -34,6 +34,7 @@ class Workshop:
     pace: Pace
     environment: dict[str, str]  # of every container: where the API is
     log_max: int  # bytes after which a container's log is rotated
+    log_every_s: float  # but no sooner than that after the last time
     failures: list[BaseException]
     addresses: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 

@@ -33,7 +33,7 @@ class _Controller(Protocol):
 
 
 class Machines:
-    """`images`, `pace`, `log_max` and `plain` may be set before start().
+    """`images`, `pace`, `log_max`, `log_every_s` and `plain` may be set before start().
 
     log_max: bytes after which a container's log is rotated. plain: containers are no more than processes, even where
     this machine lets us make namespaces; mount points and names of pods are then replaced in commands and environments.
@@ -44,6 +44,7 @@ class Machines:
         self.images = Images()
         self.pace = Pace()
         self.log_max = 10 << 20
+        self.log_every_s = 10.0
         self.plain = False
         self.failures: list[BaseException] = []  # of all threads
         self.kubelets: dict[str, Kubelet] = {}
@@ -65,6 +66,7 @@ class Machines:
             self.pace,
             environment,
             self.log_max,
+            self.log_every_s,
             failures,
         )
         self._garbage = Garbage(store, failures)

@@ -108,7 +108,8 @@ class Start:
         if not self._shop.containers.isolated:
             spec = sandbox.rewritten(life.pod, spec)
         log = self._shop.logs.open(life.uid, box.name, box.restarts)
-        self._shop.containers.run(spec, log, life.node.teller(life.uid), log_max=self._shop.log_max)
+        rotation = {"log_max": self._shop.log_max, "log_every_s": self._shop.log_every_s}
+        self._shop.containers.run(spec, log, life.node.teller(life.uid), **rotation)
 
     def _specification(self, folder: Path) -> dict[str, Any]:
         life, box = self._life, self._box

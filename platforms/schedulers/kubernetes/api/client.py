@@ -18,7 +18,9 @@ from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 
-LOG_SILENCE_S = 120.0  # how long a followed log may say nothing; whoever follows it goes on from there
+LOG_SILENCE_S = (
+    3600.0  # how long a followed log may say nothing; whoever follows it looks earlier whether it still lives
+)
 PAGE = 500
 RELISTS = 3  # how often a LIST begins anew that took longer than the server remembers
 
@@ -241,15 +243,25 @@ class Client:
             yield event
 
     def log(
-        self, pod: str, container: str, *, follow: bool, since: str | None, previous: bool = False
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool,
+        since: str | None,
+        previous: bool = False,
+        tail: int | None = None,
+        limit: int | None = None,
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """The log of a container as it comes, each line behind its time stamp; nothing when it has none yet.
+        """The log of a container as it comes, each line behind its time stamp; nothing when it has none yet. Of it the
+        last `tail` lines, the first `limit` bytes.
 
         Entering asks, once. Raises ApiError (400: waits to start; 404) then, and AwayError also while it is read.
         """
         query = [("container", container), ("timestamps", "true")]
         query += [(name, "true") for name, wanted in (("follow", follow), ("previous", previous)) if wanted]
         query += [("sinceTime", since)] if since else []
+        query += [(name, str(size)) for name, size in (("tailLines", tail), ("limitBytes", limit)) if size is not None]
         return self._session.stream(PODS.path(self.namespace, pod, "log"), query, LOG_SILENCE_S if follow else READ_S)
 
     def _path(self, resource: Resource, name: str = "") -> str:

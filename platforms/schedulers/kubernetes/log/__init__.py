@@ -36,9 +36,11 @@ class JobLog:
         patience: Patience = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Raises RefusedError when the folder cannot be written."""
         self._source, self._patience, self._clock, self._sleep = source, patience, clock, sleep
+        self._wall = wall
         self._files = LogFiles(folder, clock)
         self._followers: dict[str, Follower] = {}
         self._seen: dict[str, Seen] = {}
@@ -73,7 +75,9 @@ class JobLog:
         track = self._files.track(seen)
         if track.complete and track.run == seen.run:
             return
-        follower = Follower(self._source, self._files, seen, patience=self._patience, clock=self._clock)
+        follower = Follower(
+            self._source, self._files, seen, patience=self._patience, clock=self._clock, wall=self._wall
+        )
         try:
             follower.thread.start()
         except RuntimeError:  # no more threads for us: at a later look
@@ -101,7 +105,7 @@ class JobLog:
     def lost(self) -> tuple[str, ...]:
         """What will never come, and why."""
         with self._files.lock:
-            return tuple(why for track in self._files.tracks.values() for why in track.lost)
+            return tuple(why for track in self._files.tracks.values() for why in track.problems)
 
     @property
     def missing(self) -> tuple[str, ...]:

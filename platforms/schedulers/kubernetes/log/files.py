@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.log.lines import Overlap
+from platforms.schedulers.kubernetes.log.lines import Overlap, moment
 from platforms.schedulers.kubernetes.log.starts import Seen
 
 MERGED = "log"
@@ -26,6 +26,7 @@ FLUSH_BYTES = 1 << 20
 STATE_S = 1.0
 STATE_SHARE = 20  # writing the state takes at most one part in so many of the time
 LONGEST = 200  # bytes of a file's name
+GAPS = 5  # of a container's log are listed
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Track:
     complete: bool = False  # this start of it is read to its end, as far as it can be
     overlap: Overlap = field(default_factory=Overlap)
     lost: list[str] = field(default_factory=list)
+    size: int = 0  # bytes of this start of it on its node, as far as they are known
+    gaps: list[list[int]] = field(default_factory=list)  # two stamps, in nanoseconds, and where in the file
 
     @property
     def name(self) -> str:
@@ -47,7 +50,18 @@ class Track:
         return f"container {self.container} of pod {self.pod}"
 
     def begin(self, run: str, count: int) -> None:
-        self.run, self.count, self.complete, self.overlap = run, count, False, Overlap()
+        self.run, self.count, self.complete, self.overlap, self.size = run, count, False, Overlap(), 0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that is lost of it."""
+        if not self.gaps:
+            return tuple(self.lost)
+        shown = [f"{moment(after)} and {moment(until)} (at byte {at})" for after, until, at in self.gaps[:GAPS]]
+        if len(self.gaps) > GAPS:
+            shown.append(f"others up to {moment(self.gaps[-1][1])}, {len(self.gaps)} times in all")
+        where = f"lines may be missing in {self.file} between {', between '.join(shown)}"
+        return (*self.lost, f"{self.name}: {where}: its node had rotated them away before they could be read")
 
     def to_json(self) -> dict[str, object]:
         return {**self.__dict__, "overlap": self.overlap.to_json()}

@@ -12,7 +12,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes.api.answers import ApiError, Expired
@@ -20,10 +21,14 @@ from platforms.schedulers.kubernetes.fields import short
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, Line, Search, Splitter, line_of, rfc3339
 from platforms.schedulers.kubernetes.log.news import News
+from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
 from platforms.schedulers.kubernetes.log.reading import PATIENCE, Patience, Reading, Source
+from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, Beginning, Lag, Skips, on_node
 from platforms.schedulers.kubernetes.log.starts import Seen
 
 TRIES = 3  # before a no, or something that contradicts what we know, is believed
+AT_ONCE = 1  # streams that were cut before anything new came are followed by another at once
+FIRST_BYTES = 100  # of a log, in which the first line's stamp is
 
 
 class Follower:
@@ -37,8 +42,10 @@ class Follower:
         *,
         patience: Patience = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._files, self._patience, self._clock = source, files, patience, clock
+        self._lag = Lag(wall)
         self.track = files.track(seen)
         self.news = News(seen, clock)
         self.trouble = ""  # why nothing comes for now
@@ -88,6 +95,7 @@ class Follower:
 
     def _from_the_beginning(self) -> None:
         self._before: Reading | None = None
+        self._followed: Reading | None = None  # the last stream that was followed, if it has ended by itself
         self._failures = self._refusals = 0
         self._misses = 0  # readings in a row that were the same, and did not go on from what is known
         self._whole: Reading | None = None  # the last that was of the log, where that stream has ended by itself
@@ -105,6 +113,8 @@ class Follower:
             return
         if reading is None or self.news.stopped:
             return
+        if not ended and (reading.size or reading.broken):  # one that is empty is of a file that has just begun
+            self._followed = None if reading.broken or not reading.found else reading
         same = reading.same_end(self._before)
         if reading.known and not reading.strange:  # what a kubelet says in place of a log says nothing of the log
             self._whole = None if reading.broken else reading
@@ -125,11 +135,25 @@ class Follower:
         if agreed and reading.strange:
             self._refused(reading.strange.decode(errors="replace"), final=True)
         elif agreed and reading.known:
-            self._complete(reading.rest)
+            self._complete(self._last_words(reading))
         elif reading.broken:
             self._failed(reading.broken)
         elif self._before is not None and not reading.new:
             self._failed("it ends otherwise each time that it is read")
+
+    def _last_words(self, reading: Reading) -> bytes:
+        """What came last without an end of line. Where the newest file holds no more than that, nothing is missing
+        before it if the stream that was followed had ended by itself, and in time."""
+        if reading.found:
+            return reading.rest
+        followed = self._followed
+        before = b"" if followed is None or followed.behind else followed.rest
+        if (followed is None or followed.behind) and self.track.size >= SMALL:
+            self._lose("the end of its log may be lost: its node had rotated it away before it could be read")
+        last = line_of(reading.rest)
+        if before and last.nanos != UNSTAMPED:
+            return before + last.words
+        return reading.rest or before
 
     def _complete(self, rest: bytes) -> None:
         """Only now what has no newline is a line, the last one."""
@@ -149,13 +173,17 @@ class Follower:
             return
         if not final and not self._never_ended():
             return
-        if final and gone and self._whole is not None:
+        if final and gone and self._whole is not None and self._in_time(self._whole):
             self._complete(self._whole.rest)
             return
         with self._files.lock:
             self._lose(f"the end of its log is lost: {short(why)}")
             self.track.complete = True
         self._files.flush()
+
+    def _in_time(self, last: Reading) -> bool:
+        """Whether a stream that has ended by itself has brought all. A kubelet that is behind leaves files out."""
+        return self.track.size < SMALL or not last.behind
 
     def _never_ended(self) -> bool:
         """Whether the pod was not seen to end before it went, also by a look that is later than that."""
@@ -173,11 +201,12 @@ class Follower:
         self.news.wait(self._longer(self._patience.again_s))
 
     def _between(self, reading: Reading, whole: bool) -> None:
-        """Streams of a log that is followed. One that was cut is opened again at once, if it has brought something."""
+        """Streams of a log that is followed. One that has ended is opened again at once, if it has brought something
+        and the log may have been rotated since; a small one by the word that the container has ended."""
         self.trouble = short(reading.broken or reading.strange.decode(errors="replace"))
-        if whole:
+        if whole and (self.track.size < SMALL or not reading.new):
             self.news.wait(self._longer(self._patience.ended_s))
-        elif self._failures:
+        elif self._failures > AT_ONCE:
             self.news.wait(self._longer(self._patience.again_s))
         self._failures += not reading.new
 
@@ -191,39 +220,103 @@ class Follower:
         """None: it is of another start. Raises ApiError, Expired, BenchError when it cannot be opened or written."""
         overlap, splitter, new = self.track.overlap, Splitter(), 0
         set_back = not follow and seen.ended_s is not None and overlap.ahead_of(seen.ended_s)
-        second = None if set_back else overlap.since(self._before.rest if self._before is not None else b"")
+        rest, small = self._before.rest if self._before is not None else b"", self.track.size < SMALL
+        second = None if set_back else overlap.since(rest, small=small)
         since = None if second is None else rfc3339(second)
         patient = self._misses < TRIES
         search = overlap.search(second, patient=patient)
+        began_s = None if overlap else (seen.before_began_s if previous else seen.began_s)
+        beginning = Beginning(began_s, self._lag, self._lag.clock())
+        skips = Skips(overlap.last, self._lag, lambda: self._newest(seen, previous=previous))
         opened_s, sure, broken = self._clock(), False, ""
         try:
-            with self._source.log(seen.pod, seen.container, follow=follow, since=since, previous=previous) as chunks:
-                for lines in self._lines(chunks, splitter, search):
-                    sure = sure or self._sure(search, opened_s, previous=previous)
-                    if not sure:
-                        return None
-                    new += self._take(lines)
-        except AwayError as error:
+            with self._opened(seen, follow=follow, since=since, previous=previous) as arrivals:
+                for arrived_s, chunk in arrivals:
+                    if not chunk:
+                        new += self._take(skips, beginning, beginning.rest(), arrived_s, quiet=True)
+                        if self._frozen(seen, splitter.rest):
+                            raise AwayError("it says nothing any more, though the log goes on")
+                    elif lines := search.sift(splitter.feed(chunk)):
+                        if not sure:
+                            sure = self._sure(search, opened_s, previous=previous)
+                            if not sure:
+                                return None
+                            lines = self._joined(search, lines)
+                        new += self._take(skips, beginning, beginning.sift(lines), arrived_s)
+                    if self.news.stopped:
+                        break
+            new += self._take(skips, beginning, beginning.rest(), self._lag.clock(), quiet=True)
+        except AwayError as error:  # what is held by now comes again
             broken = str(error)
-        finally:
-            self.news.hold(None)
         rest, known, strange = splitter.rest, search.over or not patient, search.strange
-        if rest and search.over and line_of(rest).second == UNSTAMPED:
+        if rest and search.over and line_of(rest).nanos == UNSTAMPED:
             strange = rest
         if not strange:
             self._refusals = 0
-        return Reading(splitter.size, rest, new, known, strange, broken, self._clock() - opened_s)
+        lived_s = self._clock() - opened_s
+        return Reading(splitter.size, rest, new, known, search.over, strange, broken, skips.behind, lived_s)
 
-    def _lines(self, chunks: Iterator[bytes], splitter: Splitter, search: Search) -> Iterator[list[Line]]:
-        """Those that are new."""
-        self.news.hold(chunks)
+    @contextmanager
+    def _opened(self, seen: Seen, *, follow: bool, since: str | None, previous: bool) -> Iterator[Iterator[Arrival]]:
+        """What comes, and when. A log that goes on is read by a thread of its own, whatever we do meanwhile."""
+
+        def ask() -> AbstractContextManager[Iterator[bytes]]:
+            return self._source.log(seen.pod, seen.container, follow=follow, since=since, previous=previous)
+
         self.trouble = ""
-        for chunk in chunks:
-            self.news.heard_s = self._clock()
-            if lines := search.sift(splitter.feed(chunk)):
-                yield lines
-            if self.news.stopped:
-                break
+        try:
+            if not follow:
+                with ask() as chunks:
+                    self.news.hold(chunks)
+                    yield self._heard((self._lag.clock(), chunk) for chunk in chunks)
+                return
+            pump = Pump(ask, self._lag.clock, f"stream of {seen.name}")
+            try:
+                self.news.hold(pump)
+                yield self._heard(pump.arrivals(self._patience.quiet_s))
+            finally:
+                pump.close()
+        finally:
+            self.news.hold(None)
+
+    def _heard(self, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+        self._looked_s = self._clock()
+        self._doubted_s: float | None = None
+        for arrival in arrivals:
+            if arrival[1]:
+                self.news.heard_s, self._doubted_s = self._clock(), None
+            yield arrival
+
+    def _frozen(self, seen: Seen, rest: bytes) -> bool:
+        """Whether a stream that has said nothing for long says nothing though there is something to say."""
+        now_s = self._clock()
+        if self._doubted_s is not None:
+            return now_s - self._doubted_s >= self._patience.late_s
+        if now_s - max(self.news.heard_s, self._looked_s) < self._patience.silent_s:
+            return False
+        self._looked_s = now_s
+        last = self._peek(seen, tail=1)
+        if last is not None and last.raw and last.raw != rest and not self.track.overlap.ends_with(last):
+            self._doubted_s = now_s
+        return False
+
+    def _newest(self, seen: Seen, *, previous: bool) -> int | None:
+        """The stamp of the first line in the log's newest file, if that can be had."""
+        first = self._peek(seen, previous=previous, limit=FIRST_BYTES)
+        return first.nanos if first is not None and first.nanos != UNSTAMPED else None
+
+    def _peek(
+        self, seen: Seen, *, previous: bool = False, tail: int | None = None, limit: int | None = None
+    ) -> Line | None:
+        """A line of the log as it is now. None: it cannot be had."""
+        pod, container = seen.pod, seen.container
+        try:
+            with self._source.log(
+                pod, container, follow=False, since=None, previous=previous, tail=tail, limit=limit
+            ) as chunks:
+                return line_of(b"".join(chunks))
+        except (AwayError, ApiError, Expired):
+            return None
 
     def _sure(self, search: Search, opened_s: float, *, previous: bool) -> bool:
         """Whether a stream is of the start that we read. One that begins with what we know is; else the pod is looked
@@ -234,19 +327,50 @@ class Follower:
             return run == (seen.before if previous else seen.run)
 
         doubtful = (search.anew and not seen.fixed) or (search.gap and not (seen.fixed and seen.ended))
-        if doubtful and not self.news.confirmed(holds, opened_s + sure_s, 3 * sure_s):
-            return False
-        if search.gap:
-            at = self._files.sizes.get(self.track.file, 0)
-            self._lose(
-                f"lines may be missing before byte {at} of {self.track.file}: it was rotated, and nobody could read"
-            )
-        return True
+        return not doubtful or self.news.confirmed(holds, opened_s + sure_s, 3 * sure_s)
 
-    def _take(self, lines: list[Line]) -> int:
+    def _joined(self, search: Search, lines: Sequence[Line]) -> Sequence[Line]:
+        """What a log begins with that was opened again, and that does not begin with what is known.
+
+        A kubelet ends a stream by itself when the container has ended, at the end of the file that it has open. If a
+        newer one begins at that moment, it is the next one, and continues a line that had no end. Else something may
+        lie between, and the first line may be the end of one.
+        """
+        if not search.gap:
+            return lines
+        first, known, followed = lines[0], self.track.overlap.last, self._followed
+        rest = line_of(followed.rest if followed is not None else b"")
+        last = known if rest.nanos == UNSTAMPED else rest.nanos
+        near = last is not None and first.nanos - last < JUMP
+        if followed is not None and near and (self.news.seen.ended or self.news.seen.run != self.track.run):
+            words = rest.words if rest.nanos != UNSTAMPED else b""
+            return [first._replace(words=words + first.words), *lines[1:]]
+        self._gap(first.nanos if known is None else known, first.nanos)
+        return lines[1:]
+
+    def _gap(self, after: int, until: int) -> None:
         with self._files.lock:
-            self._files.add(self.track, b"".join(line.words for line in lines))
-            self.track.overlap.extend(lines)
+            self.track.gaps.append([after, until, self._files.sizes.get(self.track.file, 0)])
+            self._files.note()
+
+    def _take(
+        self, skips: Skips, beginning: Beginning, lines: Sequence[Line], arrived_s: float, *, quiet: bool = False
+    ) -> int:
+        """Into the files with what is new and certain; what is missing is noted. `quiet`: nothing follows at once."""
+        self.track.size += on_node(lines)
+        new = skips.sift(lines, arrived_s, small=self.track.size < SMALL)
+        if quiet:
+            new += skips.rest()
+        if beginning.lost is not None:
+            self._gap(*beginning.lost)
+            beginning.lost = None
+        for lost in skips.lost:
+            self._gap(*lost)
+        skips.lost.clear()
+        if new:
+            with self._files.lock:
+                self._files.add(self.track, b"".join(line.words for line in new))
+                self.track.overlap.extend(new)
         if self._files.due:
             self._files.flush()
-        return len(lines)
+        return len(new)

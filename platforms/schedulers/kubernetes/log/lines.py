@@ -15,28 +15,40 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-KEEP = 100  # lines that are remembered in any case: of a short log all, so that no clock matters
+KEEP = 100  # lines that are remembered: of a short log all, so that no clock matters
 SLACK_S = 2  # by how much stamps may be out of order: standard output and error are stamped apart, clocks are set
+SWAPPED = 200_000_000  # nanoseconds by which stamps may be out of order without a clock that is set
+SECOND = 1_000_000_000  # nanoseconds
 HELD_MAX = 32 << 20  # bytes of lines that may be old or new, until it shows
 UNSTAMPED = -1
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d) ")
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 
 
 class Line(NamedTuple):
-    """`second` is its stamp in Unix seconds by the node's clock, or UNSTAMPED; `mark` stands for stamp and words."""
+    """`nanos` is its stamp in Unix nanoseconds by the node's clock, or UNSTAMPED; `raw` is stamp and words."""
 
-    second: int
-    mark: bytes
+    nanos: int
+    raw: bytes
     words: bytes
+
+    @property
+    def second(self) -> int:
+        return self.nanos // SECOND if self.nanos != UNSTAMPED else UNSTAMPED
+
+    @property
+    def mark(self) -> bytes:
+        """Eight bytes that stand for stamp and words."""
+        return hashlib.blake2b(self.raw, digest_size=8).digest()
 
 
 def line_of(raw: bytes) -> Line:
     """One line as it came, with its newline if it has one."""
     match = _STAMP.match(raw)
-    second = _second(match[1], match[2]) if match else UNSTAMPED
+    second = _second(match[1], match[3]) if match else UNSTAMPED
     if match is None or second == UNSTAMPED:
-        return Line(UNSTAMPED, b"", raw)
-    return Line(second, hashlib.blake2b(raw, digest_size=8).digest(), raw[match.end() :])
+        return Line(UNSTAMPED, raw, raw)
+    fraction = match[2] or b"0"
+    return Line(second * SECOND + int(fraction.ljust(9, b"0")), raw, raw[match.end() :])
 
 
 @lru_cache(maxsize=256)
@@ -53,6 +65,12 @@ def _second(when: bytes, zone: bytes) -> int:
 
 def rfc3339(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+
+
+def moment(nanos: int) -> str:
+    """For people, to the millisecond."""
+    second, part = divmod(nanos, SECOND)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)) + f".{part // 1_000_000:03d}Z"
 
 
 class Splitter:
@@ -81,24 +99,42 @@ class Splitter:
 class Overlap:
     """The last lines of a log that are known: what must come again when it is opened again."""
 
-    def __init__(self, recent: Iterable[tuple[int, bytes]] = (), top: int | None = None) -> None:
+    def __init__(
+        self, recent: Iterable[tuple[int, bytes]] = (), top: int | None = None, last: int | None = None
+    ) -> None:
         self._recent = deque(recent)
         self._top = top  # the latest second of a line that is not remembered any more
+        self.last = last  # the last line's stamp, in nanoseconds
 
-    def extend(self, lines: Iterable[Line]) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._recent)
+
+    def extend(self, lines: Sequence[Line]) -> None:
+        for line in lines[:-KEEP]:
+            self._forget(line.second)
         recent = self._recent
-        recent.extend((line.second, line.mark) for line in lines)
-        while len(recent) > KEEP and abs(recent[-1][0] - recent[0][0]) > SLACK_S:
-            second, _mark = recent.popleft()
-            self._top = second if self._top is None else max(self._top, second)
+        recent.extend((line.second, line.mark) for line in lines[-KEEP:])
+        self.last = lines[-1].nanos if lines else self.last
+        # lines that are the same to the nanosecond are told apart by their number
+        while len(recent) > KEEP and recent[0][1] != recent[-1][1]:
+            self._forget(recent.popleft()[0])
 
-    def since(self, rest: bytes = b"") -> int | None:
+    def _forget(self, second: int) -> None:
+        self._top = second if self._top is None else max(self._top, second)
+
+    def ends_with(self, line: Line) -> bool:
+        return bool(self._recent) and self._recent[-1][1] == line.mark
+
+    def since(self, rest: bytes = b"", *, small: bool = True) -> int | None:
         """From which second on to ask, so that no line is left out though the node's clock was set back; None: for all.
 
-        `rest` is the beginning of the next line, when it is known: its stamp may say that the clock was set back.
+        `rest` is the beginning of the next line, when it is known: its stamp may say that the clock was set back. Of a
+        log that is not `small` as little as possible: a file may be rotated while it is read.
         """
         if self._top is None:
             return None
+        if not small and self.last is not None:
+            return (self.last - SWAPPED) // SECOND
         seconds = [self._recent[-1][0], line_of(rest).second]
         return min(self._top + 1, min(second for second in seconds if second != UNSTAMPED) - SLACK_S)
 
@@ -109,8 +145,9 @@ class Overlap:
     def search(self, since: int | None, *, patient: bool = True) -> Search:
         """For a log that is opened at `since`. Not `patient`: what it begins with is new when it is not known."""
         known = [(second, mark) for second, mark in self._recent if since is None or second >= since]
-        unknown_too = self._top is not None and (since is None or since <= self._top)
-        late = None if unknown_too or not known else max(second for second, _mark in known) + SLACK_S
+        late = max(second for second, _mark in known) + SLACK_S if known else None
+        if late is not None and self._top is not None and self._top > late:
+            late = None  # what is forgotten was stamped later: the clock was set back
         return Search([mark for _second, mark in known], late, patient=patient)
 
     def to_json(self) -> dict[str, object]:
@@ -119,12 +156,14 @@ class Overlap:
             if not groups or groups[-1][0] != second:
                 groups.append((second, []))
             groups[-1][1].append(mark)
-        return {"top": self._top, "recent": [[second, b"".join(marks).hex(" ", 8)] for second, marks in groups]}
+        recent = [[second, b"".join(marks).hex(" ", 8)] for second, marks in groups]
+        return {"top": self._top, "recent": recent, "last": self.last}
 
     @classmethod
-    def from_json(cls, top: int | None, recent: Sequence[tuple[int, str]]) -> Overlap:
+    def from_json(cls, top: int | None, recent: Sequence[tuple[int, str]], last: int | None = None) -> Overlap:
         """Raises ValueError, TypeError for something else than to_json has made."""
-        return cls(((int(second), bytes.fromhex(mark)) for second, marks in recent for mark in marks.split(" ")), top)
+        known = [(int(second), bytes.fromhex(mark)) for second, marks in recent for mark in marks.split(" ")]
+        return cls(known, top, last)
 
 
 class Search:
@@ -149,24 +188,25 @@ class Search:
     def over(self) -> bool:
         return self.met or self.gap
 
-    def sift(self, lines: Iterable[Line]) -> list[Line]:
+    def sift(self, lines: Sequence[Line]) -> Sequence[Line]:
         """Those that are new."""
-        new: list[Line] = []
-        for line in lines:
-            if not self.over:
-                new += self._look(line)
-            elif line.second == UNSTAMPED:
-                self.strange = line.words
-            else:
-                new.append(line)
-        return new
+        at, new = 0, list[Line]()
+        while at < len(lines) and not self.over:
+            new += self._look(lines[at])
+            at += 1
+        rest = lines[at:]
+        if any(line.nanos == UNSTAMPED for line in rest):
+            self.strange = [line.words for line in rest if line.nanos == UNSTAMPED][-1]
+            rest = [line for line in rest if line.nanos != UNSTAMPED]
+        return [*new, *rest] if new else rest
 
     def _look(self, line: Line) -> list[Line]:
-        if line.second == UNSTAMPED:  # the end of a line that began earlier
+        if line.nanos == UNSTAMPED:  # the end of a line that began earlier
             return []
-        if self._pending[line.mark]:
-            self._pending[line.mark] -= 1
-            self.met = line.mark == self._last and not self._pending[line.mark]
+        mark = line.mark
+        if self._pending[mark]:
+            self._pending[mark] -= 1
+            self.met = mark == self._last and not self._pending[mark]
             if self.met:
                 self._held = []
             return []

@@ -16,8 +16,9 @@ class Seen:
 
     `run` is the one whose log is given, `before` the one that `previous` gives, if any; both by the container's id, or
     by number. `count` is the number of `run`: 0 is the first. `over`: the pod has ended, and nobody has said how
-    this container did. `fixed`: it never starts again. `found`: else its node has lost it, and does not say whether it
-    ever ran, or which start of it was the last.
+    this container did. `fixed`: it never starts again. `began_s`, `before_began_s`: when `run` and `before` began, in
+    whole Unix seconds by the node's clock. `found`: else its node has lost it, and does not say whether it ever ran, or
+    which start of it was the last.
     """
 
     pod: str
@@ -31,6 +32,8 @@ class Seen:
     over: bool
     ended_s: float | None
     fixed: bool
+    began_s: float | None
+    before_began_s: float | None
     found: bool = True
 
     @property
@@ -64,6 +67,7 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
         if not last and not _lost(ended):
             return None
         ended, last = last or ended, {}  # between two starts, or for good: the log is that of the last one
+    begun = ended or mapping(status, "state", "running")
     return Seen(
         pod=text(pod, "metadata", "name"),
         uid=uid(pod),
@@ -76,6 +80,8 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
         over=text(pod, "status", "phase") in OVER,
         ended_s=seconds(ended, "finishedAt"),
         fixed=fixed,
+        began_s=seconds(begun, "startedAt"),
+        before_began_s=seconds(last, "startedAt"),
         found=running or not _lost(ended),
     )
 

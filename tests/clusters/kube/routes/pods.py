@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from tests.clusters.kube.errors import KubeError, bad_request, invalid
-from tests.clusters.kube.logs import LogFile, LogSource
+from tests.clusters.kube.logs import LogFile, LogSource, Record
 from tests.clusters.kube.message import Answer, Request, Stream
 from tests.clusters.kube.routes import Place
 from tests.clusters.kube.store import Store
@@ -32,7 +32,7 @@ def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer
         raise KubeError(500, f'Get "{url}": dial tcp {KUBELET}: connect: connection refused')
     restart = _start(pod, container, previous=_yes(request, "previous"))
     file = logs.find(pod["metadata"]["uid"], container, restart)
-    lines = _Reading(request, since).chosen(file) if file else iter(())
+    lines = Reading(request, since).chosen(file) if file else iter(())
     return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], outages, lines))
 
 
@@ -93,7 +93,7 @@ def _since(request: Request) -> float:
     return 0.0
 
 
-class _Reading:
+class Reading:
     """One request's way through a log."""
 
     def __init__(self, request: Request, since: float) -> None:
@@ -108,8 +108,12 @@ class _Reading:
         skip = 0
         if self._tail is not None:
             skip = max(0, sum(1 for _ in file.records(follow=False)) - self._tail)
+        return self.given(file.records(follow=self._follow), skip)
+
+    def given(self, records: Iterator[Record | None], skip: int = 0) -> Iterator[bytes | None]:
+        """Of these records, without the first `skip`."""
         at_start = True
-        for record in file.records(follow=self._follow):
+        for record in records:
             if record is None:
                 yield None
                 continue
