@@ -130,7 +130,7 @@ LINES = 20
 SPEAK = r"""
 say() {
     while [ $1 -gt 0 ]; do
-        printf '%s line %s \377\376 of many\r\n' "$me" "$1"
+        printf '%s line %s \377\376\rof many\n' "$me" "$1"
         set -- $(($1 - 1))
     done
 }
@@ -145,7 +145,7 @@ printf 'the end'
 
 
 def spoken(number: int) -> bytes:
-    block = b"".join(b"%d line %d \xff\xfe of many\r\n" % (number, left) for left in range(LINES, 0, -1))
+    block = b"".join(b"%d line %d \xff\xfe\rof many\n" % (number, left) for left in range(LINES, 0, -1))
     return 3 * block + b"the end"
 
 
