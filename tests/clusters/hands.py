@@ -18,9 +18,11 @@ GROUPS = {
     "storageclasses": "apis/storage.k8s.io/v1",
     "customresourcedefinitions": "apis/apiextensions.k8s.io/v1",
     "selfsubjectaccessreviews": "apis/authorization.k8s.io/v1",
+    **dict.fromkeys(("clusterqueues", "resourceflavors", "localqueues", "workloads"), "apis/kueue.x-k8s.io/v1beta1"),
 }
 CLUSTER_WIDE = (
     "nodes", "namespaces", "priorityclasses", "storageclasses", "customresourcedefinitions", "selfsubjectaccessreviews",
+    "clusterqueues", "resourceflavors",
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from tests.clusters.kube.errors import KubeError
 STAND_IN = {
     "kubelet": "needs a node that a test may take away",
     "old": "needs a cluster that speaks as Kubernetes 1.20 did",
-    "kueue": "needs a Kueue whose queues a test may change",
 }
 RIGHTS = {
     "events": [("list", "events", "")],
@@ -25,6 +24,12 @@ RIGHTS = {
     "kinds": [("create", "customresourcedefinitions", ""), ("get", "customresourcedefinitions", "")],
     "namespace": [("create", "namespaces", "")],
     "evict": [("create", "pods", "eviction")],
+    "kueue": [
+        ("create", "clusterqueues", ""),
+        ("create", "resourceflavors", ""),
+        ("create", "localqueues", ""),
+        ("patch", "workloads", "status"),
+    ],
 }
 PATIENCE_S, PULL_S = 120.0, 900.0
 MOST_NODES = 16  # to which an image is brought beforehand
@@ -84,7 +89,7 @@ class Needs:
         if missing := self._forbidden(need):
             return f"needs the right to {', '.join(missing)}"
         probes = {"registry": self._no_registry, "dns": self._no_dns, "host-ipc": self._no_host_ipc,
-                  "storage": self._no_storage, "device": self._no_node}  # fmt: skip
+                  "storage": self._no_storage, "device": self._no_node, "kueue": self._no_kueue}  # fmt: skip
         return probes[need]() if need in probes else ""
 
     def _forbidden(self, need: str) -> list[str]:
@@ -151,6 +156,9 @@ class Needs:
 
     def _no_registry(self) -> str:
         return self._tried(lambda: bool(self.registry), "a pod in its node's network")
+
+    def _no_kueue(self) -> str:
+        return self._tried(lambda: bool(self._hands.ask("GET", "/apis/kueue.x-k8s.io")), "a Kueue")
 
     def _no_dns(self) -> str:
         return self._tried(self._resolves, "a DNS that knows headless Services")

@@ -17,6 +17,7 @@ from tests.clusters.kube.job_pods import pod_of
 from tests.clusters.kube.kueue import Kueue
 from tests.clusters.kube.message import Answer, Request
 from tests.clusters.kube.replicas import Child, Shape
+from tests.clusters.real_kueue import RealKueue
 from tests.clusters.stage import Hands, Stage, Tree
 
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
@@ -467,19 +468,23 @@ def rack(then: Script | None = None) -> Script:
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def kueue(stage: Stage) -> Kueue:
-    """One of which 10 CPUs can be had, 8 of them by one who has them."""
-    known = stage.notes.get("kueue")
+def kueue(stage: Stage) -> Kueue | RealKueue:
+    """One of which 10 tenths of a CPU can be had, 8 of them by one who has them."""
+    known: Kueue | RealKueue | None = stage.notes.get("kueue")
     if known is None:
-        assert stage.fake is not None
-        known = stage.notes["kueue"] = stage.fake.kueue(queue="bench", quota={"cpu": "10"})
+        quota = {"cpu": "1", "memory": "64Gi"}
+        if stage.fake is not None:
+            known = stage.fake.kueue(queue="bench", quota=quota)
+        else:
+            known = RealKueue(stage.hands, stage.key, "bench", quota)
+        stage.notes["kueue"] = known
         hoard(stage, "hoarder")
     return known
 
 
 def hoard(stage: Stage, name: str) -> None:
-    """Somebody else's Job, for ever, with 8 CPUs of the queue's."""
-    theirs = job(box(FOREVER, image=stage.image, resources={"requests": {"cpu": "8"}}))["manifest"]
+    """Somebody else's Job, for ever, with eight tenths of the queue's CPU."""
+    theirs = job(cpus(8, FOREVER, image=stage.image))["manifest"]
     stage.hands.create("jobs", {**theirs, "metadata": {"name": name, "labels": {QUEUE: "bench"}}})
 
 
@@ -495,12 +500,12 @@ def queued(
     return made
 
 
-def cpus(count: str, script: str = "echo done") -> Tree:
-    return box(script, resources={"requests": {"cpu": count}})
+def cpus(tenths: int, script: str = "echo done", **more: Any) -> Tree:
+    return box(script, resources={"requests": {"cpu": f"{tenths}00m"}}, **more)
 
 
 @contextmanager
-def held(stage: Stage) -> Iterator[Kueue]:
+def held(stage: Stage) -> Iterator[Kueue | RealKueue]:
     """Nothing is admitted meanwhile."""
     queue = kueue(stage)
     stage.notes["held"] = stage.notes.get("held", 0) + 1

@@ -333,8 +333,8 @@ KINDS = [
 
 QUEUES = [
     Scenario("kueue", queued(box("echo done")), log=b"done\n", needs=("kueue",)),
-    Scenario("kueue-later", queued(cpus("8")), log=b"done\n", needs=("kueue",), script=give),
-    Scenario("kueue-never", queued(cpus("11")), State.NEVER_ADMISSIBLE, "> maximum capacity", needs=("kueue",)),
+    Scenario("kueue-later", queued(cpus(8)), log=b"done\n", needs=("kueue",), script=give),
+    Scenario("kueue-never", queued(cpus(11)), State.NEVER_ADMISSIBLE, "> maximum capacity", needs=("kueue",)),
     Scenario("kueue-no-queue", queued(box("true"), queue="nobody"),
              State.NEVER_ADMISSIBLE, "nobody doesn't exist", needs=("kueue",)),
     Scenario("kueue-again", lambda stage: queued(box("echo done"), pods={"nodeSelector": {

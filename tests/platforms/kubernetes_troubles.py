@@ -360,7 +360,7 @@ def never_its_turn(show: Show) -> None:
     """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
     kueue(show.stage)
     hoard(show.stage, "hoarder-2")
-    play = show.add("waits", queued(cpus("8"))(show.stage))
+    play = show.add("waits", queued(cpus(8))(show.stage))
     show.until(lambda: play.says("insufficient unused quota"), "Kueue says why it waits")
     show.clock.skipped_s += 901.0
     fails(show, play, State.START_DEADLINE, "start limit of 900 s: .*insufficient unused quota")
