@@ -16,7 +16,7 @@ from harness import beginning, places, select
 from harness.leaving import leaving
 from harness.show import Show
 from harness.spec import spec_of
-from harness.suite import Suite, case_key, new_run_id
+from harness.suite import Suite, case_key, new_run_id, refuse_in_vain
 from platforms import archive, checkout, schedulers
 from platforms.config import Platform
 from platforms.job import BenchError, JobSpec, RefusedError
@@ -177,6 +177,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     if not jobs:
         yield
         return
+    refuse_in_vain(config, [item for item in items if item.nodeid in jobs])
     check_complete(suite, jobs)
     check_training(suite, jobs, items)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
