@@ -135,16 +135,16 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
         platform = suite.platforms[spec.platform]
         show.section(f"{spec.test} ({platform.scheduler})")
         if why := skipped.get(spec.test):
-            show.line(f"would be skipped: {why}")
+            show.always(f"would be skipped: {why}")
         elif refused := cannot_train(platform, spec, by_test[spec.test]):
-            show.line(f"would be refused: {refused}")
+            show.always(f"would be refused: {refused}")
         try:
             if platform.name not in known:
                 known[platform.name] = schedulers.connect(platform)
             text = known[platform.name].render(spec)
-            show.line(text.rstrip("\n"))
+            show.always(text.rstrip("\n"))
             if platform.missing:
-                show.line("missing: " + ", ".join(platform.missing))
+                show.always("missing: " + ", ".join(platform.missing))
             if findings := known[platform.name].lint(spec, text):
                 forbidden.append(f"{spec.test}: {explain.against_policy(findings)}")
             elif suite.options.ask_server and not why:
@@ -160,7 +160,7 @@ def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show
     """What the scheduler itself has against a job, if anything."""
     found = scheduler.check(spec, text)
     if not found:
-        show.line(f"{platform} has nothing against it")
+        show.always(f"{platform} has nothing against it")
     return [f"{spec.test}: {platform} would refuse it: {'; '.join(found)}"] if found else []
 
 

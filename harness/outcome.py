@@ -34,11 +34,22 @@ def finish(report: pytest.TestReport, job: Job | None) -> None:
     """Let a report show the job's own time, and where to look (JUnit properties)."""
     if job is None:
         return
+    _shorten(report, job)
     if report.when == "call" and job.run_s is not None:
         report.duration = job.run_s
     if report.when == "teardown":
         where = {"job_id": job.job_id, "job_name": job.spec.name, "folder": job.folder, "platform": job.spec.platform}
         report.user_properties += [(name, str(value)) for name, value in where.items() if value is not None]
+
+
+def _shorten(report: pytest.TestReport, job: Job) -> None:
+    """pytest's summary cuts its line at the terminal's width: there the reason must come first."""
+    from platforms.runner import explain
+
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
+        problems = job.run.problems if job.run is not None else ()
+        crash.message = explain.in_short(job.status, problems)
 
 
 def exit_status(status: int, pending: int) -> int:

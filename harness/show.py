@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.block import Block
-from platforms.job import Run, State
+from platforms.job import JobSpec, Run, State
 from platforms.values import short_clock
 
 if TYPE_CHECKING:
@@ -42,10 +42,14 @@ class Show:
 
     def line(self, text: str) -> None:
         if not self._quiet:
-            self.problem(text)
+            self.always(text)
 
     def problem(self, text: str) -> None:
-        """What a person must know, also under -q."""
+        """What a person must know."""
+        self.always(text)
+
+    def always(self, text: str) -> None:
+        """Also under -q."""
         if self._reporter is not None:
             if self._block is not None:
                 self._block.erase()
@@ -74,7 +78,14 @@ class Show:
                 self._block.erase()
 
     def change(self, job: Job) -> None:
-        """A job's state changed: a log gets a line, a terminal redraws."""
+        """A job's state changed: a log gets a line, a terminal redraws. That a job begins again is always said."""
+        from platforms.runner import explain
+
+        if job.attempt.earlier and job.status.reason == explain.begun_again(job.attempt):
+            if job.spec.name not in self._said:
+                self._said[job.spec.name] = job.status.state.value
+                self.always(f"{clock()} {describe(job)}")
+            return
         if self._terminal:
             self._drawn = 0.0
             return
@@ -125,6 +136,7 @@ def spent(job: Job, began_s: float) -> Spent:
     known = [float(value) for value in starts if isinstance(value, int | float)]
     return Spent(
         job.spec.name,
+        setting(job.spec),
         job.spec.platform,
         status.state.value,
         place_s=status.submitted_s - began_s if ours and status.submitted_s is not None else None,
@@ -133,6 +145,12 @@ def spent(job: Job, began_s: float) -> Spent:
         run_s=job.run_s,
         devices=job.spec.layout.devices,
     )
+
+
+def setting(spec: JobSpec) -> str:
+    """What the id of a job's test says after platform and layout: two jobs of one benchmark may differ in that alone."""
+    case = spec.test.partition("[")[2].removesuffix("]")
+    return case.removeprefix(f"{spec.platform}-{spec.layout}").removeprefix("-")
 
 
 def clock() -> str:

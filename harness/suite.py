@@ -234,7 +234,9 @@ def refuse_in_vain(config: pytest.Config, jobs: Sequence[pytest.Item]) -> None:
             marked = [] if is_option else [item for item in jobs if item.get_closest_marker(word) is not None]
             if asked or marked:
                 what = f"@pytest.mark.{word} of {marked[0].nodeid}" if marked else word
-                raise pytest.UsageError(f"{what} does nothing to jobs, so nothing was submitted: leave it out; {instead}")
+                raise pytest.UsageError(
+                    f"{what} does nothing to jobs, so nothing was submitted: leave it out; {instead}"
+                )
 
 
 def refuse_xdist(ids: Sequence[str]) -> None:

@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from platforms.values import short_clock
 from reporting.columns import aligned
 
-HEADINGS = ("job", "platform", "ended as", "for a place", "in the queue", "to start", "ran", "device-hours")
-WORDS = range(3)  # columns that are no numbers
+HEADINGS = ("job", "setting", "platform", "ended as", "for a place", "in the queue", "to start", "ran", "device-hours")
+WORDS = range(4)  # columns that are no numbers
 
 
 @dataclass(frozen=True)
 class Spent:
-    """One job. Seconds; None where nobody knows, as of a job that an earlier session submitted.
+    """One job. Seconds; None where they are not known, as of a job that an earlier session submitted.
 
+    `setting` is what its test's id says after the layout, which the job's name does not: `tuned-smoke`, "" for nothing.
     `place_s` it waited with us, since its platform takes no more jobs at a time (`max_running:`); `queue_s` at its
     scheduler; `start_s` went from its start into imports, data and the device, before the first batch; `run_s` is all
     of its time there, on so many devices.
     """
 
     name: str
+    setting: str
     platform: str
     state: str
     place_s: float | None
@@ -44,7 +46,7 @@ def account(jobs: Sequence[Spent]) -> list[str]:
 
 def _cells(job: Spent) -> tuple[str, ...]:
     times = (job.place_s, job.queue_s, job.start_s, job.run_s)
-    return (job.name, job.platform, job.state, *map(clock, times), f"{job.device_hours:.3g}")
+    return (job.name, job.setting or "-", job.platform, job.state, *map(clock, times), f"{job.device_hours:.3g}")
 
 
 def clock(seconds: float | None) -> str:

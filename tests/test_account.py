@@ -8,13 +8,13 @@ from reporting.account import Spent, account, clock
 
 
 def test_a_row_a_job_and_the_sum() -> None:
-    good = Spent("resnet50-1x4gpu-k3f9a2bc", "archer2", "succeeded", 12.2, 631, 33.1, 900, 4)
-    lost = Spent("cosmoflow-1x4gpu-k3f9a2bd", "a100", "node lost", 700, None, None, None, 4)
+    good = Spent("resnet50-1x4gpu-k3f9a2bc", "tuned", "archer2", "succeeded", 12.2, 631, 33.1, 900, 4)
+    lost = Spent("cosmoflow-1x4gpu-k3f9a2bd", "", "a100", "node lost", 700, None, None, None, 4)
     head, rule, first, second, total = account([good, lost])
     assert head.split("  ")[0] == "job"
     assert set(rule) == {"-"}
-    assert " ".join(first.split()) == "resnet50-1x4gpu-k3f9a2bc archer2 succeeded 12.2 s 10:31 33.1 s 15:00 1"
-    assert " ".join(second.split()) == "cosmoflow-1x4gpu-k3f9a2bd a100 node lost 11:40 - - - 0"
+    assert " ".join(first.split()) == "resnet50-1x4gpu-k3f9a2bc tuned archer2 succeeded 12.2 s 10:31 33.1 s 15:00 1"
+    assert " ".join(second.split()) == "cosmoflow-1x4gpu-k3f9a2bd - a100 node lost 11:40 - - - 0"
     assert total == "2 jobs, 1 device-hours"
 
 

@@ -66,6 +66,13 @@ def ended(
     return "\n".join(lines + _commands(hints))
 
 
+def in_short(status: Status, problems: Sequence[str]) -> str:
+    """The text of `ended` as one line that may be cut off: what happened comes first, then why."""
+    reasons = [*problems, status.reason]
+    why = reasons[0].partition("\n")[0]
+    return f"{status.state.value}: {why}" if why else _what(status)
+
+
 def pending(
     spec: JobSpec,
     status: Status,

@@ -19,6 +19,7 @@ import pytest
 from harness.show import Show
 from platforms.job import State
 from platforms.runner import Job, Runner
+from platforms.schedulers import SCHEDULERS
 from tests.waiting import until
 
 PATIENCE_S = 60.0
@@ -201,6 +202,62 @@ def test_quiet_says_nothing_about_jobs_that_go_well(project):
     out = project.pytest("-q").stdout.str()
     assert "running" not in out
     assert "evidence in" not in out
+
+
+LOSING = """
+from dataclasses import replace
+
+from platforms.job import State
+from platforms.schedulers.local import LocalScheduler
+
+class Losing(LocalScheduler):
+    lost = None
+
+    def status(self, jobs):
+        found = dict(super().status(jobs))
+        for job in jobs:
+            Losing.lost = Losing.lost or job.job_id
+            if job.job_id == Losing.lost and not found[job.job_id].state.live:
+                found[job.job_id] = replace(found[job.job_id], state=State.NODE_LOST)
+        return found
+"""
+
+
+def test_quiet_says_that_a_job_begins_again(project, monkeypatch):
+    monkeypatch.setitem(SCHEDULERS, "losing", "losing:Losing")
+    project.write("losing.py", LOSING)
+    project.pytester.syspathinsert()
+    project.job_test()
+    project.write("site/platforms/it.yaml", "scheduler: losing\ndevice: cpu\nlayouts: {default: [1x1]}\npoll_s: 0.1\n")
+    project.write("site/site.yaml", "enabled: [it]\n")
+
+    result = project.pytest("-q", "--platform", "it")
+
+    result.assert_outcomes(passed=1)
+    said = [line for line in result.outlines if "begun again" in line and " on it: queued" in line]
+    assert len(said) == 1
+    assert "ended as node lost" in said[0]
+
+
+def test_the_summary_has_the_reason_first(project):
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("{python}", "/no/such/python"))
+    path.write_text(
+        path.read_text()
+        + """
+@pytest.mark.workload(command=["{python}", "{root}/program.py", "cut=1"])
+def test_cut(run, record):
+    record(run)
+"""
+    )
+    result = project.pytest()
+
+    summary = [line for line in result.outlines if line.startswith(("FAILED ", "ERROR "))]
+    assert len(summary) == 2
+    said = {line.partition(" - ")[0].split("::")[1].partition("[")[0]: line.partition(" - ")[2] for line in summary}
+    assert said["test_it"].startswith("command cannot be")
+    assert said["test_cut"].startswith("no complete summary")
 
 
 BLOCK = r"\d\d:\d\d:\d\d  0 of 1 jobs done, 1 running\r\nit-1x1cpu-k\w{7} on local: running  (?!0:00)\d+:\d\d"

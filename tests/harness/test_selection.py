@@ -124,10 +124,11 @@ def test_named_and_not_enabled_is_a_usage_error_with_what_to_type(project, named
     assert not project.jobs()
 
 
-def test_dry_run_shows_the_job_and_submits_nothing(project):
+@pytest.mark.parametrize("verbosity", [[], ["-q"]])
+def test_dry_run_shows_the_job_and_submits_nothing(project, verbosity):
     project.job_test("words=a'b $HOME")
     project.platform("l40s", enabled=False)
-    result = project.pytest("-m", "l40s", "--dry-run")
+    result = project.pytest("-m", "l40s", "--dry-run", *verbosity)
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         ["*test_mine.py::test_it[[]l40s-1x2gpu[]]*", "*program.py*", "*dry run: 1 job* rendered, none submitted*"]
