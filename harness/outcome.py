@@ -49,7 +49,7 @@ def _shorten(report: pytest.TestReport, job: Job) -> None:
     crash = getattr(report.longrepr, "reprcrash", None)
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
-        crash.message = explain.in_short(job.status, problems)
+        crash.message = explain.in_short(job.error.status, problems)
 
 
 def exit_status(status: int, pending: int) -> int:

@@ -148,7 +148,7 @@ def spent(job: Job, began_s: float) -> Spent:
 
 
 def setting(spec: JobSpec) -> str:
-    """What the id of a job's test says after platform and layout: two jobs of one benchmark may differ in that alone."""
+    """What the id of a job's test says after platform and layout: jobs of one benchmark may differ in that alone."""
     case = spec.test.partition("[")[2].removesuffix("]")
     return case.removeprefix(f"{spec.platform}-{spec.layout}").removeprefix("-")
 

@@ -35,8 +35,8 @@ IN_VAIN = (
     ),
     (
         ("--timeout", "timeout"),
-        "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test; --wait TIME bounds "
-        "the session's waiting",
+        "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test; "
+        "--wait TIME bounds the session's waiting",
     ),
 )
 

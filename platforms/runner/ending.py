@@ -170,7 +170,7 @@ def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[R
                 run = replace(run, warnings=(*run.warnings, *told))
                 _write(job, run, failure)
     except OSError as problem:
-        failure = MachineError(f"{spec.name}: its evidence cannot be written: {problem}", status, job.folder)
+        failure = explain.not_written(spec, status, job.folder, problem)
     return run, failure
 
 

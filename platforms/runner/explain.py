@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, NoRoom, Run, State, Status
+from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, MachineError, NoRoom, Run, State, Status
 from platforms.journal import Attempt
 
 LINES = 20  # of the log
@@ -31,6 +34,19 @@ ADVICE: Mapping[State, str] = {
     State.DATA_MISSING: "`python -m platforms prepare {platform}{size}` makes the data sets",
     State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
 }
+
+COMMAND = (  # of a test's own command
+    "what cannot be started is named above; the command is `command=[…]` of the test's mark, what it finds there comes "
+    "from `modules:`, `setup:` and `env:` in {source}"
+)
+
+# What programs say that cannot write a file: by the C library, and dash and busybox, whatever the reason.
+FULL_WORDS = re.compile(r"No space left on device|Disk quota exceeded|write error|I/O error")
+FULL_DISK = (
+    "its last lines say that a file could not be written: `df -h` on {platform} shows disks that are full, `quota` what "
+    "is yours of them"
+)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def ended(
@@ -58,12 +74,30 @@ def ended(
     last = [line.rstrip() for line in tail if not _repeats(line.rstrip(), problems[:PROBLEMS])][-LINES:]
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
-    if status.state in ADVICE:
+    advice = FULL_DISK if any(FULL_WORDS.search(line) for line in last) else _advice(spec, status)
+    if advice is not None:
         asked = spec.request.get("size")
         size = f" --size {asked}" if asked else ""
         holes = {"source": source, "name": spec.name, "platform": spec.platform, "size": size}
-        lines.append("try: " + ADVICE[status.state].format(**holes))
+        lines.append("try: " + advice.format(**holes))
     return "\n".join(lines + _commands(hints))
+
+
+def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> MachineError:
+    """Where the session's own disk does not take what is known of a job."""
+    look = f"; `df -h {folder}` shows its disk" if error.errno in FULL else ""
+    why = f"its evidence cannot be written to {folder}: {error.strerror or error}{look}"
+    return MachineError(f"{_where(spec, status)}: {_what(status)}\n{why}", replace(status, reason=why), folder)
+
+
+def _advice(spec: JobSpec, status: Status) -> str | None:
+    """What usually helps, with holes; None where that is not known, or the reason says it."""
+    if status.state is State.NOT_STARTABLE:
+        if status.exit_code is None and status.reason:  # before any command
+            return None
+        if spec.benchmark is None:
+            return COMMAND
+    return ADVICE.get(status.state)
 
 
 def in_short(status: Status, problems: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ import fcntl
 import itertools
 import json
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -226,6 +227,9 @@ class Lock:
             if access & os.O_CREAT:
                 os.fchmod(fd, 0o666)  # other users take turns with us
             return fd, access != os.O_RDONLY
+        folder = os.path.dirname(self.path) or "."
+        if not os.path.isdir(folder):
+            raise OSError(errno.ENOENT, f"there is no folder {folder}: mkdir -p {shlex.quote(folder)}", self.path)
         raise OSError(errno.EAGAIN, "it comes and goes", self.path)
 
     def take(self) -> bool:
@@ -338,7 +342,7 @@ class Supervisor:
         except OSError as error:
             return (
                 "not_startable",
-                f"its lock {path}: {error.strerror}; name another in HPC_ML_BENCH_LOCK",
+                f"its lock {path}: {error.strerror}; or name another lock in HPC_ML_BENCH_LOCK",
             )
         reason = ""
         while True:

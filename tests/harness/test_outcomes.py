@@ -67,7 +67,21 @@ def test_a_command_that_cannot_be_started_is_an_error(project):
     path.write_text(path.read_text().replace("{python}", "/no/such/python"))
     result = project.pytest()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*command cannot be started*", "*/no/such/python*"])
+    result.stdout.fnmatch_lines(
+        ["*command cannot be started*", "*/no/such/python*", "try: *`command=[[]…]` of the test's*"]
+    )
+    result.stdout.no_fnmatch_line("*job's Python*")
+
+
+def test_a_lock_in_no_folder_is_an_error_that_says_so(project, monkeypatch):
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(project.path / "nowhere" / "lock"))
+    project.job_test()
+
+    result = project.pytest()
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"why: its lock *there is no folder {project.path}/nowhere: mkdir -p *"])
+    result.stdout.no_fnmatch_line("try:*")
 
 
 @pytest.mark.parametrize("broken", ["assert False", "raise RuntimeError('no')"])

@@ -419,6 +419,15 @@ def test_the_lock_is_opened_with_care(either: Scheduler, folder: Path, lock: Pat
     assert target.read_text() == "precious"
 
 
+def test_a_lock_in_a_folder_that_is_not_there(either: Scheduler, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = folder.with_name("no such")
+    monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(nowhere / "lock"))
+    refused = ran(either, SPEC, folder)
+
+    assert refused.state is State.NOT_STARTABLE
+    assert f"there is no folder {nowhere}: mkdir -p '{nowhere}'" in refused.reason
+
+
 def test_a_lock_that_the_platform_names(either: Scheduler, folder: Path, lock: Path) -> None:
     other = lock.with_name("another")
     with held(other):

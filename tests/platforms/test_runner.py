@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -39,7 +40,7 @@ from platforms.job import (
     job_name,
 )
 from platforms.journal import Attempt, Journal, TakenOver
-from platforms.runner import Job, Runner, evidence
+from platforms.runner import Job, Runner, evidence, explain
 from platforms.runner.ending import LOG_S
 from platforms.runner.live import AWAY_S, GRACE_S
 from platforms.runner.turns import Inline, Threads
@@ -1241,8 +1242,15 @@ def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Script
 
     runner.wait(job)
 
-    with pytest.raises(JobError, match="evidence cannot be written"):
+    with pytest.raises(JobError, match=f"evidence cannot be written to {job.folder}: Is a directory"):
         job.result()
+
+
+def test_evidence_without_room_is_said_with_what_shows_the_disk(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    error = explain.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
+    assert f"written to {tmp_path}: No space left on device; `df -h {tmp_path}` shows its disk" in str(error)
+    assert explain.in_short(error.status, ()).startswith("succeeded: its evidence cannot be written")
 
 
 def test_what_the_sites_rules_forbid_is_never_submitted(runner: Runner, far: Scripted) -> None:
@@ -1657,3 +1665,13 @@ def test_a_turn_whose_wake_up_was_lost_is_taken(monkeypatch: pytest.MonkeyPatch)
     turns.rest(PATIENCE_S)
     assert not worker.busy
     worker.stop()
+
+
+def test_a_disk_that_is_full_is_named_with_what_shows_it(runs: Path) -> None:
+    runner = Runner(runs, "r1")
+    job = runner.add(spec("x", "sh", "-c", "echo words; echo something > /dev/full"), local())
+
+    finish(runner)
+
+    assert job.status.state is State.EXITED
+    assert "try: its last lines say that a file could not be written: `df -h` on local" in str(job.error)
