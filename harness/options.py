@@ -68,7 +68,9 @@ def add(parser: pytest.Parser) -> None:
         group.addoption(f"--{name}", choices=choices, help=f"{name} of every job (default: the platform's own)")
     group.addoption("--variant", metavar="NAME", help="variant of the model, as in --variant epcc")
     group.addoption(
-        "--layouts", metavar="SET", help="which of a platform's named sets of layouts to run (default: default)"
+        "--layouts",
+        metavar="SET",
+        help="which of a platform's named sets of layouts to run, one set in a session (default: default)",
     )
     group.addoption("--preset", choices=sorted(PRESETS), help="all settings of a publication at once: hpdc24")
     # Two options, as one with an optional value would take the next word of the command line for it.

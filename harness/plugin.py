@@ -76,8 +76,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     suite.choose(suite_of(config), config, items)
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
-    return suite.left_out_line(suite_of(config))
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return suite.left_out_lines(suite_of(config))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -127,9 +127,12 @@ def cases(general: Platform, options: Options, mark: Mapping[str, object], own: 
 
 def _unsupported(platform: Platform, benchmark: object) -> str | None:
     """Why it is known not to run there, if it is."""
-    if platform.until is not None and datetime.date.today() > platform.until:
-        return f"this machine ended on {platform.until} (until: in {platform.source})"
-    return platform.unsupported.get(str(benchmark))
+    return ended(platform) or platform.unsupported.get(str(benchmark))
+
+
+def ended(platform: Platform) -> str | None:
+    """That it is no longer there, if it is not."""
+    return platform.ended_by(datetime.date.today())
 
 
 def own_parameters(definition: pytest.Item) -> set[str]:
@@ -252,11 +255,14 @@ def arm(
                 refused[platform.name] = refused.get(platform.name, False) or direct
     wanted = [name for name, direct in refused.items() if direct] or ([] if chosen else list(refused))
     if wanted:
-        raise pytest.UsageError(_not_enabled(wanted, options))
+        of_names = {case_of(item).platform.name: case_of(item).platform for item in items}
+        gone = {name: why for name, platform in of_names.items() if (why := ended(platform)) is not None}
+        raise pytest.UsageError(_not_enabled(wanted, options, gone))
     return chosen, sorted(left_out)
 
 
-def _not_enabled(names: Sequence[str], options: Options) -> str:
+def _not_enabled(names: Sequence[str], options: Options, gone: Mapping[str, str]) -> str:
+    """Of platforms that are named; `gone` says of those that have ended so, as enabling them runs nothing."""
     listed = ", ".join(names)
     site = checkout.site_option(options.site)
     verb = "is" if len(names) == 1 else "are"
@@ -265,4 +271,5 @@ def _not_enabled(names: Sequence[str], options: Options) -> str:
         f"    python -m platforms enable {' '.join(names)}{site}\n"
         f"    pytest {' '.join('--platform ' + name for name in names)}{site}\n"
         f"(with --dry-run the jobs are shown without enabling anything)"
+        + "".join(f"\n{name}: {gone[name]}: its tests are skipped" for name in names if name in gone)
     )

@@ -51,6 +51,7 @@ class Suite:
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
+    gone: dict[str, str] = field(default_factory=dict)  # chosen platforms that have ended, and since when
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -210,18 +211,26 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
     enabled = functools.cache(lambda name: checkout.is_enabled(suite.platforms[name], suite.site))
     chosen, left_out = select.arm(jobs, suite.case, suite.options, enabled, config)
     suite.left_out.update(left_out)
+    for item in chosen:
+        platform = suite.case(item).platform
+        if platform.name not in suite.gone and (ended := select.ended(platform)) is not None:
+            suite.gone[platform.name] = ended
     dropped = set(jobs) - set(chosen)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
 
 
-def left_out_line(suite: Suite) -> str | None:
-    """One line on the platforms that were not named."""
-    if suite.not_here or not suite.left_out or suite.options.platforms:
-        return suite.not_here
-    names = sorted(suite.left_out)
-    return f"left out: {', '.join(names)} (other platforms than local run when enabled and named, as in -m {names[0]})"
+def left_out_lines(suite: Suite) -> list[str]:
+    """A line on the platforms that were not named, and one on each that was and has ended."""
+    lines = [f"{name}: {why}: its tests are skipped" for name, why in suite.gone.items()]
+    if suite.not_here:
+        return [suite.not_here, *lines]
+    if suite.left_out and not suite.options.platforms:
+        names = sorted(suite.left_out)
+        example = f"other platforms than local run when enabled and named, as in -m {names[0]}"
+        lines.append(f"left out: {', '.join(names)} ({example})")
+    return lines
 
 
 def refuse_in_vain(config: pytest.Config, jobs: Sequence[pytest.Item]) -> None:

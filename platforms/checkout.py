@@ -48,6 +48,8 @@ def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str]
     """The centre's own folder: the one that is `named`, else HPC_ML_BENCH_SITE, else site/ of the clone, which need not
     be there. Raises RefusedError for a named one that is not there."""
     named = named or environ.get("HPC_ML_BENCH_SITE")
+    if named and Path(named).is_file():
+        raise RefusedError(f"{named}: is a file; --site and HPC_ML_BENCH_SITE name its folder: {Path(named).parent}")
     if named and not Path(named).is_dir():
         raise RefusedError(
             f"{named}: no such folder; --site and HPC_ML_BENCH_SITE name the folder of site.yaml (mkdir {named})"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -145,6 +146,7 @@ class PlatformFile(CommonKeys):
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
     unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
     until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
+    successor: Name | None = Field(None, description="name of the platform to use once this one has ended")
     replaces: Annotated[bool, Field(strict=True)] = Field(
         False, description="true in a site's file that stands in for a shipped one of the same name"
     )
@@ -167,6 +169,13 @@ class Platform(PlatformFile):
     def all_marks(self) -> tuple[str, ...]:
         """The pytest marks of its tests, its own name first."""
         return tuple(dict.fromkeys((self.name, *self.marks)))
+
+    def ended_by(self, day: datetime.date) -> str | None:
+        """A sentence on a machine whose last day was before that one, None while it is in service."""
+        if self.until is None or day <= self.until:
+            return None
+        instead = f"; use {self.successor}" if self.successor else ""
+        return f"this machine ended on {self.until} (until: in {self.source}){instead}"
 
     @property
     def unit(self) -> Unit:

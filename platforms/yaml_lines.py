@@ -157,6 +157,8 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, line: int, column: int) -> s
     hint = ""
     if "mapping values are not allowed" in problem:
         hint = " (quote a text that contains `: `, and check the indentation)"
+    elif str(error.context).startswith("while parsing a flow") and "${" in (lines[line] if line < len(lines) else ""):
+        hint = ' (inside of { } and [ ] a text with braces needs quotes: "${site.key}")'
     elif "cannot start any token" in problem:
         hint = f" (quote a text that begins with `{character}`)"
     elif "another document" in problem:

@@ -89,8 +89,8 @@ def _file(platform: Platform, site: Path) -> Found:
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)
         raise RefusedError(f"{platform.source} needs values: write `values: {{{lines}}}` into {site / 'site.yaml'}")
-    if platform.until is not None and platform.until < datetime.date.today():
-        raise RefusedError(f"{platform.source}: until: the machine ended on {platform.until}")
+    if (ended := platform.ended_by(datetime.date.today())) is not None:
+        raise RefusedError(ended)
     return Found(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
 
 
@@ -117,6 +117,7 @@ def _next(visit: Visit, settings: Site, site: Path) -> str:
         checkout.refuse_unready(visit.platform, site, settings)
     except RefusedError as error:
         return f"next: {error}"
+    size = f" --size {visit.size}" if visit.size else ""
     if visit.unmade:
-        return f"next: python -m platforms prepare {visit.platform.name}{visit.more}"
-    return f"next: pytest -m {visit.platform.name}{visit.more}"
+        return f"next: python -m platforms prepare {visit.platform.name}{size}{visit.more}"
+    return f"next: pytest -m {visit.platform.name}{size}{visit.more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
 import os
 import shlex
@@ -104,7 +105,17 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     _validate(text, path.name)
     _put(path, text)
     todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
+    if (ended := _ended(path.name)) is not None:
+        print(f"of the {options.name} that comes with the suite: {ended}")
     print(f"{path}: written" + (f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""))
+
+
+def _ended(file: str) -> str | None:
+    """What is to be said of the platform that the suite ships under this file's name and that is no longer there."""
+    if not (checkout.SHIPPED / file).exists():
+        return None
+    shipped = config.load_platforms([checkout.SHIPPED], schedulers=SCHEDULERS)[Path(file).stem]
+    return shipped.ended_by(datetime.date.today())
 
 
 def _of_machine(options: argparse.Namespace, path: Path, others: Collection[str]) -> list[Line]:
@@ -200,7 +211,7 @@ def _put(path: Path, text: str) -> None:
 def _say_next(options: argparse.Namespace, site: Path) -> None:
     name, more = options.name, f" --site={shlex.quote(options.site)}" if options.site else ""
     print("next:")
-    print(f"  python -m platforms doctor {name}{more}")
+    print(f"  python -m platforms doctor {name} --size smoke{more}")
     if not options.enable:
         print(f"  {enabling.command('enable', [name], site)}")
     print(f"  python -m platforms prepare {name} --size smoke{more}")

@@ -81,7 +81,7 @@ def _reach(machine: Machine, wish: Wish) -> Iterator[Line]:
         yield Line(("login_shell",), "true", "only a login shell finds sinfo there")
     origin, folder = machine.folders[0] if machine.folders else ("", "/tmp")
     check = "login and compute nodes must see it" if wish.scheduler == "slurm" else "room for code, logs and data"
-    path = folder.rstrip("/") + "/hpc-ml-bench"
+    path = folder.rstrip("/") + "/hpc-ml-bench-work"  # people clone the suite to …/hpc-ml-bench
     yield Line(("work_dir",), written(path), f"{origin or 'TODO no folder is writable'}; {check}")
 
 
@@ -110,6 +110,8 @@ def _hardware(
     unit = _unit(device)
     count = device.count if device else hardware.sockets
     what = str(device) if device else f"no devices, {count} sockets"
+    if device:  # its processors are another platform: a file has one device
+        what += f" (for its processors, in a file of their own: cpu, layouts of {hardware.sockets})"
     yield Line(("device",), unit, f"{by}: {what} a node of {where}", fits=lambda said: said == unit)
 
     def fits(said: str) -> bool:

@@ -43,8 +43,8 @@ COMMAND = (  # of a test's own command
 # What programs say that cannot write a file: by the C library, and dash and busybox, whatever the reason.
 FULL_WORDS = re.compile(r"No space left on device|Disk quota exceeded|write error|I/O error")
 FULL_DISK = (
-    "its last lines say that a file could not be written: `df -h` on {platform} shows disks that are full, `quota` what "
-    "is yours of them"
+    "its last lines say that a file could not be written: `df -h` on {platform} shows which disk is full, `quota` what "
+    "you may still write"
 )
 FULL = (errno.ENOSPC, errno.EDQUOT)
 

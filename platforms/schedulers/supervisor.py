@@ -228,7 +228,7 @@ class Lock:
                 os.fchmod(fd, 0o666)  # other users take turns with us
             return fd, access != os.O_RDONLY
         folder = os.path.dirname(self.path) or "."
-        if not os.path.isdir(folder):
+        if not os.path.exists(folder):
             raise OSError(errno.ENOENT, f"there is no folder {folder}: mkdir -p {shlex.quote(folder)}", self.path)
         raise OSError(errno.EAGAIN, "it comes and goes", self.path)
 

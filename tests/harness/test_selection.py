@@ -253,6 +253,15 @@ def test_a_machine_that_has_ended_is_skipped(project):
     assert not project.jobs()
 
 
+@pytest.mark.parametrize(("enabled", "words"), [(True, []), (True, ["--dry-run", "-q"]), (False, [])])
+def test_that_a_machine_has_ended_is_said_with_its_successor(project, enabled, words):
+    project.job_test()
+    project.platform("p100", "until: 2024-12-31\nsuccessor: l40s", enabled=enabled)
+    result = project.pytest("-m", "p100", *words)
+    said = result.stdout if enabled else result.stderr
+    said.fnmatch_lines(["*p100: this machine ended on 2024-12-31*; use l40s*"])
+
+
 def test_values_that_nobody_has_set(project, monkeypatch):
     project.job_test()
     project.platform("l40s", "env: {ACCOUNT: '${site.account}'}")

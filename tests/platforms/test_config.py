@@ -203,6 +203,8 @@ def test_all_mistakes_of_all_files_at_once(tmp_path: Path) -> None:
         ("a:\n\tb: 1\n", "2: a tab where YAML wants spaces"),
         ("\tsize: quick\n", "1: a tab where YAML wants spaces"),
         ("size: quick\nmode: [\n", "not YAML: while parsing"),
+        ("slurm: {account: ${site.project}, qos: a}\n", ' a text with braces needs quotes: "${site.key}"'),
+        ("modules: [${site.module}]\n" + "#" * 9000, ' a text with braces needs quotes: "${site.key}"'),
         ("python: a: b\n", "1: not YAML: mapping values are not allowed"),
         ("size: quick\npython: @x\n", "2: not YAML: while scanning for the next token"),
         ("size: quick\n---\nsize: quick\n", "2: not YAML: "),

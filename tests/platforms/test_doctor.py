@@ -270,6 +270,11 @@ WRONG: dict[str, tuple[dict[str, str | None], str, str]] = {
     "time": ({"slurm": "{partition: brief}"}, "sbatch", "`time_limit:`"),
     "nodes": ({"layouts": "{default: [4x1]}"}, "sbatch", "`layouts:`"),
     "gres": ({"device": "gpu", "layouts": "{default: [1x5]}", "slurm": "{partition: gpu}"}, "sbatch", "`slurm: {gres"),
+    "no partition": (
+        {"device": "gpu", "slurm": "{account: z19}"},
+        "sbatch",
+        "`slurm: {partition: …}` is missing, so Slurm takes its default; then ",
+    ),
     "feature": ({"slurm": "{constraint: nosuch}"}, "sbatch", "`slurm: {constraint: …}`"),
     "rules": (
         {"policy": "{forbidden: {--account: it is yours anyway}}"},

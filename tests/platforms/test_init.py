@@ -114,7 +114,7 @@ def test_whole_nodes_of_cpus(tmp_path: Path) -> None:
     assert (it.threads_per_rank, it.slurm.cpus_per_rank, it.slurm.exclusive) == (64, 128, True)
     assert (it.slurm.partition, it.slurm.account, it.slurm.qos, it.slurm.gres) == ("standard", "z19", None, None)
     assert (it.policy.max_nodes, it.policy.max_time_s, it.time_limit_s) == (5860, 86400, 3600)
-    assert it.work_dir == "/work/z19/z19/me/hpc-ml-bench"
+    assert it.work_dir == "/work/z19/z19/me/hpc-ml-bench-work"
     assert it.poll_s == 10
     said = origins(lines)
     assert said["slurm.qos"] == (
@@ -135,6 +135,7 @@ def test_gpus_without_a_type_and_the_limits_of_a_qos(tmp_path: Path) -> None:
     assert (it.policy.max_nodes, it.policy.max_time_s, it.max_running) == (2, 43200, 2)
     assert it.marks == ("archer2", "slurm")
     assert "up to 2 nodes" in origins(lines)["layouts.default"]
+    assert "for its processors, in a file of their own: cpu, layouts of " in origins(lines)["device"]
 
 
 def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
     assert (it.slurm.partition, it.device, it.layouts) == ("all", "gpu", {"default": ("1x8",)})
     assert (it.slurm.gres, it.marks, it.policy.max_time_s) == ("gpu:h100", ("h100", "nvidia", "slurm"), None)
     assert (it.time_limit_s, it.max_running) == (2700, 3)  # of the partition's own QoS
-    assert it.work_dir == "/scratch/it's me/hpc-ml-bench"
+    assert it.work_dir == "/scratch/it's me/hpc-ml-bench-work"
     assert origins(lines)["slurm.account"] == "TODO one of b, a; without it Slurm takes b"
     assert origins(lines)["slurm.qos"] == "TODO one of normal, long (at most 168:00:00); without it Slurm takes normal"
 
@@ -262,6 +263,7 @@ def site(tmp_path: Path) -> Path:
         (["here", "--transport", "paramiko"], "needs --ssh HOST"),
         (["here", "--scheduler", "ssh"], "this machine is the platform `local` already"),
         (["here", "--site", "/no/such"], "/no/such: no such folder"),
+        (["here", "--site", __file__], f"{__file__}: is a file; --site and HPC_ML_BENCH_SITE name its folder: "),
         (["there", "--diff"], "there is no platform 'there'"),
         (["local_", "--diff"], "did you mean 'local'?"),
         (["here", "--ssh", "-oProxyCommand=x"], "write the login node as ssh knows it"),
@@ -314,7 +316,7 @@ def test_slurm_that_only_a_login_shell_finds(nowhere: Path, site: Path, capsys: 
     it = config.load_platforms([site / "platforms"])["here"]
     assert it.login_shell
     assert it.slurm.partition == "standard"
-    assert it.work_dir == f"{nowhere}/hpc-ml-bench"
+    assert it.work_dir == f"{nowhere}/hpc-ml-bench-work"
     assert "TODO" in capsys.readouterr().out
 
 
@@ -353,7 +355,7 @@ def test_a_real_partition(slurm: Cluster, site: Path, home: Path, partition: str
     assert main(["init", "real", "--site", str(site), "--partition", partition, "--enable"]) == 0
     it = config.load_platforms([site / "platforms"])["real"]
     assert (it.slurm.partition, it.device, it.layouts) == (partition, device, {"default": (layout,)})
-    assert it.work_dir == f"{home}/hpc-ml-bench"
+    assert it.work_dir == f"{home}/hpc-ml-bench-work"
     assert it.time_limit_s == (120 if partition == "brief" else 3600)
     assert config.load_site(site).enabled == ("real",)
 
@@ -453,5 +455,5 @@ def test_a_real_machine_without_a_scheduler(server: Sshd, site: Path, home: Path
     words = ["init", "box", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
     assert main([*words, "--scheduler", "ssh"]) == 0
     it = config.load_platforms([site / "platforms"])["box"]
-    assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench")
+    assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench-work")
     assert it.layouts["default"][0].startswith("1x")

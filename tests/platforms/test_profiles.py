@@ -547,11 +547,16 @@ def test_enabled_without_its_values_is_refused_with_their_names(
     result.stderr.fnmatch_lines(["*archer2_work_dir, archer2_account not set*values: {archer2_work_dir: …, *"])
 
 
+def test_a_successor_is_in_service(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
+    known = {**shipped, **clusters}
+    assert all(known[each.successor].until is None for each in known.values() if each.successor)
+
+
 @pytest.mark.parametrize(
     ("name", "today", "skipped"),
     [
         ("archer2_mi210", (2026, 11, 22), "this machine ended on 2026-11-21"),
-        ("cirrus_v100", (2025, 12, 9), "this machine ended on 2025-12-08"),
+        ("cirrus_v100", (2025, 12, 9), "this machine ended on 2025-12-08 *; use cirrus_ex"),
     ],
 )
 def test_a_machine_that_has_ended_is_skipped_with_its_date(
