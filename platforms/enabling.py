@@ -8,6 +8,7 @@ with these names. Where it would not (an alias, for one) the person is told what
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import tempfile
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ def enable(options: argparse.Namespace) -> int:
         needs = ", ".join(f"{key}: …" for key in platforms[name].missing)
         more = f"; it needs `values: {{{needs}}}` there, too" if needs else ""
         print("local: runs without being enabled" if name == "local" else f"{path}: {name} is enabled{more}")
+        if (ended := platforms[name].ended_by(datetime.date.today())) is not None:
+            print(f"{name}: {ended}: its tests are skipped")
     return 0
 
 

@@ -192,3 +192,12 @@ def test_help_shows_the_folder_as_pytest_takes_it(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "--site=DIR" in shown
     assert "--site DIR" not in shown
+
+
+def test_a_machine_that_has_ended_is_said_to_be_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (site / "platforms" / "a.yaml").write_text("scheduler: local\ndevice: cpu\nuntil: 2024-12-31\nsuccessor: new\n")
+    assert main(["enable", "a", "new", "--site", str(site)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("a:")]
+    assert told == [
+        f"a: this machine ended on 2024-12-31 (until: in {site}/platforms/a.yaml); use new: its tests are skipped"
+    ]
