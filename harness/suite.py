@@ -27,18 +27,14 @@ JOB_TEST = re.compile(
     r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b"
 )  # how the id of a job test begins, see select.case_id
 
-# Options and marks of other plugins that can do nothing to a job, and what can.
-IN_VAIN = (
-    (
-        ("--reruns", "--force-reruns", "flaky"),
-        "`retries:` in a platform's file begins a job again that the machine failed, --lf runs failed tests once more",
-    ),
-    (
-        ("--timeout", "timeout"),
-        "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test; "
-        "--wait TIME bounds the session's waiting",
-    ),
+# Options and marks of pytest-rerunfailures and pytest-timeout, and what does to jobs what they cannot.
+REPEATS = "`retries:` in a platform's file begins a job again that the machine failed, --lf runs failed tests once more"
+LIMITS = (
+    "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test, "
+    "--wait TIME bounds how long the session waits"
 )
+OPTIONS_IN_VAIN = {"--reruns": REPEATS, "--force-reruns": REPEATS, "--timeout": LIMITS}
+MARKS_IN_VAIN = {"flaky": REPEATS, "timeout": LIMITS}
 
 
 @dataclass
@@ -236,16 +232,13 @@ def left_out_lines(suite: Suite) -> list[str]:
 def refuse_in_vain(config: pytest.Config, jobs: Sequence[pytest.Item]) -> None:
     """Raise UsageError for what pytest-rerunfailures or pytest-timeout are to do with job tests: they would repeat or
     stop the test's body, which only reads what its job has measured."""
-    for words, instead in IN_VAIN:
-        for word in words:
-            is_option = word.startswith("--")
-            asked = config.getoption(word.strip("-").replace("-", "_"), None) if is_option else None
-            marked = [] if is_option else [item for item in jobs if item.get_closest_marker(word) is not None]
-            if asked or marked:
-                what = f"@pytest.mark.{word} of {marked[0].nodeid}" if marked else word
-                raise pytest.UsageError(
-                    f"{what} does nothing to jobs, so nothing was submitted: leave it out; {instead}"
-                )
+    asked = {option: instead for option, instead in OPTIONS_IN_VAIN.items() if config.getoption(option, None)}
+    for item in jobs:
+        for mark, instead in MARKS_IN_VAIN.items():
+            if item.get_closest_marker(mark) is not None:
+                asked[f"@pytest.mark.{mark} of {item.nodeid}"] = instead
+    for what, instead in asked.items():
+        raise pytest.UsageError(f"{what} does nothing to jobs, so nothing was submitted: leave it out; {instead}")
 
 
 def refuse_xdist(ids: Sequence[str]) -> None:

@@ -110,9 +110,10 @@ def _hardware(
     unit = _unit(device)
     count = device.count if device else hardware.sockets
     what = str(device) if device else f"no devices, {count} sockets"
-    if device:  # its processors are another platform: a file has one device
-        what += f" (for its processors, in a file of their own: cpu, layouts of {hardware.sockets})"
-    yield Line(("device",), unit, f"{by}: {what} a node of {where}", fits=lambda said: said == unit)
+    origin = f"{by}: {what} a node of {where}"
+    if device:
+        origin += f"; for its processors another file: `device: cpu`, layouts 1x{hardware.sockets}"
+    yield Line(("device",), unit, origin, fits=lambda said: said == unit)
 
     def fits(said: str) -> bool:
         found = re.findall(r"(\d+)x(\d+)", said)

@@ -36,12 +36,12 @@ ADVICE: Mapping[State, str] = {
 }
 
 COMMAND = (  # of a test's own command
-    "what cannot be started is named above; the command is `command=[…]` of the test's mark, what it finds there comes "
-    "from `modules:`, `setup:` and `env:` in {source}"
+    "the command is `command=[…]` of the test's mark; `modules:`, `setup:` and `env:` in {source} decide what it finds "
+    "on {platform}"
 )
 
-# What programs say that cannot write a file: by the C library, and dash and busybox, whatever the reason.
-FULL_WORDS = re.compile(r"No space left on device|Disk quota exceeded|write error|I/O error")
+# What the C library says of a write that finds no room, and what the shells dash and busybox say of any failed write.
+FULL_WORDS = re.compile(r"No space left on device|Disk quota exceeded|: I/O error")
 FULL_DISK = (
     "its last lines say that a file could not be written: `df -h` on {platform} shows which disk is full, `quota` what "
     "you may still write"
@@ -74,7 +74,7 @@ def ended(
     last = [line.rstrip() for line in tail if not _repeats(line.rstrip(), problems[:PROBLEMS])][-LINES:]
     lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
     lines.append(f"evidence: {folder}")
-    advice = FULL_DISK if any(FULL_WORDS.search(line) for line in last) else _advice(spec, status)
+    advice = _advice(spec, status, last)
     if advice is not None:
         asked = spec.request.get("size")
         size = f" --size {asked}" if asked else ""
@@ -90,8 +90,10 @@ def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> 
     return MachineError(f"{_where(spec, status)}: {_what(status)}\n{why}", replace(status, reason=why), folder)
 
 
-def _advice(spec: JobSpec, status: Status) -> str | None:
-    """What usually helps, with holes; None where that is not known, or the reason says it."""
+def _advice(spec: JobSpec, status: Status, last: Sequence[str]) -> str | None:
+    """What usually helps, with holes; None where that is not known, or the reason says it. `last` ends the log."""
+    if status.state in (State.EXITED, State.INCOMPLETE) and any(FULL_WORDS.search(line) for line in last):
+        return FULL_DISK
     if status.state is State.NOT_STARTABLE:
         if status.exit_code is None and status.reason:  # before any command
             return None

@@ -135,7 +135,7 @@ def test_gpus_without_a_type_and_the_limits_of_a_qos(tmp_path: Path) -> None:
     assert (it.policy.max_nodes, it.policy.max_time_s, it.max_running) == (2, 43200, 2)
     assert it.marks == ("archer2", "slurm")
     assert "up to 2 nodes" in origins(lines)["layouts.default"]
-    assert "for its processors, in a file of their own: cpu, layouts of " in origins(lines)["device"]
+    assert "; for its processors another file: `device: cpu`, layouts 1x" in origins(lines)["device"]
 
 
 def test_several_kinds_of_gpus_in_the_default_partition(tmp_path: Path) -> None:
