@@ -73,9 +73,10 @@ class Trouble(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-def counts(show: Show) -> str:
-    """COUNTS, half of which comes when it may go_on(): nobody is too slow to see that it runs."""
-    return f"{HOLD}; {HELD % (20 if show.real else 6000)}"
+def counts(show: Show, real: int = 20) -> str:
+    """COUNTS, half of which comes when it may go_on(): no look is too late to see that it runs. On a real cluster it
+    goes on by itself, after `real` tenths of a second."""
+    return f"{HOLD}; {HELD % (real if show.real else 6000)}"
 
 
 def go_on(show: Show, play: Play) -> None:
@@ -188,7 +189,7 @@ def little_is_allowed(show: Show) -> None:
 def explanations_fail(show: Show) -> None:
     """What only says why something waits is nothing that a job that runs is ended for."""
     show.stage.front.fault("GET", r"/events\b", None, code=500, message="conversion webhook failed: connection refused")
-    good = show.running(show.shell("explained", counts(show)))
+    good = show.running(show.shell("explained", counts(show, 300)))  # each look takes seconds
     never = show.add("unexplained", job(box("true", image="bench.local/none:1", imagePullPolicy="Never")))
     states = [good.job.status.state]
     show.until(lambda: states.append(good.job.status.state) or never.job.done, "the other one ends")
