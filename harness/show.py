@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.block import Block
-from platforms.job import JobSpec, Run, State
+from platforms.job import Run, State, setting_of
 from platforms.values import short_clock
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def spent(job: Job, began_s: float) -> Spent:
     known = [float(value) for value in starts if isinstance(value, int | float)]
     return Spent(
         job.spec.name,
-        setting(job.spec),
+        setting_of(job.spec.test),
         job.spec.platform,
         status.state.value,
         place_s=status.submitted_s - began_s if ours and status.submitted_s is not None else None,
@@ -145,12 +145,6 @@ def spent(job: Job, began_s: float) -> Spent:
         run_s=job.run_s,
         devices=job.spec.layout.devices,
     )
-
-
-def setting(spec: JobSpec) -> str:
-    """What the id of a job's test says after platform and layout: jobs of one benchmark may differ in that alone."""
-    case = spec.test.partition("[")[2].removesuffix("]")
-    return case.removeprefix(f"{spec.platform}-{spec.layout}").removeprefix("-")
 
 
 def clock() -> str:

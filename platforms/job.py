@@ -115,6 +115,12 @@ class JobSpec:
         return [archive or str(self.archive), *self.arguments]
 
 
+def setting_of(test: str) -> str:
+    """What a test's id says after platform and layout, and no job's name does: `tuned-smoke`; "" for nothing."""
+    case = test.partition("[")[2].removesuffix("]")
+    return "".join(case.split("-", 2)[2:])
+
+
 def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 1) -> str:
     """A readable name, unique and always the same for one attempt of one test of one run: `resnet50-1x4gpu-k3f9a2bc`.
 

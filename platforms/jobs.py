@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from platforms import checkout, journal, which_run
+from platforms.job import setting_of
 from platforms.keeping import shown, told
 from platforms.recorded import Places, known
 from platforms.which_run import Typed
@@ -51,7 +52,8 @@ def _show_run(runs: Path, name: str, places: Places, typed: Typed) -> dict[str, 
     for job in jobs:
         now = str(job.ended) if job.ended is not None else asked.get(job, job.told)
         at = f" ({job.submitted.job_id})" if job.submitted is not None and job.ended is None else ""
-        print(f"  {job.name} on {job.platform}{at}: {now}")
+        what = " ".join(filter(None, (job.name, setting_of(job.test))))
+        print(f"  {what} on {job.platform}{at}: {now}")
     if not jobs:
         print("  no job of it has begun")
     return silent

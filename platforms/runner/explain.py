@@ -85,8 +85,8 @@ def ended(
 
 def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> MachineError:
     """Where the session's own disk does not take what is known of a job."""
-    look = f"; `df -h {folder}` shows its disk" if error.errno in FULL else ""
-    why = f"its evidence cannot be written to {folder}: {error.strerror or error}{look}"
+    why = f"its evidence cannot be written: {error.strerror or error}: {folder}"
+    why += f"; `df -h {folder}` shows its disk" if error.errno in FULL else ""
     return MachineError(f"{_where(spec, status)}: {_what(status)}\n{why}", replace(status, reason=why), folder)
 
 

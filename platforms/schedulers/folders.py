@@ -50,15 +50,16 @@ def lost(folder: str, record: dict[str, Any]) -> dict[str, Any]:
     """The supervisor was killed or the machine booted: end what is left and write the exit file in its place."""
     found = supervisor.members(record["folder"])
     left = end_all(record["folder"])
-    reason = f"its supervisor (pid {record['pid']}) is gone without a word, by kill -9 or a reboot"
+    gone, more = f"its supervisor (pid {record['pid']}) is gone", ""
     if found:
-        reason += f"; {len(found)} processes of the job still ran and " + (f"{left} still do" if left else "were ended")
+        more = f"; {len(found)} processes of the job still ran and " + (f"{left} still do" if left else "were ended")
+    reason = f"{gone} without a word, by kill -9 or a reboot{more}"
     ended = {"exit_code": None, "signal": None, "state": "lost", "reason": reason, "ended": time.time()}
     ended.update({key: record[key] for key in ("name", "host", "submitted", "started")})
     try:
         supervisor.write_json(f"{folder}/exit", ended, sync=True)
     except OSError as error:  # the next look will say the same
-        ended["reason"] = f"{reason}; its exit file cannot be written: {error}"
+        ended["reason"] = f"{gone}, and its exit file cannot be written: {error}{more}"
     return ended
 
 

@@ -22,6 +22,7 @@ from platforms.job import (
     Status,
     Window,
     job_name,
+    setting_of,
     state_of_exit,
 )
 
@@ -232,3 +233,17 @@ def test_a_config_error_tells_everything() -> None:
     error = ConfigError(["a.yaml:1: x: wrong", "b.yaml:2: y: wrong"])
     assert str(error) == "a.yaml:1: x: wrong\nb.yaml:2: y: wrong"
     assert error.problems == ("a.yaml:1: x: wrong", "b.yaml:2: y: wrong")
+
+
+@pytest.mark.parametrize(
+    ("test", "setting"),
+    [
+        ("test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]", "tuned"),
+        ("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32-smoke-a[b]-c]", "gbs32-smoke-a[b]-c"),
+        ("test_mine.py::test_it[local-1x1cpu]", ""),
+        ("doctor resnet50 1x1cpu", ""),
+    ],
+    ids=["one word", "several", "none", "no case"],
+)
+def test_what_tells_jobs_of_one_benchmark_apart(test: str, setting: str) -> None:
+    assert setting_of(test) == setting

@@ -1242,14 +1242,14 @@ def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Script
 
     runner.wait(job)
 
-    with pytest.raises(JobError, match=f"evidence cannot be written to {job.folder}: Is a directory"):
+    with pytest.raises(JobError, match=f"evidence cannot be written: Is a directory: {job.folder}"):
         job.result()
 
 
 def test_evidence_without_room_is_said_with_what_shows_the_disk(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     error = explain.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
-    assert f"written to {tmp_path}: No space left on device; `df -h {tmp_path}` shows its disk" in str(error)
+    assert f"written: No space left on device: {tmp_path}; `df -h {tmp_path}` shows its disk" in str(error)
     assert explain.in_short(error.status, ()).startswith("succeeded: its evidence cannot be written")
 
 
