@@ -75,7 +75,7 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
     size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
     said = newcomer.types("platforms", "doctor", "jobs", "--node", size, runs)
     assert len(re.findall("^ok ", said, re.MULTILINE)) == 11, said
-    assert f"next: pytest -m jobs --site={newcomer.site}" in said
+    assert f"next: pytest -m jobs --size smoke --site={newcomer.site}" in said
 
     newcomer.writes(
         "platforms/here.yaml",
