@@ -70,7 +70,7 @@ def test_from_a_clone_to_results(
     file = site / "platforms" / "cluster.yaml"
     edit(file, r"^# modules: .*", f"python: {sys.executable}")
     edit(file, r"default: \[1x4\]", f"default: [2x1]\nlauncher: {launcher}")  # two sockets of two nodes; both launchers
-    words = (tmp_path / "home/hpc-ml-bench/data").as_posix()
+    words = (tmp_path / "home/hpc-ml-bench-work/data").as_posix()
     (site / "platforms" / "here.yaml").write_text(f"scheduler: local\nlayouts: {{default: [1x1]}}\ndata_dir: {words}\n")
     edit(site / "site.yaml", r"cluster\b", "cluster, here")
 
@@ -100,5 +100,5 @@ def test_from_a_clone_to_results(
         assert run["start"]["world"]["launcher"] == {"srun": "slurm"}.get(launcher, launcher)
         assert len(run["nodes"]) == 2
         assert run["problems"] == []
-        jobs = tmp_path / "home" / "hpc-ml-bench" / "jobs"
+        jobs = tmp_path / "home" / "hpc-ml-bench-work" / "jobs"
         assert (folder / "log").read_bytes() == (jobs / run["name"] / "log").read_bytes()
