@@ -280,9 +280,9 @@ def test_a_test_that_is_not_in_this_checkout_keeps_no_other_from_its_result(nigh
 
 def test_the_site_is_remembered(night: Night) -> None:
     (night.path / "site").rename(night.path / "elsewhere")
-    night.killed("-m", "cluster", "--site=elsewhere")
+    night.killed("-m", "cluster", "--site=elsewhere", "--runs-dir=runs")
     night.open_gate()
-    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.project.pytest_process("--resume", "--runs-dir=runs").assert_outcomes(passed=3)
     night.all_once()
 
 
