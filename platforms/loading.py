@@ -149,9 +149,9 @@ def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> 
 
 
 def check_holes(document: Document) -> None:
-    """Complain of a `${…}` that stays as it is. In `setup:`, which are lines of shell, it is the shell's."""
+    """Complain of a `${…}` that stays as it is. In `setup:` it is the shell's, in `env:` perhaps the program's."""
     for loc, value in _leaves(document.value or {}, ()):
-        hole = _HOLE.search(value) if isinstance(value, str) and loc[0] != "setup" else None
+        hole = _HOLE.search(value) if isinstance(value, str) and loc[0] not in ("setup", "env") else None
         if hole is None or loc in document.substituted:
             continue
         if hole["closed"]:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -381,13 +382,17 @@ def test_killed_after_the_last_result_before_it_was_saved(night: Night) -> None:
 
 
 def test_results_that_cannot_be_written_leave_the_run_open(night: Night) -> None:
-    night.open_gate()
-    (night.path / "full").write_text("a file where there must be a folder")
-    words = ("--benchmark-autosave", "--benchmark-storage=file://full")
-    result = night.project.pytest_process("-m", "cluster", "--run-id=17", *words)
-    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
-    result.stderr.fnmatch_lines(["*results cannot be written: *full*; pytest --resume=17 reads and writes them again"])
-    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    full = night.path / "full"
+    words = ("--benchmark-autosave", f"--benchmark-storage=file://{full}")
+    with night.start("-m", "cluster", "--run-id=17", *words) as session:
+        until(lambda: night.ran("b"))
+        shutil.rmtree(full, ignore_errors=True)
+        full.write_text("a file where there was a folder, or could be made, when the session began")
+        night.open_gate()
+        out, _ = session.communicate(timeout=PATIENCE_S)
+    assert session.returncode == pytest.ExitCode.INTERNAL_ERROR
+    assert re.search("results cannot be written: .*full.*; pytest --resume=17 reads and writes them again", out)
+    assert "Traceback" not in out
     night.project.pytest_process("--resume=17", "--benchmark-autosave").assert_outcomes(passed=3)
     night.all_once()
     assert night.saved() == THREE

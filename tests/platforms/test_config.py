@@ -427,10 +427,10 @@ def test_mistakes_in_a_site(tmp_path: Path, text: str, problem: str) -> None:
 
 def test_site_values_are_filled_in(tmp_path: Path) -> None:
     text = "data_dir: /work/${site.project}/data\npython: ${site.python}\nworkers: ${site.n}\n"
-    text += "env: {A: '${site.n}', B: '$HOME'}\n"
+    text += "env: {A: '${site.n}', B: '${HOME}'}\n"
     platform = load(tmp_path, text, Site(values={"project": "p1", "python": "py", "n": "2"}), HPC_ML_BENCH_PYTHON="env")
     assert (platform.data_dir, platform.python, platform.workers) == ("/work/p1/data", "env", 2)
-    assert platform.env == {"A": "2", "B": "$HOME"}
+    assert platform.env == {"A": "2", "B": "${HOME}"}
     assert platform.missing == ()
 
 
@@ -580,12 +580,15 @@ def test_ten_files_are_read_quickly(tmp_path: Path) -> None:
             "unsupported: {weather: too new}",
             "4: unsupported.weather: there is no benchmark 'weather' (known: cosmoflow, resnet50)",
         ),
-        ("env: {A: '${nope}'}", "4: env.A: ${nope} is filled in by no one (write ${site.nope}, a value of site.yaml)"),
         (
-            "env: {A: 'x${env.My-Key}'}",
-            "4: env.A: ${env.My-Key} is filled in by no one (write ${site.my_key}, a value of site.yaml)",
+            "data_dir: '${nope}'",
+            "4: data_dir: ${nope} is filled in by no one (write ${site.nope}, a value of site.yaml)",
         ),
-        ("env: {A: '${site.nope'}", "4: env.A: '${site.nope' has no closing brace (write ${site.key})"),
+        (
+            "data_dir: 'x${env.My-Key}'",
+            "4: data_dir: ${env.My-Key} is filled in by no one (write ${site.my_key}, a value of site.yaml)",
+        ),
+        ("data_dir: '${site.nope'", "4: data_dir: '${site.nope' has no closing brace (write ${site.key})"),
     ],
 )
 def test_what_would_mean_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
