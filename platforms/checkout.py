@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -34,14 +35,12 @@ def device_families(root: Path = ROOT) -> tuple[str, ...]:
 
 def _named_in(source: Path, name: str) -> tuple[str, ...]:
     """The names in a tuple, or the keys of a dict, of a module of models/. It is read and not imported: models/ is what
-    runs inside the job."""
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Name) and target.id == name:
-            return tuple(ast.literal_eval(node.value))
-    raise RefusedError(f"{source}: there is no {name} in it")
+    runs inside the job. It is not parsed as a whole either, since every session does this."""
+    text = source.read_text(encoding="utf-8")
+    found = re.search(rf"^{name}\b[^=\n]*=\s*([({{].*?[)}}])\s*$", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise RefusedError(f"{source}: there is no {name} in it")
+    return tuple(ast.literal_eval(found[1]))
 
 
 def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:

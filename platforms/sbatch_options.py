@@ -43,7 +43,7 @@ _NOT_THE_SITES = {
     ),
     "--time": "it follows from `time_limit:`",
     "--deadline": "it follows from `start_limit:` and `time_limit:`",
-    **dict.fromkeys(("--job-name", "--output", "--error", "--open-mode", "--chdir", "--export", "--wrap"), _SUITES),
+    **dict.fromkeys(("--job-name", "--output", "--error", "--open-mode", "--chdir", "--wrap"), _SUITES),
     **dict.fromkeys(("--array", "--requeue"), "a job is submitted once and starts once"),
     **dict.fromkeys(("--test-only", "--help", "--usage", "--version"), "with it sbatch submits nothing"),
 }

@@ -257,7 +257,8 @@ def test_a_log_is_followed_until_somebody_cancels_it(left: Left) -> None:
         assert process.stdout.readline() == b"second begins\n"
         assert left.types("cancel", "night") == 0
         out, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out) == (0, b"")
+    assert process.returncode == 0
+    assert out in (b"", b"Terminated\n")  # what its shell says where the program ends before it
     assert errors.endswith(b" on cluster: cancelled: `python -m platforms cancel` ended it\n")
 
 
