@@ -30,6 +30,7 @@ class Contact:
         self.held: AwayError | None = None  # nobody answered, and nothing but an end is asked until it is due
         self._pause_s = platform.poll_s  # from the next look to the one after it
         self._looked = -math.inf  # by clock: when the last look began
+        self._rests_until = -math.inf  # by clock: until when the scheduler is left in peace after a slow look
         self._glance_due = math.inf  # by clock: when to see next whether a look is worth it before it is due
 
     @cached_property
@@ -64,8 +65,9 @@ class Contact:
         """The look is over. One that takes longer than from one to the next leaves as much time for other things, jobs
         that are to be submitted above all, and to a scheduler that has much to do."""
         now = self._clock()
+        self._rests_until = now + (now - self._looked)
         if self.held is None:
-            self.due = max(self.due, now + (now - self._looked))
+            self.due = max(self.due, self._rests_until)
 
     def look_is_worth_it(self, jobs: Iterable[Job]) -> bool:
         """Whether a look at the jobs is due, or one of them gives a sign that costs its scheduler nothing, such as the
@@ -83,7 +85,7 @@ class Contact:
             sign = False
         if sign:
             self._pause_s = self._soon_s
-            self.due = max(now, self._looked + self._soon_s)
+            self.due = max(now, self._looked + self._soon_s, self._rests_until)
         return now >= self.due
 
     @property

@@ -684,6 +684,29 @@ def test_many_ends_bring_no_more_looks_than_one_in_first_look_s(runner: Runner, 
     assert asked[-1] < 31
 
 
+def test_signs_leave_a_slow_scheduler_as_much_time_as_its_answer_took(
+    runner: Runner, far: Scripted, clock: Clock
+) -> None:
+    far.first_look_s, far.glance_s = 1.0, 0.5
+    for number in range(8):
+        far.status_of[str(number)] = then((0, RUNNING), (20 + 2 * number, ENDED))
+        far.news_of[str(number)] = 20 + 2 * number
+    asked = looks(far)
+    answer = far.status
+
+    def slow(jobs: Sequence[Submitted]) -> dict[str, Status]:
+        found = answer(jobs)
+        clock.sleep(4)
+        return found
+
+    far.status = slow  # type: ignore[method-assign]
+    add(runner, *map(str, range(8)))
+
+    finish_all(runner)
+
+    assert all(later - before >= 8.0 for before, later in pairwise(asked))
+
+
 def test_a_sign_that_cannot_be_seen_changes_nothing(runner: Runner, far: Scripted) -> None:
     far.glance_s = 0.5
     far.status_of["a"] = then((0, RUNNING), (25, ENDED))
