@@ -416,3 +416,8 @@ def test_a_timeout_for_other_tests_is_none_of_ours(project):
     project.pytester.syspathinsert()
 
     assert project.pytest("-p", "plugins", "--timeout=3").ret == 0
+
+
+def test_garbage_is_collected_again_once_the_tests_are_known(project):
+    project.write("test_gc.py", "import gc\n\ndef test_it():\n    assert gc.isenabled()\n")
+    project.pytest_process("test_gc.py").assert_outcomes(passed=1)
