@@ -109,7 +109,7 @@ def put(path: Path, chunk: bytes, offset: int) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, object], *, sync: bool = False) -> None:
-    """A line for each key, for people. `json` with `indent` is written in Python and takes most of a job's CPU time."""
+    """A line for each key, for people. `json` with `indent` is written in Python, and slow."""
     lines = [f" {json.dumps(str(key))}: {as_json(item)}" for key, item in value.items()]
     write(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
 
