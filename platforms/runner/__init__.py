@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Runner"]
 
 TICK_S = 0.2  # how often a waiting person sees something
+ANSWER_S = 10.0  # how long after the deadline a scheduler may take to answer a submission that is under way
 
 
 class Runner:
@@ -130,9 +131,8 @@ class Runner:
                     return job
                 job = job.again
                 continue
-            if (line.contact.login is not None or (deadline is not None and self._clock() >= deadline)) and self._leave(
-                job
-            ):
+            late_s = -math.inf if deadline is None else self._clock() - deadline
+            if (line.contact.login is not None or late_s >= 0) and self._leave(job, in_submission=late_s >= ANSWER_S):
                 return job
             tick(job)
             self._turns.rest(self._rest_s())
@@ -233,10 +233,10 @@ class Runner:
             evidence.link_latest(self.runs, self.run_id)
         line.add(job)
 
-    def _leave(self, job: Job) -> bool:
+    def _leave(self, job: Job, *, in_submission: bool) -> bool:
         status, login = job.status, self.login(job)
         text = explain.pending(job.spec, status, job.folder, job.known, again=self._again, login=login, hints=job.hints)
-        if left := job.leave(StillPending(text, status, job.folder)):
+        if left := job.leave(StillPending(text, status, job.folder), in_submission=in_submission):
             self._leaving = self._clock()
         return left
 

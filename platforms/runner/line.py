@@ -165,6 +165,8 @@ class Line:
 
     def _attempt(self, job: Job) -> None:
         """Submit; where nobody knows whether there is a job now, it stays in line, since submitting again finds out."""
+        if not job.begin_submission():
+            return
         try:
             self._hand_over(job)
         except AwayError as error:
@@ -175,6 +177,8 @@ class Line:
                 job.asked_s = None  # so there is no job
             state = State.QUEUED if isinstance(error, NoRoom) else State.UNKNOWN
             job.become(Status(state, explain.why(error)))
+        finally:
+            job.end_submission()
 
     def _hand_over(self, job: Job) -> None:
         if self._lost():

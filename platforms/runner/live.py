@@ -64,6 +64,7 @@ class Job:
 
     found: bool = field(default=False, repr=False)  # an earlier session submitted it, and we have not looked yet
     asked_s: float | None = field(default=None, repr=False)  # Unix seconds; there may be a job though we have no id
+    submitting: bool = field(default=False, repr=False)  # the scheduler's answer is on its way
     claimed: bool = field(default=False, repr=False)
     news: deque[Job] = field(default_factory=deque, repr=False)  # of its platform: whose state has changed
     lock: Lock = field(default_factory=Lock, repr=False)  # either it is left, or its end is written down
@@ -123,12 +124,27 @@ class Job:
         """It is to be submitted, or to be submitted again since nobody answered."""
         return self.submission is None and not self.done and self.left is None
 
-    def leave(self, error: StillPending) -> bool:
-        """Stop waiting for it. False when it has ended meanwhile: then wait until it is done."""
+    def leave(self, error: StillPending, *, in_submission: bool = False) -> bool:
+        """Stop waiting for it.
+
+        Returns False, and changes nothing, when it has ended meanwhile: then wait until it is done. So too while it is
+        being submitted, unless `in_submission`: a job that is left at that moment may or may not exist.
+        """
         with self.lock:
-            if not self.claimed:
-                self.left = error
-            return not self.claimed
+            if self.claimed or (self.submitting and not in_submission):
+                return False
+            self.left = error
+            return True
+
+    def begin_submission(self) -> bool:
+        """Before the scheduler is asked to take it. False when it was left, so that it must not be submitted."""
+        with self.lock:
+            self.submitting = self.left is None
+            return self.submitting
+
+    def end_submission(self) -> None:
+        """The scheduler has answered, or does not."""
+        self.submitting = False
 
     def claim(self) -> bool:
         """Before its end is written down. False when it was left: then it is another session's to collect."""

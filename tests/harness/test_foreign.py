@@ -31,7 +31,8 @@ for x, y in meter.steps(torch.utils.data.DataLoader(data, batch_size=4)):
     loss.backward()
     meter.loss(loss)
 meter.finish()
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on", os.environ.get("SLURMD_NODENAME"), flush=True)
+line = "rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}".format_map({"SLURMD_NODENAME": None, **os.environ})
+os.write(1, (line + os.linesep).encode())  # one write: print makes several, and other ranks print at the same time
 dist.barrier()
 dist.destroy_process_group()
 """

@@ -40,7 +40,7 @@ from platforms.job import (
     job_name,
 )
 from platforms.journal import Attempt, Journal, TakenOver
-from platforms.runner import Job, Runner, evidence, explain
+from platforms.runner import ANSWER_S, Job, Runner, evidence, explain
 from platforms.runner.ending import LOG_S
 from platforms.runner.live import AWAY_S, GRACE_S
 from platforms.runner.turns import Inline, Threads
@@ -1587,8 +1587,26 @@ def test_we_stop_waiting_in_time_for_a_platform_that_hangs(
     threaded.wait(job, tick=lambda _: clock.sleep(0.2), deadline=clock() + 0.5)
 
     assert isinstance(job.error, StillPending)
-    assert clock() == pytest.approx(1000.6)
+    assert clock() == pytest.approx(1000.6 + ANSWER_S)
     assert both["slow"].did == []
+
+
+def test_a_job_whose_submission_is_under_way_is_left_when_the_scheduler_has_answered(
+    threaded: Runner, both: dict[str, Scripted]
+) -> None:
+    """Left before, it may or may not exist, and `cancel` cannot end the run."""
+    blocked = both["slow"].blocked["submit"] = Event()
+    both["slow"].status_of["a"] = then((0, RUNNING))
+    (job,) = put(threaded, "slow", "a")
+    while not job.submitting:
+        threaded.pump()
+        time.sleep(0.01)
+    Timer(0.3, blocked.set).start()
+
+    threaded.wait(job, deadline=time.monotonic())
+
+    assert isinstance(job.error, StillPending)
+    assert job.job_id is not None
 
 
 def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both: dict[str, Scripted]) -> None:
