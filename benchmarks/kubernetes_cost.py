@@ -1,4 +1,4 @@
-"""What jobs on Kubernetes cost us and the API server: `sleep 1` in a pod, N at once, on the cluster of tests/clusters.
+"""What jobs on Kubernetes cost us and the API server: `sleep 1` in a pod, N at once, on tests/fake_kubernetes.
 
 python benchmarks/kubernetes_cost.py [--jobs 1 10 100] [--kind job]
 
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def clusters(*words: object) -> None:
-    command = [sys.executable, "-m", "tests.clusters.kube", *map(str, words)]
+    command = [sys.executable, "-m", "tests.fake_kubernetes", *map(str, words)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 

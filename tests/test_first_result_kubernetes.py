@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.kube import Kube
-from tests.clusters.kube.logs import parsed
 from tests.clusters.stage import IMAGE, Stage, fake_stage
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.logs import parsed
 from tests.platforms.kubernetes_person import Person
 
 pytestmark = pytest.mark.live_k8s

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.kube import Kube
-from tests.clusters.kube.kubeconfig import kubeconfig_text
 from tests.clusters.stage import IMAGE, real_stage
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.kubeconfig import kubeconfig_text
 from tests.platforms.kubernetes_scenarios import TOGETHER
 from tests.platforms.kubernetes_show import Show
 

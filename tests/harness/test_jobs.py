@@ -17,8 +17,8 @@ import pytest
 
 from platforms import job_logs, journal, which_run
 from platforms.__main__ import main
-from tests.clusters.kube import Kube
 from tests.clusters.slurm import Cluster
+from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
 from tests.harness.test_kubernetes import Cloud, waiting
 from tests.waiting import until

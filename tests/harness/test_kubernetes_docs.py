@@ -16,7 +16,7 @@ from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.manifest import policy, values
 from platforms.schedulers.kubernetes.objects import templates
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")

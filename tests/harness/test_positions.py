@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from platforms import journal
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 from tests.harness.conftest import Project
 
 PATIENCE_S = 60.0

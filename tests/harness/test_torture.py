@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from platforms import journal
-from tests.clusters.kube import Kube
 from tests.clusters.slurm import Cluster
+from tests.fake_kubernetes import Kube
 from tests.harness.conftest import Project
 
 JOBS = 5

@@ -12,13 +12,13 @@ from typing import Any
 
 from platforms.job import Layout, State
 from platforms.runner import Job
-from tests.clusters.kube.errors import KubeError
-from tests.clusters.kube.job_pods import pod_of
-from tests.clusters.kube.kueue import Kueue
-from tests.clusters.kube.message import Answer, Request
-from tests.clusters.kube.replicas import Child, Shape
 from tests.clusters.real_kueue import RealKueue
 from tests.clusters.stage import Hands, Stage, Tree
+from tests.fake_kubernetes.errors import KubeError
+from tests.fake_kubernetes.job_pods import pod_of
+from tests.fake_kubernetes.kueue import Kueue
+from tests.fake_kubernetes.message import Answer, Request
+from tests.fake_kubernetes.replicas import Child, Shape
 
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
 SMALL = {"cpu": "50m", "memory": "64Mi"}

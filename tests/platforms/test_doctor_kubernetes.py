@@ -18,7 +18,7 @@ from platforms.doctor import cluster_checks, cluster_rights, node_checks
 from platforms.doctor.checks import Visit
 from platforms.doctor.cluster_look import Look
 from platforms.job import RefusedError
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT, A100 = "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB"

@@ -18,7 +18,7 @@ from platforms.init.draft import Line
 from platforms.job import ConfigError
 from platforms.schedulers.kubernetes import capacity
 from platforms.schedulers.kubernetes.capacity import Limit, Taint, node_of
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 GI = 2**30
 PRODUCT = "nvidia.com/gpu.product"

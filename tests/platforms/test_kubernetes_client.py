@@ -29,7 +29,7 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired
 from platforms.schedulers.kubernetes.api.connection import connect, proxy
 from platforms.schedulers.kubernetes.api.place import Found, Place, context_of, contexts
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, JOBS, NODES, PODS, Resource
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 

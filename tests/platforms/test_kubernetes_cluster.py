@@ -19,7 +19,7 @@ from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.cluster import STOP_S, UNSTOPPED_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from platforms.schedulers.kubernetes.sights import ASIDE_S, REFUSED_S
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
         "containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "2026-11-20T22:11:00Z"}}}]}  # fmt: skip

@@ -19,8 +19,8 @@ from platforms.schedulers.kubernetes import claims, labels
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from tests.clusters.kube import Kube
-from tests.clusters.kube.message import Answer
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.message import Answer
 
 NAME = "it-2x1cpu-abcdefgh"
 SUBMITTERS = 5

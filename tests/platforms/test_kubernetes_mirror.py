@@ -20,8 +20,8 @@ from platforms.schedulers.kubernetes.api.mirror import Mirror, View, mirror_of
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
 from platforms.schedulers.kubernetes.api.store import Store
-from tests.clusters.kube import Kube
-from tests.clusters.kube.message import Answer
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.message import Answer
 
 LIMIT_S = 60.0
 EVER_S = 3600.0

@@ -16,9 +16,9 @@ from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.queues import LOOK_S, SILENT_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from platforms.schedulers.kubernetes.state import kueue
-from tests.clusters.kube import Kube
-from tests.clusters.kube.kueue import Kueue
-from tests.clusters.kube.message import Answer
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.kueue import Kueue
+from tests.fake_kubernetes.message import Answer
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

@@ -17,7 +17,7 @@ import pytest
 from platforms.config import Platform
 from platforms.job import JobSpec, Layout, job_name, run_label
 from platforms.runner import Job, Runner
-from tests.clusters.kube import Kube, Request
+from tests.fake_kubernetes import Kube, Request
 
 IMAGE = "bench.local/python:3.11"
 PATIENCE_S = 120.0

@@ -11,7 +11,7 @@ import pytest
 from platforms.schedulers.kubernetes import labels, sweep
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.place import Place
-from tests.clusters.kube import Kube
+from tests.fake_kubernetes import Kube
 
 CODE = "hpc-ml-bench-models-0123"
 OURS = {

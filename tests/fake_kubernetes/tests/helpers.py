@@ -1,0 +1,99 @@
+"""What tests of the cluster itself type again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.fake_kubernetes import Kube
+from tests.fake_kubernetes.errors import KubeError
+from tests.fake_kubernetes.trees import Tree
+
+BUSYBOX, PYTHON = "bench.local/busybox:1.35", "bench.local/python:3.11"
+
+
+def container(command: Sequence[str], *, name: str = "c", image: str = BUSYBOX, **more: Any) -> Tree:
+    return {"name": name, "image": image, "command": list(command), **more}
+
+
+def template(command: Sequence[str], **spec: Any) -> Tree:
+    """Of a pod with one container, that is not restarted."""
+    rest = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
+    return {"spec": {"containers": [container(command)], **rest}}
+
+
+# Ends by SIGTERM, as `sleep` alone does not when it is PID 1
+OBEDIENT = "trap 'exit 143' TERM; echo ready; sleep 600 & wait"
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def run(
+    kube: Kube, name: str, command: Sequence[str] = (), *, labels: dict[str, str] | None = None, **spec: Any
+) -> Tree:
+    """Creates a pod. `containers` in place of a command for another than one plain container."""
+    return kube.store.create(
+        "pods", "default", {"metadata": {"name": name, "labels": labels or {}}, **template(command, **spec)}
+    )
+
+
+def pod(kube: Kube, name: str) -> Tree | None:
+    """As it is now; None when it is gone."""
+    try:
+        return kube.store.get("pods", "default", name)
+    except KubeError:
+        return None
+
+
+def ended(kube: Kube, name: str) -> Tree:
+    """The pod, when it has."""
+
+    def look() -> Tree | None:
+        found = pod(kube, name)
+        return found if found and found["status"]["phase"] in ("Succeeded", "Failed") else None
+
+    return kube.until(look)
+
+
+def running(kube: Kube, name: str) -> Tree:
+    def look() -> Tree | None:
+        found = pod(kube, name)
+        return found if found and any("running" in state(found, at) for at in range(_count(found))) else None
+
+    return kube.until(look)
+
+
+def _count(found: Tree) -> int:
+    return len(found["status"].get("containerStatuses", []))
+
+
+def state(found: Tree, at: int = 0) -> Tree:
+    return found["status"].get("containerStatuses", [{"state": {}}])[at]["state"]
+
+
+def text(kube: Kube, name: str, box: str = "c", restart: int = 0) -> str:
+    """What a container has written."""
+    return raw(kube, name, box, restart).decode()
+
+
+def raw(kube: Kube, name: str, box: str = "c", restart: int = 0) -> bytes:
+    log = kube.logs.find(kube.store.get("pods", "default", name)["metadata"]["uid"], box, restart)
+    return b"".join(record.text for record in log.records(follow=False) if record) if log else b""
+
+
+def spoken(kube: Kube, name: str, words: str) -> None:
+    """Until a container has written that; its command is at work then, and its traps are set."""
+    running(kube, name)
+    kube.until(lambda: words in text(kube, name))
+
+
+def events(kube: Kube, name: str) -> list[tuple[str, str, str]]:
+    """(type, reason, message) of an object's events."""
+    found = kube.store.list("events", "default", fields=f"involvedObject.name={name}")[0]
+    return [(event["type"], event["reason"], event["message"]) for event in found]
+
+
+def conditions(obj: Tree) -> dict[str, tuple[str, str | None]]:
+    return {one["type"]: (one["status"], one.get("reason")) for one in obj["status"].get("conditions", [])}
