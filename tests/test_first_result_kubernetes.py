@@ -14,7 +14,7 @@ import yaml
 
 from tests.clusters.stage import IMAGE, Stage, fake_stage
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.logs import parsed
+from tests.fake_kubernetes.node.logs import parsed
 from tests.platforms.kubernetes_person import Person
 
 pytestmark = pytest.mark.live_k8s

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.message import Answer, Request, Stream
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.api.messages import Answer, Request, Stream
 
 Tree = dict[str, Any]
 GROUPS = {

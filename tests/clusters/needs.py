@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from tests.clusters.hands import Hands, Tree
-from tests.fake_kubernetes.errors import KubeError
+from tests.fake_kubernetes.api.errors import KubeError
 
 STAND_IN = {
     "kubelet": "needs a node that a test may take away",

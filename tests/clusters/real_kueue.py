@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.clusters.hands import Hands, Tree
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.kueue import EVICTIONS
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.kueue.kueue import EVICTIONS
 
 GROUP = "kueue.x-k8s.io"
 PATIENCE_S = 120.0

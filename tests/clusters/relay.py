@@ -15,11 +15,11 @@ from typing import Any
 from platforms.schedulers.kubernetes.api.answers import Refusal
 from platforms.schedulers.kubernetes.api.connection import Connection, connect
 from platforms.schedulers.kubernetes.api.place import Found, Place, find
-from tests.fake_kubernetes.access import Access
-from tests.fake_kubernetes.faults import Fault, Faults
-from tests.fake_kubernetes.kubeconfig import kubeconfig_text
-from tests.fake_kubernetes.message import Answer, Request, Stream
-from tests.fake_kubernetes.server import HOST, Server
+from tests.fake_kubernetes.api.access import Access
+from tests.fake_kubernetes.api.faults import Fault, Faults
+from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
+from tests.fake_kubernetes.api.messages import Answer, Request, Stream
+from tests.fake_kubernetes.api.server import HOST, Server
 
 CONTEXT = "relayed"
 TIMES_S = (10.0, 300.0)  # to connect, and between two bytes: a watch may be silent for minutes

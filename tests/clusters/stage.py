@@ -18,8 +18,8 @@ from tests.clusters.hands import Hands, Tree
 from tests.clusters.needs import Needs
 from tests.clusters.relay import Relay
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.message import Answer, Request, Stream
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.api.messages import Answer, Request, Stream
 
 IMAGE = "bench.local/python:3.11"
 OURS = "app.kubernetes.io/managed-by=hpc-ml-bench"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clusters.stage import IMAGE, real_stage
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.kubeconfig import kubeconfig_text
+from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
 from tests.platforms.kubernetes_scenarios import TOGETHER
 from tests.platforms.kubernetes_show import Show
 

@@ -18,7 +18,7 @@ import yaml
 
 from platforms.__main__ import main
 from tests.fake_kubernetes import Kube, Request
-from tests.fake_kubernetes.replicas import JOB_SET, PYTORCH_JOB
+from tests.fake_kubernetes.controllers.custom_jobs import JOB_SET, PYTORCH_JOB
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")

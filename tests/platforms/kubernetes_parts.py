@@ -14,11 +14,11 @@ from platforms.job import Layout, State
 from platforms.runner import Job
 from tests.clusters.real_kueue import RealKueue
 from tests.clusters.stage import Hands, Stage, Tree
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.job_pods import pod_of
-from tests.fake_kubernetes.kueue import Kueue
-from tests.fake_kubernetes.message import Answer, Request
-from tests.fake_kubernetes.replicas import Child, Shape
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.api.messages import Answer, Request
+from tests.fake_kubernetes.controllers.custom_jobs import Child, Shape
+from tests.fake_kubernetes.controllers.job_pods import pod_of
+from tests.fake_kubernetes.kueue.kueue import Kueue
 
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
 SMALL = {"cpu": "50m", "memory": "64Mi"}

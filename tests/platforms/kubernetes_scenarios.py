@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platforms.job import Layout, State
-from tests.fake_kubernetes.replicas import IPU_JOB, JOB_SET, PYTORCH_JOB
+from tests.fake_kubernetes.controllers.custom_jobs import IPU_JOB, JOB_SET, PYTORCH_JOB
 from tests.platforms.kubernetes_parts import (
     ALLOCATES,
     FOREVER,

@@ -12,7 +12,7 @@ import pytest
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.connection import connect
 from platforms.schedulers.kubernetes.api.place import Place, find
-from tests.fake_kubernetes.kubeconfig import kubeconfig_text
+from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
 
 ROOT = Path(__file__).resolve().parents[2]
 # As in a Python that does not have it: import_module fails and find_spec finds nothing

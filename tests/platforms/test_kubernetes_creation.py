@@ -20,7 +20,7 @@ from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.message import Answer
+from tests.fake_kubernetes.api.messages import Answer
 
 NAME = "it-2x1cpu-abcdefgh"
 SUBMITTERS = 5

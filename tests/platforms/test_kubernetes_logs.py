@@ -27,7 +27,7 @@ from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.log.reading import Patience
 from platforms.schedulers.kubernetes.log.starts import containers
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.trees import timestamp
+from tests.fake_kubernetes.store.trees import timestamp
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

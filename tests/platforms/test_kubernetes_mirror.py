@@ -21,7 +21,7 @@ from platforms.schedulers.kubernetes.api.place import Place
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
 from platforms.schedulers.kubernetes.api.store import Store
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.message import Answer
+from tests.fake_kubernetes.api.messages import Answer
 
 LIMIT_S = 60.0
 EVER_S = 3600.0

@@ -17,8 +17,8 @@ from platforms.schedulers.kubernetes.queues import LOOK_S, SILENT_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from platforms.schedulers.kubernetes.state import kueue
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.kueue import Kueue
-from tests.fake_kubernetes.message import Answer
+from tests.fake_kubernetes.api.messages import Answer
+from tests.fake_kubernetes.kueue.kueue import Kueue
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

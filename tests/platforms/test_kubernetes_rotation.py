@@ -21,10 +21,10 @@ from platforms.job import AwayError
 from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.log.lines import SECOND
 from platforms.schedulers.kubernetes.log.reading import Patience
-from tests.fake_kubernetes.logs import LogFile
-from tests.fake_kubernetes.message import Request
-from tests.fake_kubernetes.routes.pods import Reading
-from tests.fake_kubernetes.trees import timestamp, unix
+from tests.fake_kubernetes.api.messages import Request
+from tests.fake_kubernetes.api.pod_subresources import Reading
+from tests.fake_kubernetes.node.logs import LogFile
+from tests.fake_kubernetes.store.trees import timestamp, unix
 from tests.waiting import until
 
 QUICK = Patience(ended_s=0.02, again_s=0.01, longest_s=0.05, sure_s=0.05, late_s=30.0, quiet_s=5.0, silent_s=60.0)

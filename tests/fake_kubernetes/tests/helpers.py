@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.trees import Tree
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.store.trees import Tree
 
 BUSYBOX, PYTHON = "bench.local/busybox:1.35", "bench.local/python:3.11"
 

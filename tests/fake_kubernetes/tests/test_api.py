@@ -18,7 +18,7 @@ import pytest
 
 from tests.clusters.ports import reserved_port
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.logs import LogFile
+from tests.fake_kubernetes.node.logs import LogFile
 
 PATIENCE_S = 60.0
 ROOT = Path(__file__).resolve().parents[3]

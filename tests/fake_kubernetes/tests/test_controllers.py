@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.errors import KubeError
-from tests.fake_kubernetes.kueue import EVICTIONS, OVERTIME
-from tests.fake_kubernetes.pace import Pace
-from tests.fake_kubernetes.replicas import IPU_JOB, JOB_SET, PYTORCH_JOB
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.controllers.custom_jobs import IPU_JOB, JOB_SET, PYTORCH_JOB
+from tests.fake_kubernetes.kueue.kueue import EVICTIONS, OVERTIME
+from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.tests.helpers import (
     OBEDIENT,
     conditions,
@@ -31,7 +31,7 @@ from tests.fake_kubernetes.tests.helpers import (
     template,
     text,
 )  # fmt: skip
-from tests.fake_kubernetes.trees import Tree
+from tests.fake_kubernetes.timings import Pace
 
 RECORDED = Path(__file__).parents[2] / "platforms" / "kubernetes_recorded"
 GPU = "nvidia.com/gpu"

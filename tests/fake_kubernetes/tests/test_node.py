@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fake_kubernetes import Kube
-from tests.fake_kubernetes.pace import Pace
+from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.tests.helpers import (
     BUSYBOX,
     OBEDIENT,
@@ -32,7 +32,7 @@ from tests.fake_kubernetes.tests.helpers import (
     state,
     text,
 )
-from tests.fake_kubernetes.trees import Tree
+from tests.fake_kubernetes.timings import Pace
 
 RECORDED = Path(__file__).parents[2] / "platforms" / "kubernetes_recorded"
 GROW = "import time\nheld = [b'x' * (1 << 20) for _ in range(200)]\ntime.sleep(600)\n"

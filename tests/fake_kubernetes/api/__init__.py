@@ -1,0 +1,1 @@
+"""The API server: HTTP requests in, answers and watch streams out."""

@@ -1,0 +1,31 @@
+"""Questions that are asked with POST and leave nothing behind: who am I, may I?"""
+
+from __future__ import annotations
+
+from tests.fake_kubernetes.api.access import Access
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.api.messages import Answer, Request
+from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.store.trees import Tree
+
+
+def answer(access: Access, place: Place, request: Request) -> Answer:
+    """201 with the status filled in."""
+    if request.method != "POST":
+        raise KubeError(405, "the server does not allow this method on the requested resource")
+    asked = request.json()
+    status = _who(access) if place.kind.kind == "SelfSubjectReview" else _may(access, asked.get("spec", {}))
+    shown = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, "metadata": {}}
+    return Answer(201, shown | {"spec": asked.get("spec", {}), "status": status})
+
+
+def _who(access: Access) -> Tree:
+    groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
+    return {"userInfo": {"username": access.user, "groups": groups}}
+
+
+def _may(access: Access, spec: Tree) -> Tree:
+    what = spec.get("resourceAttributes", {})
+    resource = what.get("resource", "") + (f"/{what['subresource']}" if what.get("subresource") else "")
+    allowed = access.may(what.get("verb", ""), resource)
+    return {"allowed": True, "reason": "RBAC: allowed"} if allowed else {"allowed": False}

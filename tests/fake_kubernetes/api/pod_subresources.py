@@ -1,0 +1,150 @@
+"""Subresources of pods: the log, and the eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from tests.fake_kubernetes.api.errors import KubeError, bad_request, invalid
+from tests.fake_kubernetes.api.messages import Answer, Request, Stream
+from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.node.logs import LogFile, LogSource, Record
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree, timestamp, unix
+
+KUBELET = "127.0.0.1:10250"
+OPTIONS = ("container", "follow", "limitBytes", "previous", "sinceSeconds", "sinceTime", "tailLines", "timestamps")
+
+
+def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer | Stream:
+    """What the kubelet has of a container, passed on; 204 without a node, 400 before a container has begun, 500 without
+    the kubelet."""
+    pod = store.get("pods", place.home, place.name)
+    container = _container(pod, request.query.get("container", ""))
+    since = _since(request)
+    if not pod["spec"].get("nodeName"):
+        return Answer(204)
+    outages = logs.outages(pod["spec"]["nodeName"])
+    if logs.unreachable(pod["spec"]["nodeName"]):
+        options = {name: request.query[name] for name in OPTIONS if name in request.query and name != "container"}
+        url = f"https://{KUBELET}/containerLogs/{place.home}/{place.name}/{container}"
+        url += f"?{urlencode(options)}" if options else ""
+        raise KubeError(500, f'Get "{url}": dial tcp {KUBELET}: connect: connection refused')
+    restart = _start(pod, container, previous=_yes(request, "previous"))
+    file = logs.find(pod["metadata"]["uid"], container, restart)
+    lines = Reading(request, since).chosen(file) if file else iter(())
+    return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], outages, lines))
+
+
+def _yes(request: Request, name: str) -> bool:
+    return request.query.get(name) in {"true", "1", "True"}
+
+
+def _container(pod: Tree, asked: str) -> str:
+    name = pod["metadata"]["name"]
+    first: list[str] = [container["name"] for container in pod["spec"]["containers"]]
+    before = [container["name"] for container in pod["spec"].get("initContainers", [])]
+    if not asked:
+        default = pod["metadata"].get("annotations", {}).get("kubectl.kubernetes.io/default-container")
+        if default in first or len(first) == 1:
+            return first[first.index(default) if default in first else 0]
+        also = f" or one of the init containers: [{' '.join(before)}]" if before else ""
+        raise bad_request(
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(first)}]{also}"
+        )
+    if asked not in first + before:
+        raise bad_request(f"container {asked} is not valid for pod {name}")
+    return asked
+
+
+def _start(pod: Tree, container: str, *, previous: bool) -> int:
+    """Which start of the container is meant; 400 in the kubelet's words where there is none yet."""
+    subject = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    status = pod.get("status", {})
+    rows = [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]
+    row = next((row for row in rows if row["name"] == container), None)
+    if row is None:
+        raise bad_request(f"{subject} is waiting to start: ContainerCreating")
+    state, last = row.get("state", {}), row.get("lastState", {}).get("terminated")
+    count = int(row.get("restartCount", 0))
+    if previous:
+        if not last:
+            raise bad_request(f"previous terminated {subject} not found")
+        return count if "waiting" in state else max(0, count - 1)
+    if "running" in state or "terminated" in state or last:
+        return count
+    reason = state.get("waiting", {}).get("reason", "ContainerCreating")
+    words = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
+    raise bad_request(f"{subject} is waiting to start: {words.get(reason, reason)}")
+
+
+def _since(request: Request) -> float:
+    """Unix seconds, whole: the API server passes a time on with the precision of its own times."""
+    if text := request.query.get("sinceTime"):
+        try:
+            return float(int(unix(text)))
+        except ValueError as error:
+            why = f'Invalid value: "{text}": parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse'
+            raise bad_request(why) from error
+    if text := request.query.get("sinceSeconds"):
+        if not text.isdecimal() or int(text) < 1:
+            raise invalid("PodLogOptions", "", [("sinceSeconds", "FieldValueInvalid", "must be greater than 0")])
+        return float(int(unix(timestamp()) - int(text)))
+    return 0.0
+
+
+class Reading:
+    """One request's way through a log."""
+
+    def __init__(self, request: Request, since: float) -> None:
+        self._follow = _yes(request, "follow")
+        self._timestamps = _yes(request, "timestamps")
+        self._since = since
+        self._tail = int(request.query["tailLines"]) if request.query.get("tailLines") else None
+        self._left = int(request.query["limitBytes"]) if request.query.get("limitBytes") else None
+
+    def chosen(self, file: LogFile) -> Iterator[bytes | None]:
+        """As it comes; None when nothing has come for a while."""
+        skip = 0
+        if self._tail is not None:
+            skip = max(0, sum(1 for _ in file.records(follow=False)) - self._tail)
+        return self.given(file.records(follow=self._follow), skip)
+
+    def given(self, records: Iterator[Record | None], skip: int = 0) -> Iterator[bytes | None]:
+        """Of these records, without the first `skip`."""
+        at_start = True
+        for record in records:
+            if record is None:
+                yield None
+                continue
+            skip -= 1
+            if skip >= 0:
+                continue
+            begins, at_start = at_start, record.text.endswith(b"\n")
+            if self._since and unix(record.timestamp) < self._since:
+                continue
+            text = record.text
+            if self._timestamps and begins:
+                text = record.timestamp.encode() + b" " + text
+            if self._left is not None:
+                text = text[: self._left]
+                self._left -= len(text)
+            yield text
+            if self._left == 0:
+                return
+
+
+def evict(store: Store, place: Place, request: Request) -> Answer:
+    """What the eviction API does: a condition that says so, then an ordinary deletion."""
+    options = (request.json() if request.body.strip() else {}).get("deleteOptions") or {}
+
+    def mark(pod: Tree) -> None:
+        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+        row = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        conditions.append(row | {"message": "Eviction API: evicting", "lastTransitionTime": timestamp()})
+
+    pod = store.get("pods", place.home, place.name)
+    if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+        store.change("pods", place.home, place.name, mark)
+    store.delete("pods", place.home, place.name, grace_s=options.get("gracePeriodSeconds"))
+    return Answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})

@@ -1,0 +1,143 @@
+"""POST, PUT and PATCH of objects and of their status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.fake_kubernetes.admission.immutable import check_update
+from tests.fake_kubernetes.admission.validation import check
+from tests.fake_kubernetes.api import decoding
+from tests.fake_kubernetes.api.errors import bad_request, conflict, invalid
+from tests.fake_kubernetes.api.messages import Answer, Request
+from tests.fake_kubernetes.api.patch import patched
+from tests.fake_kubernetes.api.target import Place, shown
+from tests.fake_kubernetes.store.kinds import Kind
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree
+
+SYSTEM = {
+    *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "generateName"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+}
+
+
+def is_dry(request: Request) -> bool:
+    text = request.query.get("dryRun", "")
+    if text not in {"", "All"}:
+        raise invalid("CreateOptions.meta.k8s.io", "", [("dryRun", "FieldValueNotSupported", _unsupported(text))])
+    return bool(text)
+
+
+def _unsupported(text: str) -> str:
+    return f'Unsupported value: "{text}": supported values: "All"'
+
+
+def _body(place: Place, request: Request, headers: dict[str, str]) -> Tree:
+    """The object that came, without what its kind does not know; 400 for what cannot be one. What it does not say
+    itself of its kind the path says, unless a definition made that kind."""
+    tree, wanted = request.json(), place.kind.served_as(place.version)
+    if isinstance(tree, dict) and not place.kind.custom:
+        tree = {"apiVersion": wanted, "kind": place.kind.kind, **{key: tree[key] for key in tree if tree[key]}}
+    if not isinstance(tree, dict) or not tree.get("kind"):
+        body = request.body.decode(errors="replace")[:200]
+        of_type = f"the object provided is unrecognized (must be of type {place.kind.kind})"
+        raise bad_request(f"{of_type}: Object 'Kind' is missing in '{body}' ({body})")
+    given = f"{tree.get('apiVersion')} {tree['kind']}"
+    if given != f"{wanted} {place.kind.kind}":
+        raise bad_request(
+            f'{tree["kind"]} in version "{str(tree.get("apiVersion")).rpartition("/")[2]}" cannot be handled as a '
+            f'{place.kind.kind}: no kind "{tree["kind"]}" is registered for version "{tree.get("apiVersion")}"'
+        )
+    return _decoded(place.kind, place.version, tree, request, headers)
+
+
+def _decoded(kind: Kind, version: str, tree: Tree, request: Request, headers: dict[str, str]) -> Tree:
+    known, unknown = decoding.decoded(kind, version, tree)
+    mode = request.query.get("fieldValidation") or "Warn"
+    if unknown and mode == "Strict":
+        fields = ", ".join(f'unknown field "{field}"' for field in unknown)
+        raise bad_request(
+            f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: strict decoding error: {fields}'
+        )
+    if unknown and mode == "Warn":
+        headers["Warning"] = ", ".join(f'299 - "unknown field \\"{field}\\""' for field in unknown)
+    return known
+
+
+def create(store: Store, place: Place, request: Request) -> Answer:
+    headers: dict[str, str] = {}
+    obj = _body(place, request, headers)
+    inside = obj.get("metadata", {}).get("namespace")
+    if inside and place.namespace and inside != place.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    check(place.kind, obj)
+    obj.pop("status", None)
+    made = store.create(place.key, place.home, obj, dry_run=is_dry(request))
+    return Answer(201, shown(place, made), headers)
+
+
+def put(store: Store, place: Place, request: Request) -> Answer:
+    headers: dict[str, str] = {}
+    obj = _body(place, request, headers)
+    name = obj.get("metadata", {}).get("name", "")
+    if name != place.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({place.name})")
+    if place.kind.custom and not obj["metadata"].get("resourceVersion"):
+        why = "Invalid value: 0: must be specified for an update"
+        raise invalid(place.kind.qualified, name, [("metadata.resourceVersion", "FieldValueInvalid", why)])
+    return _written(store, place, request, lambda old: obj, headers)
+
+
+def patch(store: Store, place: Place, request: Request) -> Answer:
+    headers: dict[str, str] = {}
+    changes, content_type = request.json(), request.headers.get("content-type", "")
+
+    def new(old: Tree) -> Tree:
+        tree = patched(old, content_type, changes, custom=place.kind.custom)
+        return _decoded(place.kind, place.version, tree, request, headers)
+
+    return _written(store, place, request, new, headers)
+
+
+def _written(
+    store: Store, place: Place, request: Request, make: Callable[[Tree], Tree], headers: dict[str, str]
+) -> Answer:
+    def change(obj: Tree) -> None:
+        new = make(obj)
+        _check_record(place, obj, new)
+        of_status = place.subresource == "status"
+        new = _recorded(obj, new, status=of_status, apart="status" in place.kind.subresources)
+        if not of_status:
+            check(place.kind, new)
+            check_update(place.kind, obj, new)
+        obj.clear()
+        obj.update(new)
+
+    if is_dry(request):
+        obj = store.get(place.key, place.home, place.name)
+        change(obj)
+        return Answer(200, shown(place, obj), headers)
+    return Answer(200, shown(place, store.change(place.key, place.home, place.name, change)), headers)
+
+
+def _check_record(place: Place, old: Tree, new: Tree) -> None:
+    meta = new["metadata"]
+    if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) not in {"", old["metadata"]["resourceVersion"]}:
+        raise conflict(place.kind.resource, place.name)
+    if meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata']['uid']}"
+        raise conflict(place.kind.resource, place.name, why)
+
+
+def _recorded(old: Tree, new: Tree, *, status: bool, apart: bool) -> Tree:
+    """What is written: of the status only that, of the object all but it (where the status is apart); and neither
+    changes what the system has written into the metadata."""
+    if status:
+        return {**old, "status": new.get("status", {})}
+    meta = {name: value for name, value in new["metadata"].items() if name not in SYSTEM}
+    meta |= {name: old["metadata"][name] for name in SYSTEM if name in old["metadata"]}
+    result = {**new, "metadata": meta}
+    if apart:
+        result.pop("status", None)
+        result |= {"status": old["status"]} if "status" in old else {}
+    return result

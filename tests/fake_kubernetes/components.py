@@ -1,0 +1,174 @@
+"""What runs on a cluster beside its API server: container runtime, kubelets, scheduler, controllers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from tests.fake_kubernetes.controllers.claims import Claims
+from tests.fake_kubernetes.controllers.custom_jobs import Replicas, Shape
+from tests.fake_kubernetes.controllers.garbage_collector import Garbage
+from tests.fake_kubernetes.controllers.jobs import Jobs
+from tests.fake_kubernetes.controllers.namespaces import Namespaces
+from tests.fake_kubernetes.controllers.nodes import declare_found, declare_lost, node_object
+from tests.fake_kubernetes.controllers.scheduler import Scheduler, disrupt
+from tests.fake_kubernetes.kueue.kueue import Kueue
+from tests.fake_kubernetes.node.container_runtime import Containers
+from tests.fake_kubernetes.node.hosts_files import Names
+from tests.fake_kubernetes.node.images import Images
+from tests.fake_kubernetes.node.kubelet import Kubelet, Workshop
+from tests.fake_kubernetes.store.kinds import Kind
+from tests.fake_kubernetes.store.trees import Tree
+from tests.fake_kubernetes.timings import Pace
+
+if TYPE_CHECKING:
+    from tests.fake_kubernetes.cluster import Kube
+
+
+class _Controller(Protocol):
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Machines:
+    """`images`, `pace`, `log_max`, `log_every_s` and `plain` may be set before start().
+
+    log_max: bytes after which a container's log is rotated. plain: containers are no more than processes, even where
+    this machine lets us make namespaces; mount points and names of pods are then replaced in commands and environments.
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self.images = Images()
+        self.pace = Pace()
+        self.log_max = 10 << 20
+        self.log_every_s = 10.0
+        self.plain = False
+        self.failures: list[BaseException] = []  # of all threads
+        self.kubelets: dict[str, Kubelet] = {}
+
+    def start(self) -> None:
+        """Milliseconds: nothing is waited for."""
+        kube, store, failures = self._kube, self._kube.store, self.failures
+        self.containers = Containers(kube.folder, plain=self.plain)
+        host, _, port = kube.url.partition("://")[2].partition(":")
+        environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        names = Names(store)
+        self._shop = Workshop(
+            store,
+            kube.folder,
+            kube.logs,
+            self.containers,
+            names,
+            self.images,
+            self.pace,
+            environment,
+            self.log_max,
+            self.log_every_s,
+            failures,
+        )
+        self._garbage = Garbage(store, failures)
+        self._replicas = Replicas(store, failures)
+        self._controllers: list[_Controller] = [
+            Scheduler(store, failures),
+            Jobs(store, self.pace, failures),
+            Claims(store, failures),
+            Namespaces(store, failures),
+            self._garbage,
+            self._replicas,
+        ]
+        for controller in self._controllers:
+            controller.start()
+        kube.definitions.served.append(self._new_kind)
+
+    def close(self) -> None:
+        """Every process is dead and every thread has ended."""
+        for controller in self._controllers:
+            controller.close()
+        for kubelet in self.kubelets.values():
+            kubelet.close()
+        self._shop.names.close()
+        self.containers.close()
+
+    def _new_kind(self, kind: Kind) -> None:
+        """What belongs to its objects goes with them. A controller (Shape) makes pods of them."""
+        key = next(key for key, known in self._kube.store.kinds.items() if known is kind)
+        self._garbage.follow(key)
+        if isinstance(kind.controller, Shape):
+            self._replicas.follow(key, kind.controller)
+
+    def node(self, name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> None:
+        """Ready at once. One that is there gets these labels and this capacity."""
+        store, new = self._kube.store, node_object(name, labels, capacity)
+        if name not in self.kubelets:
+            store.create("nodes", "", new)
+            self.kubelets[name] = Kubelet(self._shop, name)
+            return
+
+        def change(node: Tree) -> None:
+            node["metadata"]["labels"] = new["metadata"]["labels"]
+            node["status"] |= {field: new["status"][field] for field in ("capacity", "allocatable")}
+
+        store.change("nodes", "", name, change)
+
+    def cordon(self, name: str, *, on: bool = True) -> None:
+        """No new pods there."""
+        self._kube.store.change("nodes", "", name, lambda node: node["spec"].update(unschedulable=on))
+
+    def kubelet_down(self, name: str) -> None:
+        """Its containers go on, its pods' statuses freeze, their logs cannot be read."""
+        self.kubelets[name].stop()
+        self._kube.logs.disconnect(name)
+
+    def kubelet_up(self, name: str) -> None:
+        """What has happened meanwhile is told now. A node that was lost is found again."""
+        self._kube.logs.connect(name)
+        self.kubelets[name].go_on()
+        conditions = self._kube.store.get("nodes", "", name)["status"]["conditions"]
+        if any(condition["status"] == "Unknown" for condition in conditions):
+            declare_found(self._kube.store, name)
+
+    def lose(self, name: str) -> None:
+        """Its kubelet is gone, and after pace.lost_s that is noticed: Ready=Unknown, its pods Ready=False."""
+        self.kubelet_down(name)
+
+        def notice() -> None:
+            if self.kubelets[name].down:  # and not there again already
+                declare_lost(self._kube.store, name)
+
+        self._replicas.after(self.pace.lost_s, notice)
+
+    def _kubelet_of(self, name: str, namespace: str) -> tuple[Kubelet, Tree]:
+        pod = self._kube.store.get("pods", namespace, name)
+        return self.kubelets[pod["spec"]["nodeName"]], pod
+
+    def kill(self, pod: str, namespace: str = "default", *, number: int = signal.SIGKILL) -> None:
+        """A signal from outside to the first process of every container of a pod."""
+        kubelet, found = self._kubelet_of(pod, namespace)
+        for run in [box.run for box in kubelet.lives[found["metadata"]["uid"]].boxes]:
+            if run:
+                run.signal(number)
+
+    def pressure(self, pod: str, namespace: str = "default", *, resource: str = "memory") -> None:
+        """Its node runs out of a resource and evicts the pod."""
+        kubelet, found = self._kubelet_of(pod, namespace)
+        container = found["spec"]["containers"][0]["name"]
+        message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
+        message += f"Container {container} was using 1Gi, request is 0, has larger consumption of {resource}. "
+        life = kubelet.lives[found["metadata"]["uid"]]
+        disrupt(self._kube.store, found, "TerminationByKubelet", message)
+        kubelet.after(0.0, lambda: life.evict(message))
+
+    def kueue(
+        self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
+        versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False, visible: bool = True,
+    ) -> Kueue:  # fmt: skip
+        """With one ClusterQueue of that quota and one LocalQueue. mandatory: Jobs without a queue are refused. visible:
+        who waits is told, as by Kueue 0.6 and newer."""
+        kueue = Kueue(self._kube, self.pace, self.failures, versions, mandatory=mandatory, visible=visible)
+        self._controllers.append(kueue)
+        kueue.start()
+        kueue.add_queue(queue, namespace, quota or {})
+        return kueue

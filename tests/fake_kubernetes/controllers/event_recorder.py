@@ -1,0 +1,69 @@
+"""Events: what controllers tell people of an object. The same thing told again raises the count of the first time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree, timestamp
+
+
+class Recorder:
+    """Writes the events of one component. Thread-safe."""
+
+    def __init__(self, store: Store, component: str, host: str = "") -> None:
+        self._store = store
+        self._source = {"component": component, **({"host": host} if host else {})}
+        self._told: dict[tuple[str, ...], str] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, obj: Tree, kind: str, reason: str, message: str, container: str = "") -> None:
+        """kind is Normal or Warning. An object whose namespace is gone is not told of."""
+        meta = obj["metadata"]
+        path = f"spec.containers{{{container}}}" if container else ""
+        key = (meta["uid"], kind, reason, message, path)
+        home = meta.get("namespace", "default")
+        with self._lock:
+            try:
+                if key in self._told:
+                    self._store.change("events", home, self._told[key], _again)
+                    return
+                event = self._new(obj, kind, reason, message, path)
+                self._told[key] = self._store.create("events", home, event)["metadata"]["name"]
+            except KubeError as error:
+                if error.code not in (403, 404):
+                    raise
+
+    def _new(self, obj: Tree, kind: str, reason: str, message: str, path: str) -> Tree:
+        meta, now = obj["metadata"], timestamp()
+        subject = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "name": meta["name"], "uid": meta["uid"]}
+        subject |= {"resourceVersion": meta["resourceVersion"]}
+        if "namespace" in meta:
+            subject["namespace"] = meta["namespace"]
+        if path:
+            subject["fieldPath"] = path
+        event: dict[str, Any] = {"metadata": {"name": f"{meta['name']}.{time.time_ns():x}"}, "involvedObject": subject}
+        event |= {"reason": reason, "message": message, "type": kind, "source": self._source}
+        event |= {"firstTimestamp": now, "lastTimestamp": now, "count": 1, "eventTime": None}
+        return event | {"reportingComponent": self._source["component"], "reportingInstance": ""}
+
+
+class SchedulerRecorder(Recorder):
+    """Of the scheduler, whose events have one time and no count, and another place for who tells them."""
+
+    def _new(self, obj: Tree, kind: str, reason: str, message: str, path: str) -> Tree:
+        event = super()._new(obj, kind, reason, message, path)
+        moment = event["firstTimestamp"].removesuffix("Z") + f".{time.time_ns() // 1000 % 10**6:06d}Z"
+        event |= {"firstTimestamp": None, "lastTimestamp": None, "eventTime": moment, "source": {}}
+        del event["count"]
+        return event | {"action": "Binding" if kind == "Normal" else "Scheduling", "reportingInstance": "scheduler-0"}
+
+
+def _again(event: Tree) -> None:
+    if "count" in event:
+        event |= {"count": event["count"] + 1, "lastTimestamp": timestamp()}
+    else:
+        event["series"] = {"count": event.get("series", {}).get("count", 1) + 1, "lastObservedTime": event["eventTime"]}

@@ -1,0 +1,108 @@
+"""Whether a pod fits on a node, and why not, in the scheduler's words: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tests.fake_kubernetes.store.quantities import quantity, requests_of
+from tests.fake_kubernetes.store.trees import Tree
+
+Amounts = dict[str, Fraction]
+HELPLESS = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+def pod_requests(spec: Mapping[str, Any]) -> Amounts:
+    """What a pod needs of a node: all its containers together, or its greediest init container where that is more."""
+    total: Amounts = {}
+    for container in spec.get("containers", []):
+        for name, text in requests_of(container).items():
+            total[name] = total.get(name, Fraction()) + quantity(text)
+    for container in spec.get("initContainers", []):
+        for name, text in requests_of(container).items():
+            total[name] = max(total.get(name, Fraction()), quantity(text))
+    return total
+
+
+def free_of(node: Tree, pods: Iterable[Tree]) -> Amounts:
+    """What its pods leave of a node."""
+    free = {name: quantity(text) for name, text in node["status"]["allocatable"].items()}
+    for pod in pods:
+        for name, amount in pod_requests(pod["spec"]).items():
+            free[name] = free.get(name, Fraction()) - amount
+    return free
+
+
+def repelled(pod: Tree, node: Tree) -> str:
+    """Why a node is out of the question whatever is free on it; empty: it is not."""
+    spec = pod["spec"]
+    if node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    for taint in node["spec"].get("taints", []):
+        if taint["effect"] != "PreferNoSchedule" and not _tolerated(taint, spec.get("tolerations", [])):
+            return "node(s) had untolerated taint(s)"  # which one is not told any more (kubernetes#134740)
+    if not any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", [])):
+        return "node(s) were not ready"
+    labels = node["metadata"].get("labels", {})
+    selected = all(labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
+    return "" if selected and _attracted(spec, labels) else "node(s) didn't match Pod's node affinity/selector"
+
+
+def wished(pod: Tree, node: Tree) -> int:
+    """How much it prefers a node: preferredDuringSchedulingIgnoredDuringExecution."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    of_node = {"metadata.name": node["metadata"]["name"]}
+    labels = node["metadata"].get("labels", {})
+    return sum(
+        wish["weight"]
+        for wish in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        if all(_matches(one, labels) for one in wish["preference"].get("matchExpressions", []))
+        and all(_matches(one, of_node) for one in wish["preference"].get("matchFields", []))
+    )
+
+
+def insufficient(pod: Tree, free: Mapping[str, Fraction]) -> list[str]:
+    wanted = sorted(pod_requests(pod["spec"]).items())
+    return [f"Insufficient {name}" for name, amount in wanted if amount > free.get(name, Fraction())]
+
+
+def unschedulable(reasons: Sequence[Sequence[str]], helpful: Sequence[bool]) -> str:
+    """The whole sentence, of the reasons of every node and of whether preemption could help there."""
+    total = len(reasons)
+    counts = Counter(reason for each in reasons for reason in each)
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    verdicts = Counter(NO_VICTIMS if each else HELPLESS for each in helpful)
+    preemption = ", ".join(sorted(f"{count} {verdict}" for verdict, count in verdicts.items()))
+    head = f"0/{total} nodes are available"
+    if not total:
+        return "no nodes available to schedule pods"
+    return f"{head}: {listed}. no new claims to deallocate, preemption: {head}: {preemption}."
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    for one in tolerations:
+        exists = one.get("operator") == "Exists"
+        named = one.get("key") == taint["key"] or (exists and not one.get("key"))
+        valued = exists or one.get("value", "") == taint.get("value", "")
+        if named and valued and one.get("effect") in (None, "", taint["effect"]):
+            return True
+    return False
+
+
+def _attracted(spec: Tree, labels: Mapping[str, str]) -> bool:
+    """requiredDuringSchedulingIgnoredDuringExecution: one of its terms."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+    return not terms or any(
+        all(_matches(expression, labels) for expression in term.get("matchExpressions", [])) for term in terms
+    )
+
+
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, operator = labels.get(expression["key"]), expression["operator"]
+    if operator in ("Exists", "DoesNotExist"):
+        return bool((value is not None) == (operator == "Exists"))
+    return bool((value in expression.get("values", [])) == (operator == "In"))

@@ -1,0 +1,97 @@
+"""The garbage collector: what belongs to an object goes with it."""
+
+from __future__ import annotations
+
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree
+
+Where = tuple[str, str, str]  # plural, namespace, name
+FOREGROUND = "foregroundDeletion"
+
+
+class Garbage:
+    """Follows every kind that it is told of."""
+
+    def __init__(self, store: Store, failures: list[BaseException]) -> None:
+        self._store = store
+        self._alive: dict[str, Where] = {}
+        self._owned: dict[str, set[str]] = {}  # owner's uid -> uids
+        kinds = [kind.plural for kind in store.kinds.values() if kind.plural != "events"]
+        self._agenda = Agenda("garbage", store.subscribe(*kinds), self._react, failures)
+
+    def start(self) -> None:
+        self._agenda.start()
+
+    def close(self) -> None:
+        self._agenda.close()
+
+    def follow(self, plural: str) -> None:
+        """A kind that has come later."""
+        self._agenda.subscription.plurals |= {plural}
+
+    def _react(self, event: str, plural: str, obj: Tree) -> None:
+        meta = obj["metadata"]
+        uid, owners = meta["uid"], [owner["uid"] for owner in meta.get("ownerReferences", [])]
+        if event == "DELETED":
+            self._alive.pop(uid, None)
+            for owner in owners:
+                self._owned.get(owner, set()).discard(uid)
+                self._release(owner)
+            for dependent in self._owned.pop(uid, set()):
+                self._collect(dependent)
+            return
+        self._alive[uid] = (plural, meta.get("namespace", ""), meta["name"])
+        for owner in owners:
+            self._owned.setdefault(owner, set()).add(uid)
+        if event == "ADDED" and owners and not any(self._exists(obj, owner) for owner in meta["ownerReferences"]):
+            self._agenda.after(0.0, lambda: self._collect(uid))
+        if "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", []):
+            for dependent in list(self._owned.get(uid, ())):
+                self._collect(dependent)
+            self._release(uid)
+
+    def _exists(self, obj: Tree, owner: Tree) -> bool:
+        """Asked of the store: its event may not have come yet."""
+        plurals = [kind.plural for kind in self._store.kinds.values() if kind.kind == owner["kind"]]
+        for plural in plurals:
+            space = obj["metadata"].get("namespace", "") if self._store.kinds[plural].namespaced else ""
+            try:
+                if self._store.get(plural, space, owner["name"])["metadata"]["uid"] == owner["uid"]:
+                    return True
+            except KubeError:
+                continue
+        return False
+
+    def _collect(self, uid: str) -> None:
+        """Unless it belongs to somebody else, too, who is there."""
+        where = self._alive.get(uid)
+        if where is None:
+            return
+        try:
+            obj = self._store.get(*where)
+            kept = [o for o in obj["metadata"].get("ownerReferences", []) if self._exists(obj, o)]
+            going = [self._store.get(*self._alive[o["uid"]]) for o in kept if o["uid"] in self._alive]
+            orphaned = not obj["metadata"].get("ownerReferences")
+            if not orphaned and all("deletionTimestamp" in one["metadata"] for one in going):
+                self._store.delete(*where, uid=uid)
+        except KubeError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def _release(self, owner: str) -> None:
+        """An owner that waits for its dependents may go when there are none."""
+        if self._owned.get(owner) or owner not in self._alive:
+            return
+
+        def release(obj: Tree) -> None:
+            finalizers = obj["metadata"].get("finalizers", [])
+            if "deletionTimestamp" in obj["metadata"] and FOREGROUND in finalizers:
+                finalizers.remove(FOREGROUND)
+
+        try:
+            self._store.change(*self._alive[owner], release)
+        except KubeError as error:
+            if error.code != 404:
+                raise

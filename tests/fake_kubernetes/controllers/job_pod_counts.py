@@ -1,0 +1,78 @@
+"""How many of a Job's pods are active, have succeeded, have failed."""
+
+from __future__ import annotations
+
+import time
+
+from tests.fake_kubernetes.controllers.job_pods import OVER, index_of, phase_of, ranges, ready, verdict
+from tests.fake_kubernetes.store.trees import Tree, older
+
+
+class Tally:
+    """What became of a Job's pods, those included that have been deleted since."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Tree] = {}
+        self.succeeded: dict[str, int | None] = {}  # uid -> index
+        self.failed: set[str] = set()
+        self.fatal: tuple[str, str] | None = None  # of a pod failure policy
+        self.last_failure = 0.0
+
+    def take(self, job: Tree, event: str, pod: Tree) -> None:
+        """Counts a pod once, when it has ended or is going."""
+        uid, phase = pod["metadata"]["uid"], phase_of(pod)
+        if older(pod, self.pods.get(uid)):
+            return
+        if event == "DELETED":
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = pod
+        if phase == "Succeeded" and uid not in self.failed:
+            self.succeeded[uid] = index_of(pod)
+        elif event == "DELETED" or phase == "Failed":
+            self._fail(job, pod)
+
+    def _fail(self, job: Tree, pod: Tree) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self.failed or uid in self.succeeded:
+            return
+        action, why = verdict(job, pod)
+        if action == "FailJob":
+            self.fatal = ("PodFailurePolicy", why)
+        if action != "Ignore" and not job["spec"].get("suspend"):
+            self.failed.add(uid)
+            self.last_failure = time.monotonic()
+
+    def give_up(self, job: Tree, uid: str) -> bool:
+        """Count a pod that is being deleted as failed, though it still runs. Whether it is one."""
+        pod = self.pods.get(uid)
+        if pod not in self.terminating or pod is None:
+            return False
+        self._fail(job, pod)
+        return True
+
+    @property
+    def active(self) -> list[Tree]:
+        return [p for p in self.pods.values() if phase_of(p) not in OVER and "deletionTimestamp" not in p["metadata"]]
+
+    @property
+    def terminating(self) -> list[Tree]:
+        return [p for p in self.pods.values() if phase_of(p) not in OVER and "deletionTimestamp" in p["metadata"]]
+
+    def free_index(self) -> int:
+        taken = {index_of(pod) for pod in (*self.active, *self.terminating)} | set(self.succeeded.values())
+        return next(index for index in range(10**6) if index not in taken)
+
+
+def set_counts(status: Tree, tally: Tally) -> None:
+    """Counters that are zero are absent, but for `ready` and `terminating`."""
+    counts = {"active": len(tally.active), "succeeded": len(tally.succeeded), "failed": len(tally.failed)}
+    for name, count in counts.items():
+        status.pop(name, None)
+        if count:
+            status[name] = count
+    indices = [index for index in tally.succeeded.values() if index is not None]
+    if indices:
+        status["completedIndexes"] = ranges(indices)
+    status |= {"ready": sum(map(ready, tally.active)), "terminating": len(tally.terminating)}
+    status["uncountedTerminatedPods"] = {}

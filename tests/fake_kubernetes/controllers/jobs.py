@@ -1,0 +1,258 @@
+"""The Job controller, and the one that removes finished Jobs when their time has come."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.controllers.event_recorder import Recorder
+from tests.fake_kubernetes.controllers.job_pod_counts import Tally, set_counts
+from tests.fake_kubernetes.controllers.job_pods import job_pod, restarts
+from tests.fake_kubernetes.node.pod_status import set_condition
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree, older, timestamp, unix
+from tests.fake_kubernetes.timings import Pace
+
+OURSELVES = "kubernetes.io/job-controller"  # spec.managedBy; another controller's Jobs are not looked at
+REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+BACKOFF = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
+
+
+class Jobs:
+    """Event driven; one thread for all Jobs."""
+
+    def __init__(self, store: Store, pace: Pace, failures: list[BaseException]) -> None:
+        self._store, self._pace = store, pace
+        self._recorder = Recorder(store, "job-controller")
+        self._jobs: dict[str, Tree] = {}
+        self._tallies: dict[str, Tally] = {}
+        self._refusals: dict[str, int] = {}
+        self._agenda = Agenda("jobs", store.subscribe("jobs", "pods"), self._react, failures)
+
+    def start(self) -> None:
+        self._agenda.start()
+
+    def close(self) -> None:
+        self._agenda.close()
+
+    def _react(self, event: str, plural: str, obj: Tree) -> None:
+        uid = obj["metadata"]["uid"]
+        if plural == "jobs" and obj["spec"].get("managedBy", OURSELVES) != OURSELVES:
+            return
+        if plural == "pods":
+            uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
+            if uid in self._jobs:
+                self._tallies[uid].take(self._jobs[uid], event, obj)
+                self._watch_deletion(uid, obj)
+        elif event == "DELETED":
+            self._jobs.pop(uid, None)
+        elif older(obj, self._jobs.get(uid)):
+            return
+        else:
+            if self._limit(obj) != self._limit(self._jobs.get(uid)):
+                self._deadlines(obj)
+            self._tallies.setdefault(uid, Tally())
+            self._jobs[uid] = obj
+        self._sync(uid)
+
+    def _watch_deletion(self, uid: str, pod: Tree) -> None:
+        """A pod that is being deleted has failed, unless it ends well before the next look."""
+
+        def look() -> None:
+            if uid in self._jobs and self._tallies[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
+                self._sync(uid)
+
+        if "deletionTimestamp" in pod["metadata"]:
+            self._agenda.after(self._pace.job_look_s, look)
+
+    def _later(self, seconds: float, uid: str) -> None:
+        self._agenda.after(max(0.0, seconds), lambda: self._sync(uid))
+
+    @staticmethod
+    def _limit(job: Tree | None) -> Any:
+        return job and job["spec"].get("activeDeadlineSeconds")
+
+    def _deadlines(self, job: Tree) -> None:
+        limit, started = job["spec"].get("activeDeadlineSeconds"), job.get("status", {}).get("startTime")
+        if limit is not None:
+            self._later((unix(started) if started else time.time()) + limit - time.time(), job["metadata"]["uid"])
+
+    def _tell(self, job: Tree, kind: str, reason: str, message: str) -> None:
+        self._recorder.tell(job, kind, reason, message)
+
+    def _write(self, job: Tree, change: Any) -> Tree:
+        meta = job["metadata"]
+
+        def write(one: Tree) -> None:
+            if one["metadata"]["uid"] != meta["uid"]:
+                raise KubeError(404, "another job of that name")
+            change(one["status"])
+
+        new = self._store.change("jobs", meta["namespace"], meta["name"], write)
+        self._jobs[meta["uid"]] = new
+        return new
+
+    def _sync(self, uid: str) -> None:
+        job = self._jobs.get(uid)
+        if job is None or "deletionTimestamp" in job["metadata"]:
+            return
+        if _is(job, "Complete") or _is(job, "Failed"):
+            self._expire(job)
+            return
+        if "status" not in job:
+            job = self._store.change(
+                "jobs", job["metadata"]["namespace"], job["metadata"]["name"], lambda one: one.setdefault("status", {})
+            )
+        tally = self._tallies[uid]
+        if job["spec"].get("suspend"):
+            self._suspend(job, tally)
+            return
+        if "startTime" not in job["status"]:
+            job = self._resume(job)
+        ending = self._ending(job, tally)
+        if ending:
+            self._end(job, tally, *ending)
+        else:
+            self._fill(job, tally)
+            self._count(self._jobs[uid], tally)
+
+    def _suspend(self, job: Tree, tally: Tally) -> None:
+        self._stop(job, tally)
+
+        def suspended(status: Tree) -> None:
+            set_condition(status, "Suspended", "True", "JobSuspended", "Job suspended", lastProbeTime=timestamp())
+            status.pop("startTime", None)
+            set_counts(status, tally)
+
+        if not _is(job, "Suspended"):
+            self._tell(job, "Normal", "Suspended", "Job suspended")
+        self._write(job, suspended)
+
+    def _resume(self, job: Tree) -> Tree:
+        was = any(c["type"] == "Suspended" for c in job["status"].get("conditions", []))
+
+        def begin(status: Tree) -> None:
+            status["startTime"] = timestamp()
+            if was:
+                set_condition(status, "Suspended", "False", "JobResumed", "Job resumed", lastProbeTime=timestamp())
+
+        if was:
+            self._tell(job, "Normal", "Resumed", "Job resumed")
+        new = self._write(job, begin)
+        self._deadlines(new)
+        return new
+
+    def _ending(self, job: Tree, tally: Tally) -> tuple[str, str, str, str] | None:
+        """(first condition, last condition, reason, message) where the Job has come to its end."""
+        spec = job["spec"]
+        failed = _condition(job, "FailureTarget")
+        if failed:
+            return "FailureTarget", "Failed", failed["reason"], failed["message"]
+        over_limit = len(tally.failed) > spec.get("backoffLimit", 6)
+        if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
+            count = restarts(tally.pods.values()) + len(tally.failed)
+            over_limit = count > 0 and count >= spec.get("backoffLimit", 6)
+        started = unix(job["status"]["startTime"])
+        overdue = time.time() - started >= spec.get("activeDeadlineSeconds", float("inf"))
+        for true, why in ((tally.fatal, tally.fatal), (over_limit, BACKOFF), (overdue, DEADLINE)):
+            if true and why:
+                return "FailureTarget", "Failed", *why
+        if self._reached(job, tally):
+            return "SuccessCriteriaMet", "Complete", *REACHED
+        return None
+
+    def _reached(self, job: Tree, tally: Tally) -> bool:
+        wanted = job["spec"].get("completions")
+        if wanted is None:  # a queue of work: done as soon as one is done and none is left
+            return bool(tally.succeeded) and not tally.active
+        return bool(len(tally.succeeded) >= wanted)
+
+    def _end(self, job: Tree, tally: Tally, first: str, last: str, reason: str, message: str) -> None:
+        self._stop(job, tally)
+        tally.failed |= {pod["metadata"]["uid"] for pod in tally.terminating} if first == "FailureTarget" else set()
+        if not _is(job, first):
+            job = self._write(job, lambda status: self._conclude(status, tally, first, reason, message))
+        if tally.active or any("deletionTimestamp" in pod["metadata"] for pod in tally.pods.values()):
+            self._count(job, tally)
+            return
+        job = self._write(job, lambda status: self._conclude(status, tally, last, reason, message))
+        if last == "Complete":
+            self._tell(job, "Normal", "Completed", "Job completed")
+        else:
+            self._tell(job, "Warning", reason, message)
+        self._expire(job)
+
+    def _conclude(self, status: Tree, tally: Tally, name: str, reason: str, message: str) -> None:
+        set_condition(status, name, "True", reason, message, lastProbeTime=timestamp())
+        set_counts(status, tally)
+        if name == "Complete":
+            status["completionTime"] = timestamp()
+
+    def _stop(self, job: Tree, tally: Tally) -> None:
+        for pod in tally.active:
+            name = pod["metadata"]["name"]
+            try:
+                gone = self._store.delete("pods", pod["metadata"]["namespace"], name)
+            except KubeError:
+                gone = pod
+                tally.pods.pop(pod["metadata"]["uid"], None)
+            else:
+                tally.pods[pod["metadata"]["uid"]] = gone
+                self._tell(job, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+
+    def _fill(self, job: Tree, tally: Tally) -> None:
+        spec = job["spec"]
+        parallel, wanted = spec.get("parallelism", 1), spec.get("completions")
+        left = parallel if wanted is None else min(parallel, wanted - len(tally.succeeded))
+        if wanted is None and tally.succeeded:
+            left = 0
+        missing = left - len(tally.active) - len(tally.terminating)
+        pause = self._pace.backoff(self._pace.job_backoff_s, len(tally.failed)) if tally.failed else 0.0
+        rest = tally.last_failure + pause - time.monotonic()
+        if missing > 0 and tally.failed and rest > 0.001:
+            self._later(rest, job["metadata"]["uid"])
+            return
+        for _ in range(missing):
+            if not self._create(job, tally):
+                return
+
+    def _create(self, job: Tree, tally: Tally) -> bool:
+        uid, indexed = job["metadata"]["uid"], job["spec"].get("completionMode") == "Indexed"
+        pod = job_pod(job, tally.free_index() if indexed else None)
+        try:
+            made = self._store.create("pods", job["metadata"]["namespace"], pod)
+        except KubeError as error:
+            self._tell(job, "Warning", "FailedCreate", f"Error creating: {error.message}")
+            self._refusals[uid] = self._refusals.get(uid, 0) + 1
+            self._later(self._pace.backoff(self._pace.retry_s, self._refusals[uid]), uid)
+            return False
+        tally.pods[made["metadata"]["uid"]] = made
+        self._tell(job, "Normal", "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        return True
+
+    def _count(self, job: Tree, tally: Tally) -> None:
+        self._write(job, lambda status: set_counts(status, tally))
+
+    def _expire(self, job: Tree) -> None:
+        """ttlSecondsAfterFinished."""
+        ttl, meta = job["spec"].get("ttlSecondsAfterFinished"), job["metadata"]
+        if ttl is None:
+            return
+        ended = next(c for c in job["status"]["conditions"] if c["type"] in ("Complete", "Failed"))
+        rest = unix(ended["lastTransitionTime"]) + ttl - time.time()
+        if rest > 0:
+            self._later(rest, meta["uid"])
+            return
+        self._store.delete("jobs", meta["namespace"], meta["name"], propagation="Foreground", uid=meta["uid"])
+
+
+def _condition(job: Tree, name: str) -> Tree | None:
+    listed: list[Tree] = job.get("status", {}).get("conditions", [])
+    return next((c for c in listed if c["type"] == name and c["status"] == "True"), None)
+
+
+def _is(job: Tree, name: str) -> bool:
+    return _condition(job, name) is not None

@@ -1,0 +1,52 @@
+"""What every namespace holds from its beginning, and what goes with it when it goes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+
+
+class Namespaces:
+    """One thread. A namespace vanishes first and what is in it a moment later, where a real one waits for that."""
+
+    def __init__(self, store: Store, failures: list[BaseException]) -> None:
+        self._store = store
+        self._agenda = Agenda("namespaces", store.subscribe("namespaces"), self._react, failures)
+
+    def start(self) -> None:
+        self._agenda.start()
+
+    def close(self) -> None:
+        self._agenda.close()
+
+    def _react(self, event: str, _plural: str, obj: Tree) -> None:
+        name = obj["metadata"]["name"]
+        if event == "ADDED":
+            furnish(self._store, name)
+        elif event == "DELETED":
+            self._empty(name)
+
+    def _empty(self, namespace: str) -> None:
+        for key, kind in list(self._store.kinds.items()):
+            for each in self._store.list(key, namespace)[0] if kind.namespaced and kind.stored else ():
+                with contextlib.suppress(KubeError):  # gone meanwhile, with what it belonged to
+                    self._store.delete(key, namespace, each["metadata"]["name"], grace_s=0)
+
+
+def furnish(store: Store, namespace: str) -> None:
+    """Its default ServiceAccount and the certificate of the API server, where they are missing."""
+    for plural, new in (
+        ("serviceaccounts", {"metadata": {"name": "default"}}),
+        ("configmaps", {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": CERTIFICATE}}),
+    ):
+        try:
+            store.create(plural, namespace, new)
+        except KubeError as error:
+            if error.reason != "AlreadyExists":
+                raise

@@ -1,0 +1,50 @@
+"""Kueue's visibility API, an extension of the API server's: who waits in a queue, and at which place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.fake_kubernetes.api.errors import not_found
+from tests.fake_kubernetes.api.messages import Answer, Request
+from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.kueue.workloads import is_true
+from tests.fake_kubernetes.store.kinds import Kind
+from tests.fake_kubernetes.store.trees import Tree
+
+GROUP, PENDING = "visibility.kueue.x-k8s.io", "pendingworkloads"
+LIMIT, MOST = 1000, 4000
+
+
+def kind(versions: tuple[str, ...]) -> Kind:
+    """Nothing but its subresource can be asked for."""
+    return Kind(GROUP, versions, "LocalQueue", "localqueues", True, subresources=(PENDING,), stored=False)
+
+
+def waiting(workloads: Iterable[Tree]) -> list[Tree]:
+    """Those without a quota that may get one, in the order in which they do: by priority, then the oldest first, as
+    they are given."""
+    found = [one for one in workloads if one["spec"]["active"] and not is_true(one, "QuotaReserved", "Finished")]
+    return sorted(found, key=lambda one: -int(one["spec"].get("priority") or 0))
+
+
+def summary(place: Place, request: Request, queues: Iterable[str], workloads: Iterable[Tree]) -> Answer:
+    """Of one LocalQueue; `queues` are those of its namespace, `workloads` all that its ClusterQueue has. 404."""
+    if place.name not in queues:
+        raise not_found(f"localqueue.{GROUP}", place.name)
+    offset, limit = int(request.query.get("offset") or 0), min(int(request.query.get("limit") or LIMIT), MOST)
+    own = [
+        (index, one)
+        for index, one in enumerate(waiting(workloads))
+        if (one["metadata"]["namespace"], one["spec"]["queueName"]) == (place.namespace, place.name)
+    ]
+    rows = [_row(one, number, index) for number, (index, one) in enumerate(own)][max(offset, 0) :][:limit]
+    head = {"kind": "PendingWorkloadsSummary", "apiVersion": place.kind.served_as(place.version)}
+    return Answer(200, head | {"metadata": {"creationTimestamp": None}, "items": rows})
+
+
+def _row(workload: Tree, local: int, everywhere: int) -> Tree:
+    meta, spec = workload["metadata"], workload["spec"]
+    owners = [{name: one[name] for name in ("apiVersion", "kind", "name", "uid")} for one in meta["ownerReferences"]]
+    about = {name: meta[name] for name in ("name", "namespace", "creationTimestamp")} | {"ownerReferences": owners}
+    places = {"positionInClusterQueue": everywhere, "positionInLocalQueue": local}
+    return {"metadata": about, "priority": spec["priority"], "localQueueName": spec["queueName"], **places}

@@ -1,0 +1,1 @@
+"""A node: the kubelet, and the container runtime that starts processes of this machine."""

@@ -1,0 +1,119 @@
+"""A container's environment as the kubelet makes it: values, references, and $(NAMES) in them and in commands."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.fake_kubernetes.store.quantities import ceiling, requests_of
+from tests.fake_kubernetes.store.trees import Tree
+
+_NAMED = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
+_BY_KEY = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
+Get = Callable[[str, str], Tree | None]  # (plural, name) -> the object in the pod's namespace, if there is one
+
+
+class Misconfigured(Exception):
+    """CreateContainerConfigError: what the container refers to is not there."""
+
+
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """$(NAME) becomes its value where there is one, $$ becomes $."""
+
+    def one(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return "$"
+        return values.get(match["name"], match[0])
+
+    return _NAMED.sub(one, text)
+
+
+def environment(pod: Tree, container: Tree, get: Get) -> dict[str, str]:
+    """What env and envFrom say, in their order. Misconfigured."""
+    values: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        values |= _all_of(pod, source, get)
+    for entry in container.get("env", []):
+        if "valueFrom" in entry:
+            value = _referred(pod, container, entry["valueFrom"], get)
+            if value is None:
+                continue
+        else:
+            value = expanded(entry.get("value") or "", values)
+        values[entry["name"]] = value
+    return values
+
+
+def _all_of(pod: Tree, source: Tree, get: Get) -> dict[str, str]:
+    prefix = source.get("prefix", "")
+    for field, plural in (("secretRef", "secrets"), ("configMapRef", "configmaps")):
+        if field in source:
+            found = _object(pod, plural, source[field], get)
+            return {prefix + key: value.decode() for key, value in contents(found).items()} if found else {}
+    return {}
+
+
+def _referred(pod: Tree, container: Tree, source: Tree, get: Get) -> str | None:
+    if "fieldRef" in source:
+        return field_of(pod, source["fieldRef"]["fieldPath"])
+    if "resourceFieldRef" in source:
+        return resource_of(pod, container, source["resourceFieldRef"])
+    for field, plural, kind in (("secretKeyRef", "secrets", "Secret"), ("configMapKeyRef", "configmaps", "ConfigMap")):
+        if field in source:
+            reference = source[field]
+            found = _object(pod, plural, reference, get)
+            data = contents(found) if found else {}
+            if reference["key"] in data:
+                return data[reference["key"]].decode()
+            if reference.get("optional"):
+                return None
+            where = f"{pod['metadata']['namespace']}/{reference['name']}"
+            raise Misconfigured(f"couldn't find key {reference['key']} in {kind} {where}")
+    return None
+
+
+def _object(pod: Tree, plural: str, reference: Tree, get: Get) -> Tree | None:
+    found = get(plural, reference["name"])
+    if found is None and not reference.get("optional"):
+        raise Misconfigured(missing(plural, reference["name"]))
+    return found
+
+
+def missing(plural: str, name: str) -> str:
+    """In the words of the API."""
+    return f'{plural.removesuffix("s")} "{name}" not found'
+
+
+def contents(obj: Tree) -> dict[str, bytes]:
+    """Of a Secret or a ConfigMap, by key."""
+    if obj["kind"] == "Secret":
+        plain = {key: value.encode() for key, value in (obj.get("stringData") or {}).items()}
+        return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()} | plain
+    text = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
+    return text | {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
+
+
+def field_of(pod: Tree, path: str) -> str:
+    """Of the downward API; of what a pod has not yet, nothing."""
+    if match := _BY_KEY.match(path):
+        return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
+    if path in ("metadata.labels", "metadata.annotations"):
+        entries = pod["metadata"].get(path.partition(".")[2]) or {}
+        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
+    value: Any = pod
+    for word in path.split("."):
+        value = value.get(word, {}) if isinstance(value, Mapping) else {}
+    return str(value) if value != {} else ""
+
+
+def resource_of(pod: Tree, container: Tree, reference: Tree) -> str:
+    """limits.x or requests.x of a container, in units of the divisor, rounded up; 0 where it has none."""
+    name = reference.get("containerName", container["name"])
+    every: Sequence[Tree] = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+    chosen = next(each for each in every if each["name"] == name)
+    which, _, resource = reference["resource"].partition(".")
+    amounts = requests_of(chosen) if which == "requests" else (chosen.get("resources") or {}).get("limits", {})
+    divisor = ceiling(reference.get("divisor") or 1) or 1
+    return str(-(-ceiling(amounts.get(resource, 0)) // divisor))

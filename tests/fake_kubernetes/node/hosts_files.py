@@ -1,0 +1,102 @@
+"""Names of pods and services, as files of hosts: one for each pod, replaced as a whole when its namespace changes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from tests.fake_kubernetes.store.selectors import both
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree
+
+DOMAIN = "svc.cluster.local"
+
+
+class Space:
+    """What is known of one namespace."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Tree]] = {"pods": {}, "services": {}}  # by uid
+        self.served: dict[str, tuple[Path, str]] = {}  # uid of a pod -> its folder, its own lines
+        self.text = ""  # what all its pods see
+
+    def refresh(self) -> bool:
+        """Whether the names have changed."""
+        lines = []
+        for service in self.objects["services"].values():
+            selector = service["spec"].get("selector")
+            match = both(",".join(f"{key}={value}" for key, value in (selector or {}).items()), "", "pods")
+            for pod in filter(match, self.objects["pods"].values() if selector else ()):
+                if _reachable(pod, always=bool(service["spec"].get("publishNotReadyAddresses"))):
+                    lines.append(f"{pod['status']['podIP']} {' '.join(_names(pod, service))}\n")
+        old, self.text = self.text, "".join(lines)
+        return self.text != old
+
+
+class Names:
+    """Follows pods and services. A pod's folder holds its file `hosts`."""
+
+    def __init__(self, store: Store) -> None:
+        self._spaces: dict[str, Space] = {}
+        self._lock = threading.Lock()
+        self._subscription = store.subscribe("pods", "services")
+        self._closed = False
+        self._thread = threading.Thread(target=self._follow, name="dns", daemon=True)
+        self._thread.start()
+
+    def serve(self, pod: Tree, folder: Path) -> None:
+        """Writes folder/hosts now and keeps it right. The pod must have its address."""
+        folder.mkdir(parents=True, exist_ok=True)
+        meta, address = pod["metadata"], pod.get("status", {}).get("podIP", "127.0.0.1")
+        own = f"127.0.0.1 localhost\n::1 localhost\n{address} {pod['spec'].get('hostname') or meta['name']}\n"
+        with self._lock:
+            space = self._spaces.setdefault(meta["namespace"], Space())
+            space.served[meta["uid"]] = (folder, own)
+            _write(folder, own + space.text)
+
+    def forget(self, pod: Tree) -> None:
+        """Before its folder goes."""
+        with self._lock:
+            self._spaces[pod["metadata"]["namespace"]].served.pop(pod["metadata"]["uid"], None)
+
+    def close(self) -> None:
+        self._closed = True
+        self._subscription.wake()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._closed:
+            event = self._subscription.get()
+            if event is not None:
+                with self._lock:
+                    self._take(*event)
+
+    def _take(self, event: str, plural: str, obj: Tree) -> None:
+        space = self._spaces.setdefault(obj["metadata"]["namespace"], Space())
+        objects = space.objects[plural]
+        objects.pop(obj["metadata"]["uid"], None)
+        if event != "DELETED":
+            objects[obj["metadata"]["uid"]] = obj
+        if space.refresh():
+            for folder, own in space.served.values():
+                _write(folder, own + space.text)
+
+
+def _write(folder: Path, text: str) -> None:
+    (folder / "hosts.new").write_text(text)
+    (folder / "hosts.new").replace(folder / "hosts")
+
+
+def _reachable(pod: Tree, *, always: bool) -> bool:
+    status = pod.get("status", {})
+    if not status.get("podIP") or status.get("phase") in ("Succeeded", "Failed"):
+        return False
+    return always or any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+
+
+def _names(pod: Tree, service: Tree) -> list[str]:
+    name, namespace, spec = service["metadata"]["name"], service["metadata"]["namespace"], pod["spec"]
+    names = [f"{name}{rest}" for rest in ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.{DOMAIN}")]
+    if spec.get("subdomain") == name and spec.get("hostname"):
+        names = [f"{spec['hostname']}.{each}" for each in names] + names
+    return names

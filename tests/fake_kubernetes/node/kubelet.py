@@ -1,0 +1,118 @@
+"""A node's agent: runs the pods that are bound to its node, and says how they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fake_kubernetes.api.errors import KubeError
+from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.controllers.event_recorder import Recorder
+from tests.fake_kubernetes.node.container_runtime import Containers
+from tests.fake_kubernetes.node.hosts_files import Names
+from tests.fake_kubernetes.node.images import Images
+from tests.fake_kubernetes.node.logs import LogSource
+from tests.fake_kubernetes.node.pod_lifecycle import Life
+from tests.fake_kubernetes.store.store import Store
+from tests.fake_kubernetes.store.trees import Tree
+from tests.fake_kubernetes.timings import Pace
+
+
+@dataclass
+class Workshop:
+    """What all nodes of a cluster share."""
+
+    store: Store
+    folder: Path
+    logs: LogSource
+    containers: Containers
+    names: Names
+    images: Images
+    pace: Pace
+    environment: dict[str, str]  # of every container: where the API is
+    log_max: int  # bytes after which a container's log is rotated
+    log_every_s: float  # but no sooner than that after the last time
+    failures: list[BaseException]
+    addresses: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def address(self) -> str:
+        """For a pod: this machine answers to all of 127/8, so that pods find each other by name and address."""
+        number = next(self.addresses)
+        return f"127.77.{number // 250}.{number % 250 + 1}"
+
+
+class Kubelet:
+    """One node. Its containers are the workshop's: they go on without it."""
+
+    def __init__(self, shop: Workshop, name: str) -> None:
+        self.shop, self.name = shop, name
+        self.recorder = Recorder(shop.store, "kubelet", name)
+        self.lives: dict[str, Life] = {}  # by uid
+        self._looking = False
+        self._agenda = Agenda(f"kubelet {name}", shop.store.subscribe("pods"), self._react, shop.failures)
+        self._agenda.start()
+
+    @property
+    def down(self) -> bool:
+        return self._agenda.paused
+
+    def stop(self) -> None:
+        """As if it were killed: containers go on, nothing is written, logs cannot be read."""
+        self._agenda.pause()
+
+    def go_on(self) -> None:
+        self._agenda.resume()
+
+    def close(self) -> None:
+        self._agenda.close()
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """In this node's thread."""
+        self._agenda.after(seconds, action)
+
+    def get(self, pod: Tree, plural: str, name: str) -> Tree | None:
+        """What a pod refers to, in its namespace."""
+        namespace = pod["metadata"]["namespace"] if self.shop.store.kinds[plural].namespaced else ""
+        try:
+            return self.shop.store.get(plural, namespace, name)
+        except KubeError:
+            return None
+
+    def teller(self, uid: str) -> Callable[[dict[str, Any]], None]:
+        """Takes what the runtime says of a pod's containers, to be handled in this node's thread."""
+        return lambda message: self._agenda.subscription.put("RUNTIME", uid, message)
+
+    def _react(self, event: str, subject: str, obj: Tree) -> None:
+        if event == "RUNTIME":
+            if subject in self.lives:
+                self.lives[subject].hear(obj)
+            return
+        uid = obj["metadata"]["uid"]
+        if obj["spec"].get("nodeName") != self.name:
+            return
+        if event == "DELETED":
+            life = self.lives.pop(uid, None)
+            if life:
+                life.vanish()
+        elif uid in self.lives:
+            self.lives[uid].see(obj)
+        elif obj.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            self.lives[uid] = Life(self, obj)
+            self.lives[uid].begin()
+
+    def watch_volumes(self) -> None:
+        """From now on, as long as pods need it."""
+        if not self._looking:
+            self._looking = True
+            self.after(self.shop.pace.eviction_s, self._look)
+
+    def _look(self) -> None:
+        watched = [life for life in self.lives.values() if life.limited and not life.over]
+        for life in watched:
+            life.check_volumes()
+        self._looking = False
+        if watched:
+            self.watch_volumes()

@@ -1,0 +1,156 @@
+"""What a pod's status says, made from what its containers do: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.fake_kubernetes.store.trees import Tree, timestamp
+
+if TYPE_CHECKING:
+    from tests.fake_kubernetes.node.container_start import Run
+
+NEVER = "1970-01-01T00:00:00Z"
+HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
+OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # what a pod's conditions hold beside
+
+
+@dataclass
+class Box:
+    """One container of a pod, over all its restarts."""
+
+    spec: Tree
+    initial: bool = False
+    state: Tree = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
+    last: Tree = field(default_factory=dict)
+    restarts: int = 0
+    image_id: str = ""
+    id: str = ""  # containerd://…
+    crashes: int = 0  # one after another
+    busy: bool = False  # something is under way or waited for: do not begin it again
+    run: Run | None = None  # while the runtime has it
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def running(self) -> bool:
+        return "running" in self.state
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it has not ended."""
+        return self.state["terminated"]["exitCode"] if "terminated" in self.state else None
+
+    def wait(self, reason: str, message: str = "") -> None:
+        self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+def container_status(box: Box) -> Tree:
+    status: Tree = {"name": box.name, "state": box.state, "lastState": box.last, "ready": box.running}
+    if box.initial:
+        status["ready"] = box.exit_code == 0
+    status |= {"restartCount": box.restarts, "image": box.spec["image"], "imageID": box.image_id}
+    if box.id:
+        status["containerID"] = box.id
+    status["started"] = box.running
+    resources = {key: value for key, value in (box.spec.get("resources") or {}).items() if value}
+    limits = resources.get("limits", {})
+    requests = {**limits, **resources.get("requests", {})}
+    if requests and box.id:
+        status["allocatedResources"] = requests
+    if box.id:
+        status["resources"] = {**({"limits": limits} if limits else {}), **({"requests": requests} if requests else {})}
+    mounts = [{"name": mount["name"], "mountPath": mount["mountPath"]} for mount in box.spec.get("volumeMounts", [])]
+    return status | ({"volumeMounts": mounts} if mounts else {})
+
+
+def phase_of(boxes: Sequence[Box], policy: str) -> str:
+    """Without regard to what may still run, as the kubelet computes it from container states."""
+    initial = [box for box in boxes if box.initial]
+    if any(box.exit_code not in (None, 0) for box in initial) and policy == "Never":
+        return "Failed"
+    if any(box.exit_code != 0 for box in initial):
+        return "Pending"
+    main = [box for box in boxes if not box.initial]
+    if any("waiting" in box.state and not box.last for box in main):
+        return "Pending"
+    if any(box.running for box in main) or policy == "Always":
+        return "Running"
+    if all(box.exit_code == 0 for box in main):
+        return "Succeeded"
+    return "Failed" if policy == "Never" else "Running"
+
+
+def qos(spec: Tree) -> str:
+    limits, requests = [], []
+    for container in spec.get("containers", []):
+        resources = container.get("resources") or {}
+        of_limits = resources.get("limits") or {}
+        limits.append({name: of_limits.get(name) for name in ("cpu", "memory")})
+        asked = {**of_limits, **(resources.get("requests") or {})}
+        requests.append({name: asked.get(name) for name in ("cpu", "memory")})
+    if all(all(each.values()) for each in limits) and limits == requests:
+        return "Guaranteed"
+    return "Burstable" if any(any(each.values()) for each in (*limits, *requests)) else "BestEffort"
+
+
+def conditions(boxes: Sequence[Box], phase: str, old: Iterable[Tree]) -> list[Tree]:
+    """The five that every pod has, times of transition kept, and what others have written (DisruptionTarget)."""
+    before = {condition["type"]: condition for condition in old}
+    over = phase in ("Succeeded", "Failed")
+    ended = {"Succeeded": {"reason": "PodCompleted"}, "Failed": {"reason": "PodFailed"}}.get(phase, {})
+    unready = [box.name for box in boxes if not box.initial and not box.running]
+    why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{' '.join(unready)}]"}
+    ready = {"status": "False", **(ended or why)} if unready or over else {"status": "True"}
+    initial = [box.name for box in boxes if box.initial and box.exit_code != 0]
+    initialised: Tree = {"status": "True", **({"reason": "PodCompleted"} if phase == "Succeeded" else {})}
+    if initial:
+        message = f"containers with incomplete status: [{' '.join(initial)}]"
+        initialised = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
+    # the sandbox is up as soon as anything has come of a container, an image that cannot be pulled included
+    up = any(
+        box.state.get("waiting", {}).get("reason") not in ("ContainerCreating", "PodInitializing") for box in boxes
+    )
+    now = {
+        "PodReadyToStartContainers": {"status": "True" if up and not over else "False"},
+        "Initialized": initialised,
+        "Ready": ready,
+        "ContainersReady": ready,
+        "PodScheduled": {"status": "True"},
+    }
+    others = [condition for condition in before.values() if condition["type"] not in now]
+    return others + [stamped(name, body, before.get(name), **OF_POD) for name, body in now.items()]
+
+
+def stamped(name: str, body: Mapping[str, Any], before: Tree | None, **more: Any) -> Tree:
+    """A condition with its time of transition, which only another status changes."""
+    changed = before is None or before["status"] != body["status"]
+    moment = timestamp() if changed or before is None else before["lastTransitionTime"]
+    return {"type": name, **more, "lastTransitionTime": moment, **body}
+
+
+def set_condition(status: Tree, name: str, value: str, reason: str, message: str, **more: Any) -> None:
+    """In place, of any kind that has conditions. `more`: what conditions of that kind have beside (OF_POD)."""
+    listed = status.setdefault("conditions", [])
+    before = next((condition for condition in listed if condition["type"] == name), None)
+    told = {**({"reason": reason} if reason else {}), **({"message": message} if message else {})}
+    new = stamped(name, {"status": value, **told}, before, **more)
+    if before is None:
+        listed.append(new)
+    else:
+        listed[listed.index(before)] = new
+
+
+def terminated(code: int, reason: str, started: str, finished: str, container_id: str, message: str = "") -> Tree:
+    told = {"message": message} if message else {}
+    times = {"startedAt": started, "finishedAt": finished}
+    return {"terminated": {"exitCode": code, "reason": reason, **told, **times, "containerID": container_id}}
+
+
+def missing(message: str) -> Tree:
+    """What a kubelet says of a container that it looked for in vain: no times, and no id."""
+    return {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message,
+                           "startedAt": None, "finishedAt": None}}  # fmt: skip

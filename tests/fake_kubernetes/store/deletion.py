@@ -1,0 +1,83 @@
+"""What a DELETE does to an object before it vanishes: grace of pods, finalizers, propagation to dependents."""
+
+from __future__ import annotations
+
+import time
+
+from tests.fake_kubernetes.api.errors import KubeError, bad_request, conflict
+from tests.fake_kubernetes.store.kinds import Kind
+from tests.fake_kubernetes.store.trees import Tree, timestamp, unix
+
+DEFAULT_GRACE_S = 30
+
+
+def check_preconditions(kind: Kind, obj: Tree, uid: str | None, version: str | None) -> None:
+    """409 where the object is another one than the caller means."""
+    meta = obj["metadata"]
+    if uid is not None and uid != meta["uid"]:
+        why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
+        raise conflict(kind.kind, meta["name"], why + " The object might have been deleted and then recreated")
+    if version is not None and version != meta["resourceVersion"]:
+        why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+        why += f"({meta['resourceVersion']}). The object might have been modified"
+        raise conflict(kind.kind, meta["name"], why)
+
+
+def check_propagation(propagation: str) -> None:
+    if propagation not in {"Background", "Foreground", "Orphan"}:
+        raise bad_request(f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "{propagation}"')
+
+
+def grace_of(plural: str, pod: Tree, asked_s: int | None) -> int:
+    """The seconds that a pod gets to end by itself; other kinds, pods without a node and finished pods get none."""
+    if plural != "pods" or not pod.get("spec", {}).get("nodeName"):
+        return 0
+    if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    if asked_s is None:
+        return int(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
+    return max(0, asked_s)
+
+
+def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
+    """Writes down that obj is to go. A second request can only shorten the grace of the first."""
+    meta, grace_s = obj["metadata"], grace_of(plural, obj, asked_s)
+    if propagation == "Foreground" and plural != "pods":
+        finalizers = meta.setdefault("finalizers", [])
+        if "foregroundDeletion" not in finalizers:
+            finalizers.append("foregroundDeletion")
+    if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
+        return
+    set_grace(meta, grace_s)
+
+
+def set_grace(meta: Tree, grace_s: int) -> None:
+    """The timestamp is that of the first request and the grace, also when that is shortened later; but without any
+    grace it is now, as the kubelet's DELETE at the end of a pod has it. The first request is a new generation."""
+    asked_s = time.time()
+    if "deletionTimestamp" in meta and grace_s:
+        asked_s = unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0)
+    if "deletionTimestamp" not in meta and "generation" in meta:
+        meta["generation"] += 1
+    meta["deletionTimestamp"] = timestamp(asked_s + grace_s)
+    meta["deletionGracePeriodSeconds"] = grace_s
+
+
+def is_over(obj: Tree) -> bool:
+    """Nothing keeps it any more: neither its grace nor a finalizer."""
+    meta = obj["metadata"]
+    return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers")
+
+
+def disown(obj: Tree, owner_uid: str) -> None:
+    """The object belongs to that owner no longer."""
+    left = [owner for owner in obj["metadata"].get("ownerReferences", []) if owner["uid"] != owner_uid]
+    obj["metadata"]["ownerReferences"] = left
+    if not left:
+        del obj["metadata"]["ownerReferences"]
+
+
+def being_deleted(namespace: str) -> KubeError:
+    """What creation in a namespace answers that is on its way out."""
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    return KubeError(403, why)

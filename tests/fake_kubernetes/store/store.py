@@ -1,0 +1,255 @@
+"""What the API server knows: every object, every write in order, and who wants to be told of it.
+
+Everything here is thread-safe. The objects that create(), get(), list(), change() return are copies, to do with as one
+likes; those that events hold are shared and must not be changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.fake_kubernetes.api.errors import already_exists, expired, invalid, not_found
+from tests.fake_kubernetes.store import deletion
+from tests.fake_kubernetes.store.kinds import BUILT_IN, Kind
+from tests.fake_kubernetes.store.selectors import both
+from tests.fake_kubernetes.store.trees import Tree, copied, timestamp
+from tests.fake_kubernetes.store.watch_events import Event, Subscription
+
+Key = tuple[str, str, str]  # plural, namespace or "", name
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Store:
+    """Objects by (plural, namespace or "", name). `changed` is notified at every write."""
+
+    def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
+        self.kinds: dict[str, Kind] = {kind.plural: kind for kind in kinds}  # by the name that `plural` is here
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        # called by create() with (plural, obj) under the lock: may complete obj, or raise KubeError to refuse it
+        self.admission: list[Callable[[str, Tree], None]] = []
+        self._objects: dict[Key, Tree] = {}
+        self._events: list[Event] = []
+        self._subscriptions: list[Subscription] = []
+        self._version = 100
+        self._oldest = 1
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the latest write."""
+        return self._version
+
+    def create(self, plural: str, namespace: str, obj: Mapping[str, Any], *, dry_run: bool = False) -> Tree:
+        """AlreadyExists; NotFound for an unknown namespace; what the admission raises. A dry run stores nothing."""
+        kind, new = self.kinds[plural], copied(obj)
+        with self.lock:
+            meta = new.setdefault("metadata", {})
+            self._name(kind, namespace, meta)
+            key = (plural, namespace if kind.namespaced else "", meta["name"])
+            meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp()}
+            for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+                meta.pop(field, None)
+            if "spec" in new or kind.custom:
+                meta["generation"] = 1
+            new |= {"apiVersion": kind.api_version, "kind": kind.kind}
+            for admit in self.admission:
+                admit(plural, new)
+            if key in self._objects:
+                raise already_exists(kind.resource, meta["name"])
+            if not dry_run:
+                self._write("ADDED", key, new, None)
+            return copied(new)  # type: ignore[no-any-return]
+
+    def _name(self, kind: Kind, namespace: str, meta: Tree) -> None:
+        if kind.namespaced:
+            home = self._objects.get(("namespaces", "", namespace))
+            if home is None:
+                raise not_found("namespaces", namespace)
+            if "deletionTimestamp" in home["metadata"]:
+                raise deletion.being_deleted(namespace)
+            meta["namespace"] = namespace
+        if not meta.get("name"):
+            if not meta.get("generateName"):
+                why = "Required value: name or generateName is required"
+                raise invalid(kind.qualified, "", [("metadata.name", "FieldValueRequired", why)])
+            meta["name"] = meta["generateName"][:58] + "".join(secrets.choice(_LETTERS) for _ in range(5))
+
+    def get(self, plural: str, namespace: str, name: str) -> Tree:
+        """NotFound."""
+        with self.lock:
+            return copied(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
+
+    def _at(self, key: Key) -> Tree:
+        if key not in self._objects:
+            raise not_found(self.kinds[key[0]].resource, key[2])
+        return self._objects[key]
+
+    def list(
+        self, plural: str, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> tuple[list[Tree], int]:
+        """Sorted by namespace and name (namespace None: of all), and the resourceVersion at which that was so."""
+        match = both(labels, fields, plural)
+        with self.lock:
+            keys = sorted(key for key in self._objects if key[0] == plural and namespace in (None, key[1]))
+            found = [self._objects[key] for key in keys]
+            return [copied(obj) for obj in found if match(obj)], self._version
+
+    def change(self, plural: str, namespace: str, name: str, function: Callable[[Tree], Any]) -> Tree:
+        """`function` changes a copy in place, under the lock; whatever it raises leaves all as it was. NotFound.
+
+        What loses its last finalizer while it is being deleted vanishes.
+        """
+        key = (plural, namespace, name)
+        with self.lock:
+            old = self._at(key)
+            new = copied(old)
+            function(new)
+            if new == old:
+                return new  # type: ignore[no-any-return]
+            if "generation" in old["metadata"] and _wanted(new) != _wanted(old):
+                new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+            over = deletion.is_over(new)
+            if not over or (plural == "pods" and not deletion.is_over(old)):  # watches of pods see this, too
+                self._write("MODIFIED", key, new, old)
+                old, new = new, copied(new)
+            if over:
+                self._write("DELETED", key, new, old)
+            return copied(new)  # type: ignore[no-any-return]
+
+    def patch_status(self, plural: str, namespace: str, name: str, status: Mapping[str, Any]) -> Tree:
+        """Top-level fields of the status are replaced, the others stay."""
+        return self.change(
+            plural, namespace, name, lambda obj: obj.setdefault("status", {}).update(copied(dict(status)))
+        )
+
+    def delete(
+        self,
+        plural: str,
+        namespace: str,
+        name: str,
+        *,
+        propagation: str = "Background",
+        grace_s: int | None = None,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> Tree:
+        """The object as it then is. NotFound, Conflict (uid, version).
+
+        A pod that is on a node stays, marked with deletionTimestamp, until remove() (but grace_s=0 removes it at once);
+        Foreground and other finalizers keep what they guard; Orphan takes the owner away from dependents. Background:
+        the garbage collector has to remove dependents.
+        """
+        deletion.check_propagation(propagation)
+        with self.lock:
+            obj = self._at((plural, namespace, name))
+            deletion.check_preconditions(self.kinds[plural], obj, uid, version)
+            if propagation == "Orphan":
+                self._orphan(obj["metadata"]["uid"])
+            return self.change(plural, namespace, name, lambda new: deletion.mark(plural, new, propagation, grace_s))
+
+    def _orphan(self, uid: str) -> None:
+        for (plural, namespace, name), obj in list(self._objects.items()):
+            if any(owner["uid"] == uid for owner in obj["metadata"].get("ownerReferences", [])):
+                self.change(plural, namespace, name, lambda new: deletion.disown(new, uid))
+
+    def remove(self, plural: str, namespace: str, name: str, uid: str | None = None) -> None:
+        """Ends the grace of a deletion: the object vanishes, or as soon as its finalizers are gone. What is not there
+        (or has another uid by now) is no error."""
+
+        def end(obj: Tree) -> None:
+            deletion.set_grace(obj["metadata"], 0)
+
+        with self.lock:
+            obj = self._objects.get((plural, namespace, name))
+            if obj is None or uid not in (None, obj["metadata"]["uid"]):
+                return
+            self.change(plural, namespace, name, end)
+
+    def _write(self, event_type: str, key: Key, new: Tree, old: Tree | None) -> None:
+        self._version += 1
+        new["metadata"]["resourceVersion"] = str(self._version)
+        if event_type == "DELETED":
+            del self._objects[key]
+        else:
+            self._objects[key] = new
+        self._events.append(Event(self._version, event_type, key[0], new, old))
+        for subscription in self._subscriptions:
+            if key[0] in subscription.plurals:
+                subscription.put(event_type, key[0], new)
+        self.changed.notify_all()
+
+    def events_since(self, version: int, plural: str) -> Sequence[Event]:
+        """What has been written after `version`. Expired where that is no longer remembered."""
+        with self.lock:
+            if version < self._oldest:
+                raise expired(version, self._oldest)
+            later = []
+            for event in reversed(self._events):
+                if event.version <= version:
+                    break
+                if event.plural == plural:
+                    later.append(event)
+            return later[::-1]
+
+    def wait_since(self, version: int, plural: str, timeout_s: float, stop: threading.Event) -> Sequence[Event]:
+        """events_since() as soon as there is one, or [] after timeout_s, or when `changed` is notified with `stop`."""
+        found: list[Event] = []
+
+        def came() -> bool:
+            found[:] = self.events_since(version, plural)
+            return bool(found) or stop.is_set()
+
+        with self.changed:
+            self.changed.wait_for(came, timeout_s)
+        return found
+
+    def at(self, version: int, plural: str) -> dict[Key, Tree]:
+        """Shared objects of a kind as they were then. Expired where that is no longer known."""
+        with self.lock:
+            if version < self._oldest:
+                raise expired(version, self._oldest)
+            found = {key: obj for key, obj in self._objects.items() if key[0] == plural}
+            for event in reversed(self.events_since(version, plural)):
+                meta = event.obj["metadata"]
+                key = (plural, meta.get("namespace", ""), meta["name"])
+                if event.before is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = event.before
+            return found
+
+    def subscribe(self, *plurals: str) -> Subscription:
+        """What there is now, then all that happens."""
+        subscription = Subscription(plurals)
+        with self.lock:
+            for (plural, _, _), obj in self._objects.items():
+                if plural in subscription.plurals:
+                    subscription.put("ADDED", plural, obj)
+            self._subscriptions.append(subscription)
+        return subscription
+
+    def compact(self, *, running: bool = False) -> None:
+        """Forgets how it came to this: watches from before, continue tokens end with 410 Expired. running: also the
+        watches that are up to date."""
+        with self.lock:
+            self._version += running
+            self._oldest = self._version
+            self._events.clear()
+            self.changed.notify_all()
+
+    @property
+    def oldest(self) -> int:
+        """Before this resourceVersion all is forgotten."""
+        return self._oldest
+
+
+def _wanted(obj: Tree) -> Tree:
+    """What counts for the generation: neither metadata and status nor where a pod has been put."""
+    wanted = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+    if isinstance(wanted.get("spec"), dict):
+        wanted["spec"] = {key: value for key, value in wanted["spec"].items() if key != "nodeName"}
+    return wanted

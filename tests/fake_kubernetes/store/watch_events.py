@@ -1,0 +1,49 @@
+"""Writes as those who follow them see them: events for watches, subscriptions for controllers."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.fake_kubernetes.store.trees import Tree
+
+
+@dataclass(frozen=True)
+class Event:
+    """One write. `before` is what the object was until then (None for ADDED)."""
+
+    version: int
+    type: str  # ADDED, MODIFIED, DELETED
+    plural: str
+    obj: Tree
+    before: Tree | None
+
+    @cached_property
+    def text(self) -> str:
+        """The object as JSON: written once, however many watch."""
+        return json.dumps(self.obj)
+
+
+class Subscription:
+    """Events as they happen, for a controller: (type, plural, object), existing objects first as ADDED."""
+
+    def __init__(self, plurals: Collection[str]) -> None:
+        self.plurals = frozenset(plurals)
+        self._queue: queue.SimpleQueue[tuple[str, str, Tree] | None] = queue.SimpleQueue()
+
+    def put(self, event_type: str, plural: str, obj: Tree) -> None:
+        self._queue.put((event_type, plural, obj))
+
+    def get(self, timeout_s: float | None = None) -> tuple[str, str, Tree] | None:
+        """None after timeout_s without an event, and once for each wake()."""
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def wake(self) -> None:
+        """Ends one get(), now or the next one, with None."""
+        self._queue.put(None)
