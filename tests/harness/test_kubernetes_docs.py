@@ -1,5 +1,5 @@
-"""docs/kubernetes.md shows what is: its manifests render, keep a site's rules and pass strict validation; its lists are
-whole."""
+"""docs/kubernetes.md and docs/manifests.md are true: manifests render, keep a site's rules and pass strict validation,
+and lists are complete."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+MANIFESTS = (ROOT / "docs" / "manifests.md").read_text(encoding="utf-8")
 KINDS = {"PyTorchJob": "kubeflow.org/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
 SITE = {"eidf_namespace": "eidf989ns", "eidf_image": "ghcr.io/eidf989/torch:2.9"}
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```", MANIFESTS, re.DOTALL | re.MULTILINE)
 
 
 def written(kind: str) -> str:
@@ -100,13 +101,13 @@ def test_the_job_that_it_shows_is_what_a_dry_run_shows(
     result = pytester.runpytest_inprocess(*here, f"--runs-dir={tmp_path / 'runs'}", *words)
     assert result.ret == 0
     rest = iter(result.outlines)
-    excerpt = PAGE.partition("shows, shortened here,\n")[2].partition("\nIt keeps to")[0]
+    excerpt = PAGE.partition("It prints, shortened here:\n")[2].partition("\nThe manifest keeps to")[0]
     for line in (line[4:] for line in excerpt.splitlines() if line.strip() and "…" not in line):
         assert line in rest, line
 
 
 def test_every_hole_stands_there() -> None:
-    table = PAGE.partition("| hole | is |")[2].partition("\n\n")[0]
+    table = MANIFESTS.partition("| placeholder | value |")[2].partition("\n\n")[0]
     named = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `")))
     assert sorted(named) == sorted(values.HOLES)
 
