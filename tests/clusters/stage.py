@@ -59,7 +59,7 @@ class Stage:
     def node_kills(self, pod: str) -> None:
         """The first process of each of its containers, from outside."""
         assert self.fake is not None
-        self.fake.machines.kill(pod)
+        self.fake.components.kill(pod)
 
     # what there is
 

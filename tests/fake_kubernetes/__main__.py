@@ -79,10 +79,10 @@ def _down(folder: Path) -> int:
     end = time.monotonic() + PATIENCE_S
     while _running(folder) and time.monotonic() < end:
         time.sleep(0.05)
-    lives = bool(_running(folder))
+    lifecycles = bool(_running(folder))
     (folder / "pid").unlink(missing_ok=True)
     (folder / "kubeconfig").unlink(missing_ok=True)
-    return int(lives)
+    return int(lifecycles)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.fake_kubernetes.admission.custom_kinds import Definitions
+from tests.fake_kubernetes.admission.custom_kinds import CustomKinds
 from tests.fake_kubernetes.admission.defaults import Defaults
 from tests.fake_kubernetes.admission.pod_security import PodSecurity
 from tests.fake_kubernetes.admission.quota import Quota
@@ -25,11 +25,11 @@ from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
 from tests.fake_kubernetes.api.messages import Request
 from tests.fake_kubernetes.api.pod_subresources import evict
+from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.api.routes import Api
 from tests.fake_kubernetes.api.server import HOST, Server
-from tests.fake_kubernetes.api.target import Place
-from tests.fake_kubernetes.components import Machines
-from tests.fake_kubernetes.controllers.namespaces import furnish
+from tests.fake_kubernetes.components import Components
+from tests.fake_kubernetes.controllers.namespaces import add_namespace_defaults
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.store import Store
@@ -54,11 +54,11 @@ class Kube:
         self.access = Access(token)
         quota = Quota(self.store)
         self.store.admission += [Defaults(self.store), PodSecurity(self.store), quota]
-        self.definitions = Definitions(self.store)
+        self.custom_kinds = CustomKinds(self.store)
         self.api = Api(self.store, self.logs, self.access, quota)
         self.faults = Faults()
         self.server = Server(self.api.respond, self.faults, self._wake, port)
-        self._machines = Machines(self) if nodes else None
+        self._components = Components(self) if nodes else None
         self._timers: list[threading.Timer] = []
 
     def __enter__(self) -> Kube:
@@ -75,8 +75,8 @@ class Kube:
         for name in ("default", "kube-system"):
             self.namespace(name)
         self.server.up()
-        if self._machines:
-            self._machines.start()
+        if self._components:
+            self._components.start()
             self.node("node-1")
         self._write_kubeconfig()
 
@@ -85,14 +85,14 @@ class Kube:
         for timer in self._timers:
             timer.cancel()
         self.server.close()
-        self.definitions.close()
-        if self._machines:
-            self._machines.close()
+        self.custom_kinds.close()
+        if self._components:
+            self._components.close()
         self.logs.close()
 
     def check(self) -> None:
         """Raises what has gone wrong in a controller or a kubelet."""
-        for failure in self._machines.failures if self._machines else ():
+        for failure in self._components.failures if self._components else ():
             raise failure
 
     def _wake(self) -> None:
@@ -127,17 +127,23 @@ class Kube:
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """With what the controllers put into each."""
         self.store.create("namespaces", "", {"metadata": {"name": name, "labels": dict(labels or {})}})
-        furnish(self.store, name)
+        add_namespace_defaults(self.store, name)
 
     def add_crd(
         self, group: str, version: str, kind: str, plural: str, controller: Any = None, *, also: tuple[str, ...] = (),
         schema: Mapping[str, Any] | None = None, status: bool = True, namespaced: bool = True,
     ) -> None:  # fmt: skip
-        """At once. also: further versions that serve it; schema: openAPIV3Schema, without one anything goes and stays;
-        controller: what makes pods of its objects, a Shape."""
-        subresources, shape = ("status",) if status else (), dict(schema) if schema else None
-        new = Kind(group, (version, *also), kind, plural, namespaced, (), subresources, True, True, shape, controller)
-        self.definitions.serve(new)
+        """Serve a custom kind from now on.
+
+        `also` names further versions that serve it. `schema` is an openAPIV3Schema; without one the server accepts and
+        keeps every field. `controller` is a CustomJobKind if a controller is to make pods for the objects.
+        """
+        subresources = ("status",) if status else ()
+        own_schema = dict(schema) if schema else None
+        new = Kind(
+            group, (version, *also), kind, plural, namespaced, (), subresources, True, True, own_schema, controller
+        )
+        self.custom_kinds.serve(new)
 
     # what goes wrong
 
@@ -190,7 +196,7 @@ class Kube:
     def evict(self, pod: str, namespace: str = "default") -> None:
         """Through the eviction API, as a drain does."""
         kind = self.store.kinds["pods"]
-        evict(self.store, Place(kind, "pods", "v1", namespace, pod, "eviction"), Request("POST", "", {}))
+        evict(self.store, ResourceRef(kind, "pods", "v1", namespace, pod, "eviction"), Request("POST", "", {}))
 
     def rotate(self, pod: str, namespace: str = "default") -> None:
         """The logs of all its containers."""
@@ -209,35 +215,35 @@ class Kube:
     # what runs
 
     @property
-    def machines(self) -> Machines:
+    def components(self) -> Components:
         """Kubelets, scheduler, controllers, and what can be asked of them beyond what stands here."""
-        if self._machines is None:
+        if self._components is None:
             raise ValueError("this cluster has no nodes")
-        return self._machines
+        return self._components
 
     @property
     def images(self) -> Images:
         """Those that can be pulled, and what pulling others answers."""
-        return self.machines.images
+        return self.components.images
 
     def node(
         self, name: str, labels: Mapping[str, str] | None = None, capacity: Mapping[str, str] | None = None
     ) -> None:
         """A new node, or other labels and another capacity for one that is there."""
-        self.machines.node(name, labels or {}, capacity or {})
+        self.components.node(name, labels or {}, capacity or {})
 
     def kubelet_down(self, node: str = "node-1") -> None:
         """Containers go on; nothing is written, logs answer 500, follows end without a word."""
-        self.machines.kubelet_down(node)
+        self.components.kubelet_down(node)
 
     def kubelet_up(self, node: str = "node-1") -> None:
         """What has happened meanwhile is told now."""
-        self.machines.kubelet_up(node)
+        self.components.kubelet_up(node)
 
     def lose_node(self, node: str = "node-1") -> None:
         """Its kubelet is gone, and soon the node controller notices."""
-        self.machines.lose(node)
+        self.components.lose(node)
 
     def kueue(self, **how: Any) -> Kueue:
         """Machines.kueue()."""
-        return self.machines.kueue(**how)
+        return self.components.kueue(**how)

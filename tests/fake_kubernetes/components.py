@@ -6,21 +6,21 @@ import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from tests.fake_kubernetes.controllers.claims import Claims
-from tests.fake_kubernetes.controllers.custom_jobs import Replicas, Shape
-from tests.fake_kubernetes.controllers.garbage_collector import Garbage
-from tests.fake_kubernetes.controllers.jobs import Jobs
-from tests.fake_kubernetes.controllers.namespaces import Namespaces
-from tests.fake_kubernetes.controllers.nodes import declare_found, declare_lost, node_object
-from tests.fake_kubernetes.controllers.scheduler import Scheduler, disrupt
+from tests.fake_kubernetes.controllers.claims import ClaimController
+from tests.fake_kubernetes.controllers.custom_jobs import CustomJobKind, CustomJobs
+from tests.fake_kubernetes.controllers.garbage_collector import GarbageCollector
+from tests.fake_kubernetes.controllers.jobs import JobController
+from tests.fake_kubernetes.controllers.namespaces import NamespaceController
+from tests.fake_kubernetes.controllers.nodes import mark_node_found, mark_node_lost, node_object
+from tests.fake_kubernetes.controllers.scheduler import Scheduler, mark_disrupted
 from tests.fake_kubernetes.kueue.kueue import Kueue
-from tests.fake_kubernetes.node.container_runtime import Containers
-from tests.fake_kubernetes.node.hosts_files import Names
+from tests.fake_kubernetes.node.container_runtime import ContainerRuntime
+from tests.fake_kubernetes.node.hosts_files import HostsFiles
 from tests.fake_kubernetes.node.images import Images
-from tests.fake_kubernetes.node.kubelet import Kubelet, Workshop
+from tests.fake_kubernetes.node.kubelet import Kubelet, SharedByNodes
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.trees import Tree
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.timings import Timings
 
 if TYPE_CHECKING:
     from tests.fake_kubernetes.cluster import Kube
@@ -32,7 +32,7 @@ class _Controller(Protocol):
     def close(self) -> None: ...
 
 
-class Machines:
+class Components:
     """`images`, `pace`, `log_max`, `log_every_s` and `plain` may be set before start().
 
     log_max: bytes after which a container's log is rotated. plain: containers are no more than processes, even where
@@ -42,7 +42,7 @@ class Machines:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self.images = Images()
-        self.pace = Pace()
+        self.timings = Timings()
         self.log_max = 10 << 20
         self.log_every_s = 10.0
         self.plain = False
@@ -52,36 +52,36 @@ class Machines:
     def start(self) -> None:
         """Milliseconds: nothing is waited for."""
         kube, store, failures = self._kube, self._kube.store, self.failures
-        self.containers = Containers(kube.folder, plain=self.plain)
+        self.runtime = ContainerRuntime(kube.folder, plain=self.plain)
         host, _, port = kube.url.partition("://")[2].partition(":")
         environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        names = Names(store)
-        self._shop = Workshop(
+        names = HostsFiles(store)
+        self._shared = SharedByNodes(
             store,
             kube.folder,
             kube.logs,
-            self.containers,
+            self.runtime,
             names,
             self.images,
-            self.pace,
+            self.timings,
             environment,
             self.log_max,
             self.log_every_s,
             failures,
         )
-        self._garbage = Garbage(store, failures)
-        self._replicas = Replicas(store, failures)
+        self._garbage_collector = GarbageCollector(store, failures)
+        self._custom_jobs = CustomJobs(store, failures)
         self._controllers: list[_Controller] = [
             Scheduler(store, failures),
-            Jobs(store, self.pace, failures),
-            Claims(store, failures),
-            Namespaces(store, failures),
-            self._garbage,
-            self._replicas,
+            JobController(store, self.timings, failures),
+            ClaimController(store, failures),
+            NamespaceController(store, failures),
+            self._garbage_collector,
+            self._custom_jobs,
         ]
         for controller in self._controllers:
             controller.start()
-        kube.definitions.served.append(self._new_kind)
+        kube.custom_kinds.served.append(self._new_kind)
 
     def close(self) -> None:
         """Every process is dead and every thread has ended."""
@@ -89,22 +89,22 @@ class Machines:
             controller.close()
         for kubelet in self.kubelets.values():
             kubelet.close()
-        self._shop.names.close()
-        self.containers.close()
+        self._shared.hosts_files.close()
+        self.runtime.close()
 
     def _new_kind(self, kind: Kind) -> None:
         """What belongs to its objects goes with them. A controller (Shape) makes pods of them."""
         key = next(key for key, known in self._kube.store.kinds.items() if known is kind)
-        self._garbage.follow(key)
-        if isinstance(kind.controller, Shape):
-            self._replicas.follow(key, kind.controller)
+        self._garbage_collector.follow(key)
+        if isinstance(kind.controller, CustomJobKind):
+            self._custom_jobs.follow(key, kind.controller)
 
     def node(self, name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> None:
         """Ready at once. One that is there gets these labels and this capacity."""
         store, new = self._kube.store, node_object(name, labels, capacity)
         if name not in self.kubelets:
             store.create("nodes", "", new)
-            self.kubelets[name] = Kubelet(self._shop, name)
+            self.kubelets[name] = Kubelet(self._shared, name)
             return
 
         def change(node: Tree) -> None:
@@ -128,7 +128,7 @@ class Machines:
         self.kubelets[name].go_on()
         conditions = self._kube.store.get("nodes", "", name)["status"]["conditions"]
         if any(condition["status"] == "Unknown" for condition in conditions):
-            declare_found(self._kube.store, name)
+            mark_node_found(self._kube.store, name)
 
     def lose(self, name: str) -> None:
         """Its kubelet is gone, and after pace.lost_s that is noticed: Ready=Unknown, its pods Ready=False."""
@@ -136,9 +136,9 @@ class Machines:
 
         def notice() -> None:
             if self.kubelets[name].down:  # and not there again already
-                declare_lost(self._kube.store, name)
+                mark_node_lost(self._kube.store, name)
 
-        self._replicas.after(self.pace.lost_s, notice)
+        self._custom_jobs.after(self.timings.lost_s, notice)
 
     def _kubelet_of(self, name: str, namespace: str) -> tuple[Kubelet, Tree]:
         pod = self._kube.store.get("pods", namespace, name)
@@ -147,7 +147,7 @@ class Machines:
     def kill(self, pod: str, namespace: str = "default", *, number: int = signal.SIGKILL) -> None:
         """A signal from outside to the first process of every container of a pod."""
         kubelet, found = self._kubelet_of(pod, namespace)
-        for run in [box.run for box in kubelet.lives[found["metadata"]["uid"]].boxes]:
+        for run in [container.process for container in kubelet.lifecycles[found["metadata"]["uid"]].containers]:
             if run:
                 run.signal(number)
 
@@ -157,9 +157,9 @@ class Machines:
         container = found["spec"]["containers"][0]["name"]
         message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
         message += f"Container {container} was using 1Gi, request is 0, has larger consumption of {resource}. "
-        life = kubelet.lives[found["metadata"]["uid"]]
-        disrupt(self._kube.store, found, "TerminationByKubelet", message)
-        kubelet.after(0.0, lambda: life.evict(message))
+        lifecycle = kubelet.lifecycles[found["metadata"]["uid"]]
+        mark_disrupted(self._kube.store, found, "TerminationByKubelet", message)
+        kubelet.after(0.0, lambda: lifecycle.evict(message))
 
     def kueue(
         self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
@@ -167,7 +167,7 @@ class Machines:
     ) -> Kueue:  # fmt: skip
         """With one ClusterQueue of that quota and one LocalQueue. mandatory: Jobs without a queue are refused. visible:
         who waits is told, as by Kueue 0.6 and newer."""
-        kueue = Kueue(self._kube, self.pace, self.failures, versions, mandatory=mandatory, visible=visible)
+        kueue = Kueue(self._kube, self.timings, self.failures, versions, mandatory=mandatory, visible=visible)
         self._controllers.append(kueue)
         kueue.start()
         kueue.add_queue(queue, namespace, quota or {})

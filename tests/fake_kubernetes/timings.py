@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Pace:
+class Timings:
     """All in seconds. In brackets what a real cluster takes."""
 
     settle_s: float = 0.02  # from the end of a pod's containers to the end of its phase (1.1)

@@ -16,7 +16,7 @@ from tests.clusters.real_kueue import RealKueue
 from tests.clusters.stage import Hands, Stage, Tree
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.controllers.custom_jobs import Child, Shape
+from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
 from tests.fake_kubernetes.controllers.job_pods import pod_of
 from tests.fake_kubernetes.kueue.kueue import Kueue
 
@@ -367,7 +367,7 @@ def still_theirs(play: Play) -> None:
 # --- kinds that others have made -------------------------------------------------------------------------------------
 
 
-def controlled(kind: str, shape: Shape) -> Script:
+def controlled(kind: str, shape: CustomJobKind) -> Script:
     """We are the controller of a kind: `racks.bench.local/v1`."""
 
     def script(play: Play) -> Generator[None, None, None]:
@@ -383,7 +383,7 @@ def controlled(kind: str, shape: Shape) -> Script:
                     hands.ask("POST", hands.path(child.plural), _child(owner, shape, child))
             known = {child.name: found for child in wanted if (found := hands.get(child.plural, child.name))}
             owner.setdefault("status", {})
-            shape.tell(owner, wanted, known)
+            shape.set_status(owner, wanted, known)
             if owner["status"] != told and len(known) == len(wanted):
                 told = owner["status"]
                 hands.patch(kind, name, {"status": told}, "status")
@@ -392,7 +392,7 @@ def controlled(kind: str, shape: Shape) -> Script:
     return script
 
 
-def _child(owner: Tree, shape: Shape, child: Child) -> Tree:
+def _child(owner: Tree, shape: CustomJobKind, child: Child) -> Tree:
     made = pod_of(owner, child.template, child.name, shape.labels(owner, child), exact=True)
     kind = {"pods": ("v1", "Pod"), "jobs": ("batch/v1", "Job")}[child.plural]
     return {"apiVersion": kind[0], "kind": kind[1], **made}
@@ -407,7 +407,7 @@ def _shelves(rack: Tree) -> Iterator[Child]:
         yield Child("shelf", at, f"{rack['metadata']['name']}-{at}", rack["spec"]["shelf"])
 
 
-RACK = Shape(_shelves, _speechless)
+RACK = CustomJobKind(_shelves, _speechless)
 
 
 def custom(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:

@@ -81,7 +81,7 @@ def counts(show: Show, real: int = 20) -> str:
 
 def go_on(show: Show, play: Play) -> None:
     if show.stage.fake is not None:
-        show.stage.fake.machines.kill(play.pods()[0]["metadata"]["name"], number=signal.SIGTERM)
+        show.stage.fake.components.kill(play.pods()[0]["metadata"]["name"], number=signal.SIGTERM)
 
 
 def succeeds(show: Show, play: Play, log: bytes = ALL) -> None:
@@ -300,7 +300,7 @@ def node_is_lost(show: Show) -> None:
         assert "log could not be read to its end" in " ".join(done.run.problems), done.run.problems
     finally:
         fake.kubelet_up("node-2")
-        fake.machines.cordon("node-2")
+        fake.components.cordon("node-2")
     show.nothing_held(play)
 
 

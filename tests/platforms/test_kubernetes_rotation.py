@@ -22,7 +22,7 @@ from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.log.lines import SECOND
 from platforms.schedulers.kubernetes.log.reading import Patience
 from tests.fake_kubernetes.api.messages import Request
-from tests.fake_kubernetes.api.pod_subresources import Reading
+from tests.fake_kubernetes.api.pod_subresources import LogRequest
 from tests.fake_kubernetes.node.logs import LogFile
 from tests.fake_kubernetes.store.trees import timestamp, unix
 from tests.waiting import until
@@ -116,7 +116,7 @@ class World:
     def log(self, pod: str, container: str, *, since: str | None, **asked: Any) -> Iterator[Iterator[bytes]]:
         names = {"follow": "follow", "tail": "tailLines", "limit": "limitBytes"}
         query = {names[key]: str(value).lower() for key, value in asked.items() if value and key in names}
-        reading = Reading(
+        reading = LogRequest(
             Request("GET", "", {**query, "timestamps": "true"}), 0.0 if since is None else float(int(unix(since)))
         )
         if asked["follow"]:

@@ -15,7 +15,7 @@ from tests.fake_kubernetes.store.trees import Tree, timestamp
 KEY = "customresourcedefinitions"
 
 
-class Definitions:
+class CustomKinds:
     """Called by the store at each creation; `established_s` (2.1 on a real cluster) is how long a kind takes."""
 
     def __init__(self, store: Store, established_s: float = 0.1) -> None:

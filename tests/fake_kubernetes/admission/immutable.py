@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.fake_kubernetes.api.errors import invalid
 from tests.fake_kubernetes.store.kinds import Kind
-from tests.fake_kubernetes.store.trees import Tree, copied
+from tests.fake_kubernetes.store.trees import Tree, deep_copy
 
 POD = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -56,7 +56,7 @@ def _fixed(spec: Tree) -> Tree:
 
 
 def _job(old: Tree, new: Tree) -> list[tuple[str, str, str]]:
-    before, after = copied(old.get("spec") or {}), copied(new.get("spec") or {})
+    before, after = deep_copy(old.get("spec") or {}), deep_copy(new.get("spec") or {})
     if before.get("suspend") and not old.get("status", {}).get("startTime"):
         for spec in (before, after):
             for name in SCHEDULING:

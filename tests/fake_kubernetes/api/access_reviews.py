@@ -5,18 +5,18 @@ from __future__ import annotations
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.store.trees import Tree
 
 
-def answer(access: Access, place: Place, request: Request) -> Answer:
+def answer(access: Access, ref: ResourceRef, request: Request) -> Answer:
     """201 with the status filled in."""
     if request.method != "POST":
         raise KubeError(405, "the server does not allow this method on the requested resource")
     asked = request.json()
-    status = _who(access) if place.kind.kind == "SelfSubjectReview" else _may(access, asked.get("spec", {}))
-    shown = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, "metadata": {}}
-    return Answer(201, shown | {"spec": asked.get("spec", {}), "status": status})
+    status = _who(access) if ref.kind.kind == "SelfSubjectReview" else _may(access, asked.get("spec", {}))
+    answer_body = {"kind": ref.kind.kind, "apiVersion": ref.kind.api_version, "metadata": {}}
+    return Answer(201, answer_body | {"spec": asked.get("spec", {}), "status": status})
 
 
 def _who(access: Access) -> Tree:

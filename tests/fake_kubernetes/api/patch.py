@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError, bad_request
-from tests.fake_kubernetes.store.trees import Tree, copied, merged
+from tests.fake_kubernetes.store.trees import Tree, deep_copy, merge_patched
 
 MERGE, STRATEGIC, JSON = (f"application/{name}-patch+json" for name in ("merge", "strategic-merge", "json"))
 # By what an element of a list is known in a strategic merge patch; other lists are replaced.
@@ -33,20 +33,20 @@ def patched(obj: Tree, content_type: str, patch: Any, *, custom: bool) -> Tree:
     if media == JSON:
         if not isinstance(patch, list):
             raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-        new = copied(obj)
+        new = deep_copy(obj)
         for step in patch:
             new = _step(new, step)
         return new  # type: ignore[no-any-return]
     if not isinstance(patch, dict):
         raise bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}")
-    return (merged if media == MERGE else _strategic)(obj, patch)  # type: ignore[no-any-return]
+    return (merge_patched if media == MERGE else _strategic)(obj, patch)  # type: ignore[no-any-return]
 
 
 def _strategic(tree: Any, patch: Any, name: str = "") -> Any:
     if isinstance(patch, list) and isinstance(tree, list) and (key := KEYS.get(name)):
         return _elements(tree, patch, key)
     if not isinstance(patch, dict):
-        return copied(patch)
+        return deep_copy(patch)
     result = dict(tree) if isinstance(tree, dict) else {}
     for field, value in patch.items():
         if value is None:
@@ -72,11 +72,11 @@ def _step(tree: Any, step: Tree) -> Any:
         if _at(tree, path) != step.get("value"):
             raise KubeError(422, f"the server rejected our request due to an error in our request: {step['path']}")
         return tree
-    value = copied(_at(tree, [_unescaped(part) for part in step["from"].split("/")[1:]])) if "from" in step else None
+    value = deep_copy(_at(tree, [_unescaped(part) for part in step["from"].split("/")[1:]])) if "from" in step else None
     if operation == "move":
         _change(tree, [_unescaped(part) for part in step["from"].split("/")[1:]], "remove", None)
     kind = "add" if operation in {"move", "copy"} else operation
-    _change(tree, path, kind, value if "from" in step else copied(step.get("value")))
+    _change(tree, path, kind, value if "from" in step else deep_copy(step.get("value")))
     return tree
 
 

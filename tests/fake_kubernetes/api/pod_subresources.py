@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from tests.fake_kubernetes.api.errors import KubeError, bad_request, invalid
 from tests.fake_kubernetes.api.messages import Answer, Request, Stream
-from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.node.logs import LogFile, LogSource, Record
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, timestamp, unix
@@ -16,10 +16,10 @@ KUBELET = "127.0.0.1:10250"
 OPTIONS = ("container", "follow", "limitBytes", "previous", "sinceSeconds", "sinceTime", "tailLines", "timestamps")
 
 
-def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer | Stream:
+def log(store: Store, logs: LogSource, ref: ResourceRef, request: Request) -> Answer | Stream:
     """What the kubelet has of a container, passed on; 204 without a node, 400 before a container has begun, 500 without
     the kubelet."""
-    pod = store.get("pods", place.home, place.name)
+    pod = store.get("pods", ref.home, ref.name)
     container = _container(pod, request.query.get("container", ""))
     since = _since(request)
     if not pod["spec"].get("nodeName"):
@@ -27,12 +27,12 @@ def log(store: Store, logs: LogSource, place: Place, request: Request) -> Answer
     outages = logs.outages(pod["spec"]["nodeName"])
     if logs.unreachable(pod["spec"]["nodeName"]):
         options = {name: request.query[name] for name in OPTIONS if name in request.query and name != "container"}
-        url = f"https://{KUBELET}/containerLogs/{place.home}/{place.name}/{container}"
+        url = f"https://{KUBELET}/containerLogs/{ref.home}/{ref.name}/{container}"
         url += f"?{urlencode(options)}" if options else ""
         raise KubeError(500, f'Get "{url}": dial tcp {KUBELET}: connect: connection refused')
     restart = _start(pod, container, previous=_yes(request, "previous"))
     file = logs.find(pod["metadata"]["uid"], container, restart)
-    lines = Reading(request, since).chosen(file) if file else iter(())
+    lines = LogRequest(request, since).chosen(file) if file else iter(())
     return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], outages, lines))
 
 
@@ -93,7 +93,7 @@ def _since(request: Request) -> float:
     return 0.0
 
 
-class Reading:
+class LogRequest:
     """One request's way through a log."""
 
     def __init__(self, request: Request, since: float) -> None:
@@ -134,7 +134,7 @@ class Reading:
                 return
 
 
-def evict(store: Store, place: Place, request: Request) -> Answer:
+def evict(store: Store, ref: ResourceRef, request: Request) -> Answer:
     """What the eviction API does: a condition that says so, then an ordinary deletion."""
     options = (request.json() if request.body.strip() else {}).get("deleteOptions") or {}
 
@@ -143,8 +143,8 @@ def evict(store: Store, place: Place, request: Request) -> Answer:
         row = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         conditions.append(row | {"message": "Eviction API: evicting", "lastTransitionTime": timestamp()})
 
-    pod = store.get("pods", place.home, place.name)
+    pod = store.get("pods", ref.home, ref.name)
     if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
-        store.change("pods", place.home, place.name, mark)
-    store.delete("pods", place.home, place.name, grace_s=options.get("gracePeriodSeconds"))
+        store.change("pods", ref.home, ref.name, mark)
+    store.delete("pods", ref.home, ref.name, grace_s=options.get("gracePeriodSeconds"))
     return Answer(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})

@@ -7,9 +7,9 @@ import json
 
 from tests.fake_kubernetes.api.errors import KubeError, bad_request
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.api.target import Place, item, shown
+from tests.fake_kubernetes.api.resource_ref import ResourceRef, list_item, with_kind
 from tests.fake_kubernetes.api.watch import version_of
-from tests.fake_kubernetes.store.selectors import both
+from tests.fake_kubernetes.store.selectors import matcher
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
@@ -22,11 +22,11 @@ GONE_TOKEN = (
 GONE_VERSION = "The resourceVersion for the provided list is too old."
 
 
-def get(store: Store, place: Place, request: Request) -> Answer:
-    return Answer(200, shown(place, store.get(place.key, place.home, place.name)))
+def get(store: Store, ref: ResourceRef, request: Request) -> Answer:
+    return Answer(200, with_kind(ref, store.get(ref.key, ref.home, ref.name)))
 
 
-def list_(store: Store, place: Place, request: Request) -> Answer:
+def list_(store: Store, ref: ResourceRef, request: Request) -> Answer:
     """Pages with limit and continue are all of the same moment; 410 where that is forgotten."""
     limit, asked = int(request.query.get("limit") or 0), version_of(request)
     version, start = store.version, ("", "")
@@ -37,16 +37,16 @@ def list_(store: Store, place: Place, request: Request) -> Answer:
         raise KubeError(504, f"Too large resource version: {asked}, current: {version}", details=_retry())
     elif asked and exact:
         version = asked
-    objects = _page(store, place, version, GONE_TOKEN if token else GONE_VERSION)
-    match = both(request.query.get("labelSelector", ""), request.query.get("fieldSelector", ""), place.key)
+    objects = _page(store, ref, version, GONE_TOKEN if token else GONE_VERSION)
+    match = matcher(request.query.get("labelSelector", ""), request.query.get("fieldSelector", ""), ref.key)
     found = [(key, obj) for key, obj in objects if key[1:] > start and match(obj)]
     page = found[:limit] if limit else found
     meta: Tree = {"resourceVersion": str(version)}
     if len(page) < len(found):
         text = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": page[-1][0][1:]})
         meta |= {"continue": base64.urlsafe_b64encode(text.encode()).decode(), "remainingItemCount": len(found) - limit}
-    items = [item(place, obj) for _, obj in page]
-    kind = {"kind": f"{place.kind.kind}List", "apiVersion": place.kind.served_as(place.version)}
+    items = [list_item(ref, obj) for _, obj in page]
+    kind = {"kind": f"{ref.kind.kind}List", "apiVersion": ref.kind.served_as(ref.version)}
     return Answer(200, kind | {"metadata": meta, "items": items})
 
 
@@ -63,11 +63,11 @@ def _position(token: str) -> tuple[int, tuple[str, str]]:
         raise bad_request(f"continue key is not valid: {error}") from error
 
 
-def _page(store: Store, place: Place, version: int, gone: str) -> list[tuple[tuple[str, str, str], Tree]]:
+def _page(store: Store, ref: ResourceRef, version: int, gone: str) -> list[tuple[tuple[str, str, str], Tree]]:
     try:
-        objects = store.at(version, place.key)
+        objects = store.at(version, ref.key)
     except KubeError as error:
         raise KubeError(410, gone) from error
     return sorted(
-        ((key, obj) for key, obj in objects.items() if place.namespace in (None, key[1])), key=lambda row: row[0]
+        ((key, obj) for key, obj in objects.items() if ref.namespace in (None, key[1])), key=lambda row: row[0]
     )

@@ -10,7 +10,7 @@ from tests.fake_kubernetes.api import access_reviews, deleting, discovery, pod_s
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import PAGE_NOT_FOUND, Answer, Request, Stream
-from tests.fake_kubernetes.api.target import Place, place_of
+from tests.fake_kubernetes.api.resource_ref import ResourceRef, parse_path
 from tests.fake_kubernetes.node.logs import LogSource
 from tests.fake_kubernetes.store.store import Store
 
@@ -27,7 +27,8 @@ class Api:
         self._quota = quota
         self.version = dict(discovery.VERSION)
         self.bookmark_s = 60.0
-        self.extensions: dict[str, Callable[[Place, Request], Answer]] = {}  # by subresource: who answers in its place
+        # by subresource: functions that answer GET requests instead of this server
+        self.extensions: dict[str, Callable[[ResourceRef, Request], Answer]] = {}
 
     def respond(self, request: Request, stop: threading.Event) -> Answer | Stream:
         """KubeError for whatever is refused."""
@@ -35,44 +36,44 @@ class Api:
         found = discovery.answer(self._store, request.path, self.version)
         if found is not None:
             return found
-        place = place_of(self._store, request.path)
-        if place is None:
+        ref = parse_path(self._store, request.path)
+        if ref is None:
             return PAGE_NOT_FOUND
-        verb = _verb(place, request)
-        self._access.authorize(verb, place.resource, place.kind.group, place.namespace or "", place.name)
-        if place.subresource in self.extensions and request.method == "GET":
-            return self.extensions[place.subresource](place, request)
-        if not place.kind.stored:
-            return access_reviews.answer(self._access, place, request)
+        verb = _verb(ref, request)
+        self._access.authorize(verb, ref.resource, ref.kind.group, ref.namespace or "", ref.name)
+        if ref.subresource in self.extensions and request.method == "GET":
+            return self.extensions[ref.subresource](ref, request)
+        if not ref.kind.stored:
+            return access_reviews.answer(self._access, ref, request)
         if verb == "watch":
-            return watch.stream(self._store, place, request, self.bookmark_s, stop)
-        if place.subresource in {"log", "eviction"}:
-            return self._pod(place, request)
-        return self._object(place, request)
+            return watch.stream(self._store, ref, request, self.bookmark_s, stop)
+        if ref.subresource in {"log", "eviction"}:
+            return self._pod(ref, request)
+        return self._object(ref, request)
 
-    def _pod(self, place: Place, request: Request) -> Answer | Stream:
-        if (place.subresource, request.method) == ("log", "GET"):
-            return pod_subresources.log(self._store, self._logs, place, request)
-        if (place.subresource, request.method) == ("eviction", "POST"):
-            return pod_subresources.evict(self._store, place, request)
+    def _pod(self, ref: ResourceRef, request: Request) -> Answer | Stream:
+        if (ref.subresource, request.method) == ("log", "GET"):
+            return pod_subresources.log(self._store, self._logs, ref, request)
+        if (ref.subresource, request.method) == ("eviction", "POST"):
+            return pod_subresources.evict(self._store, ref, request)
         raise _not_allowed()
 
-    def _object(self, place: Place, request: Request) -> Answer:
-        if place.key == "resourcequotas" and request.method == "GET":
+    def _object(self, ref: ResourceRef, request: Request) -> Answer:
+        if ref.key == "resourcequotas" and request.method == "GET":
             self._quota.refresh()
         by_method = {"GET": reading.list_, "POST": writing.create, "DELETE": deleting.delete_collection}
-        if place.name:
+        if ref.name:
             by_method = {"GET": reading.get, "PUT": writing.put, "PATCH": writing.patch, "DELETE": deleting.delete}
         if request.method not in by_method:
             raise _not_allowed()
-        return by_method[request.method](self._store, place, request)
+        return by_method[request.method](self._store, ref, request)
 
 
-def _verb(place: Place, request: Request) -> str:
+def _verb(ref: ResourceRef, request: Request) -> str:
     if request.method == "GET":
-        return "watch" if request.watches else "get" if place.name else "list"
+        return "watch" if request.watches else "get" if ref.name else "list"
     if request.method == "DELETE":
-        return "delete" if place.name else "deletecollection"
+        return "delete" if ref.name else "deletecollection"
     return VERBS.get(request.method, request.method.lower())
 
 

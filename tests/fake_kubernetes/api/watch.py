@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 from tests.fake_kubernetes.api.errors import KubeError, bad_request
 from tests.fake_kubernetes.api.messages import Request, Stream
-from tests.fake_kubernetes.api.target import Place
-from tests.fake_kubernetes.store.selectors import both
+from tests.fake_kubernetes.api.resource_ref import ResourceRef
+from tests.fake_kubernetes.store.selectors import matcher
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
-from tests.fake_kubernetes.store.watch_events import Event
+from tests.fake_kubernetes.store.watch_events import WatchEvent
 
 IDLE_S = 1.0
 SHORTEST_S = 1800.0  # without timeoutSeconds: between that and the double of it
@@ -28,18 +28,18 @@ def version_of(request: Request) -> int | None:
     return int(text) if text else None
 
 
-def stream(store: Store, place: Place, request: Request, bookmark_s: float, stop: threading.Event) -> Stream:
+def stream(store: Store, ref: ResourceRef, request: Request, bookmark_s: float, stop: threading.Event) -> Stream:
     """400 for bad selectors. That the resourceVersion is too old is told by an event."""
     fields = request.query.get("fieldSelector", "")
-    if place.name:
-        fields = ",".join(filter(None, [fields, f"metadata.name={place.name}"]))
-    match = both(request.query.get("labelSelector", ""), fields, place.key)
-    here = place.namespace
+    if ref.name:
+        fields = ",".join(filter(None, [fields, f"metadata.name={ref.name}"]))
+    match = matcher(request.query.get("labelSelector", ""), fields, ref.key)
+    here = ref.namespace
 
     def wanted(obj: Tree) -> bool:
         return here in (None, obj["metadata"].get("namespace")) and match(obj)
 
-    watch = _Watch(store, place, wanted, bookmark_s if "allowWatchBookmarks" in request.query else None, stop)
+    watch = _Watch(store, ref, wanted, bookmark_s if "allowWatchBookmarks" in request.query else None, stop)
     seconds = request.query.get("timeoutSeconds", "")
     timeout_s = float(seconds) if seconds.isdecimal() and seconds != "0" else random.uniform(1, 2) * SHORTEST_S
     return Stream("application/json", watch.pieces(version_of(request) or 0, timeout_s))
@@ -49,13 +49,13 @@ class _Watch:
     def __init__(
         self,
         store: Store,
-        place: Place,
+        ref: ResourceRef,
         wanted: Callable[[Tree], bool],
         bookmark_s: float | None,
         stop: threading.Event,
     ) -> None:
         self._store = store
-        self._place = place
+        self._ref = ref
         self._wanted = wanted
         self._bookmark_s = bookmark_s
         self._stop = stop
@@ -63,13 +63,13 @@ class _Watch:
     def pieces(self, version: int, timeout_s: float) -> Iterator[bytes | None]:
         store, end = self._store, time.monotonic() + timeout_s
         if version == 0:
-            objects, version = store.list(self._place.key)
+            objects, version = store.list(self._ref.key)
             yield from (self._line("ADDED", json.dumps(obj)) for obj in objects if self._wanted(obj))
         told = time.monotonic()
         while not self._stop.is_set():  # also the shortest watch tells what there is
             rest_s = max(0.0, end - time.monotonic())
             try:
-                events = store.wait_since(version, self._place.key, min(IDLE_S, rest_s), self._stop)
+                events = store.wait_since(version, self._ref.key, min(IDLE_S, rest_s), self._stop)
             except KubeError as error:
                 yield self._line("ERROR", json.dumps(error.status()))
                 return
@@ -82,12 +82,12 @@ class _Watch:
             if self._bookmark_s is not None and time.monotonic() - told >= self._bookmark_s:
                 told = time.monotonic()
                 with store.lock:
-                    version = version if store.events_since(version, self._place.key) else store.version
+                    version = version if store.events_since(version, self._ref.key) else store.version
                 yield self._bookmark(version)
             if time.monotonic() >= end:
                 return
 
-    def _seen(self, event: Event) -> bytes | None:
+    def _seen(self, event: WatchEvent) -> bytes | None:
         """An object that begins to match is ADDED to this watch, one that no longer does is DELETED."""
         before = event.before is not None and self._wanted(event.before)
         now = event.type != "DELETED" and self._wanted(event.obj)
@@ -97,13 +97,13 @@ class _Watch:
         return self._line(kind, event.text)
 
     def _bookmark(self, version: int) -> bytes:
-        kind = self._place.kind
-        obj = {"kind": kind.kind, "apiVersion": kind.served_as(self._place.version)}
+        kind = self._ref.kind
+        obj = {"kind": kind.kind, "apiVersion": kind.served_as(self._ref.version)}
         return self._line("BOOKMARK", json.dumps(obj | {"metadata": {"resourceVersion": str(version)}}))
 
     def _line(self, event_type: str, obj: str) -> bytes:
-        kind = self._place.kind
-        if self._place.version != kind.versions[0] and event_type != "ERROR":
+        kind = self._ref.kind
+        if self._ref.version != kind.versions[0] and event_type != "ERROR":
             tree = json.loads(obj)
-            obj = json.dumps(tree | {"apiVersion": kind.served_as(self._place.version)})
+            obj = json.dumps(tree | {"apiVersion": kind.served_as(self._ref.version)})
         return f'{{"type":"{event_type}","object":{obj}}}\n'.encode()

@@ -10,7 +10,7 @@ from tests.fake_kubernetes.api import decoding
 from tests.fake_kubernetes.api.errors import bad_request, conflict, invalid
 from tests.fake_kubernetes.api.messages import Answer, Request
 from tests.fake_kubernetes.api.patch import patched
-from tests.fake_kubernetes.api.target import Place, shown
+from tests.fake_kubernetes.api.resource_ref import ResourceRef, with_kind
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
@@ -32,23 +32,23 @@ def _unsupported(text: str) -> str:
     return f'Unsupported value: "{text}": supported values: "All"'
 
 
-def _body(place: Place, request: Request, headers: dict[str, str]) -> Tree:
+def _body(ref: ResourceRef, request: Request, headers: dict[str, str]) -> Tree:
     """The object that came, without what its kind does not know; 400 for what cannot be one. What it does not say
     itself of its kind the path says, unless a definition made that kind."""
-    tree, wanted = request.json(), place.kind.served_as(place.version)
-    if isinstance(tree, dict) and not place.kind.custom:
-        tree = {"apiVersion": wanted, "kind": place.kind.kind, **{key: tree[key] for key in tree if tree[key]}}
+    tree, wanted = request.json(), ref.kind.served_as(ref.version)
+    if isinstance(tree, dict) and not ref.kind.custom:
+        tree = {"apiVersion": wanted, "kind": ref.kind.kind, **{key: tree[key] for key in tree if tree[key]}}
     if not isinstance(tree, dict) or not tree.get("kind"):
         body = request.body.decode(errors="replace")[:200]
-        of_type = f"the object provided is unrecognized (must be of type {place.kind.kind})"
+        of_type = f"the object provided is unrecognized (must be of type {ref.kind.kind})"
         raise bad_request(f"{of_type}: Object 'Kind' is missing in '{body}' ({body})")
     given = f"{tree.get('apiVersion')} {tree['kind']}"
-    if given != f"{wanted} {place.kind.kind}":
+    if given != f"{wanted} {ref.kind.kind}":
         raise bad_request(
             f'{tree["kind"]} in version "{str(tree.get("apiVersion")).rpartition("/")[2]}" cannot be handled as a '
-            f'{place.kind.kind}: no kind "{tree["kind"]}" is registered for version "{tree.get("apiVersion")}"'
+            f'{ref.kind.kind}: no kind "{tree["kind"]}" is registered for version "{tree.get("apiVersion")}"'
         )
-    return _decoded(place.kind, place.version, tree, request, headers)
+    return _decoded(ref.kind, ref.version, tree, request, headers)
 
 
 def _decoded(kind: Kind, version: str, tree: Tree, request: Request, headers: dict[str, str]) -> Tree:
@@ -64,69 +64,69 @@ def _decoded(kind: Kind, version: str, tree: Tree, request: Request, headers: di
     return known
 
 
-def create(store: Store, place: Place, request: Request) -> Answer:
+def create(store: Store, ref: ResourceRef, request: Request) -> Answer:
     headers: dict[str, str] = {}
-    obj = _body(place, request, headers)
+    obj = _body(ref, request, headers)
     inside = obj.get("metadata", {}).get("namespace")
-    if inside and place.namespace and inside != place.namespace:
+    if inside and ref.namespace and inside != ref.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    check(place.kind, obj)
+    check(ref.kind, obj)
     obj.pop("status", None)
-    made = store.create(place.key, place.home, obj, dry_run=is_dry(request))
-    return Answer(201, shown(place, made), headers)
+    made = store.create(ref.key, ref.home, obj, dry_run=is_dry(request))
+    return Answer(201, with_kind(ref, made), headers)
 
 
-def put(store: Store, place: Place, request: Request) -> Answer:
+def put(store: Store, ref: ResourceRef, request: Request) -> Answer:
     headers: dict[str, str] = {}
-    obj = _body(place, request, headers)
+    obj = _body(ref, request, headers)
     name = obj.get("metadata", {}).get("name", "")
-    if name != place.name:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({place.name})")
-    if place.kind.custom and not obj["metadata"].get("resourceVersion"):
+    if name != ref.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({ref.name})")
+    if ref.kind.custom and not obj["metadata"].get("resourceVersion"):
         why = "Invalid value: 0: must be specified for an update"
-        raise invalid(place.kind.qualified, name, [("metadata.resourceVersion", "FieldValueInvalid", why)])
-    return _written(store, place, request, lambda old: obj, headers)
+        raise invalid(ref.kind.qualified, name, [("metadata.resourceVersion", "FieldValueInvalid", why)])
+    return _written(store, ref, request, lambda old: obj, headers)
 
 
-def patch(store: Store, place: Place, request: Request) -> Answer:
+def patch(store: Store, ref: ResourceRef, request: Request) -> Answer:
     headers: dict[str, str] = {}
     changes, content_type = request.json(), request.headers.get("content-type", "")
 
     def new(old: Tree) -> Tree:
-        tree = patched(old, content_type, changes, custom=place.kind.custom)
-        return _decoded(place.kind, place.version, tree, request, headers)
+        tree = patched(old, content_type, changes, custom=ref.kind.custom)
+        return _decoded(ref.kind, ref.version, tree, request, headers)
 
-    return _written(store, place, request, new, headers)
+    return _written(store, ref, request, new, headers)
 
 
 def _written(
-    store: Store, place: Place, request: Request, make: Callable[[Tree], Tree], headers: dict[str, str]
+    store: Store, ref: ResourceRef, request: Request, make: Callable[[Tree], Tree], headers: dict[str, str]
 ) -> Answer:
     def change(obj: Tree) -> None:
         new = make(obj)
-        _check_record(place, obj, new)
-        of_status = place.subresource == "status"
-        new = _recorded(obj, new, status=of_status, apart="status" in place.kind.subresources)
+        _check_record(ref, obj, new)
+        of_status = ref.subresource == "status"
+        new = _recorded(obj, new, status=of_status, apart="status" in ref.kind.subresources)
         if not of_status:
-            check(place.kind, new)
-            check_update(place.kind, obj, new)
+            check(ref.kind, new)
+            check_update(ref.kind, obj, new)
         obj.clear()
         obj.update(new)
 
     if is_dry(request):
-        obj = store.get(place.key, place.home, place.name)
+        obj = store.get(ref.key, ref.home, ref.name)
         change(obj)
-        return Answer(200, shown(place, obj), headers)
-    return Answer(200, shown(place, store.change(place.key, place.home, place.name, change)), headers)
+        return Answer(200, with_kind(ref, obj), headers)
+    return Answer(200, with_kind(ref, store.change(ref.key, ref.home, ref.name, change)), headers)
 
 
-def _check_record(place: Place, old: Tree, new: Tree) -> None:
+def _check_record(ref: ResourceRef, old: Tree, new: Tree) -> None:
     meta = new["metadata"]
     if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) not in {"", old["metadata"]["resourceVersion"]}:
-        raise conflict(place.kind.resource, place.name)
+        raise conflict(ref.kind.resource, ref.name)
     if meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
         why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata']['uid']}"
-        raise conflict(place.kind.resource, place.name, why)
+        raise conflict(ref.kind.resource, ref.name, why)
 
 
 def _recorded(old: Tree, new: Tree, *, status: bool, apart: bool) -> Tree:

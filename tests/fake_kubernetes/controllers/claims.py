@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
 PROTECTION = "kubernetes.io/pvc-protection"
 
 
-class Claims:
+class ClaimController:
     """Binds claims whose storage class there is, or that name none."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
         subscription = store.subscribe("persistentvolumeclaims", "storageclasses", "persistentvolumes", "pods")
-        self._agenda = Agenda("claims", subscription, self._react, failures)
+        self._loop = EventLoop("claims", subscription, self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         if plural == "pods":
             over = event == "DELETED" or obj.get("status", {}).get("phase") in ("Succeeded", "Failed")
             for name in _used(obj) if over else ():

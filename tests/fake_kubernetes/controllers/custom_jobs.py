@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
-from tests.fake_kubernetes.controllers.event_recorder import Recorder
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.controllers.job_pods import OVER, owner_of, phase_of, pod_of
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
-from tests.fake_kubernetes.store.trees import Tree, copied, older, timestamp
+from tests.fake_kubernetes.store.trees import Tree, deep_copy, is_older, timestamp
 
 
 @dataclass(frozen=True)
@@ -27,54 +27,54 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Shape:
+class CustomJobKind:
     """How a kind makes children and what it says of them."""
 
     children: Callable[[Tree], Iterator[Child]]
-    tell: Callable[[Tree, list[Child], dict[str, Tree]], None]  # (object, wanted, by name): writes its status
+    set_status: Callable[[Tree, list[Child], dict[str, Tree]], None]  # (object, wanted, by name): writes its status
     labels: Callable[[Tree, Child], dict[str, str]] = lambda _obj, _child: {}
     suspended: Callable[[Tree], bool] = lambda _obj: False
 
 
-class Replicas:
+class CustomJobs:
     """One thread for all of these kinds."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
-        self._recorder = Recorder(store, "replicas-controller")
-        self._shapes: dict[str, Shape] = {}
+        self._recorder = EventRecorder(store, "replicas-controller")
+        self._kinds: dict[str, CustomJobKind] = {}
         self._owners: dict[str, tuple[str, Tree]] = {}
         self._children: dict[str, dict[str, Tree]] = {}  # owner's uid -> name -> child, gone ones included
-        self._agenda = Agenda("replicas", store.subscribe("pods", "jobs"), self._react, failures)
+        self._loop = EventLoop("replicas", store.subscribe("pods", "jobs"), self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        self._agenda.after(seconds, action)
+        self._loop.after(seconds, action)
 
-    def follow(self, plural: str, shape: Shape) -> None:
-        self._shapes[plural] = shape
+    def follow(self, plural: str, job_kind: CustomJobKind) -> None:
+        self._kinds[plural] = job_kind
         with self._store.lock:
-            self._agenda.subscription.plurals |= {plural}
+            self._loop.subscription.plurals |= {plural}
             for obj in self._store.list(plural)[0]:
-                self._agenda.subscription.put("ADDED", plural, obj)
+                self._loop.subscription.put("ADDED", plural, obj)
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
-        if plural not in self._shapes:
+        if plural not in self._kinds:
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o.get("controller")), "")
             if uid not in self._owners:
                 return
-            if older(obj, self._children[uid].get(obj["metadata"]["name"])):
+            if is_older(obj, self._children[uid].get(obj["metadata"]["name"])):
                 return
             self._children[uid][obj["metadata"]["name"]] = obj
         elif event == "DELETED":
             self._owners.pop(uid, None)
-        elif uid in self._owners and older(obj, self._owners[uid][1]):
+        elif uid in self._owners and is_older(obj, self._owners[uid][1]):
             return
         else:
             self._owners[uid] = (plural, obj)
@@ -86,14 +86,14 @@ class Replicas:
         plural, owner = self._owners[uid]
         if "deletionTimestamp" in owner["metadata"]:
             return
-        shape, meta, known = self._shapes[plural], owner["metadata"], self._children[uid]
-        wanted = [] if shape.suspended(owner) else list(shape.children(owner))
+        job_kind, meta, known = self._kinds[plural], owner["metadata"], self._children[uid]
+        wanted = [] if job_kind.suspended(owner) else list(job_kind.children(owner))
         for child in wanted:
             if child.name not in known:
-                self._create(owner, shape, child)
-        told = copied(owner)
+                self._create(owner, job_kind, child)
+        told = deep_copy(owner)
         told.setdefault("status", {})
-        shape.tell(told, wanted, known)
+        job_kind.set_status(told, wanted, known)
         if told["status"] != owner.get("status"):
             self._owners[uid] = (
                 plural,
@@ -102,22 +102,22 @@ class Replicas:
                 ),
             )
 
-    def _create(self, owner: Tree, shape: Shape, child: Child) -> None:
+    def _create(self, owner: Tree, job_kind: CustomJobKind, child: Child) -> None:
         if child.plural == "pods":
-            new = pod_of(owner, child.template, child.name, shape.labels(owner, child), exact=True)
+            new = pod_of(owner, child.template, child.name, job_kind.labels(owner, child), exact=True)
             new["spec"].setdefault("hostname", child.name)
         else:
             meta = {**(child.template.get("metadata") or {}), "name": child.name, "ownerReferences": [owner_of(owner)]}
-            meta["labels"] = {**meta.get("labels", {}), **shape.labels(owner, child)}
-            new = {"metadata": meta, "spec": copied(child.template["spec"])}
+            meta["labels"] = {**meta.get("labels", {}), **job_kind.labels(owner, child)}
+            new = {"metadata": meta, "spec": deep_copy(child.template["spec"])}
         try:
             made = self._store.create(child.plural, owner["metadata"]["namespace"], new)
         except KubeError as error:
             if error.reason != "AlreadyExists":
-                self._recorder.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+                self._recorder.record(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             return
         self._children[owner["metadata"]["uid"]][child.name] = made
-        self._recorder.tell(owner, "Normal", "SuccessfulCreatePod", f"Created pod: {child.name}")
+        self._recorder.record(owner, "Normal", "SuccessfulCreatePod", f"Created pod: {child.name}")
 
 
 def _phases(wanted: list[Child], known: dict[str, Tree]) -> list[str]:
@@ -129,7 +129,7 @@ def _ipu_children(job: Tree) -> Iterator[Child]:
         yield Child("worker", index, f"{job['metadata']['name']}-worker-{index}", job["spec"]["workers"]["template"])
 
 
-def _ipu_tell(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
+def _set_ipu_status(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     phases = _phases(wanted, known)
     if "Failed" in phases:
         phase, message = "Failed", "Worker pod failed"
@@ -142,9 +142,9 @@ def _ipu_tell(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     job["status"] |= {"phase": phase, "message": message, "current": current, "desired": len(wanted)}
 
 
-IPU_JOB = Shape(
+IPU_JOB = CustomJobKind(
     _ipu_children,
-    _ipu_tell,
+    _set_ipu_status,
     lambda job, child: {"graphcore.ai/ipujob-name": job["metadata"]["name"], "graphcore.ai/role": child.role},
 )
 
@@ -152,12 +152,12 @@ IPU_JOB = Shape(
 def _torch_children(job: Tree) -> Iterator[Child]:
     for role, replica in job["spec"]["pytorchReplicaSpecs"].items():
         for index in range(replica.get("replicas", 1)):
-            template = copied(replica["template"])
+            template = deep_copy(replica["template"])
             template["spec"]["restartPolicy"] = replica.get("restartPolicy", "OnFailure")
             yield Child(role.lower(), index, f"{job['metadata']['name']}-{role.lower()}-{index}", template)
 
 
-def _torch_tell(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
+def _set_torch_status(job: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     name, status, phases = job["metadata"]["name"], job["status"], _phases(wanted, known)
     status.setdefault("startTime", timestamp())
     statuses: dict[str, dict[str, Any]] = {}
@@ -191,19 +191,22 @@ def _torch_labels(job: Tree, child: Child) -> dict[str, str]:
     return {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
 
 
-PYTORCH_JOB = Shape(
-    _torch_children, _torch_tell, _torch_labels, lambda job: bool((job["spec"].get("runPolicy") or {}).get("suspend"))
+PYTORCH_JOB = CustomJobKind(
+    _torch_children,
+    _set_torch_status,
+    _torch_labels,
+    lambda job: bool((job["spec"].get("runPolicy") or {}).get("suspend")),
 )
 
 
-def _set_children(jobset: Tree) -> Iterator[Child]:
+def _job_set_children(jobset: Tree) -> Iterator[Child]:
     for group in jobset["spec"]["replicatedJobs"]:
         for index in range(group.get("replicas", 1)):
             name = f"{jobset['metadata']['name']}-{group['name']}-{index}"
             yield Child(group["name"], index, name, group["template"], "jobs")
 
 
-def _set_tell(jobset: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
+def _set_job_set_status(jobset: Tree, wanted: list[Child], known: dict[str, Tree]) -> None:
     jobs = [known[child.name] for child in wanted if child.name in known]
     ended = [_job_end(job) for job in jobs]
     groups: dict[str, Tree] = {}
@@ -226,10 +229,9 @@ def _job_end(job: Tree) -> str:
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), "")
 
 
-JOB_SET = Shape(
-    _set_children,
-    _set_tell,
+JOB_SET = CustomJobKind(
+    _job_set_children,
+    _set_job_set_status,
     lambda jobset, child: {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]},
     lambda jobset: bool(jobset["spec"].get("suspend")),
 )
-SHAPES = {"ipujobs": IPU_JOB, "pytorchjobs": PYTORCH_JOB, "jobsets": JOB_SET}

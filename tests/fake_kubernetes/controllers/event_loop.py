@@ -12,15 +12,15 @@ from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.store.watch_events import Subscription
 
-React = Callable[[str, str, Tree], None]
+Handler = Callable[[str, str, Tree], None]
 
 
-class Agenda:
+class EventLoop:
     """Calls react(event type, plural, object) and what is due, one after the other. Sleeps in between."""
 
-    def __init__(self, name: str, subscription: Subscription, react: React, failures: list[BaseException]) -> None:
+    def __init__(self, name: str, subscription: Subscription, react: Handler, failures: list[BaseException]) -> None:
         self.subscription = subscription
-        self._react = react
+        self._handle = react
         self._failures = failures
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -67,7 +67,7 @@ class Agenda:
             event = self.subscription.get(self._pause_s())
             with self._turn:
                 if event is not None:
-                    self._safely(lambda event=event: self._react(*event))  # type: ignore[misc]
+                    self._safely(lambda event=event: self._handle(*event))  # type: ignore[misc]
                 for action in self._now():
                     self._safely(action)
 

@@ -11,16 +11,16 @@ from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, timestamp
 
 
-class Recorder:
+class EventRecorder:
     """Writes the events of one component. Thread-safe."""
 
     def __init__(self, store: Store, component: str, host: str = "") -> None:
         self._store = store
         self._source = {"component": component, **({"host": host} if host else {})}
-        self._told: dict[tuple[str, ...], str] = {}
+        self._recorded: dict[tuple[str, ...], str] = {}
         self._lock = threading.Lock()
 
-    def tell(self, obj: Tree, kind: str, reason: str, message: str, container: str = "") -> None:
+    def record(self, obj: Tree, kind: str, reason: str, message: str, container: str = "") -> None:
         """kind is Normal or Warning. An object whose namespace is gone is not told of."""
         meta = obj["metadata"]
         path = f"spec.containers{{{container}}}" if container else ""
@@ -28,11 +28,11 @@ class Recorder:
         home = meta.get("namespace", "default")
         with self._lock:
             try:
-                if key in self._told:
-                    self._store.change("events", home, self._told[key], _again)
+                if key in self._recorded:
+                    self._store.change("events", home, self._recorded[key], _again)
                     return
                 event = self._new(obj, kind, reason, message, path)
-                self._told[key] = self._store.create("events", home, event)["metadata"]["name"]
+                self._recorded[key] = self._store.create("events", home, event)["metadata"]["name"]
             except KubeError as error:
                 if error.code not in (403, 404):
                     raise
@@ -51,7 +51,7 @@ class Recorder:
         return event | {"reportingComponent": self._source["component"], "reportingInstance": ""}
 
 
-class SchedulerRecorder(Recorder):
+class SchedulerEventRecorder(EventRecorder):
     """Of the scheduler, whose events have one time and no count, and another place for who tells them."""
 
     def _new(self, obj: Tree, kind: str, reason: str, message: str, path: str) -> Tree:

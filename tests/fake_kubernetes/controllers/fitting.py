@@ -27,7 +27,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     return total
 
 
-def free_of(node: Tree, pods: Iterable[Tree]) -> Amounts:
+def free_resources(node: Tree, pods: Iterable[Tree]) -> Amounts:
     """What its pods leave of a node."""
     free = {name: quantity(text) for name, text in node["status"]["allocatable"].items()}
     for pod in pods:
@@ -36,7 +36,7 @@ def free_of(node: Tree, pods: Iterable[Tree]) -> Amounts:
     return free
 
 
-def repelled(pod: Tree, node: Tree) -> str:
+def exclusion_reason(pod: Tree, node: Tree) -> str:
     """Why a node is out of the question whatever is free on it; empty: it is not."""
     spec = pod["spec"]
     if node["spec"].get("unschedulable"):
@@ -51,7 +51,7 @@ def repelled(pod: Tree, node: Tree) -> str:
     return "" if selected and _attracted(spec, labels) else "node(s) didn't match Pod's node affinity/selector"
 
 
-def wished(pod: Tree, node: Tree) -> int:
+def preference(pod: Tree, node: Tree) -> int:
     """How much it prefers a node: preferredDuringSchedulingIgnoredDuringExecution."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     of_node = {"metadata.name": node["metadata"]["name"]}
@@ -69,7 +69,7 @@ def insufficient(pod: Tree, free: Mapping[str, Fraction]) -> list[str]:
     return [f"Insufficient {name}" for name, amount in wanted if amount > free.get(name, Fraction())]
 
 
-def unschedulable(reasons: Sequence[Sequence[str]], helpful: Sequence[bool]) -> str:
+def unschedulable_message(reasons: Sequence[Sequence[str]], helpful: Sequence[bool]) -> str:
     """The whole sentence, of the reasons of every node and of whether preemption could help there."""
     total = len(reasons)
     counts = Counter(reason for each in reasons for reason in each)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
@@ -11,7 +11,7 @@ Where = tuple[str, str, str]  # plural, namespace, name
 FOREGROUND = "foregroundDeletion"
 
 
-class Garbage:
+class GarbageCollector:
     """Follows every kind that it is told of."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
@@ -19,19 +19,19 @@ class Garbage:
         self._alive: dict[str, Where] = {}
         self._owned: dict[str, set[str]] = {}  # owner's uid -> uids
         kinds = [kind.plural for kind in store.kinds.values() if kind.plural != "events"]
-        self._agenda = Agenda("garbage", store.subscribe(*kinds), self._react, failures)
+        self._loop = EventLoop("garbage", store.subscribe(*kinds), self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
     def follow(self, plural: str) -> None:
         """A kind that has come later."""
-        self._agenda.subscription.plurals |= {plural}
+        self._loop.subscription.plurals |= {plural}
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         meta = obj["metadata"]
         uid, owners = meta["uid"], [owner["uid"] for owner in meta.get("ownerReferences", [])]
         if event == "DELETED":
@@ -46,7 +46,7 @@ class Garbage:
         for owner in owners:
             self._owned.setdefault(owner, set()).add(uid)
         if event == "ADDED" and owners and not any(self._exists(obj, owner) for owner in meta["ownerReferences"]):
-            self._agenda.after(0.0, lambda: self._collect(uid))
+            self._loop.after(0.0, lambda: self._collect(uid))
         if "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", []):
             for dependent in list(self._owned.get(uid, ())):
                 self._collect(dependent)
@@ -56,9 +56,9 @@ class Garbage:
         """Asked of the store: its event may not have come yet."""
         plurals = [kind.plural for kind in self._store.kinds.values() if kind.kind == owner["kind"]]
         for plural in plurals:
-            space = obj["metadata"].get("namespace", "") if self._store.kinds[plural].namespaced else ""
+            namespace_hosts = obj["metadata"].get("namespace", "") if self._store.kinds[plural].namespaced else ""
             try:
-                if self._store.get(plural, space, owner["name"])["metadata"]["uid"] == owner["uid"]:
+                if self._store.get(plural, namespace_hosts, owner["name"])["metadata"]["uid"] == owner["uid"]:
                     return True
             except KubeError:
                 continue

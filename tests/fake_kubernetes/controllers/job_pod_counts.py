@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from tests.fake_kubernetes.controllers.job_pods import OVER, index_of, phase_of, ranges, ready, verdict
-from tests.fake_kubernetes.store.trees import Tree, older
+from tests.fake_kubernetes.store.trees import Tree, is_older
 
 
-class Tally:
+class PodCounts:
     """What became of a Job's pods, those included that have been deleted since."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Tally:
     def take(self, job: Tree, event: str, pod: Tree) -> None:
         """Counts a pod once, when it has ended or is going."""
         uid, phase = pod["metadata"]["uid"], phase_of(pod)
-        if older(pod, self.pods.get(uid)):
+        if is_older(pod, self.pods.get(uid)):
             return
         if event == "DELETED":
             self.pods.pop(uid, None)
@@ -64,15 +64,15 @@ class Tally:
         return next(index for index in range(10**6) if index not in taken)
 
 
-def set_counts(status: Tree, tally: Tally) -> None:
+def set_counts(status: Tree, counts: PodCounts) -> None:
     """Counters that are zero are absent, but for `ready` and `terminating`."""
-    counts = {"active": len(tally.active), "succeeded": len(tally.succeeded), "failed": len(tally.failed)}
-    for name, count in counts.items():
+    totals = {"active": len(counts.active), "succeeded": len(counts.succeeded), "failed": len(counts.failed)}
+    for name, count in totals.items():
         status.pop(name, None)
         if count:
             status[name] = count
-    indices = [index for index in tally.succeeded.values() if index is not None]
+    indices = [index for index in counts.succeeded.values() if index is not None]
     if indices:
         status["completedIndexes"] = ranges(indices)
-    status |= {"ready": sum(map(ready, tally.active)), "terminating": len(tally.terminating)}
+    status |= {"ready": sum(map(ready, counts.active)), "terminating": len(counts.terminating)}
     status["uncountedTerminatedPods"] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.fake_kubernetes.store.trees import Tree, copied
+from tests.fake_kubernetes.store.trees import Tree, deep_copy
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 OVER = ("Succeeded", "Failed")
@@ -20,10 +20,10 @@ def owner_of(obj: Tree) -> Tree:
 
 def pod_of(owner: Tree, template: Tree, name: str, labels: dict[str, str], *, exact: bool = False) -> Tree:
     """From a template. `name` is a prefix unless exact."""
-    meta = copied(template.get("metadata") or {})
+    meta = deep_copy(template.get("metadata") or {})
     meta["labels"] = {**(meta.get("labels") or {}), **labels}
     meta |= {"ownerReferences": [owner_of(owner)], "name" if exact else "generateName": name}
-    return {"metadata": meta, "spec": copied(template["spec"])}
+    return {"metadata": meta, "spec": deep_copy(template["spec"])}
 
 
 def job_pod(job: Tree, index: int | None) -> Tree:

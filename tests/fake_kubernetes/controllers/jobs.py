@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
-from tests.fake_kubernetes.controllers.event_recorder import Recorder
-from tests.fake_kubernetes.controllers.job_pod_counts import Tally, set_counts
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
+from tests.fake_kubernetes.controllers.job_pod_counts import PodCounts, set_counts
 from tests.fake_kubernetes.controllers.job_pods import job_pod, restarts
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
-from tests.fake_kubernetes.store.trees import Tree, older, timestamp, unix
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.store.trees import Tree, is_older, timestamp, unix
+from tests.fake_kubernetes.timings import Timings
 
 OURSELVES = "kubernetes.io/job-controller"  # spec.managedBy; another controller's Jobs are not looked at
 REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
@@ -21,40 +21,40 @@ BACKOFF = ("BackoffLimitExceeded", "Job has reached the specified backoff limit"
 DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
 
 
-class Jobs:
+class JobController:
     """Event driven; one thread for all Jobs."""
 
-    def __init__(self, store: Store, pace: Pace, failures: list[BaseException]) -> None:
-        self._store, self._pace = store, pace
-        self._recorder = Recorder(store, "job-controller")
+    def __init__(self, store: Store, timings: Timings, failures: list[BaseException]) -> None:
+        self._store, self._timings = store, timings
+        self._recorder = EventRecorder(store, "job-controller")
         self._jobs: dict[str, Tree] = {}
-        self._tallies: dict[str, Tally] = {}
+        self._counts: dict[str, PodCounts] = {}
         self._refusals: dict[str, int] = {}
-        self._agenda = Agenda("jobs", store.subscribe("jobs", "pods"), self._react, failures)
+        self._loop = EventLoop("jobs", store.subscribe("jobs", "pods"), self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
         if plural == "jobs" and obj["spec"].get("managedBy", OURSELVES) != OURSELVES:
             return
         if plural == "pods":
             uid = next((o["uid"] for o in obj["metadata"].get("ownerReferences", []) if o["kind"] == "Job"), "")
             if uid in self._jobs:
-                self._tallies[uid].take(self._jobs[uid], event, obj)
+                self._counts[uid].take(self._jobs[uid], event, obj)
                 self._watch_deletion(uid, obj)
         elif event == "DELETED":
             self._jobs.pop(uid, None)
-        elif older(obj, self._jobs.get(uid)):
+        elif is_older(obj, self._jobs.get(uid)):
             return
         else:
             if self._limit(obj) != self._limit(self._jobs.get(uid)):
                 self._deadlines(obj)
-            self._tallies.setdefault(uid, Tally())
+            self._counts.setdefault(uid, PodCounts())
             self._jobs[uid] = obj
         self._sync(uid)
 
@@ -62,14 +62,14 @@ class Jobs:
         """A pod that is being deleted has failed, unless it ends well before the next look."""
 
         def look() -> None:
-            if uid in self._jobs and self._tallies[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
+            if uid in self._jobs and self._counts[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
                 self._sync(uid)
 
         if "deletionTimestamp" in pod["metadata"]:
-            self._agenda.after(self._pace.job_look_s, look)
+            self._loop.after(self._timings.job_look_s, look)
 
     def _later(self, seconds: float, uid: str) -> None:
-        self._agenda.after(max(0.0, seconds), lambda: self._sync(uid))
+        self._loop.after(max(0.0, seconds), lambda: self._sync(uid))
 
     @staticmethod
     def _limit(job: Tree | None) -> Any:
@@ -81,7 +81,7 @@ class Jobs:
             self._later((unix(started) if started else time.time()) + limit - time.time(), job["metadata"]["uid"])
 
     def _tell(self, job: Tree, kind: str, reason: str, message: str) -> None:
-        self._recorder.tell(job, kind, reason, message)
+        self._recorder.record(job, kind, reason, message)
 
     def _write(self, job: Tree, change: Any) -> Tree:
         meta = job["metadata"]
@@ -106,26 +106,26 @@ class Jobs:
             job = self._store.change(
                 "jobs", job["metadata"]["namespace"], job["metadata"]["name"], lambda one: one.setdefault("status", {})
             )
-        tally = self._tallies[uid]
+        counts = self._counts[uid]
         if job["spec"].get("suspend"):
-            self._suspend(job, tally)
+            self._suspend(job, counts)
             return
         if "startTime" not in job["status"]:
             job = self._resume(job)
-        ending = self._ending(job, tally)
+        ending = self._ending(job, counts)
         if ending:
-            self._end(job, tally, *ending)
+            self._end(job, counts, *ending)
         else:
-            self._fill(job, tally)
-            self._count(self._jobs[uid], tally)
+            self._fill(job, counts)
+            self._write_counts(self._jobs[uid], counts)
 
-    def _suspend(self, job: Tree, tally: Tally) -> None:
-        self._stop(job, tally)
+    def _suspend(self, job: Tree, counts: PodCounts) -> None:
+        self._stop(job, counts)
 
         def suspended(status: Tree) -> None:
             set_condition(status, "Suspended", "True", "JobSuspended", "Job suspended", lastProbeTime=timestamp())
             status.pop("startTime", None)
-            set_counts(status, tally)
+            set_counts(status, counts)
 
         if not _is(job, "Suspended"):
             self._tell(job, "Normal", "Suspended", "Job suspended")
@@ -145,96 +145,96 @@ class Jobs:
         self._deadlines(new)
         return new
 
-    def _ending(self, job: Tree, tally: Tally) -> tuple[str, str, str, str] | None:
+    def _ending(self, job: Tree, counts: PodCounts) -> tuple[str, str, str, str] | None:
         """(first condition, last condition, reason, message) where the Job has come to its end."""
         spec = job["spec"]
         failed = _condition(job, "FailureTarget")
         if failed:
             return "FailureTarget", "Failed", failed["reason"], failed["message"]
-        over_limit = len(tally.failed) > spec.get("backoffLimit", 6)
+        over_limit = len(counts.failed) > spec.get("backoffLimit", 6)
         if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
-            count = restarts(tally.pods.values()) + len(tally.failed)
+            count = restarts(counts.pods.values()) + len(counts.failed)
             over_limit = count > 0 and count >= spec.get("backoffLimit", 6)
         started = unix(job["status"]["startTime"])
         overdue = time.time() - started >= spec.get("activeDeadlineSeconds", float("inf"))
-        for true, why in ((tally.fatal, tally.fatal), (over_limit, BACKOFF), (overdue, DEADLINE)):
+        for true, why in ((counts.fatal, counts.fatal), (over_limit, BACKOFF), (overdue, DEADLINE)):
             if true and why:
                 return "FailureTarget", "Failed", *why
-        if self._reached(job, tally):
+        if self._reached(job, counts):
             return "SuccessCriteriaMet", "Complete", *REACHED
         return None
 
-    def _reached(self, job: Tree, tally: Tally) -> bool:
+    def _reached(self, job: Tree, counts: PodCounts) -> bool:
         wanted = job["spec"].get("completions")
         if wanted is None:  # a queue of work: done as soon as one is done and none is left
-            return bool(tally.succeeded) and not tally.active
-        return bool(len(tally.succeeded) >= wanted)
+            return bool(counts.succeeded) and not counts.active
+        return bool(len(counts.succeeded) >= wanted)
 
-    def _end(self, job: Tree, tally: Tally, first: str, last: str, reason: str, message: str) -> None:
-        self._stop(job, tally)
-        tally.failed |= {pod["metadata"]["uid"] for pod in tally.terminating} if first == "FailureTarget" else set()
+    def _end(self, job: Tree, counts: PodCounts, first: str, last: str, reason: str, message: str) -> None:
+        self._stop(job, counts)
+        counts.failed |= {pod["metadata"]["uid"] for pod in counts.terminating} if first == "FailureTarget" else set()
         if not _is(job, first):
-            job = self._write(job, lambda status: self._conclude(status, tally, first, reason, message))
-        if tally.active or any("deletionTimestamp" in pod["metadata"] for pod in tally.pods.values()):
-            self._count(job, tally)
+            job = self._write(job, lambda status: self._conclude(status, counts, first, reason, message))
+        if counts.active or any("deletionTimestamp" in pod["metadata"] for pod in counts.pods.values()):
+            self._write_counts(job, counts)
             return
-        job = self._write(job, lambda status: self._conclude(status, tally, last, reason, message))
+        job = self._write(job, lambda status: self._conclude(status, counts, last, reason, message))
         if last == "Complete":
             self._tell(job, "Normal", "Completed", "Job completed")
         else:
             self._tell(job, "Warning", reason, message)
         self._expire(job)
 
-    def _conclude(self, status: Tree, tally: Tally, name: str, reason: str, message: str) -> None:
+    def _conclude(self, status: Tree, counts: PodCounts, name: str, reason: str, message: str) -> None:
         set_condition(status, name, "True", reason, message, lastProbeTime=timestamp())
-        set_counts(status, tally)
+        set_counts(status, counts)
         if name == "Complete":
             status["completionTime"] = timestamp()
 
-    def _stop(self, job: Tree, tally: Tally) -> None:
-        for pod in tally.active:
+    def _stop(self, job: Tree, counts: PodCounts) -> None:
+        for pod in counts.active:
             name = pod["metadata"]["name"]
             try:
                 gone = self._store.delete("pods", pod["metadata"]["namespace"], name)
             except KubeError:
                 gone = pod
-                tally.pods.pop(pod["metadata"]["uid"], None)
+                counts.pods.pop(pod["metadata"]["uid"], None)
             else:
-                tally.pods[pod["metadata"]["uid"]] = gone
+                counts.pods[pod["metadata"]["uid"]] = gone
                 self._tell(job, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
 
-    def _fill(self, job: Tree, tally: Tally) -> None:
+    def _fill(self, job: Tree, counts: PodCounts) -> None:
         spec = job["spec"]
         parallel, wanted = spec.get("parallelism", 1), spec.get("completions")
-        left = parallel if wanted is None else min(parallel, wanted - len(tally.succeeded))
-        if wanted is None and tally.succeeded:
+        left = parallel if wanted is None else min(parallel, wanted - len(counts.succeeded))
+        if wanted is None and counts.succeeded:
             left = 0
-        missing = left - len(tally.active) - len(tally.terminating)
-        pause = self._pace.backoff(self._pace.job_backoff_s, len(tally.failed)) if tally.failed else 0.0
-        rest = tally.last_failure + pause - time.monotonic()
-        if missing > 0 and tally.failed and rest > 0.001:
+        missing = left - len(counts.active) - len(counts.terminating)
+        pause = self._timings.backoff(self._timings.job_backoff_s, len(counts.failed)) if counts.failed else 0.0
+        rest = counts.last_failure + pause - time.monotonic()
+        if missing > 0 and counts.failed and rest > 0.001:
             self._later(rest, job["metadata"]["uid"])
             return
         for _ in range(missing):
-            if not self._create(job, tally):
+            if not self._create(job, counts):
                 return
 
-    def _create(self, job: Tree, tally: Tally) -> bool:
+    def _create(self, job: Tree, counts: PodCounts) -> bool:
         uid, indexed = job["metadata"]["uid"], job["spec"].get("completionMode") == "Indexed"
-        pod = job_pod(job, tally.free_index() if indexed else None)
+        pod = job_pod(job, counts.free_index() if indexed else None)
         try:
             made = self._store.create("pods", job["metadata"]["namespace"], pod)
         except KubeError as error:
             self._tell(job, "Warning", "FailedCreate", f"Error creating: {error.message}")
             self._refusals[uid] = self._refusals.get(uid, 0) + 1
-            self._later(self._pace.backoff(self._pace.retry_s, self._refusals[uid]), uid)
+            self._later(self._timings.backoff(self._timings.retry_s, self._refusals[uid]), uid)
             return False
-        tally.pods[made["metadata"]["uid"]] = made
+        counts.pods[made["metadata"]["uid"]] = made
         self._tell(job, "Normal", "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         return True
 
-    def _count(self, job: Tree, tally: Tally) -> None:
-        self._write(job, lambda status: set_counts(status, tally))
+    def _write_counts(self, job: Tree, counts: PodCounts) -> None:
+        self._write(job, lambda status: set_counts(status, counts))
 
     def _expire(self, job: Tree) -> None:
         """ttlSecondsAfterFinished."""

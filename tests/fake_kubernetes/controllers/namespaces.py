@@ -5,30 +5,30 @@ from __future__ import annotations
 import contextlib
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
-class Namespaces:
+class NamespaceController:
     """One thread. A namespace vanishes first and what is in it a moment later, where a real one waits for that."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
-        self._agenda = Agenda("namespaces", store.subscribe("namespaces"), self._react, failures)
+        self._loop = EventLoop("namespaces", store.subscribe("namespaces"), self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
-    def _react(self, event: str, _plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, _plural: str, obj: Tree) -> None:
         name = obj["metadata"]["name"]
         if event == "ADDED":
-            furnish(self._store, name)
+            add_namespace_defaults(self._store, name)
         elif event == "DELETED":
             self._empty(name)
 
@@ -39,7 +39,7 @@ class Namespaces:
                     self._store.delete(key, namespace, each["metadata"]["name"], grace_s=0)
 
 
-def furnish(store: Store, namespace: str) -> None:
+def add_namespace_defaults(store: Store, namespace: str) -> None:
     """Its default ServiceAccount and the certificate of the API server, where they are missing."""
     for plural, new in (
         ("serviceaccounts", {"metadata": {"name": "default"}}),

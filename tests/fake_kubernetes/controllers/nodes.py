@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_recorder import Recorder
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, timestamp
@@ -36,7 +36,7 @@ def mark_healthy(status: Tree) -> None:
         set_condition(status, kind, value, reason, message)
 
 
-def declare_lost(store: Store, name: str) -> None:
+def mark_node_lost(store: Store, name: str) -> None:
     """What the node controller does when a kubelet has not spoken for long: the node is Unknown, its pods not Ready."""
 
     def lost(node: Tree) -> None:
@@ -46,9 +46,9 @@ def declare_lost(store: Store, name: str) -> None:
         node["spec"]["taints"] = [*node["spec"].get("taints", []), *taints]
 
     store.change("nodes", "", name, lost)
-    recorder = Recorder(store, "node-controller")
+    recorder = EventRecorder(store, "node-controller")
     for pod in store.list("pods", fields=f"spec.nodeName={name}")[0]:
-        recorder.tell(pod, "Warning", "NodeNotReady", "Node is not ready")
+        recorder.record(pod, "Warning", "NodeNotReady", "Node is not ready")
         try:
             store.change("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], _not_ready)
         except KubeError as error:
@@ -56,7 +56,7 @@ def declare_lost(store: Store, name: str) -> None:
                 raise
 
 
-def declare_found(store: Store, name: str) -> None:
+def mark_node_found(store: Store, name: str) -> None:
     """Its kubelet speaks again."""
 
     def found(node: Tree) -> None:

@@ -6,13 +6,19 @@ import contextlib
 from collections.abc import Iterable
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
-from tests.fake_kubernetes.controllers.event_recorder import SchedulerRecorder
-from tests.fake_kubernetes.controllers.fitting import free_of, insufficient, repelled, unschedulable, wished
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
+from tests.fake_kubernetes.controllers.event_recorder import SchedulerEventRecorder
+from tests.fake_kubernetes.controllers.fitting import (
+    exclusion_reason,
+    free_resources,
+    insufficient,
+    preference,
+    unschedulable_message,
+)
 from tests.fake_kubernetes.node.environment import missing
 from tests.fake_kubernetes.node.pod_status import OF_POD, set_condition
 from tests.fake_kubernetes.store.store import Store
-from tests.fake_kubernetes.store.trees import Tree, older
+from tests.fake_kubernetes.store.trees import Tree, is_older
 
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 OVER = ("Succeeded", "Failed")
@@ -23,20 +29,20 @@ class Scheduler:
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
-        self._recorder = SchedulerRecorder(store, "default-scheduler")
+        self._recorder = SchedulerEventRecorder(store, "default-scheduler")
         self._nodes: dict[str, Tree] = {}
         self._placed: dict[str, dict[str, Tree]] = {}  # node -> uid -> pod that holds something of it
         self._waiting: dict[str, Tree] = {}
         plurals = ("pods", "nodes", "persistentvolumeclaims", "priorityclasses")
-        self._agenda = Agenda("scheduler", store.subscribe(*plurals), self._react, failures)
+        self._loop = EventLoop("scheduler", store.subscribe(*plurals), self._handle, failures)
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         meta = obj["metadata"]
         if plural == "pods":
             self._pod(event, obj)
@@ -52,7 +58,7 @@ class Scheduler:
         known = self._waiting.get(uid) or self._placed.get(spec.get("nodeName", ""), {}).get(uid)
         if known is None and "nodeName" not in spec and any(uid in placed for placed in self._placed.values()):
             return  # from before we have bound it
-        if older(pod, known):
+        if is_older(pod, known):
             return
         over = event == "DELETED" or pod.get("status", {}).get("phase") in OVER
         waited = self._waiting.pop(uid, None)
@@ -95,16 +101,16 @@ class Scheduler:
             self._not_now(pod, f"0/{len(self._nodes)} nodes are available: {why}. not found")
             return
         reasons, helpful = [], []
-        for name, node in sorted(self._nodes.items(), key=lambda each: -wished(pod, each[1])):
-            why = repelled(pod, node)
-            lacks = [] if why else insufficient(pod, free_of(node, self._placed.get(name, {}).values()))
+        for name, node in sorted(self._nodes.items(), key=lambda each: -preference(pod, each[1])):
+            why = exclusion_reason(pod, node)
+            lacks = [] if why else insufficient(pod, free_resources(node, self._placed.get(name, {}).values()))
             if not why and not lacks:
                 self._bind(pod, name)
                 return
             reasons.append([why] if why else lacks)
-            helpful.append(bool(lacks) and not insufficient(pod, free_of(node, [])))
+            helpful.append(bool(lacks) and not insufficient(pod, free_resources(node, [])))
         if not self._preempt(pod):
-            self._not_now(pod, unschedulable(reasons, helpful))
+            self._not_now(pod, unschedulable_message(reasons, helpful))
 
     def _claims(self, pod: Tree) -> str:
         """What is wrong with its claims."""
@@ -131,7 +137,7 @@ class Scheduler:
         old = pod.get("status", {}).get("conditions", [])
         self._waiting[meta["uid"]] = self._store.change("pods", meta["namespace"], meta["name"], note)
         if not any(c["type"] == "PodScheduled" and c.get("message") == why for c in old):
-            self._recorder.tell(pod, "Warning", "FailedScheduling", why)
+            self._recorder.record(pod, "Warning", "FailedScheduling", why)
 
     def _bind(self, pod: Tree, node: str) -> None:
         meta = pod["metadata"]
@@ -150,13 +156,13 @@ class Scheduler:
         bound = self._store.change("pods", meta["namespace"], meta["name"], bind)
         self._placed.setdefault(node, {})[meta["uid"]] = bound
         where = f"{meta['namespace']}/{meta['name']} to {node}"
-        self._recorder.tell(pod, "Normal", "Scheduled", f"Successfully assigned {where}")
+        self._recorder.record(pod, "Normal", "Scheduled", f"Successfully assigned {where}")
 
     def _preempt(self, pod: Tree) -> bool:
         """Less important pods are asked to go where that makes room. True when somebody goes, or is going already."""
         priority = self._priority(pod)
         for name, node in self._nodes.items():
-            if repelled(pod, node):
+            if exclusion_reason(pod, node):
                 continue
             placed = self._placed.get(name, {})
             going = [one for one in placed.values() if "deletionTimestamp" in one["metadata"]]
@@ -164,11 +170,11 @@ class Scheduler:
             victims: list[Tree] = []
             for victim in [one for one in less if one not in going]:
                 left = [one for one in placed.values() if one not in victims and one not in going]
-                if not insufficient(pod, free_of(node, left)):
+                if not insufficient(pod, free_resources(node, left)):
                     break
                 victims.append(victim)
             left = [one for one in placed.values() if one not in victims and one not in going]
-            if (victims or going) and less and not insufficient(pod, free_of(node, left)):
+            if (victims or going) and less and not insufficient(pod, free_resources(node, left)):
                 self._expel(pod, name, self._needed(pod, node, victims, left))
                 return True
         return False
@@ -176,23 +182,23 @@ class Scheduler:
     def _needed(self, pod: Tree, node: Tree, victims: list[Tree], left: list[Tree]) -> list[Tree]:
         """Those of the victims without whose end there is no room; the most important ones are spared first."""
         for victim in sorted(victims, key=self._priority, reverse=True):
-            if not insufficient(pod, free_of(node, [*left, victim])):
+            if not insufficient(pod, free_resources(node, [*left, victim])):
                 left = [*left, victim]
         return [victim for victim in victims if victim not in left]
 
     def _expel(self, pod: Tree, node: str, victims: Iterable[Tree]) -> None:
         for victim in victims:
             try:
-                disrupt(self._store, victim, "PreemptionByScheduler", PREEMPTED)
+                mark_disrupted(self._store, victim, "PreemptionByScheduler", PREEMPTED)
                 told = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
-                self._recorder.tell(victim, "Normal", "Preempted", told)
+                self._recorder.record(victim, "Normal", "Preempted", told)
                 self._store.delete("pods", victim["metadata"]["namespace"], victim["metadata"]["name"])
             except KubeError as error:
                 if error.code != 404:  # it has gone meanwhile: its event comes
                     raise
 
 
-def disrupt(store: Store, pod: Tree, reason: str, message: str) -> None:
+def mark_disrupted(store: Store, pod: Tree, reason: str, message: str) -> None:
     """The condition that tells that a pod ends through no fault of its own."""
     meta = pod["metadata"]
 
@@ -204,5 +210,5 @@ def disrupt(store: Store, pod: Tree, reason: str, message: str) -> None:
 
 def evict(store: Store, pod: Tree, grace_s: int | None = None) -> None:
     """What a POST of an Eviction does."""
-    disrupt(store, pod, "EvictionByEvictionAPI", "Eviction API: evicting")
+    mark_disrupted(store, pod, "EvictionByEvictionAPI", "Eviction API: evicting")
     store.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], grace_s=grace_s)

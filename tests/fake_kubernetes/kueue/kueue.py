@@ -12,19 +12,19 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
-from tests.fake_kubernetes.controllers.event_recorder import Recorder
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
 from tests.fake_kubernetes.kueue import visibility
 from tests.fake_kubernetes.kueue import workloads as kinds
-from tests.fake_kubernetes.kueue.workloads import MANAGED, QUEUE, hold, is_true, managed
+from tests.fake_kubernetes.kueue.workloads import MANAGED, QUEUE, is_managed, is_true, set_suspended
 from tests.fake_kubernetes.node.pod_status import set_condition
 from tests.fake_kubernetes.store.quantities import quantity
-from tests.fake_kubernetes.store.trees import Tree, older
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.store.trees import Tree, is_older
+from tests.fake_kubernetes.timings import Timings
 
 if TYPE_CHECKING:
     from tests.fake_kubernetes.api.messages import Answer, Request
-    from tests.fake_kubernetes.api.target import Place
+    from tests.fake_kubernetes.api.resource_ref import ResourceRef
     from tests.fake_kubernetes.cluster import Kube
 
 FLAVOR, CLUSTER_QUEUE = "default-flavor", "cluster-queue"
@@ -48,44 +48,44 @@ class Kueue:
     def __init__(
         self,
         kube: Kube,
-        pace: Pace,
+        timings: Timings,
         failures: list[BaseException],
         versions: tuple[str, ...],
         *,
         mandatory: bool,
         visible: bool,
     ) -> None:
-        self._store, self._pace, self._mandatory = kube.store, pace, mandatory
+        self._store, self._timings, self._mandatory = kube.store, timings, mandatory
         self._old = "v1beta2" not in versions
-        self._recorder = Recorder(self._store, "kueue-job-controller")
+        self._recorder = EventRecorder(self._store, "kueue-job-controller")
         self._jobs: dict[str, tuple[str, Tree]] = {}  # uid -> (plural, object)
         self._workloads: dict[str, Tree] = {}  # by the uid of the job
         self._quota: dict[str, Fraction] = {}
         self._paused = False
         self._lock = threading.RLock()  # what is given or taken back is whole before anybody looks again
         for kind in kinds.served(versions):
-            kube.definitions.serve(kind)
+            kube.custom_kinds.serve(kind)
         if visible:
-            kube.definitions.serve(visibility.kind(versions))
+            kube.custom_kinds.serve(visibility.kind(versions))
             kube.api.extensions[visibility.PENDING] = self._pending
         self._store.admission.append(self._admit)
         watched = [plural for plural in MANAGED if plural in self._store.kinds]
         subscription = self._store.subscribe(*watched, "pods", "workloads", "localqueues", "clusterqueues")
-        self._agenda = Agenda("kueue", subscription, self._react, failures)
-        kube.definitions.served.append(
+        self._loop = EventLoop("kueue", subscription, self._handle, failures)
+        kube.custom_kinds.served.append(
             lambda kind: setattr(subscription, "plurals", subscription.plurals | ({kind.plural} & set(MANAGED)))
         )
 
     def start(self) -> None:
-        self._agenda.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
     def _admit(self, plural: str, obj: Tree) -> None:
         """The webhook: what names a queue is created suspended."""
-        if managed(plural, obj):
-            hold(plural, obj, on=True)
+        if is_managed(plural, obj):
+            set_suspended(plural, obj, on=True)
         elif plural == "jobs" and self._mandatory and not obj["metadata"].get("ownerReferences"):
             why = f"admission webhook denied the request: the label '{QUEUE}' is missing from {obj['metadata']['name']}"
             raise KubeError(403, why)
@@ -110,7 +110,7 @@ class Kueue:
         """Nothing is admitted."""
         with self._lock:
             self._paused = on
-        self._agenda.after(0.0, self._admit_all)
+        self._loop.after(0.0, self._admit_all)
 
     def workload(self, job: str, namespace: str = "default") -> Tree:
         """Of a job by its name. KeyError."""
@@ -127,26 +127,26 @@ class Kueue:
             workload = self.workload(job, namespace)
             self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))
 
-    def _pending(self, place: Place, request: Request) -> Answer:
-        queues = [one["metadata"]["name"] for one in self._store.list("localqueues", place.namespace)[0]]
+    def _pending(self, ref: ResourceRef, request: Request) -> Answer:
+        queues = [one["metadata"]["name"] for one in self._store.list("localqueues", ref.namespace)[0]]
         with self._lock:
             there = {one["metadata"]["uid"]: one for one in self._store.list("workloads")[0]}
             uids = [one["metadata"]["uid"] for one in self._workloads.values()]  # in their order
-        return visibility.summary(place, request, queues, [there[uid] for uid in uids if uid in there])
+        return visibility.summary(ref, request, queues, [there[uid] for uid in uids if uid in there])
 
-    def _react(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle(self, event: str, plural: str, obj: Tree) -> None:
         with self._lock:
-            self._hear(event, plural, obj)
+            self._handle_event(event, plural, obj)
 
-    def _hear(self, event: str, plural: str, obj: Tree) -> None:
+    def _handle_event(self, event: str, plural: str, obj: Tree) -> None:
         uid = obj["metadata"]["uid"]
         if plural == "workloads":
             owner = obj["metadata"]["ownerReferences"][0]["uid"]
             if event == "DELETED":
                 self._workloads.pop(owner, None)
-            elif not older(obj, self._workloads.get(owner)):
+            elif not is_older(obj, self._workloads.get(owner)):
                 self._workloads[owner] = obj
-        elif managed(plural, obj):
+        elif is_managed(plural, obj):
             if event == "DELETED":
                 self._jobs.pop(uid, None)
             else:
@@ -163,12 +163,12 @@ class Kueue:
             made = self._store.create("workloads", meta["namespace"], kinds.workload_of(plural, job))
             self._workloads[meta["uid"]] = made
             name = kinds.name_of(made)
-            self._recorder.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
+            self._recorder.record(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         workload = self._workloads.get(meta["uid"])
         end = kinds.ended(plural, job)
         if workload and end and not is_true(workload, "Finished"):
             self._write(workload, ("Finished", "True", *end))
-            self._recorder.tell(
+            self._recorder.record(
                 job, "Normal", "FinishedWorkload", f"Workload '{kinds.name_of(workload)}' is declared finished"
             )
 
@@ -196,7 +196,7 @@ class Kueue:
         with self._lock:
             for workload in visibility.waiting(self._workloads.values()):
                 if workload["metadata"]["ownerReferences"][0]["uid"] in self._jobs and not self._paused:
-                    self._consider(workload)
+                    self._try_to_admit(workload)
 
     def _used(self) -> dict[str, Fraction]:
         used: dict[str, Fraction] = {}
@@ -206,7 +206,7 @@ class Kueue:
                     used[name] = used.get(name, Fraction()) + amount
         return used
 
-    def _consider(self, workload: Tree) -> None:
+    def _try_to_admit(self, workload: Tree) -> None:
         namespace, queue = workload["metadata"]["namespace"], workload["spec"]["queueName"]
         queues = {one["metadata"]["name"] for one in self._store.list("localqueues", namespace)[0]}
         reason, message = kinds.shortage(kinds.needs(workload), self._used(), self._quota, FLAVOR)
@@ -217,11 +217,11 @@ class Kueue:
             before = next((c for c in kinds.conditions(workload) if c["type"] == "QuotaReserved"), {})
             if before.get("message") != message:
                 new = self._write(workload, ("QuotaReserved", "False", word, message))
-                self._recorder.tell(new, "Warning", "Pending", message)
+                self._recorder.record(new, "Warning", "Pending", message)
             return
-        self._give(workload)
+        self._admit_workload(workload)
 
-    def _give(self, workload: Tree) -> None:
+    def _admit_workload(self, workload: Tree) -> None:
         plural, job = self._jobs[workload["metadata"]["ownerReferences"][0]["uid"]]
         rows = [("QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {CLUSTER_QUEUE}")]
         if is_true(workload, "Evicted"):
@@ -231,12 +231,12 @@ class Kueue:
         rows.append(("PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded"))
         new = self._write(workload, *rows)
         meta = job["metadata"]
-        self._recorder.tell(job, "Normal", "Started", f"Admitted by clusterQueue {CLUSTER_QUEUE}")
-        self._store.change(plural, meta["namespace"], meta["name"], lambda one: hold(plural, one, on=False))
+        self._recorder.record(job, "Normal", "Started", f"Admitted by clusterQueue {CLUSTER_QUEUE}")
+        self._store.change(plural, meta["namespace"], meta["name"], lambda one: set_suspended(plural, one, on=False))
         limit, uid = new["spec"].get("maximumExecutionTimeSeconds"), new["metadata"]["ownerReferences"][0]["uid"]
         if limit:
             given = time.monotonic()
-            self._agenda.after(limit, lambda: self._overtime(uid, limit, given))
+            self._loop.after(limit, lambda: self._overtime(uid, limit, given))
 
     def _overtime(self, uid: str, limit: float, given: float) -> None:
         with self._lock:
@@ -260,11 +260,11 @@ class Kueue:
         )
         plural, job = self._jobs[workload["metadata"]["ownerReferences"][0]["uid"]]
         meta = job["metadata"]
-        self._recorder.tell(job, "Normal", "Stopped", message)
+        self._recorder.record(job, "Normal", "Stopped", message)
         if plural == "pods":  # which cannot be suspended
             self._store.delete("pods", meta["namespace"], meta["name"])
         else:
-            self._store.change(plural, meta["namespace"], meta["name"], lambda one: hold(plural, one, on=True))
+            self._store.change(plural, meta["namespace"], meta["name"], lambda one: set_suspended(plural, one, on=True))
 
 
 def _spec(quota: Mapping[str, str]) -> Tree:

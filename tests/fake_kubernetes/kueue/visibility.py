@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tests.fake_kubernetes.api.errors import not_found
 from tests.fake_kubernetes.api.messages import Answer, Request
-from tests.fake_kubernetes.api.target import Place
+from tests.fake_kubernetes.api.resource_ref import ResourceRef
 from tests.fake_kubernetes.kueue.workloads import is_true
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.trees import Tree
@@ -27,18 +27,18 @@ def waiting(workloads: Iterable[Tree]) -> list[Tree]:
     return sorted(found, key=lambda one: -int(one["spec"].get("priority") or 0))
 
 
-def summary(place: Place, request: Request, queues: Iterable[str], workloads: Iterable[Tree]) -> Answer:
+def summary(ref: ResourceRef, request: Request, queues: Iterable[str], workloads: Iterable[Tree]) -> Answer:
     """Of one LocalQueue; `queues` are those of its namespace, `workloads` all that its ClusterQueue has. 404."""
-    if place.name not in queues:
-        raise not_found(f"localqueue.{GROUP}", place.name)
+    if ref.name not in queues:
+        raise not_found(f"localqueue.{GROUP}", ref.name)
     offset, limit = int(request.query.get("offset") or 0), min(int(request.query.get("limit") or LIMIT), MOST)
     own = [
         (index, one)
         for index, one in enumerate(waiting(workloads))
-        if (one["metadata"]["namespace"], one["spec"]["queueName"]) == (place.namespace, place.name)
+        if (one["metadata"]["namespace"], one["spec"]["queueName"]) == (ref.namespace, ref.name)
     ]
     rows = [_row(one, number, index) for number, (index, one) in enumerate(own)][max(offset, 0) :][:limit]
-    head = {"kind": "PendingWorkloadsSummary", "apiVersion": place.kind.served_as(place.version)}
+    head = {"kind": "PendingWorkloadsSummary", "apiVersion": ref.kind.served_as(ref.version)}
     return Answer(200, head | {"metadata": {"creationTimestamp": None}, "items": rows})
 
 

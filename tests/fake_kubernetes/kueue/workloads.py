@@ -10,7 +10,7 @@ from typing import Any
 from tests.fake_kubernetes.controllers.fitting import pod_requests
 from tests.fake_kubernetes.controllers.job_pods import owner_of
 from tests.fake_kubernetes.store.kinds import Kind
-from tests.fake_kubernetes.store.trees import Tree, copied
+from tests.fake_kubernetes.store.trees import Tree, deep_copy
 
 GROUP = "kueue.x-k8s.io"
 QUEUE, MAX_TIME = f"{GROUP}/queue-name", f"{GROUP}/max-exec-time-seconds"
@@ -27,14 +27,14 @@ def served(versions: tuple[str, ...]) -> Iterator[Kind]:
         yield Kind(GROUP, versions, name, plural, namespaced, subresources=("status",), custom=True)
 
 
-def managed(plural: str, obj: Tree) -> bool:
+def is_managed(plural: str, obj: Tree) -> bool:
     """It names a queue, and nobody else is responsible for it."""
     labels = obj["metadata"].get("labels") or {}
     owned = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences", []))
     return plural in MANAGED and bool(labels.get(QUEUE)) and not owned
 
 
-def hold(plural: str, obj: Tree, *, on: bool) -> None:
+def set_suspended(plural: str, obj: Tree, *, on: bool) -> None:
     """Suspended or not, in place. A pod can only be let go."""
     spec = obj["spec"]
     if plural == "pods":
@@ -113,7 +113,7 @@ def shortage(
 
 
 def conditions(workload: Tree) -> list[Tree]:
-    return copied(workload.get("status", {}).get("conditions", []))  # type: ignore[no-any-return]
+    return deep_copy(workload.get("status", {}).get("conditions", []))  # type: ignore[no-any-return]
 
 
 def is_true(workload: Tree, *names: str) -> bool:

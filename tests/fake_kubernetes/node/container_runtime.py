@@ -51,7 +51,7 @@ class _Open:
     last: dict[str, Any] | None = None
 
 
-class Containers:
+class ContainerRuntime:
     """All containers of a cluster. `isolated`: in namespaces of their own; else just processes. Starts in no time: the
     runtime is waited for when the first container is run."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.fake_kubernetes.node.environment import Misconfigured, expanded
+from tests.fake_kubernetes.node.environment import Misconfigured, expand
 from tests.fake_kubernetes.store.quantities import quantity
 from tests.fake_kubernetes.store.trees import Tree
 
@@ -48,7 +48,7 @@ def mounts_of(container: Tree, places: Mapping[str, Path], values: Mapping[str, 
         if entry["name"] not in places:
             raise Misconfigured(f'volume "{entry["name"]}" not found')
         source = places[entry["name"]]
-        inside = entry.get("subPath") or expanded(entry.get("subPathExpr", ""), values)
+        inside = entry.get("subPath") or expand(entry.get("subPathExpr", ""), values)
         if inside:
             source = source / inside
             if not source.exists():
@@ -76,8 +76,8 @@ def specification(
     message.chmod(0o666)
     env = {**image, "HOSTNAME": host_name(pod), **values}
     env.setdefault("HOME", "/" if user["uid"] else "/root")
-    command = [expanded(word, env) for word in container.get("command", [])]
-    arguments = [expanded(word, env) for word in container.get("args", [])]
+    command = [expand(word, env) for word in container.get("command", [])]
+    arguments = [expand(word, env) for word in container.get("args", [])]
     limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
     private = [
         {"source": str(folder / "tmp"), "target": "/tmp", "read_only": user["read_only_root"]},
@@ -93,12 +93,12 @@ def specification(
         "hostname": host_name(pod),
         "hosts": f"{HOSTS}/hosts",
         "memory": int(quantity(limit)) if limit else 0,
-        "mounts": [*private, *software(env), *mounts_of(container, places, values), written],
+        "mounts": [*private, *software_mounts(env), *mounts_of(container, places, values), written],
         "hidden": [str(ROOT)],
     }
 
 
-def software(env: Mapping[str, str]) -> list[dict[str, Any]]:
+def software_mounts(env: Mapping[str, str]) -> list[dict[str, Any]]:
     """The folders of this machine that stand for what an image holds: this Python, and the programs on PATH."""
     shown = {Path(sys.prefix), Path(sys.base_prefix)}
     for word in env.get("PATH", "").split(":"):
@@ -110,7 +110,7 @@ def software(env: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"source": path, "target": path, "read_only": True} for path in kept]
 
 
-def rewritten(pod: Tree, spec: dict[str, Any]) -> dict[str, Any]:
+def without_namespaces(pod: Tree, spec: dict[str, Any]) -> dict[str, Any]:
     """For a machine that lets us make no namespaces: in words and values every mount point becomes what is mounted, and
     every name of a pod of the same service this machine's address."""
     mounts = {m["target"]: m["source"] for m in spec["mounts"] if m["source"] != m["target"] and m["target"] != HOSTS}

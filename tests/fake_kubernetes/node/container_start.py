@@ -11,50 +11,50 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fake_kubernetes.node import container_spec
 from tests.fake_kubernetes.node.environment import Misconfigured, environment
-from tests.fake_kubernetes.node.images import always_pulled, invalid
-from tests.fake_kubernetes.node.pod_status import NEVER, Box, terminated
+from tests.fake_kubernetes.node.images import invalid, is_always_pulled
+from tests.fake_kubernetes.node.pod_status import NEVER, PodContainer, terminated
 from tests.fake_kubernetes.node.volumes import held_bytes
 from tests.fake_kubernetes.store.trees import timestamp
 
 if TYPE_CHECKING:
-    from tests.fake_kubernetes.node.pod_lifecycle import Life
+    from tests.fake_kubernetes.node.pod_lifecycle import PodLifecycle
 
 LONGEST_MESSAGE = 4096  # bytes of a termination message
 HURRIED_S = 0.05  # of a container that lasts no longer containerd may date the start after the end
 FROM_LOG = (2048, 80)  # bytes and lines of the log that stand for it
 
 
-class Start:
+class ContainerStart:
     """From the look for the image to the running container, with all that can go wrong on the way."""
 
-    def __init__(self, life: Life, box: Box) -> None:
-        self._life, self._box, self._shop = life, box, life.node.shop
-        self._image = str(box.spec["image"])
-        self._policy = box.spec.get("imagePullPolicy")
+    def __init__(self, lifecycle: PodLifecycle, container: PodContainer) -> None:
+        self._lifecycle, self._container, self._shared = lifecycle, container, lifecycle.node.shared
+        self._image = str(container.spec["image"])
+        self._policy = container.spec.get("imagePullPolicy")
         self._attempts = 0
 
     def begin(self) -> None:
-        spec = self._life.pod["spec"]
+        spec = self._lifecycle.pod["spec"]
         named = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
-        self._image = str(named[self._box.name])  # somebody may have corrected it
+        self._image = str(named[self._container.name])  # somebody may have corrected it
         if why := invalid(self._image):
             self._refused("InvalidImageName", why, told="InspectFailed")
-        elif self._policy == "Never" and not self._shop.images.present(self._image):
+        elif self._policy == "Never" and not self._shared.images.present(self._image):
             why = f'Container image "{self._image}" is not present with pull policy of Never'
             self._refused("ErrImageNeverPull", why, told="ErrImageNeverPull")
-        elif always_pulled(self._image, self._policy) or not self._shop.images.present(self._image):
+        elif is_always_pulled(self._image, self._policy) or not self._shared.images.present(self._image):
             self._tell("Normal", "Pulling", f'Pulling image "{self._image}"')
-            self._life.node.after(self._shop.pace.pull_s, lambda: self._if_wanted(self._pulled))
+            self._lifecycle.node.after(self._shared.timings.pull_s, lambda: self._if_wanted(self._pulled))
         else:
             words = "already present on machine and can be accessed by the pod"
             self._tell("Normal", "Pulled", f'Container image "{self._image}" {words}')
             self._create()
 
     def _tell(self, kind: str, reason: str, message: str) -> None:
-        self._life.tell(kind, reason, message, self._box)
+        self._lifecycle.tell(kind, reason, message, self._container)
 
     def _if_wanted(self, action: Any) -> None:
-        if not (self._life.stopping or self._life.over):
+        if not (self._lifecycle.stopping or self._lifecycle.over):
             action()
 
     def _refused(self, reason: str, why: str, *, told: str = "") -> None:
@@ -64,24 +64,24 @@ class Start:
         self._tell("Warning", "Failed", f"Error: {reason if told else why}")
         self._wait(reason, why)
         self._attempts += 1
-        self._life.later(self._attempts, self.begin)
+        self._lifecycle.later(self._attempts, self.begin)
 
     def _wait(self, reason: str, message: str) -> None:
-        self._box.wait(reason, message)
-        self._life.publish()
+        self._container.wait(reason, message)
+        self._lifecycle.publish()
 
     def _pulled(self) -> None:
-        if why := self._shop.images.pull(self._image):
+        if why := self._shared.images.pull(self._image):
             self._tell("Warning", "Failed", f'Failed to pull image "{self._image}": {why}')
             self._tell("Warning", "Failed", "Error: ErrImagePull")
             self._wait("ErrImagePull", why)
             self._attempts += 1
-            pause = self._shop.pace.backoff(self._shop.pace.image_backoff_s, self._attempts)
-            self._life.node.after(
-                self._shop.pace.retry_s / 2, lambda: self._if_wanted(lambda: self._back_off(why, pause))
+            pause = self._shared.timings.backoff(self._shared.timings.image_backoff_s, self._attempts)
+            self._lifecycle.node.after(
+                self._shared.timings.retry_s / 2, lambda: self._if_wanted(lambda: self._back_off(why, pause))
             )
         else:
-            self._shop.images.keep(self._image)
+            self._shared.images.keep(self._image)
             size = "1ms (1ms including waiting). Image size: 1000 bytes."
             self._tell("Normal", "Pulled", f'Successfully pulled image "{self._image}" in {size}')
             self._create()
@@ -91,51 +91,55 @@ class Start:
         self._tell("Normal", "BackOff", backing)
         self._tell("Warning", "Failed", "Error: ImagePullBackOff")
         self._wait("ImagePullBackOff", f"{backing}: ErrImagePull: {why}")
-        self._life.node.after(pause_s, lambda: self._if_wanted(self.begin))
+        self._lifecycle.node.after(pause_s, lambda: self._if_wanted(self.begin))
 
     def _create(self) -> None:
-        life, box = self._life, self._box
-        folder = life.folder / f"{box.name}-{box.restarts}"
+        lifecycle, container = self._lifecycle, self._container
+        folder = lifecycle.folder / f"{container.name}-{container.restarts}"
         try:
             spec = self._specification(folder)
         except Misconfigured as error:
             self._refused("CreateContainerConfigError", str(error))
             return
-        box.image_id = "sha256:" + hashlib.sha256(self._image.encode()).hexdigest()
-        box.run = Run(life, box, folder)
+        container.image_id = "sha256:" + hashlib.sha256(self._image.encode()).hexdigest()
+        container.process = ContainerProcess(lifecycle, container, folder)
         self._tell("Normal", "Created", "Container created")
-        spec["id"] = box.run.id
-        if not self._shop.containers.isolated:
-            spec = container_spec.rewritten(life.pod, spec)
-        log = self._shop.logs.open(life.uid, box.name, box.restarts)
-        rotation = {"log_max": self._shop.log_max, "log_every_s": self._shop.log_every_s}
-        self._shop.containers.run(spec, log, life.node.teller(life.uid), **rotation)
+        spec["id"] = container.process.id
+        if not self._shared.runtime.isolated:
+            spec = container_spec.without_namespaces(lifecycle.pod, spec)
+        log = self._shared.logs.open(lifecycle.uid, container.name, container.restarts)
+        rotation = {"log_max": self._shared.log_max, "log_every_s": self._shared.log_every_s}
+        self._shared.runtime.run(spec, log, lifecycle.node.runtime_listener(lifecycle.uid), **rotation)
 
     def _specification(self, folder: Path) -> dict[str, Any]:
-        life, box = self._life, self._box
-        user = container_spec.user_of(life.pod, box.spec, self._shop.images.users.get(self._image, 0))
-        own = environment(life.pod, box.spec, lambda plural, name: life.node.get(life.pod, plural, name))
-        values = {**self._shop.environment, **own}
-        image = self._shop.images[self._image]
-        names = life.folder / "names"
-        return container_spec.specification(life.pod, box.spec, folder, life.volumes.places, image, values, names, user)
+        lifecycle, container = self._lifecycle, self._container
+        user = container_spec.user_of(lifecycle.pod, container.spec, self._shared.images.users.get(self._image, 0))
+        own = environment(
+            lifecycle.pod, container.spec, lambda plural, name: lifecycle.node.get(lifecycle.pod, plural, name)
+        )
+        values = {**self._shared.environment, **own}
+        image = self._shared.images[self._image]
+        names = lifecycle.folder / "names"
+        return container_spec.specification(
+            lifecycle.pod, container.spec, folder, lifecycle.volumes.places, image, values, names, user
+        )
 
 
-class Run:
+class ContainerProcess:
     """A container that has been given to the runtime and has not ended."""
 
-    def __init__(self, life: Life, box: Box, folder: Path) -> None:
-        self._life, self._box, self._folder = life, box, folder
+    def __init__(self, lifecycle: PodLifecycle, container: PodContainer, folder: Path) -> None:
+        self._lifecycle, self._container, self._folder = lifecycle, container, folder
         self.id = secrets.token_hex(32)
         self._started, self._began, self._pid = "", 0.0, 0
 
     def signal(self, number: int) -> None:
-        self._life.node.shop.containers.signal(self.id, number)
+        self._lifecycle.node.shared.runtime.signal(self.id, number)
 
     def written(self) -> int:
         """Bytes that it has written beside its volumes, as far as this machine lets us see them."""
         own = 0
-        if self._pid and self._life.node.shop.containers.isolated:
+        if self._pid and self._lifecycle.node.shared.runtime.isolated:
             with contextlib.suppress(OSError):  # it ends just now
                 system = os.statvfs(f"/proc/{self._pid}/root/var")
                 own = (system.f_blocks - system.f_bfree) * system.f_frsize
@@ -143,29 +147,31 @@ class Run:
 
     def hear(self, message: dict[str, Any]) -> bool:
         """What the runtime says of it. True when that was the end."""
-        box, moment = self._box, timestamp(message["t"])
-        box.id = f"containerd://{self.id}"
+        container, moment = self._container, timestamp(message["t"])
+        container.id = f"containerd://{self.id}"
         if message["is"] == "running":
             self._started, self._began, self._pid = moment, message["t"], message["pid"]
-            box.state = {"running": {"startedAt": moment}}
-            self._life.tell("Normal", "Started", "Container started", box)
-            self._life.publish()
+            container.state = {"running": {"startedAt": moment}}
+            self._lifecycle.tell("Normal", "Started", "Container started", container)
+            self._lifecycle.publish()
             return False
         if message["is"] == "unstartable":
-            self._life.tell("Warning", "Failed", f"Error: {message['why']}", box)
-            box.state = terminated(128, "StartError", NEVER, moment, box.id, message["why"])
+            self._lifecycle.tell("Warning", "Failed", f"Error: {message['why']}", container)
+            container.state = terminated(128, "StartError", NEVER, moment, container.id, message["why"])
             return True
         if message["t"] - self._began < HURRIED_S:
             self._started = timestamp(message["t"] + 1)
         reason = "OOMKilled" if message["oom"] else "Error" if message["code"] else "Completed"
         last_word = self._message(failed=bool(message["code"]))
-        box.state = terminated(message["code"], reason, self._started, moment, box.id, last_word)
+        container.state = terminated(message["code"], reason, self._started, moment, container.id, last_word)
         return True
 
     def _message(self, *, failed: bool) -> str:
         data = (self._folder / "termination-log").read_bytes()[-LONGEST_MESSAGE:]
-        if not data and failed and self._box.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-            log = self._life.node.shop.logs.find(self._life.uid, self._box.name, self._box.restarts)
+        if not data and failed and self._container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            log = self._lifecycle.node.shared.logs.find(
+                self._lifecycle.uid, self._container.name, self._container.restarts
+            )
             text = b"".join(record.text for record in log.records(follow=False) if record) if log else b""
             data = b"".join(text[-FROM_LOG[0] :].splitlines(keepends=True)[-FROM_LOG[1] :])
         return data.decode(errors="replace")

@@ -19,7 +19,7 @@ class Misconfigured(Exception):
     """CreateContainerConfigError: what the container refers to is not there."""
 
 
-def expanded(text: str, values: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str]) -> str:
     """$(NAME) becomes its value where there is one, $$ becomes $."""
 
     def one(match: re.Match[str]) -> str:
@@ -41,7 +41,7 @@ def environment(pod: Tree, container: Tree, get: Get) -> dict[str, str]:
             if value is None:
                 continue
         else:
-            value = expanded(entry.get("value") or "", values)
+            value = expand(entry.get("value") or "", values)
         values[entry["name"]] = value
     return values
 
@@ -59,7 +59,7 @@ def _referred(pod: Tree, container: Tree, source: Tree, get: Get) -> str | None:
     if "fieldRef" in source:
         return field_of(pod, source["fieldRef"]["fieldPath"])
     if "resourceFieldRef" in source:
-        return resource_of(pod, container, source["resourceFieldRef"])
+        return resource_field(pod, container, source["resourceFieldRef"])
     for field, plural, kind in (("secretKeyRef", "secrets", "Secret"), ("configMapKeyRef", "configmaps", "ConfigMap")):
         if field in source:
             reference = source[field]
@@ -108,7 +108,7 @@ def field_of(pod: Tree, path: str) -> str:
     return str(value) if value != {} else ""
 
 
-def resource_of(pod: Tree, container: Tree, reference: Tree) -> str:
+def resource_field(pod: Tree, container: Tree, reference: Tree) -> str:
     """limits.x or requests.x of a container, in units of the divisor, rounded up; 0 where it has none."""
     name = reference.get("containerName", container["name"])
     every: Sequence[Tree] = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tests.fake_kubernetes.store.selectors import both
+from tests.fake_kubernetes.store.selectors import matcher
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
 
 DOMAIN = "svc.cluster.local"
 
 
-class Space:
+class NamespaceHosts:
     """What is known of one namespace."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Space:
         lines = []
         for service in self.objects["services"].values():
             selector = service["spec"].get("selector")
-            match = both(",".join(f"{key}={value}" for key, value in (selector or {}).items()), "", "pods")
+            match = matcher(",".join(f"{key}={value}" for key, value in (selector or {}).items()), "", "pods")
             for pod in filter(match, self.objects["pods"].values() if selector else ()):
                 if _reachable(pod, always=bool(service["spec"].get("publishNotReadyAddresses"))):
                     lines.append(f"{pod['status']['podIP']} {' '.join(_names(pod, service))}\n")
@@ -33,11 +33,11 @@ class Space:
         return self.text != old
 
 
-class Names:
+class HostsFiles:
     """Follows pods and services. A pod's folder holds its file `hosts`."""
 
     def __init__(self, store: Store) -> None:
-        self._spaces: dict[str, Space] = {}
+        self._namespaces: dict[str, NamespaceHosts] = {}
         self._lock = threading.Lock()
         self._subscription = store.subscribe("pods", "services")
         self._closed = False
@@ -50,14 +50,14 @@ class Names:
         meta, address = pod["metadata"], pod.get("status", {}).get("podIP", "127.0.0.1")
         own = f"127.0.0.1 localhost\n::1 localhost\n{address} {pod['spec'].get('hostname') or meta['name']}\n"
         with self._lock:
-            space = self._spaces.setdefault(meta["namespace"], Space())
-            space.served[meta["uid"]] = (folder, own)
-            _write(folder, own + space.text)
+            namespace_hosts = self._namespaces.setdefault(meta["namespace"], NamespaceHosts())
+            namespace_hosts.served[meta["uid"]] = (folder, own)
+            _write(folder, own + namespace_hosts.text)
 
     def forget(self, pod: Tree) -> None:
         """Before its folder goes."""
         with self._lock:
-            self._spaces[pod["metadata"]["namespace"]].served.pop(pod["metadata"]["uid"], None)
+            self._namespaces[pod["metadata"]["namespace"]].served.pop(pod["metadata"]["uid"], None)
 
     def close(self) -> None:
         self._closed = True
@@ -72,14 +72,14 @@ class Names:
                     self._take(*event)
 
     def _take(self, event: str, plural: str, obj: Tree) -> None:
-        space = self._spaces.setdefault(obj["metadata"]["namespace"], Space())
-        objects = space.objects[plural]
+        namespace_hosts = self._namespaces.setdefault(obj["metadata"]["namespace"], NamespaceHosts())
+        objects = namespace_hosts.objects[plural]
         objects.pop(obj["metadata"]["uid"], None)
         if event != "DELETED":
             objects[obj["metadata"]["uid"]] = obj
-        if space.refresh():
-            for folder, own in space.served.values():
-                _write(folder, own + space.text)
+        if namespace_hosts.refresh():
+            for folder, own in namespace_hosts.served.values():
+                _write(folder, own + namespace_hosts.text)
 
 
 def _write(folder: Path, text: str) -> None:

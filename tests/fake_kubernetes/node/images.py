@@ -91,7 +91,7 @@ def invalid(image: str) -> str:
     return f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": {why}'
 
 
-def always_pulled(image: str, policy: str | None) -> bool:
+def is_always_pulled(image: str, policy: str | None) -> bool:
     """imagePullPolicy, with its default by the image's tag."""
     tag = (match["tag"] if (match := _NAME.match(image)) else None) or "latest"
     return (policy or ("Always" if tag == "latest" and "@" not in image else "IfNotPresent")) == "Always"

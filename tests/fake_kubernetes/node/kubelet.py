@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.controllers.event_loop import Agenda
-from tests.fake_kubernetes.controllers.event_recorder import Recorder
-from tests.fake_kubernetes.node.container_runtime import Containers
-from tests.fake_kubernetes.node.hosts_files import Names
+from tests.fake_kubernetes.controllers.event_loop import EventLoop
+from tests.fake_kubernetes.controllers.event_recorder import EventRecorder
+from tests.fake_kubernetes.node.container_runtime import ContainerRuntime
+from tests.fake_kubernetes.node.hosts_files import HostsFiles
 from tests.fake_kubernetes.node.images import Images
 from tests.fake_kubernetes.node.logs import LogSource
-from tests.fake_kubernetes.node.pod_lifecycle import Life
+from tests.fake_kubernetes.node.pod_lifecycle import PodLifecycle
 from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.timings import Timings
 
 
 @dataclass
-class Workshop:
+class SharedByNodes:
     """What all nodes of a cluster share."""
 
     store: Store
     folder: Path
     logs: LogSource
-    containers: Containers
-    names: Names
+    runtime: ContainerRuntime
+    hosts_files: HostsFiles
     images: Images
-    pace: Pace
+    timings: Timings
     environment: dict[str, str]  # of every container: where the API is
     log_max: int  # bytes after which a container's log is rotated
     log_every_s: float  # but no sooner than that after the last time
@@ -47,72 +47,72 @@ class Workshop:
 class Kubelet:
     """One node. Its containers are the workshop's: they go on without it."""
 
-    def __init__(self, shop: Workshop, name: str) -> None:
-        self.shop, self.name = shop, name
-        self.recorder = Recorder(shop.store, "kubelet", name)
-        self.lives: dict[str, Life] = {}  # by uid
+    def __init__(self, shared: SharedByNodes, name: str) -> None:
+        self.shared, self.name = shared, name
+        self.recorder = EventRecorder(shared.store, "kubelet", name)
+        self.lifecycles: dict[str, PodLifecycle] = {}  # by uid
         self._looking = False
-        self._agenda = Agenda(f"kubelet {name}", shop.store.subscribe("pods"), self._react, shop.failures)
-        self._agenda.start()
+        self._loop = EventLoop(f"kubelet {name}", shared.store.subscribe("pods"), self._handle, shared.failures)
+        self._loop.start()
 
     @property
     def down(self) -> bool:
-        return self._agenda.paused
+        return self._loop.paused
 
     def stop(self) -> None:
         """As if it were killed: containers go on, nothing is written, logs cannot be read."""
-        self._agenda.pause()
+        self._loop.pause()
 
     def go_on(self) -> None:
-        self._agenda.resume()
+        self._loop.resume()
 
     def close(self) -> None:
-        self._agenda.close()
+        self._loop.close()
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """In this node's thread."""
-        self._agenda.after(seconds, action)
+        self._loop.after(seconds, action)
 
     def get(self, pod: Tree, plural: str, name: str) -> Tree | None:
         """What a pod refers to, in its namespace."""
-        namespace = pod["metadata"]["namespace"] if self.shop.store.kinds[plural].namespaced else ""
+        namespace = pod["metadata"]["namespace"] if self.shared.store.kinds[plural].namespaced else ""
         try:
-            return self.shop.store.get(plural, namespace, name)
+            return self.shared.store.get(plural, namespace, name)
         except KubeError:
             return None
 
-    def teller(self, uid: str) -> Callable[[dict[str, Any]], None]:
+    def runtime_listener(self, uid: str) -> Callable[[dict[str, Any]], None]:
         """Takes what the runtime says of a pod's containers, to be handled in this node's thread."""
-        return lambda message: self._agenda.subscription.put("RUNTIME", uid, message)
+        return lambda message: self._loop.subscription.put("RUNTIME", uid, message)
 
-    def _react(self, event: str, subject: str, obj: Tree) -> None:
+    def _handle(self, event: str, subject: str, obj: Tree) -> None:
         if event == "RUNTIME":
-            if subject in self.lives:
-                self.lives[subject].hear(obj)
+            if subject in self.lifecycles:
+                self.lifecycles[subject].hear(obj)
             return
         uid = obj["metadata"]["uid"]
         if obj["spec"].get("nodeName") != self.name:
             return
         if event == "DELETED":
-            life = self.lives.pop(uid, None)
-            if life:
-                life.vanish()
-        elif uid in self.lives:
-            self.lives[uid].see(obj)
+            lifecycle = self.lifecycles.pop(uid, None)
+            if lifecycle:
+                lifecycle.vanish()
+        elif uid in self.lifecycles:
+            self.lifecycles[uid].see(obj)
         elif obj.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            self.lives[uid] = Life(self, obj)
-            self.lives[uid].begin()
+            self.lifecycles[uid] = PodLifecycle(self, obj)
+            self.lifecycles[uid].begin()
 
     def watch_volumes(self) -> None:
         """From now on, as long as pods need it."""
         if not self._looking:
             self._looking = True
-            self.after(self.shop.pace.eviction_s, self._look)
+            self.after(self.shared.timings.eviction_s, self._look)
 
     def _look(self) -> None:
-        watched = [life for life in self.lives.values() if life.limited and not life.over]
-        for life in watched:
-            life.check_volumes()
+        watched = [lifecycle for lifecycle in self.lifecycles.values() if lifecycle.limited and not lifecycle.over]
+        for lifecycle in watched:
+            lifecycle.check_volumes()
         self._looking = False
         if watched:
             self.watch_volumes()

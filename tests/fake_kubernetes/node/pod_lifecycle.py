@@ -9,8 +9,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.fake_kubernetes.node.container_start import Start
-from tests.fake_kubernetes.node.pod_status import HAD_RUN, Box, conditions, container_status, missing, phase_of, qos
+from tests.fake_kubernetes.node.container_start import ContainerStart
+from tests.fake_kubernetes.node.pod_status import (
+    HAD_RUN,
+    PodContainer,
+    conditions,
+    container_status,
+    missing,
+    phase_of,
+    qos,
+)
 from tests.fake_kubernetes.node.volumes import STORAGE, NotMounted, Volumes, limited, storage_limit
 from tests.fake_kubernetes.store.trees import Tree, timestamp
 
@@ -22,19 +30,19 @@ HOST_IP = "127.0.0.1"
 DEFAULT_GRACE_S = 30
 
 
-class Life:
+class PodLifecycle:
     """All methods run in the node's thread."""
 
     def __init__(self, node: Kubelet, pod: Tree) -> None:
         self.node, self.pod = node, pod
         meta, spec = pod["metadata"], pod["spec"]
         self.uid = meta["uid"]
-        self.folder = node.shop.folder / "pods" / self.uid
-        self.boxes = [Box(each, initial=True) for each in spec.get("initContainers", [])]
-        self.boxes += [Box(each) for each in spec["containers"]]
-        for box in self.boxes if spec.get("initContainers") else ():
-            box.wait("PodInitializing")
-        self.volumes = Volumes(self.folder / "volumes", node.shop.folder / "claims", node.shop.containers)
+        self.folder = node.shared.folder / "pods" / self.uid
+        self.containers = [PodContainer(each, initial=True) for each in spec.get("initContainers", [])]
+        self.containers += [PodContainer(each) for each in spec["containers"]]
+        for container in self.containers if spec.get("initContainers") else ():
+            container.wait("PodInitializing")
+        self.volumes = Volumes(self.folder / "volumes", node.shared.folder / "claims", node.shared.runtime)
         self.limited = limited(pod)
         self.policy = spec.get("restartPolicy", "Always")
         self.over = False
@@ -46,17 +54,17 @@ class Life:
         self._attempts = 0
         self._limit: int | None = None  # activeDeadlineSeconds that is kept
         self._began = time.time()
-        self._address = HOST_IP if spec.get("hostNetwork") else node.shop.address()
+        self._address = HOST_IP if spec.get("hostNetwork") else node.shared.address()
 
-    def tell(self, kind: str, reason: str, message: str, box: Box | None = None) -> None:
-        self.node.recorder.tell(self.pod, kind, reason, message, box.name if box else "")
+    def tell(self, kind: str, reason: str, message: str, container: PodContainer | None = None) -> None:
+        self.node.recorder.record(self.pod, kind, reason, message, container.name if container else "")
 
     def begin(self) -> None:
         if "deletionTimestamp" in self.pod["metadata"]:
             self.see(self.pod)
             return
         self.publish()
-        self.node.shop.names.serve(self.pod, self.folder / "names")
+        self.node.shared.hosts_files.serve(self.pod, self.folder / "names")
         self._set_deadline()
         if self.limited:
             self.node.watch_volumes()
@@ -66,23 +74,25 @@ class Life:
         """Writes the status as it is now."""
         meta = self.pod["metadata"]
         with contextlib.suppress(KubeError):  # it is gone: the event of that comes
-            self.pod = self.node.shop.store.change("pods", meta["namespace"], meta["name"], self._write)
+            self.pod = self.node.shared.store.change("pods", meta["namespace"], meta["name"], self._write)
 
     def _write(self, pod: Tree) -> None:
         if pod["metadata"]["uid"] != self.uid:
             raise KubeError(404, "another pod of that name")
         if not self.over:  # the last phase is only told when all is cleaned up
-            phase = phase_of(self.boxes, self.policy)
+            phase = phase_of(self.containers, self.policy)
             self._phase = self._phase if phase in ("Succeeded", "Failed") else phase
         status: Tree = {"observedGeneration": pod["metadata"].get("generation", 1), "phase": self._phase}
-        status["conditions"] = conditions(self.boxes, self._phase, pod.get("status", {}).get("conditions", []))
+        status["conditions"] = conditions(self.containers, self._phase, pod.get("status", {}).get("conditions", []))
         status |= self._why if self.over else {}
         status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}]}
         status |= {"podIP": self._address, "podIPs": [{"ip": self._address}], "startTime": timestamp(self._began)}
-        initial = [container_status(box) for box in self.boxes if box.initial]
+        initial = [container_status(container) for container in self.containers if container.initial]
         if initial:
             status["initContainerStatuses"] = initial
-        status["containerStatuses"] = [container_status(box) for box in self.boxes if not box.initial]
+        status["containerStatuses"] = [
+            container_status(container) for container in self.containers if not container.initial
+        ]
         pod["status"] = status | {"qosClass": qos(pod["spec"]), "resources": {}}
 
     def see(self, pod: Tree) -> None:
@@ -105,73 +115,79 @@ class Life:
             self.tell("Warning", "FailedMount", str(error))
             self.later(self._attempts, self.advance)
             return
-        for box in self.boxes:
-            if box.initial and box.exit_code == 0:
+        for container in self.containers:
+            if container.initial and container.exit_code == 0:
                 continue
-            if not box.busy and box.exit_code is None:
-                box.busy = True
-                Start(self, box).begin()
-            if box.initial:
+            if not container.busy and container.exit_code is None:
+                container.busy = True
+                ContainerStart(self, container).begin()
+            if container.initial:
                 return
 
     def later(self, attempt: int, action: Any) -> None:
         """What did not work is tried again, if the pod still wants it."""
-        pace = self.node.shop.pace
-        self.node.after(pace.backoff(pace.retry_s, attempt), lambda: None if self.stopping or self.over else action())
+        timings = self.node.shared.timings
+        self.node.after(
+            timings.backoff(timings.retry_s, attempt), lambda: None if self.stopping or self.over else action()
+        )
 
     def hear(self, message: dict[str, Any]) -> None:
         """Of the runtime, about one of the containers."""
-        for box in self.boxes:
-            if box.run is not None and box.run.id == message["id"]:
-                if box.run.hear(message):
-                    self._ended(box)
+        for container in self.containers:
+            if container.process is not None and container.process.id == message["id"]:
+                if container.process.hear(message):
+                    self._ended(container)
                 return
 
-    def _ended(self, box: Box) -> None:
-        box.run, box.busy = None, False
-        if self.stopping and not any(other.run for other in self.boxes):
+    def _ended(self, container: PodContainer) -> None:
+        container.process, container.busy = None, False
+        if self.stopping and not any(other.process for other in self.containers):
             self.finish()
             return
         self.publish()
         if self.stopping:
             return
-        if self._restarts(box):
-            self._restart(box)
-        elif box.initial and box.exit_code == 0:
+        if self._restarts(container):
+            self._restart(container)
+        elif container.initial and container.exit_code == 0:
             self.node.after(0, self.advance)
-        elif box.initial or not any(other.exit_code is None or other.busy for other in self.boxes):
-            self.node.after(self.node.shop.pace.settle_s, self.finish)
+        elif container.initial or not any(other.exit_code is None or other.busy for other in self.containers):
+            self.node.after(self.node.shared.timings.settle_s, self.finish)
 
-    def _restarts(self, box: Box) -> bool:
-        if box.exit_code == 0 and (box.initial or self.policy == "OnFailure"):
+    def _restarts(self, container: PodContainer) -> bool:
+        if container.exit_code == 0 and (container.initial or self.policy == "OnFailure"):
             return False
         return bool(self.policy != "Never")
 
-    def _restart(self, box: Box) -> None:
+    def _restart(self, container: PodContainer) -> None:
         """The first time at once, then after longer and longer times."""
-        box.crashes, box.busy = box.crashes + 1, True
-        pace = self.node.shop.pace
-        if box.crashes == 1:
-            self.node.after(pace.settle_s, lambda: self._again(box, box.state))
+        container.crashes, container.busy = container.crashes + 1, True
+        timings = self.node.shared.timings
+        if container.crashes == 1:
+            self.node.after(timings.settle_s, lambda: self._again(container, container.state))
         else:
-            self.node.after(pace.settle_s, lambda: self._back_off(box))
+            self.node.after(timings.settle_s, lambda: self._back_off(container))
 
-    def _back_off(self, box: Box) -> None:
+    def _back_off(self, container: PodContainer) -> None:
         if self.stopping or self.over:
             return
-        meta, pace, ended = self.pod["metadata"], self.node.shop.pace, box.state
+        meta, timings, ended = self.pod["metadata"], self.node.shared.timings, container.state
         name = f"{meta['name']}_{meta['namespace']}({self.uid})"
-        pause = ("10s", "20s", "40s", "1m20s", "2m40s", "5m0s")[min(box.crashes - 2, 5)]
-        box.last = ended
-        box.wait("CrashLoopBackOff", f"back-off {pause} restarting failed container={box.name} pod={name}")
-        self.tell("Warning", "BackOff", f"Back-off restarting failed container {box.name} in pod {name}", box)
+        pause = ("10s", "20s", "40s", "1m20s", "2m40s", "5m0s")[min(container.crashes - 2, 5)]
+        container.last = ended
+        container.wait("CrashLoopBackOff", f"back-off {pause} restarting failed container={container.name} pod={name}")
+        self.tell(
+            "Warning", "BackOff", f"Back-off restarting failed container {container.name} in pod {name}", container
+        )
         self.publish()
-        self.node.after(pace.backoff(pace.crash_backoff_s, box.crashes - 1), lambda: self._again(box, ended))
+        self.node.after(
+            timings.backoff(timings.crash_backoff_s, container.crashes - 1), lambda: self._again(container, ended)
+        )
 
-    def _again(self, box: Box, ended: Tree) -> None:
+    def _again(self, container: PodContainer, ended: Tree) -> None:
         if not (self.stopping or self.over):
-            box.last, box.restarts = ended, box.restarts + 1
-            Start(self, box).begin()
+            container.last, container.restarts = ended, container.restarts + 1
+            ContainerStart(self, container).begin()
 
     def _set_deadline(self) -> None:
         limit = self._limit = self.pod["spec"].get("activeDeadlineSeconds")
@@ -194,7 +210,9 @@ class Life:
             self._forgotten = True
             self.evict(f'Usage of EmptyDir volume "{beyond[0]}" exceeds the limit "{beyond[1]}". ')
             return
-        written = self.volumes.used() + sum(box.run.written() for box in self.boxes if box.run)
+        written = self.volumes.used() + sum(
+            container.process.written() for container in self.containers if container.process
+        )
         if written > storage_limit(self.pod):
             limit = self.pod["spec"]["containers"][0]["resources"]["limits"][STORAGE]
             self.evict(f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
@@ -211,12 +229,12 @@ class Life:
         if not self.stopping and not self.over:
             self.stopping = True
             self.publish()  # that it knows of its deletion
-            for box in self.boxes:
-                if box.run:
-                    self.tell("Normal", "Killing", f"Stopping container {box.name}", box)
+            for container in self.containers:
+                if container.process:
+                    self.tell("Normal", "Killing", f"Stopping container {container.name}", container)
                     if grace_s:
-                        box.run.signal(signal.SIGTERM)
-        if self.over or not any(box.run for box in self.boxes):
+                        container.process.signal(signal.SIGTERM)
+        if self.over or not any(container.process for container in self.containers):
             self.finish()
             return
         kill_at = time.monotonic() + grace_s
@@ -225,39 +243,39 @@ class Life:
             self.node.after(grace_s, self._kill)
 
     def _kill(self) -> None:
-        for box in self.boxes:
-            if box.run:
-                box.run.signal(signal.SIGKILL)
+        for container in self.containers:
+            if container.process:
+                container.process.signal(signal.SIGKILL)
 
     def finish(self) -> None:
         """Nothing of it runs any more. A pod that is being deleted is removed."""
         if not self.over:
             self.over = True
-            phase = phase_of(self.boxes, self.policy)
+            phase = phase_of(self.containers, self.policy)
             self._phase = phase if phase in ("Succeeded", "Failed") and not self._why else "Failed"
-            self.node.shop.names.forget(self.pod)
+            self.node.shared.hosts_files.forget(self.pod)
             if self._forgotten:
                 self._forget_ends()
             self.publish()
             self._tidy()
             if self._why:
-                self.node.after(self.node.shop.pace.settle_s, self._miss_containers)
+                self.node.after(self.node.shared.timings.settle_s, self._miss_containers)
         meta = self.pod["metadata"]
         if "deletionTimestamp" in meta:
-            self.node.shop.store.remove("pods", meta["namespace"], meta["name"], uid=self.uid)
+            self.node.shared.store.remove("pods", meta["namespace"], meta["name"], uid=self.uid)
 
     def _forget_ends(self) -> None:
         """For a moment they are as if they were to begin again."""
-        for box in self.boxes:
-            if box.id:
-                box.wait("ContainerCreating")
-                box.id, box.restarts, box.last = "", box.restarts + 1, missing(HAD_RUN)
+        for container in self.containers:
+            if container.id:
+                container.wait("ContainerCreating")
+                container.id, container.restarts, container.last = "", container.restarts + 1, missing(HAD_RUN)
 
     def _miss_containers(self) -> None:
         """Of those that never began, or of which nothing is left, it then says that it cannot find them."""
-        waiting = [box for box in self.boxes if "waiting" in box.state]
-        for box in waiting:
-            box.state = missing("The container could not be located when the pod was terminated")
+        waiting = [container for container in self.containers if "waiting" in container.state]
+        for container in waiting:
+            container.state = missing("The container could not be located when the pod was terminated")
         if waiting:
             self.publish()
 
@@ -265,7 +283,7 @@ class Life:
         """The object is gone: what still runs is killed."""
         self.stopping = self.over = True
         self._kill()
-        self.node.shop.names.forget(self.pod)
+        self.node.shared.hosts_files.forget(self.pod)
         self._tidy()
 
     def _tidy(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.fake_kubernetes.store.trees import Tree, timestamp
 
 if TYPE_CHECKING:
-    from tests.fake_kubernetes.node.container_start import Run
+    from tests.fake_kubernetes.node.container_start import ContainerProcess
 
 NEVER = "1970-01-01T00:00:00Z"
 HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -17,7 +17,7 @@ OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # what a pod's condit
 
 
 @dataclass
-class Box:
+class PodContainer:
     """One container of a pod, over all its restarts."""
 
     spec: Tree
@@ -29,7 +29,7 @@ class Box:
     id: str = ""  # containerd://…
     crashes: int = 0  # one after another
     busy: bool = False  # something is under way or waited for: do not begin it again
-    run: Run | None = None  # while the runtime has it
+    process: ContainerProcess | None = None  # while the runtime has it
 
     @property
     def name(self) -> str:
@@ -48,38 +48,45 @@ class Box:
         self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
-def container_status(box: Box) -> Tree:
-    status: Tree = {"name": box.name, "state": box.state, "lastState": box.last, "ready": box.running}
-    if box.initial:
-        status["ready"] = box.exit_code == 0
-    status |= {"restartCount": box.restarts, "image": box.spec["image"], "imageID": box.image_id}
-    if box.id:
-        status["containerID"] = box.id
-    status["started"] = box.running
-    resources = {key: value for key, value in (box.spec.get("resources") or {}).items() if value}
+def container_status(container: PodContainer) -> Tree:
+    status: Tree = {
+        "name": container.name,
+        "state": container.state,
+        "lastState": container.last,
+        "ready": container.running,
+    }
+    if container.initial:
+        status["ready"] = container.exit_code == 0
+    status |= {"restartCount": container.restarts, "image": container.spec["image"], "imageID": container.image_id}
+    if container.id:
+        status["containerID"] = container.id
+    status["started"] = container.running
+    resources = {key: value for key, value in (container.spec.get("resources") or {}).items() if value}
     limits = resources.get("limits", {})
     requests = {**limits, **resources.get("requests", {})}
-    if requests and box.id:
+    if requests and container.id:
         status["allocatedResources"] = requests
-    if box.id:
+    if container.id:
         status["resources"] = {**({"limits": limits} if limits else {}), **({"requests": requests} if requests else {})}
-    mounts = [{"name": mount["name"], "mountPath": mount["mountPath"]} for mount in box.spec.get("volumeMounts", [])]
+    mounts = [
+        {"name": mount["name"], "mountPath": mount["mountPath"]} for mount in container.spec.get("volumeMounts", [])
+    ]
     return status | ({"volumeMounts": mounts} if mounts else {})
 
 
-def phase_of(boxes: Sequence[Box], policy: str) -> str:
+def phase_of(containers: Sequence[PodContainer], policy: str) -> str:
     """Without regard to what may still run, as the kubelet computes it from container states."""
-    initial = [box for box in boxes if box.initial]
-    if any(box.exit_code not in (None, 0) for box in initial) and policy == "Never":
+    initial = [container for container in containers if container.initial]
+    if any(container.exit_code not in (None, 0) for container in initial) and policy == "Never":
         return "Failed"
-    if any(box.exit_code != 0 for box in initial):
+    if any(container.exit_code != 0 for container in initial):
         return "Pending"
-    main = [box for box in boxes if not box.initial]
-    if any("waiting" in box.state and not box.last for box in main):
+    main = [container for container in containers if not container.initial]
+    if any("waiting" in container.state and not container.last for container in main):
         return "Pending"
-    if any(box.running for box in main) or policy == "Always":
+    if any(container.running for container in main) or policy == "Always":
         return "Running"
-    if all(box.exit_code == 0 for box in main):
+    if all(container.exit_code == 0 for container in main):
         return "Succeeded"
     return "Failed" if policy == "Never" else "Running"
 
@@ -97,22 +104,23 @@ def qos(spec: Tree) -> str:
     return "Burstable" if any(any(each.values()) for each in (*limits, *requests)) else "BestEffort"
 
 
-def conditions(boxes: Sequence[Box], phase: str, old: Iterable[Tree]) -> list[Tree]:
+def conditions(containers: Sequence[PodContainer], phase: str, old: Iterable[Tree]) -> list[Tree]:
     """The five that every pod has, times of transition kept, and what others have written (DisruptionTarget)."""
     before = {condition["type"]: condition for condition in old}
     over = phase in ("Succeeded", "Failed")
     ended = {"Succeeded": {"reason": "PodCompleted"}, "Failed": {"reason": "PodFailed"}}.get(phase, {})
-    unready = [box.name for box in boxes if not box.initial and not box.running]
+    unready = [container.name for container in containers if not container.initial and not container.running]
     why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{' '.join(unready)}]"}
     ready = {"status": "False", **(ended or why)} if unready or over else {"status": "True"}
-    initial = [box.name for box in boxes if box.initial and box.exit_code != 0]
+    initial = [container.name for container in containers if container.initial and container.exit_code != 0]
     initialised: Tree = {"status": "True", **({"reason": "PodCompleted"} if phase == "Succeeded" else {})}
     if initial:
         message = f"containers with incomplete status: [{' '.join(initial)}]"
         initialised = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
     # the sandbox is up as soon as anything has come of a container, an image that cannot be pulled included
     up = any(
-        box.state.get("waiting", {}).get("reason") not in ("ContainerCreating", "PodInitializing") for box in boxes
+        container.state.get("waiting", {}).get("reason") not in ("ContainerCreating", "PodInitializing")
+        for container in containers
     )
     now = {
         "PodReadyToStartContainers": {"status": "True" if up and not over else "False"},

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.fake_kubernetes.node.container_runtime import Containers
+from tests.fake_kubernetes.node.container_runtime import ContainerRuntime
 from tests.fake_kubernetes.node.environment import Get, contents, field_of, missing
 from tests.fake_kubernetes.store.quantities import quantity
 from tests.fake_kubernetes.store.trees import Tree
@@ -22,7 +22,7 @@ class NotMounted(Exception):
 class Volumes:
     """Of one pod. `claims` is where the cluster's claims are, a folder each."""
 
-    def __init__(self, folder: Path, claims: Path, containers: Containers) -> None:
+    def __init__(self, folder: Path, claims: Path, containers: ContainerRuntime) -> None:
         self._folder = folder
         self._claims = claims
         self._containers = containers
@@ -130,14 +130,16 @@ def limited(pod: Tree) -> bool:
 
 def storage_limit(pod: Tree) -> float:
     """How many bytes it may write to its node in all; one container without a limit makes that any number."""
-    limits = [((box.get("resources") or {}).get("limits") or {}).get(STORAGE) for box in pod["spec"]["containers"]]
+    limits = [
+        ((container.get("resources") or {}).get("limits") or {}).get(STORAGE) for container in pod["spec"]["containers"]
+    ]
     return float("inf") if None in limits else float(sum(map(quantity, limits)))
 
 
 def _mounted(pod: Tree) -> set[str]:
     """Names of volumes that one of its containers has somewhere."""
-    boxes = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
-    return {str(mount["name"]) for box in boxes for mount in box.get("volumeMounts", [])}
+    containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    return {str(mount["name"]) for container in containers for mount in container.get("volumeMounts", [])}
 
 
 def _host_path(volume: Tree) -> Path:

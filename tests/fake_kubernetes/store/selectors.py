@@ -96,7 +96,7 @@ def _field(obj: Mapping[str, Any], path: str) -> str:
     return "" if value is None else str(value)
 
 
-def both(labels: str, fields: str, plural: str) -> Match:
+def matcher(labels: str, fields: str, plural: str) -> Match:
     """What satisfies a label selector and a field selector."""
     first, second = label_match(labels), field_match(fields, plural)
     return lambda obj: first(obj) and second(obj)

@@ -15,9 +15,9 @@ from typing import Any
 from tests.fake_kubernetes.api.errors import already_exists, expired, invalid, not_found
 from tests.fake_kubernetes.store import deletion
 from tests.fake_kubernetes.store.kinds import BUILT_IN, Kind
-from tests.fake_kubernetes.store.selectors import both
-from tests.fake_kubernetes.store.trees import Tree, copied, timestamp
-from tests.fake_kubernetes.store.watch_events import Event, Subscription
+from tests.fake_kubernetes.store.selectors import matcher
+from tests.fake_kubernetes.store.trees import Tree, deep_copy, timestamp
+from tests.fake_kubernetes.store.watch_events import Subscription, WatchEvent
 
 Key = tuple[str, str, str]  # plural, namespace or "", name
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -33,7 +33,7 @@ class Store:
         # called by create() with (plural, obj) under the lock: may complete obj, or raise KubeError to refuse it
         self.admission: list[Callable[[str, Tree], None]] = []
         self._objects: dict[Key, Tree] = {}
-        self._events: list[Event] = []
+        self._events: list[WatchEvent] = []
         self._subscriptions: list[Subscription] = []
         self._version = 100
         self._oldest = 1
@@ -45,7 +45,7 @@ class Store:
 
     def create(self, plural: str, namespace: str, obj: Mapping[str, Any], *, dry_run: bool = False) -> Tree:
         """AlreadyExists; NotFound for an unknown namespace; what the admission raises. A dry run stores nothing."""
-        kind, new = self.kinds[plural], copied(obj)
+        kind, new = self.kinds[plural], deep_copy(obj)
         with self.lock:
             meta = new.setdefault("metadata", {})
             self._name(kind, namespace, meta)
@@ -62,7 +62,7 @@ class Store:
                 raise already_exists(kind.resource, meta["name"])
             if not dry_run:
                 self._write("ADDED", key, new, None)
-            return copied(new)  # type: ignore[no-any-return]
+            return deep_copy(new)  # type: ignore[no-any-return]
 
     def _name(self, kind: Kind, namespace: str, meta: Tree) -> None:
         if kind.namespaced:
@@ -81,7 +81,7 @@ class Store:
     def get(self, plural: str, namespace: str, name: str) -> Tree:
         """NotFound."""
         with self.lock:
-            return copied(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
+            return deep_copy(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
 
     def _at(self, key: Key) -> Tree:
         if key not in self._objects:
@@ -92,11 +92,11 @@ class Store:
         self, plural: str, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> tuple[list[Tree], int]:
         """Sorted by namespace and name (namespace None: of all), and the resourceVersion at which that was so."""
-        match = both(labels, fields, plural)
+        match = matcher(labels, fields, plural)
         with self.lock:
             keys = sorted(key for key in self._objects if key[0] == plural and namespace in (None, key[1]))
             found = [self._objects[key] for key in keys]
-            return [copied(obj) for obj in found if match(obj)], self._version
+            return [deep_copy(obj) for obj in found if match(obj)], self._version
 
     def change(self, plural: str, namespace: str, name: str, function: Callable[[Tree], Any]) -> Tree:
         """`function` changes a copy in place, under the lock; whatever it raises leaves all as it was. NotFound.
@@ -106,7 +106,7 @@ class Store:
         key = (plural, namespace, name)
         with self.lock:
             old = self._at(key)
-            new = copied(old)
+            new = deep_copy(old)
             function(new)
             if new == old:
                 return new  # type: ignore[no-any-return]
@@ -115,15 +115,15 @@ class Store:
             over = deletion.is_over(new)
             if not over or (plural == "pods" and not deletion.is_over(old)):  # watches of pods see this, too
                 self._write("MODIFIED", key, new, old)
-                old, new = new, copied(new)
+                old, new = new, deep_copy(new)
             if over:
                 self._write("DELETED", key, new, old)
-            return copied(new)  # type: ignore[no-any-return]
+            return deep_copy(new)  # type: ignore[no-any-return]
 
     def patch_status(self, plural: str, namespace: str, name: str, status: Mapping[str, Any]) -> Tree:
         """Top-level fields of the status are replaced, the others stay."""
         return self.change(
-            plural, namespace, name, lambda obj: obj.setdefault("status", {}).update(copied(dict(status)))
+            plural, namespace, name, lambda obj: obj.setdefault("status", {}).update(deep_copy(dict(status)))
         )
 
     def delete(
@@ -176,13 +176,13 @@ class Store:
             del self._objects[key]
         else:
             self._objects[key] = new
-        self._events.append(Event(self._version, event_type, key[0], new, old))
+        self._events.append(WatchEvent(self._version, event_type, key[0], new, old))
         for subscription in self._subscriptions:
             if key[0] in subscription.plurals:
                 subscription.put(event_type, key[0], new)
         self.changed.notify_all()
 
-    def events_since(self, version: int, plural: str) -> Sequence[Event]:
+    def events_since(self, version: int, plural: str) -> Sequence[WatchEvent]:
         """What has been written after `version`. Expired where that is no longer remembered."""
         with self.lock:
             if version < self._oldest:
@@ -195,9 +195,9 @@ class Store:
                     later.append(event)
             return later[::-1]
 
-    def wait_since(self, version: int, plural: str, timeout_s: float, stop: threading.Event) -> Sequence[Event]:
+    def wait_since(self, version: int, plural: str, timeout_s: float, stop: threading.Event) -> Sequence[WatchEvent]:
         """events_since() as soon as there is one, or [] after timeout_s, or when `changed` is notified with `stop`."""
-        found: list[Event] = []
+        found: list[WatchEvent] = []
 
         def came() -> bool:
             found[:] = self.events_since(version, plural)

@@ -8,16 +8,16 @@ from typing import Any
 Tree = dict[str, Any]
 
 
-def copied(tree: Any) -> Any:
+def deep_copy(tree: Any) -> Any:
     """A deep copy, several times as fast as copy.deepcopy."""
     if isinstance(tree, dict):
-        return {key: copied(value) for key, value in tree.items()}
+        return {key: deep_copy(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [copied(value) for value in tree]
+        return [deep_copy(value) for value in tree]
     return tree
 
 
-def older(obj: Tree, known: Tree | None) -> bool:
+def is_older(obj: Tree, known: Tree | None) -> bool:
     """Whether obj is the object as it was before `known`: who has written it knows more than the event that comes."""
     if known is None or obj["metadata"]["uid"] != known["metadata"]["uid"]:
         return False
@@ -37,14 +37,14 @@ def unix(text: str) -> float:
     return seconds + float(f"0.{fraction or 0}")
 
 
-def merged(tree: Any, patch: Any) -> Any:
+def merge_patched(tree: Any, patch: Any) -> Any:
     """A JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
-        return copied(patch)
+        return deep_copy(patch)
     result = dict(tree) if isinstance(tree, dict) else {}
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = merged(result.get(key), value)
+            result[key] = merge_patched(result.get(key), value)
     return result

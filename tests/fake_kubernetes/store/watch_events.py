@@ -12,7 +12,7 @@ from tests.fake_kubernetes.store.trees import Tree
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchEvent:
     """One write. `before` is what the object was until then (None for ADDED)."""
 
     version: int

@@ -30,7 +30,7 @@ def shell(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
-def run(
+def create_pod(
     kube: Kube, name: str, command: Sequence[str] = (), *, labels: dict[str, str] | None = None, **spec: Any
 ) -> Tree:
     """Creates a pod. `containers` in place of a command for another than one plain container."""
@@ -39,7 +39,7 @@ def run(
     )
 
 
-def pod(kube: Kube, name: str) -> Tree | None:
+def get_pod(kube: Kube, name: str) -> Tree | None:
     """As it is now; None when it is gone."""
     try:
         return kube.store.get("pods", "default", name)
@@ -47,19 +47,19 @@ def pod(kube: Kube, name: str) -> Tree | None:
         return None
 
 
-def ended(kube: Kube, name: str) -> Tree:
+def wait_until_ended(kube: Kube, name: str) -> Tree:
     """The pod, when it has."""
 
     def look() -> Tree | None:
-        found = pod(kube, name)
+        found = get_pod(kube, name)
         return found if found and found["status"]["phase"] in ("Succeeded", "Failed") else None
 
     return kube.until(look)
 
 
-def running(kube: Kube, name: str) -> Tree:
+def wait_until_running(kube: Kube, name: str) -> Tree:
     def look() -> Tree | None:
-        found = pod(kube, name)
+        found = get_pod(kube, name)
         return found if found and any("running" in state(found, at) for at in range(_count(found))) else None
 
     return kube.until(look)
@@ -73,20 +73,20 @@ def state(found: Tree, at: int = 0) -> Tree:
     return found["status"].get("containerStatuses", [{"state": {}}])[at]["state"]
 
 
-def text(kube: Kube, name: str, box: str = "c", restart: int = 0) -> str:
+def log_text(kube: Kube, name: str, box: str = "c", restart: int = 0) -> str:
     """What a container has written."""
-    return raw(kube, name, box, restart).decode()
+    return log_bytes(kube, name, box, restart).decode()
 
 
-def raw(kube: Kube, name: str, box: str = "c", restart: int = 0) -> bytes:
+def log_bytes(kube: Kube, name: str, box: str = "c", restart: int = 0) -> bytes:
     log = kube.logs.find(kube.store.get("pods", "default", name)["metadata"]["uid"], box, restart)
     return b"".join(record.text for record in log.records(follow=False) if record) if log else b""
 
 
-def spoken(kube: Kube, name: str, words: str) -> None:
+def wait_for_output(kube: Kube, name: str, words: str) -> None:
     """Until a container has written that; its command is at work then, and its traps are set."""
-    running(kube, name)
-    kube.until(lambda: words in text(kube, name))
+    wait_until_running(kube, name)
+    kube.until(lambda: words in log_text(kube, name))
 
 
 def events(kube: Kube, name: str) -> list[tuple[str, str, str]]:

@@ -438,7 +438,7 @@ def test_a_pod_without_anything_to_stop_is_gone_at_once(kube: Kube, state: dict[
 
 
 def test_an_eviction_says_why_and_deletes(kube: Kube) -> None:
-    running(kube)
+    wait_until_running(kube)
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "x"}}
     made(ask(kube, "POST", f"{PODS}/x/eviction", body))
     now = kube.store.get("pods", "default", "x")
@@ -586,7 +586,7 @@ def test_a_watch_from_the_future_says_nothing(kube: Kube) -> None:
 # logs
 
 
-def running(kube: Kube, name: str = "x", **state: Any) -> Any:
+def wait_until_running(kube: Kube, name: str = "x", **state: Any) -> Any:
     """A pod whose container is in that state, and its log."""
     made(ask(kube, "POST", PODS, pod(name)))
     kube.store.change("pods", "default", name, lambda obj: obj["spec"].update(nodeName="node-1"))
@@ -607,7 +607,7 @@ def running(kube: Kube, name: str = "x", **state: Any) -> Any:
     ],
 )
 def test_a_log_that_cannot_be_read_yet(kube: Kube, reason: str, query: dict[str, str], message: str | None) -> None:
-    running(kube, state={"waiting": {"reason": reason}} if reason else {"running": {}})
+    wait_until_running(kube, state={"waiting": {"reason": reason}} if reason else {"running": {}})
     code, kind, said = ask(kube, "GET", f"{PODS}/x/log", **query).refusal
     assert (code, kind) == (400, "BadRequest")
     assert message is None or said == message
@@ -618,7 +618,7 @@ def test_a_log_without_a_node_is_204_without_a_pod_404_without_a_kubelet_500(kub
     made(ask(kube, "POST", PODS, pod("early")))
     reply = ask(kube, "GET", f"{PODS}/early/log")
     assert (reply.status, reply.text) == (204, "")
-    running(kube)
+    wait_until_running(kube)
     kube.logs.disconnect("node-1")
     code, reason, message = ask(kube, "GET", f"{PODS}/x/log", follow="true").refusal
     assert (code, reason) == (500, "InternalError")
@@ -628,7 +628,7 @@ def test_a_log_without_a_node_is_204_without_a_pod_404_without_a_kubelet_500(kub
 
 
 def test_a_log_byte_for_byte(kube: Kube) -> None:
-    log, long = running(kube), b"x" * 40_000
+    log, long = wait_until_running(kube), b"x" * 40_000
     for piece in (b"one\ntw", b"o\n", b"\xff\n", long + b"\n", b"no newline"):
         log.write("stdout", piece)
     log.close()
@@ -641,14 +641,14 @@ def test_a_log_byte_for_byte(kube: Kube) -> None:
 
 
 def test_parts_of_a_log(kube: Kube) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"a\nb\nc\n")
     assert ask(kube, "GET", f"{PODS}/x/log", tailLines="2").text == "b\nc\n"
     assert ask(kube, "GET", f"{PODS}/x/log", limitBytes="3").text == "a\nb"
 
 
 def test_since_time_counts_whole_seconds(kube: Kube) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"earlier\n")
     while True:  # until two lines are of one second
         time.sleep(1.0 - time.time() % 1.0)
@@ -662,7 +662,7 @@ def test_since_time_counts_whole_seconds(kube: Kube) -> None:
 
 
 def test_a_follow_goes_on_over_a_rotation_until_the_container_ends(kube: Kube) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"before\n")
     with send(kube, "GET", f"{PODS}/x/log", follow="true") as stream:
         assert stream.readline() == b"before\n"
@@ -711,7 +711,7 @@ def test_a_follow_that_still_reads_its_first_file_is_told_of_no_other(tmp_path: 
 
 
 def test_previous_is_the_start_before(kube: Kube) -> None:
-    first = running(kube)
+    first = wait_until_running(kube)
     first.write("stdout", b"first\n")
     first.close()
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
@@ -723,7 +723,7 @@ def test_previous_is_the_start_before(kube: Kube) -> None:
 
 
 def test_a_follow_ends_without_a_word_when_its_kubelet_dies(kube: Kube) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"a\n")
     with send(kube, "GET", f"{PODS}/x/log", follow="true") as stream:
         assert stream.readline() == b"a\n"
@@ -883,11 +883,11 @@ def test_a_definition_makes_its_kind_after_a_moment(kube: Kube) -> None:
         "spec": {"group": "graphcore.ai", "scope": "Namespaced", "names": names, "versions": [version]},
     }
     path = "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs"
-    kube.definitions.established_s = 600.0
+    kube.custom_kinds.established_s = 600.0
     made(ask(kube, "POST", CRDS, definition))
     assert ask(kube, "GET", path).text == "404 page not found\n"
     assert ask(kube, "DELETE", f"{CRDS}/ipujobs.graphcore.ai").status == 200
-    kube.definitions.established_s = 0.1
+    kube.custom_kinds.established_s = 0.1
     made(ask(kube, "POST", CRDS, definition))
     kube.until(lambda: kube.store.get("customresourcedefinitions", "", "ipujobs.graphcore.ai")["status"]["conditions"])
 
@@ -956,7 +956,7 @@ def test_a_delay_and_a_function(kube: Kube) -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_stream_that_is_cut_in_the_middle_of_a_line(kube: Kube, clean: bool) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"one\ntwo\n")
     kube.fault("GET", "/log", cut_after=6, clean=clean)
     with send(kube, "GET", f"{PODS}/x/log", follow="true") as stream:
@@ -969,7 +969,7 @@ def test_a_stream_that_is_cut_in_the_middle_of_a_line(kube: Kube, clean: bool) -
 
 
 def test_a_stream_that_freezes(kube: Kube) -> None:
-    log = running(kube)
+    log = wait_until_running(kube)
     log.write("stdout", b"one\ntwo\n")
     kube.fault("GET", "/log", cut_after=4, freeze=True)
     connection = connect(kube)
@@ -1039,7 +1039,7 @@ def test_the_official_dynamic_client(kube: Kube, tmp_path: Path) -> None:
         pods = client.resources.get(api_version="v1", kind="Pod")
         jobs = client.resources.get(api_version="batch/v1", kind="Job")
         since = pods.get(namespace="default").metadata.resourceVersion
-        log = running(kube)
+        log = wait_until_running(kube)
         log.write("stdout", b"hello\n")
         log.close()
         with pytest.raises(ConflictError) as dup:
@@ -1087,7 +1087,7 @@ def by_hand(run: Callable[..., subprocess.CompletedProcess[str]], folder: Path, 
 
 def test_many_at_once(kube: Kube) -> None:
     """Follows side by side: nothing is lost."""
-    logs = [running(kube, f"p{number}") for number in range(30)]
+    logs = [wait_until_running(kube, f"p{number}") for number in range(30)]
     texts: dict[int, bytes] = {}
 
     def follow(number: int) -> None:

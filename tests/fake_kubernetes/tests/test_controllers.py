@@ -20,18 +20,18 @@ from tests.fake_kubernetes.tests.helpers import (
     OBEDIENT,
     conditions,
     container,
-    ended,
+    create_pod,
     events,
-    pod,
-    run,
-    running,
+    get_pod,
+    log_text,
     shell,
-    spoken,
     state,
     template,
-    text,
+    wait_for_output,
+    wait_until_ended,
+    wait_until_running,
 )  # fmt: skip
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.timings import Timings
 
 RECORDED = Path(__file__).parents[2] / "platforms" / "kubernetes_recorded"
 GPU = "nvidia.com/gpu"
@@ -85,30 +85,30 @@ def unscheduled(kube: Kube, name: str) -> str:
     """Its reason, as soon as there is one."""
 
     def look() -> str:
-        rows = (pod(kube, name) or {"status": {}})["status"].get("conditions", [])
+        rows = (get_pod(kube, name) or {"status": {}})["status"].get("conditions", [])
         return next((row["message"] for row in rows if row["status"] == "False"), "")
 
     return kube.until(look)
 
 
 def test_a_pod_waits_for_room_and_runs_when_there_is_some(kube: Kube) -> None:
-    run(kube, "holder", **gpus(3))
-    running(kube, "holder")
-    run(kube, "waiter", **gpus(2, ["true"]))
+    create_pod(kube, "holder", **gpus(3))
+    wait_until_running(kube, "holder")
+    create_pod(kube, "waiter", **gpus(2, ["true"]))
     assert unscheduled(kube, "waiter") == (
         f"0/1 nodes are available: 1 Insufficient {GPU}. no new claims to deallocate, preemption: 0/1 nodes are "
         "available: 1 No preemption victims found for incoming pod."
     )
     kube.store.delete("pods", "default", "holder", grace_s=0)
-    assert ended(kube, "waiter")["status"]["phase"] == "Succeeded"
+    assert wait_until_ended(kube, "waiter")["status"]["phase"] == "Succeeded"
 
 
 def test_nothing_new_comes_to_a_cordoned_node(kube: Kube) -> None:
-    kube.machines.cordon("node-1")
-    run(kube, "outside", ["true"])
+    kube.components.cordon("node-1")
+    create_pod(kube, "outside", ["true"])
     assert unscheduled(kube, "outside").startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
-    kube.machines.cordon("node-1", on=False)
-    ended(kube, "outside")
+    kube.components.cordon("node-1", on=False)
+    wait_until_ended(kube, "outside")
 
 
 @pytest.mark.parametrize(("disliked", "liked"), [("node-1", "node-2"), ("node-2", "node-1")])
@@ -118,37 +118,37 @@ def test_a_node_that_a_pod_likes_better_is_tried_first(tmp_path: Path, disliked:
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
     with Kube(tmp_path) as kube:
         kube.node("node-2")
-        run(kube, "choosy", ["true"], affinity=affinity)
-        assert ended(kube, "choosy")["spec"]["nodeName"] == liked
+        create_pod(kube, "choosy", ["true"], affinity=affinity)
+        assert wait_until_ended(kube, "choosy")["spec"]["nodeName"] == liked
 
 
 def test_no_pod_comes_to_a_node_whose_taint_it_does_not_tolerate(kube: Kube) -> None:
     taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     kube.store.change("nodes", "", "node-1", lambda one: one["spec"].update(taints=[taint]))
-    run(kube, "repelled", ["true"])
+    create_pod(kube, "repelled", ["true"])
     assert unscheduled(kube, "repelled").startswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
-    run(kube, "tolerant", ["true"], tolerations=[{"key": taint["key"], "operator": "Exists"}])
-    ended(kube, "tolerant")
+    create_pod(kube, "tolerant", ["true"], tolerations=[{"key": taint["key"], "operator": "Exists"}])
+    wait_until_ended(kube, "tolerant")
     kube.store.change("nodes", "", "node-1", lambda one: one["spec"].pop("taints"))
-    ended(kube, "repelled")
+    wait_until_ended(kube, "repelled")
 
 
 def test_a_claim_of_an_unknown_class_keeps_its_pod_waiting(kube: Kube) -> None:
     claim = {"metadata": {"name": "later"}, "spec": {"storageClassName": "slow"}}
     kube.store.create("persistentvolumeclaims", "default", claim)
-    run(kube, "claimant", ["true"], volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "later"}}])
+    create_pod(kube, "claimant", ["true"], volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "later"}}])
     words = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
     assert unscheduled(kube, "claimant") == words
     assert ("Warning", "FailedScheduling", words) in kube.until(lambda: events(kube, "claimant"))
     kube.store.create("storageclasses", "", {"metadata": {"name": "slow"}})
-    ended(kube, "claimant")
+    wait_until_ended(kube, "claimant")
 
 
 def test_a_claim_stays_as_long_as_a_pod_uses_it(kube: Kube) -> None:
     kube.store.create("persistentvolumeclaims", "default", {"metadata": {"name": "used"}, "spec": {}})
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]
-    run(kube, "user", shell(OBEDIENT), volumes=volumes)
-    spoken(kube, "user", "ready")
+    create_pod(kube, "user", shell(OBEDIENT), volumes=volumes)
+    wait_for_output(kube, "user", "ready")
     kube.store.delete("persistentvolumeclaims", "default", "used")
     assert "deletionTimestamp" in kube.store.get("persistentvolumeclaims", "default", "used")["metadata"]
     kube.store.delete("pods", "default", "user")
@@ -157,13 +157,13 @@ def test_a_claim_stays_as_long_as_a_pod_uses_it(kube: Kube) -> None:
 
 def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
     kube.store.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 1000})
-    run(kube, "victim", **gpus(4, ["sleep", "600"]), terminationGracePeriodSeconds=30)
-    running(kube, "victim")
-    run(kube, "urgent", **gpus(4, ["true"]), priorityClassName="high")
-    kube.until(lambda: "DisruptionTarget" in str(pod(kube, "victim")))
+    create_pod(kube, "victim", **gpus(4, ["sleep", "600"]), terminationGracePeriodSeconds=30)
+    wait_until_running(kube, "victim")
+    create_pod(kube, "urgent", **gpus(4, ["true"]), priorityClassName="high")
+    kube.until(lambda: "DisruptionTarget" in str(get_pod(kube, "victim")))
     kube.store.delete("pods", "default", "victim", grace_s=1)
-    ended(kube, "urgent")
-    assert pod(kube, "victim") is None
+    wait_until_ended(kube, "urgent")
+    assert get_pod(kube, "victim") is None
     last = [event.obj for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "victim"][
         -1
     ]
@@ -173,10 +173,10 @@ def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
 
 
 def test_an_eviction_is_told_and_the_pod_vanishes(kube: Kube) -> None:
-    run(kube, "evicted", shell(OBEDIENT), terminationGracePeriodSeconds=600)
-    spoken(kube, "evicted", "ready")
+    create_pod(kube, "evicted", shell(OBEDIENT), terminationGracePeriodSeconds=600)
+    wait_for_output(kube, "evicted", "ready")
     kube.evict("evicted")
-    kube.until(lambda: pod(kube, "evicted") is None)
+    kube.until(lambda: get_pod(kube, "evicted") is None)
     rows = [event for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "evicted"]
     last = rows[-1].obj
     assert (rows[-1].type, last["status"]["phase"]) == ("DELETED", "Failed")
@@ -236,12 +236,12 @@ def test_a_job_counts_a_pod_that_is_deleted_as_failed_unless_it_ends_well_at_onc
     tmp_path: Path, script: str, look_s: float, first: str, last: str
 ) -> None:
     kube = Kube(tmp_path)
-    kube.machines.pace = Pace(job_look_s=look_s)
+    kube.components.timings = Timings(job_look_s=look_s)
     with kube:
         job(kube, "torn", script, backoffLimit=0)
         kube.until(lambda: pods_of(kube, "torn"))
         name = pods_of(kube, "torn")[0]["metadata"]["name"]
-        spoken(kube, name, "ready")
+        wait_for_output(kube, name, "ready")
         kube.store.delete("pods", "default", name, grace_s=30)
         until(kube, "torn", first)
         if last == "Failed":
@@ -263,8 +263,8 @@ def test_an_indexed_job_tells_its_pods_who_they_are(kube: Kube) -> None:
     kube.until(lambda: (get(kube, "indexed") or {})["status"].get("ready") == 2)
     assert (get(kube, "indexed") or {})["status"]["active"] == 2
     for one in pods_of(kube, "indexed"):
-        spoken(kube, one["metadata"]["name"], "indexed")
-        kube.machines.kill(one["metadata"]["name"], number=signal.SIGTERM)
+        wait_for_output(kube, one["metadata"]["name"], "indexed")
+        kube.components.kill(one["metadata"]["name"], number=signal.SIGTERM)
     until(kube, "indexed", "Complete")
     pods = pods_of(kube, "indexed")
     mark = "batch.kubernetes.io/job-completion-index"
@@ -273,7 +273,7 @@ def test_an_indexed_job_tells_its_pods_who_they_are(kube: Kube) -> None:
         assert re.fullmatch(rf"indexed-{number}-[a-z0-9]{{5}}", meta["name"])
         assert (meta["labels"][mark], meta["annotations"][mark]) == (str(number),) * 2
         assert meta["labels"]["batch.kubernetes.io/controller-uid"] == made["metadata"]["uid"]
-        assert text(kube, meta["name"]) == f"{number} indexed-{number}\n"
+        assert log_text(kube, meta["name"]) == f"{number} indexed-{number}\n"
 
 
 def test_a_failed_pod_is_replaced_until_the_job_succeeds(kube: Kube) -> None:
@@ -357,9 +357,9 @@ def test_an_ipu_job_runs_its_workers(kube: Kube, script: str, phase: str) -> Non
     workers = {"template": template(shell(script))}
     custom(kube, "ipujobs", name, {"jobInstances": 2, "ipusPerJobInstance": "4", "workers": workers})
     kube.until(lambda: (get(kube, name, "ipujobs") or {}).get("status", {}).get("phase") == phase)
-    assert ended(kube, f"{name}-worker-0")["metadata"]["ownerReferences"][0]["kind"] == "IPUJob"
+    assert wait_until_ended(kube, f"{name}-worker-0")["metadata"]["ownerReferences"][0]["kind"] == "IPUJob"
     kube.store.delete("ipujobs", "default", name)
-    kube.until(lambda: pod(kube, f"{name}-worker-1") is None)
+    kube.until(lambda: get_pod(kube, f"{name}-worker-1") is None)
 
 
 @pytest.mark.parametrize(("script", "condition"), [("exit 0", "Succeeded"), ("exit 1", "Failed")])
@@ -421,8 +421,8 @@ def test_a_queue_admits_what_its_quota_allows(queued: tuple[Kube, Any]) -> None:
     assert workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] == found["metadata"]["uid"]
     assert workload["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
     holder = kube.until(lambda: pods_of(kube, "first"))[0]["metadata"]["name"]
-    spoken(kube, holder, "ready")
-    kube.machines.kill(holder, number=signal.SIGTERM)
+    wait_for_output(kube, holder, "ready")
+    kube.components.kill(holder, number=signal.SIGTERM)
     until(kube, "first", "Complete")
     until(kube, "second", "Complete")
     kube.until(lambda: reason(kueue, "second", "Finished") == ("True", "Succeeded"))
@@ -439,7 +439,7 @@ def test_an_evicted_workload_loses_its_pods(queued: tuple[Kube, Any], why: str) 
     name = why.lower()
     job(kube, name, "true", labels=QUEUED, pods=gpus(3))
     kube.until(lambda: reason(kueue, name, "PodsReady")[0] == "True")
-    spoken(kube, pods_of(kube, name)[0]["metadata"]["name"], "ready")
+    wait_for_output(kube, pods_of(kube, name)[0]["metadata"]["name"], "ready")
     kueue.pause()
     kueue.evict(name, why)
     kube.until(lambda: not pods_of(kube, name))
@@ -471,13 +471,13 @@ def test_a_job_that_takes_too_long_is_stopped_by_the_queue(queued: tuple[Kube, A
 def test_a_pod_in_a_queue_is_gated(queued: tuple[Kube, Any]) -> None:
     kube, kueue = queued
     kueue.pause()
-    run(kube, "plain", ["true"], labels=QUEUED)
+    create_pod(kube, "plain", ["true"], labels=QUEUED)
     kube.until(lambda: reason(kueue, "plain") == ("", None) and "plain" in str(kube.store.list("workloads")[0]))
-    found = pod(kube, "plain")
+    found = get_pod(kube, "plain")
     assert found
     assert "nodeName" not in found["spec"]
     kueue.pause(on=False)
-    ended(kube, "plain")
+    wait_until_ended(kube, "plain")
     kube.until(lambda: reason(kueue, "plain", "Finished") == ("True", "Succeeded"))
 
 

@@ -21,18 +21,18 @@ from tests.fake_kubernetes.tests.helpers import (
     PYTHON,
     conditions,
     container,
-    ended,
+    create_pod,
     events,
-    pod,
-    raw,
-    run,
-    running,
+    get_pod,
+    log_bytes,
+    log_text,
     shell,
-    spoken,
     state,
-    text,
+    wait_for_output,
+    wait_until_ended,
+    wait_until_running,
 )
-from tests.fake_kubernetes.timings import Pace
+from tests.fake_kubernetes.timings import Timings
 
 RECORDED = Path(__file__).parents[2] / "platforms" / "kubernetes_recorded"
 GROW = "import time\nheld = [b'x' * (1 << 20) for _ in range(200)]\ntime.sleep(600)\n"
@@ -79,7 +79,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     """One node, with four GPUs; all recorded scenarios have been created."""
     kube = Kube(tmp_path_factory.mktemp("kube"))
-    kube.machines.pace = Pace(image_backoff_s=600.0, crash_backoff_s=600.0)  # they stay as they are to be looked at
+    kube.components.timings = Timings(
+        image_backoff_s=600.0, crash_backoff_s=600.0
+    )  # they stay as they are to be looked at
     kube.images.refuse(":25998/", "refused")
     kube.images.refuse(":25999/bench/", "NotFound")
     kube.images.refuse("/denied/", "401")
@@ -87,9 +89,9 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
     with kube:
         kube.node("node-1", capacity={"nvidia.com/gpu": "4"})
         for name, spec in SCENARIOS.items():
-            run(kube, name, **spec)
+            create_pod(kube, name, **spec)
         for name, reached in (("deadline", "running"), ("deadline-pending", "ImagePullBackOff")):
-            kube.until(lambda name=name, reached=reached: reached in str(state(pod(kube, name) or {"status": {}})))
+            kube.until(lambda name=name, reached=reached: reached in str(state(get_pod(kube, name) or {"status": {}})))
             kube.store.change("pods", "default", name, lambda one: one["spec"].update(activeDeadlineSeconds=1))
         yield kube
 
@@ -104,7 +106,7 @@ def quick(tmp_path: Path) -> Iterator[Kube]:
 @pytest.fixture
 def isolated(kube: Kube) -> None:
     """Where this machine lets us make no namespaces, containers are just processes, and see and do more."""
-    if not kube.machines.containers.isolated:
+    if not kube.components.runtime.isolated:
         pytest.skip("this machine lets us make no namespaces: run as root, or allow users to make them")
 
 
@@ -146,10 +148,10 @@ def test_a_pod_ends_as_on_the_real_cluster(kube: Kube, name: str) -> None:
     try:
         kube.until(as_recorded)
     except TimeoutError:
-        found = pod(kube, name)
+        found = get_pod(kube, name)
         assert found
         assert outline(found["status"], found) == expected
-    found = pod(kube, name)
+    found = get_pod(kube, name)
     wanted = {(kind, reason, told(message)) for kind, reason, message, _ in recorded["events"]}
     kube.until(lambda: wanted <= {(kind, reason, told(words, found)) for kind, reason, words in events(kube, name)})
 
@@ -164,7 +166,7 @@ def test_a_pod_goes_through_the_states_of_a_real_one(kube: Kube, name: str) -> N
         return seen
 
     recorded = json.loads((RECORDED / f"{name}.json").read_text())["transitions"]
-    ended(kube, name)
+    wait_until_ended(kube, name)
     writes = [event.obj for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == name]
     statuses = [(one["status"]["phase"], one["status"].get("containerStatuses", [])) for one in writes]
     ours = told([phase, [kind for box in boxes for kind in box["state"]]] for phase, boxes in statuses)
@@ -204,14 +206,14 @@ def test_volumes_are_where_they_are_mounted_and_nowhere_else(kube: Kube) -> None
         echo kept > /data/file; echo gone > /usr/hpc-test; echo gone > /scratch/x; pwd
     """
     box = container(shell(script), volumeMounts=mounts, workingDir="/hpc-test/work")
-    run(kube, "volumes", containers=[box], volumes=volumes)
-    assert ended(kube, "volumes")["status"]["phase"] == "Succeeded"
-    lines = [line for line in text(kube, "volumes").splitlines() if "sh:" not in line and "head:" not in line]
+    create_pod(kube, "volumes", containers=[box], volumes=volumes)
+    assert wait_until_ended(kube, "volumes")["status"]["phase"] == "Succeeded"
+    lines = [line for line in log_text(kube, "volumes").splitlines() if "sh:" not in line and "head:" not in line]
     assert lines == ["texttexts3cret", " ff 00", "readonly", "full", "/hpc-test/work"]
     reader = container(["cat", "/d/run/1/file"], volumeMounts=[{"name": "data", "mountPath": "/d"}])
-    run(kube, "reader", containers=[reader], volumes=volumes[2:3])
-    ended(kube, "reader")
-    assert text(kube, "reader") == "kept\n"
+    create_pod(kube, "reader", containers=[reader], volumes=volumes[2:3])
+    wait_until_ended(kube, "reader")
+    assert log_text(kube, "reader") == "kept\n"
     assert [path for path in ("/hpc-test", "/usr/hpc-test", "/secrets", "/scratch") if Path(path).exists()] == []
 
 
@@ -219,9 +221,9 @@ def test_volumes_are_where_they_are_mounted_and_nowhere_else(kube: Kube) -> None
 def test_the_machine_cannot_be_seen_from_inside(kube: Kube, tmp_path: Path) -> None:
     (tmp_path / "own").touch()
     script = f"ls {tmp_path}/own {Path(__file__)}; echo $$$$; cat /etc/hostname; ls /tmp; ls -d /proc/[0-9]* | wc -l"
-    run(kube, "inside", shell(script))
-    ended(kube, "inside")
-    lines = [line for line in text(kube, "inside").splitlines() if "cannot access" not in line]
+    create_pod(kube, "inside", shell(script))
+    wait_until_ended(kube, "inside")
+    lines = [line for line in log_text(kube, "inside").splitlines() if "cannot access" not in line]
     assert lines[:2] == ["1", "inside"]
     assert int(lines[-1]) <= 4
 
@@ -240,9 +242,9 @@ def test_a_container_gets_the_environment_that_the_pod_says(kube: Kube) -> None:
     ]
     box = container(["sh", "-c", 'echo "$B" $NAME $LABEL $NODE $CPUS ${KEY-unset} $IP; env'], env=env)
     box |= {"envFrom": [{"configMapRef": {"name": "env"}}], "resources": {"limits": {"cpu": "1500m"}}}
-    run(kube, "environment", containers=[box], labels={"x/y": "z"})
-    found = ended(kube, "environment")
-    first, *rest = text(kube, "environment").splitlines()
+    create_pod(kube, "environment", containers=[box], labels={"x/y": "z"})
+    found = wait_until_ended(kube, "environment")
+    first, *rest = log_text(kube, "environment").splitlines()
     assert first == f"1map$(NONE)$(A) environment z node-1 2 unset {found['status']['podIP']}"
     names = {line.partition("=")[0] for line in rest}
     assert names - {"PWD", "OLDPWD", "SHLVL", "_", "KUBE_CONTAINER"} == {
@@ -278,9 +280,9 @@ peer.sendall(os.environ["HOSTNAME"].encode())
     for index, script in enumerate((serve, call)):
         box = container(["python", "-c", script], image=PYTHON)
         name = f"ring-{index}"
-        run(kube, name, containers=[box], labels={"app": "ring"}, hostname=name, subdomain="ring")
-    assert {ended(kube, f"ring-{index}")["status"]["phase"] for index in (0, 1)} == {"Succeeded"}
-    assert text(kube, "ring-0") == "ring-1\n"
+        create_pod(kube, name, containers=[box], labels={"app": "ring"}, hostname=name, subdomain="ring")
+    assert {wait_until_ended(kube, f"ring-{index}")["status"]["phase"] for index in (0, 1)} == {"Succeeded"}
+    assert log_text(kube, "ring-0") == "ring-1\n"
 
 
 @pytest.mark.parametrize(
@@ -298,9 +300,9 @@ def test_a_container_runs_as_who_it_says(kube: Kube, context: dict[str, Any], ex
     name = f"user-{len(context)}"
     groups = "id -G | tr ' ' '\\n' | sort -n | paste -sd,"
     script = f"echo $(id -u) $(id -g) $({groups}) $(touch /usr/x 2>/dev/null && echo written || echo rooted)"
-    run(kube, name, shell(script), securityContext=context)
-    ended(kube, name)
-    assert sorted(text(kube, name).split()) == sorted(expected.split())
+    create_pod(kube, name, shell(script), securityContext=context)
+    wait_until_ended(kube, name)
+    assert sorted(log_text(kube, name).split()) == sorted(expected.split())
 
 
 @pytest.mark.parametrize(
@@ -325,9 +327,9 @@ def test_a_container_runs_as_who_it_says(kube: Kube, context: dict[str, Any], ex
     ],
 )
 def test_what_a_container_refers_to_must_be_there(kube: Kube, name: str, box: Tree, message: str) -> None:
-    run(kube, name, containers=[container(["true"], **box)])
-    kube.until(lambda: "CreateContainerConfigError" in str(pod(kube, name)))
-    found = pod(kube, name)
+    create_pod(kube, name, containers=[container(["true"], **box)])
+    kube.until(lambda: "CreateContainerConfigError" in str(get_pod(kube, name)))
+    found = get_pod(kube, name)
     assert found
     assert found["status"]["phase"] == "Pending"
     assert told(state(found)["waiting"]["message"], found) == message
@@ -338,11 +340,11 @@ def test_what_comes_later_heals_a_pod_that_waits_for_it(quick: Kube) -> None:
     kube = quick
     kube.images.refuse("healing/", "500", times=1)
     env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
-    run(kube, "healing", containers=[container(shell("echo $K"), image="healing/image:1", env=env)])
-    kube.until(lambda: "CreateContainerConfigError" in str(pod(kube, "healing")))
+    create_pod(kube, "healing", containers=[container(shell("echo $K"), image="healing/image:1", env=env)])
+    kube.until(lambda: "CreateContainerConfigError" in str(get_pod(kube, "healing")))
     kube.store.create("secrets", "default", {"metadata": {"name": "late"}, "stringData": {"k": "v"}})
-    assert ended(kube, "healing")["status"]["phase"] == "Succeeded"
-    assert text(kube, "healing") == "v\n"
+    assert wait_until_ended(kube, "healing")["status"]["phase"] == "Succeeded"
+    assert log_text(kube, "healing") == "v\n"
     assert [row[1] for row in events(kube, "healing")].count("BackOff") == 1
 
 
@@ -352,14 +354,14 @@ def test_init_containers_come_first_and_containers_end_together(kube: Kube) -> N
         container(shell("cat /w/x"), name="a", volumeMounts=[{"name": "w", "mountPath": "/w"}]),
         container(shell("sleep 0.2; exit 5"), name="b"),
     ]
-    run(kube, "several", initContainers=first, containers=boxes, volumes=[{"name": "w", "emptyDir": {}}])
-    found = ended(kube, "several")
+    create_pod(kube, "several", initContainers=first, containers=boxes, volumes=[{"name": "w", "emptyDir": {}}])
+    found = wait_until_ended(kube, "several")
     assert found["status"]["phase"] == "Failed"
     assert [one["state"]["terminated"]["exitCode"] for one in found["status"]["containerStatuses"]] == [0, 5]
     assert found["status"]["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
-    assert text(kube, "several", "a") == "1\n"
-    run(kube, "init-fails", initContainers=[container(shell("exit 4"), name="i")], containers=boxes[1:])
-    found = ended(kube, "init-fails")
+    assert log_text(kube, "several", "a") == "1\n"
+    create_pod(kube, "init-fails", initContainers=[container(shell("exit 4"), name="i")], containers=boxes[1:])
+    found = wait_until_ended(kube, "init-fails")
     assert found["status"]["phase"] == "Failed"
     assert state(found)["waiting"]["reason"] == "PodInitializing"
 
@@ -368,12 +370,12 @@ def test_on_failure_a_container_is_started_again_until_it_succeeds(quick: Kube) 
     kube = quick
     script = "echo try; [ -e /w/second ] && exit 0; [ -e /w/first ] && touch /w/second; touch /w/first; exit 1"
     box = container(shell(script), volumeMounts=[{"name": "w", "mountPath": "/w"}])
-    run(kube, "again", containers=[box], volumes=[{"name": "w", "emptyDir": {}}], restartPolicy="OnFailure")
-    found = ended(kube, "again")
+    create_pod(kube, "again", containers=[box], volumes=[{"name": "w", "emptyDir": {}}], restartPolicy="OnFailure")
+    found = wait_until_ended(kube, "again")
     status = found["status"]["containerStatuses"][0]
     assert (found["status"]["phase"], status["restartCount"]) == ("Succeeded", 2)
     assert status["lastState"]["terminated"]["exitCode"] == 1
-    assert [text(kube, "again", restart=number) for number in range(3)] == ["try\n"] * 3
+    assert [log_text(kube, "again", restart=number) for number in range(3)] == ["try\n"] * 3
 
 
 @pytest.mark.parametrize(
@@ -388,45 +390,45 @@ def test_on_failure_a_container_is_started_again_until_it_succeeds(quick: Kube) 
     ],
 )  # fmt: skip
 def test_a_container_leaves_a_last_word(kube: Kube, name: str, script: str, policy: str, message: str | None) -> None:
-    run(kube, f"last-{name}", containers=[container(shell(script), terminationMessagePolicy=policy)])
-    assert state(ended(kube, f"last-{name}"))["terminated"].get("message") == message
+    create_pod(kube, f"last-{name}", containers=[container(shell(script), terminationMessagePolicy=policy)])
+    assert state(wait_until_ended(kube, f"last-{name}"))["terminated"].get("message") == message
 
 
 def test_output_is_kept_to_the_byte(kube: Kube) -> None:
     script = r"printf 'a\377\000b\r\n\n'; echo err >&2; head -c 40000 /dev/zero | tr '\0' y; printf '\nunfinished'"
-    run(kube, "bytes", shell(script))
-    ended(kube, "bytes")
+    create_pod(kube, "bytes", shell(script))
+    wait_until_ended(kube, "bytes")
     # the two streams come by two pipes: their order is nobody's; containerd drops a \r before its newline
-    assert raw(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\n\n" + b"y" * 40000 + b"\nunfinished"
+    assert log_bytes(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\n\n" + b"y" * 40000 + b"\nunfinished"
 
 
 def test_of_two_streams_what_was_written_first_may_come_last(kube: Kube) -> None:
-    run(kube, "streams", shell("echo one; echo two >&2"))
-    ended(kube, "streams")
-    assert text(kube, "streams") == "two\none\n"
+    create_pod(kube, "streams", shell("echo one; echo two >&2"))
+    wait_until_ended(kube, "streams")
+    assert log_text(kube, "streams") == "two\none\n"
 
 
 def test_a_short_container_may_have_started_after_its_end(kube: Kube) -> None:
-    run(kube, "short", ["true"])
-    body = state(ended(kube, "short"))["terminated"]
+    create_pod(kube, "short", ["true"])
+    body = state(wait_until_ended(kube, "short"))["terminated"]
     assert body["finishedAt"] < body["startedAt"]
 
 
 def test_a_volume_that_no_container_mounts_is_not_looked_for(kube: Kube) -> None:
     lacking = [{"name": "s", "secret": {"secretName": "nope"}}]
-    run(kube, "unmounted", ["true"], volumes=lacking)
-    assert ended(kube, "unmounted")["status"]["phase"] == "Succeeded"
+    create_pod(kube, "unmounted", ["true"], volumes=lacking)
+    assert wait_until_ended(kube, "unmounted")["status"]["phase"] == "Succeeded"
     assert "FailedMount" not in [reason for _kind, reason, _words in events(kube, "unmounted")]
 
 
 def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
     kube = Kube(tmp_path)
-    kube.machines.log_max = 5000
-    kube.machines.log_every_s = 0.0
+    kube.components.log_max = 5000
+    kube.components.log_every_s = 0.0
     with kube:
-        run(kube, "chatty", shell("for i in 1 2 3 4; do seq 1000; sleep 0.1; done; echo end"))
-        ended(kube, "chatty")
-        lines = text(kube, "chatty").splitlines()
+        create_pod(kube, "chatty", shell("for i in 1 2 3 4; do seq 1000; sleep 0.1; done; echo end"))
+        wait_until_ended(kube, "chatty")
+        lines = log_text(kube, "chatty").splitlines()
         said = [*(list(map(str, range(1, 1001))) * 4), "end"]
         assert len(lines) < len(said)  # what can be asked for is the last file
         assert lines == said[len(said) - len(lines) :]
@@ -434,16 +436,16 @@ def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("isolated")
 def test_a_deleted_pod_gets_its_grace_and_then_goes(kube: Kube) -> None:
-    run(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 600 & wait"))
-    run(kube, "deaf", ["sleep", "600"])
-    spoken(kube, "polite", "ready")
-    running(kube, "deaf")
+    create_pod(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 600 & wait"))
+    create_pod(kube, "deaf", ["sleep", "600"])
+    wait_for_output(kube, "polite", "ready")
+    wait_until_running(kube, "deaf")
     kube.store.delete("pods", "default", "polite", grace_s=600)
-    kube.until(lambda: pod(kube, "polite") is None)
+    kube.until(lambda: get_pod(kube, "polite") is None)
     kube.store.delete("pods", "default", "deaf", grace_s=600)
     began = time.monotonic()
     kube.store.delete("pods", "default", "deaf", grace_s=1)  # in a hurry after all
-    kube.until(lambda: pod(kube, "deaf") is None)
+    kube.until(lambda: get_pod(kube, "deaf") is None)
     assert time.monotonic() - began >= 1.0
     writes = kube.store.events_since(101, "pods")
     last = {event.obj["metadata"]["name"]: event.obj for event in writes}
@@ -476,10 +478,10 @@ def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
 
 
 def test_a_container_that_never_ran_ends_with_its_pods_deadline_as_one_that_cannot_be_found(quick: Kube) -> None:
-    run(quick, "never", containers=[container(["true"], image="bench.local/none:1", imagePullPolicy="Never")])
-    quick.until(lambda: "ErrImageNeverPull" in str(state(pod(quick, "never") or {"status": {}})))
+    create_pod(quick, "never", containers=[container(["true"], image="bench.local/none:1", imagePullPolicy="Never")])
+    quick.until(lambda: "ErrImageNeverPull" in str(state(get_pod(quick, "never") or {"status": {}})))
     quick.store.change("pods", "default", "never", lambda one: one["spec"].update(activeDeadlineSeconds=1))
-    quick.until(lambda: "terminated" in state(pod(quick, "never") or {"status": {}}))
+    quick.until(lambda: "terminated" in state(get_pod(quick, "never") or {"status": {}}))
     recorded = json.loads((RECORDED / "timelines" / "deadline-unstarted-never-pull.json").read_text())["sights"]
     sights = [state(each) for _time_s, kind, _how, each in recorded if kind == "Pod"]
     ours = [event.obj for event in quick.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "never"]
@@ -490,8 +492,8 @@ def test_a_container_that_never_ran_ends_with_its_pods_deadline_as_one_that_cann
 def test_a_pod_that_writes_more_to_its_node_than_it_may_is_evicted(quick: Kube) -> None:
     limits = {"limits": {"ephemeral-storage": "5Mi"}}
     writes = container(shell("head -c 20000000 /dev/zero > /tmp/big; sleep 600"), resources=limits)
-    run(quick, "writes", containers=[writes])
-    found = ended(quick, "writes")
+    create_pod(quick, "writes", containers=[writes])
+    found = wait_until_ended(quick, "writes")
     recorded = json.loads((RECORDED / "timelines" / "ephemeral-limit.json").read_text())["sights"][-1][3]
     for key in ("reason", "message", "phase"):
         assert found["status"][key] == recorded["status"][key]
@@ -502,34 +504,34 @@ def test_a_pod_that_writes_more_to_its_node_than_it_may_is_evicted(quick: Kube) 
 def test_what_a_container_writes_beside_its_volumes_counts_too(quick: Kube) -> None:
     limits = {"limits": {"ephemeral-storage": "5Mi"}}
     writes = container(shell("head -c 20000000 /dev/zero > /var/big; sleep 600"), resources=limits)
-    run(quick, "writes", containers=[writes])
-    assert ended(quick, "writes")["status"]["reason"] == "Evicted"
+    create_pod(quick, "writes", containers=[writes])
+    assert wait_until_ended(quick, "writes")["status"]["reason"] == "Evicted"
 
 
 def test_a_signal_from_outside_is_no_lack_of_memory(kube: Kube) -> None:
-    run(kube, "killed", ["sleep", "600"])
-    running(kube, "killed")
-    kube.machines.kill("killed", number=signal.SIGKILL)
-    body = state(ended(kube, "killed"))["terminated"]
+    create_pod(kube, "killed", ["sleep", "600"])
+    wait_until_running(kube, "killed")
+    kube.components.kill("killed", number=signal.SIGKILL)
+    body = state(wait_until_ended(kube, "killed"))["terminated"]
     assert (body["exitCode"], body["reason"]) == (137, "Error")
 
 
 def test_a_deadline_can_be_set_later(kube: Kube) -> None:
-    run(kube, "patched", shell(OBEDIENT))
-    spoken(kube, "patched", "ready")
+    create_pod(kube, "patched", shell(OBEDIENT))
+    wait_for_output(kube, "patched", "ready")
     kube.store.change("pods", "default", "patched", lambda one: one["spec"].update(activeDeadlineSeconds=1))
-    assert ended(kube, "patched")["status"]["reason"] == "DeadlineExceeded"
+    assert wait_until_ended(kube, "patched")["status"]["reason"] == "DeadlineExceeded"
 
 
 def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
     box = container(
         shell("head -c 12000000 /dev/zero > /s/big; sleep 600"), volumeMounts=[{"name": "s", "mountPath": "/s"}]
     )
-    run(kube, "greedy", containers=[box], volumes=[{"name": "s", "emptyDir": {"sizeLimit": "10Mi"}}])
-    found = ended(kube, "greedy")
+    create_pod(kube, "greedy", containers=[box], volumes=[{"name": "s", "emptyDir": {"sizeLimit": "10Mi"}}])
+    found = wait_until_ended(kube, "greedy")
     assert found["status"]["reason"] == "Evicted"
     assert found["status"]["message"] == 'Usage of EmptyDir volume "s" exceeds the limit "10Mi". '
-    kube.until(lambda: "terminated" in state(pod(kube, "greedy") or found))
+    kube.until(lambda: "terminated" in state(get_pod(kube, "greedy") or found))
     recorded = json.loads((RECORDED / "timelines" / "emptydir-sizelimit.json").read_text())["sights"]
     sights = [each for _time_s, kind, _how, each in recorded if kind == "Pod"][-2:]
     ours = [event.obj for event in kube.store.events_since(101, "pods") if event.obj["metadata"]["name"] == "greedy"]
@@ -540,38 +542,38 @@ def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
 
 
 def test_a_node_under_pressure_evicts_and_says_so(kube: Kube) -> None:
-    run(kube, "pressed", ["sleep", "600"])
-    running(kube, "pressed")
-    kube.machines.pressure("pressed")
-    found = ended(kube, "pressed")
+    create_pod(kube, "pressed", ["sleep", "600"])
+    wait_until_running(kube, "pressed")
+    kube.components.pressure("pressed")
+    found = wait_until_ended(kube, "pressed")
     assert found["status"]["reason"] == "Evicted"
     assert conditions(found)["DisruptionTarget"] == ("True", "TerminationByKubelet")
 
 
 def test_without_its_kubelet_a_node_goes_on_and_is_silent(kube: Kube) -> None:
-    run(kube, "onward", shell("trap 'echo bye; exit 7' TERM; echo ready; sleep 600 & wait"))
-    spoken(kube, "onward", "ready")
+    create_pod(kube, "onward", shell("trap 'echo bye; exit 7' TERM; echo ready; sleep 600 & wait"))
+    wait_for_output(kube, "onward", "ready")
     kube.kubelet_down()
     try:
-        kube.machines.kill("onward", number=signal.SIGTERM)
-        kube.until(lambda: "bye" in text(kube, "onward"))
+        kube.components.kill("onward", number=signal.SIGTERM)
+        kube.until(lambda: "bye" in log_text(kube, "onward"))
         time.sleep(0.3)  # in which its end would be told
-        found = pod(kube, "onward")
+        found = get_pod(kube, "onward")
         assert found
         assert "running" in state(found)
     finally:
         kube.kubelet_up()
-    assert state(ended(kube, "onward"))["terminated"]["exitCode"] == 7
+    assert state(wait_until_ended(kube, "onward"))["terminated"]["exitCode"] == 7
 
 
 def test_a_lost_node_is_unknown_and_its_pods_stay_as_they_are(kube: Kube) -> None:
     kube.node("node-2", labels={"which": "second"})
-    run(kube, "lost", ["sleep", "600"], nodeSelector={"which": "second"})
-    running(kube, "lost")
+    create_pod(kube, "lost", ["sleep", "600"], nodeSelector={"which": "second"})
+    wait_until_running(kube, "lost")
     kube.lose_node("node-2")
     kube.until(lambda: conditions(kube.store.get("nodes", "", "node-2"))["Ready"] == ("Unknown", "NodeStatusUnknown"))
-    kube.until(lambda: conditions(pod(kube, "lost") or {"status": {}})["Ready"][0] == "False")
-    found = pod(kube, "lost")
+    kube.until(lambda: conditions(get_pod(kube, "lost") or {"status": {}})["Ready"][0] == "False")
+    found = get_pod(kube, "lost")
     assert found
     assert found["status"]["phase"] == "Running"
     assert "running" in state(found)
@@ -583,8 +585,8 @@ def test_a_pod_that_does_nothing_takes_no_time(kube: Kube) -> None:
     took = []
     for number in range(5):
         began = time.monotonic()
-        run(kube, f"quick-{number}", ["true"])
-        ended(kube, f"quick-{number}")
+        create_pod(kube, f"quick-{number}", ["true"])
+        wait_until_ended(kube, f"quick-{number}")
         took.append(time.monotonic() - began)
     assert min(took) < 2.0  # a fortieth of that on a machine that has nothing else to do
 
@@ -592,9 +594,9 @@ def test_a_pod_that_does_nothing_takes_no_time(kube: Kube) -> None:
 def test_a_hundred_pods_run_at_once(kube: Kube) -> None:
     kube.node("node-1", capacity={"nvidia.com/gpu": "4", "cpu": "1000"})
     for number in range(100):
-        run(kube, f"many-{number}", shell(f"echo {number}; sleep 0.5; echo end"))
-    assert {ended(kube, f"many-{number}")["status"]["phase"] for number in range(100)} == {"Succeeded"}
-    assert [text(kube, f"many-{number}") for number in range(100)] == [f"{number}\nend\n" for number in range(100)]
+        create_pod(kube, f"many-{number}", shell(f"echo {number}; sleep 0.5; echo end"))
+    assert {wait_until_ended(kube, f"many-{number}")["status"]["phase"] for number in range(100)} == {"Succeeded"}
+    assert [log_text(kube, f"many-{number}") for number in range(100)] == [f"{number}\nend\n" for number in range(100)]
 
 
 def test_when_the_cluster_ends_nothing_of_it_runs_any_more(tmp_path: Path) -> None:
@@ -602,8 +604,8 @@ def test_when_the_cluster_ends_nothing_of_it_runs_any_more(tmp_path: Path) -> No
         mark = f"mark-{tmp_path.name}-{os.getpid()}"
         script = f"setsid sh -c 'sleep 600; : {mark}' & trap '' TERM; sh -c 'sleep 600; : {mark}'; : {mark}"
         for number in range(3):
-            run(kube, f"tough-{number}", shell(script))
-            running(kube, f"tough-{number}")
+            create_pod(kube, f"tough-{number}", shell(script))
+            wait_until_running(kube, f"tough-{number}")
         kube.until(lambda: len(_marked(mark)) >= 9)
     assert _marked(mark) == []
 
@@ -623,21 +625,21 @@ def _marked(mark: str) -> list[int]:
 
 def test_without_namespaces_paths_are_rewritten(tmp_path: Path) -> None:
     kube = Kube(tmp_path)
-    kube.machines.plain = True
-    kube.machines.pace = Pace(settle_s=0.0)
+    kube.components.plain = True
+    kube.components.timings = Timings(settle_s=0.0)
     with kube:
-        assert kube.machines.containers.isolated is False
+        assert kube.components.runtime.isolated is False
         mounts = [{"name": "d", "mountPath": "/data"}, {"name": "d", "mountPath": "/data/deep", "subPath": "x"}]
         script = "echo $WHERE > $WHERE/f; cat /data/f; ls /data/deep/; echo word > /dev/termination-log; exit 3"
         box = container(
             shell(script), volumeMounts=mounts, env=[{"name": "WHERE", "value": "/data"}], workingDir="/data"
         )
-        run(kube, "plain", containers=[box], volumes=[{"name": "d", "emptyDir": {}}])
-        body = state(ended(kube, "plain"))["terminated"]
+        create_pod(kube, "plain", containers=[box], volumes=[{"name": "d", "emptyDir": {}}])
+        body = state(wait_until_ended(kube, "plain"))["terminated"]
         assert (body["exitCode"], body["message"]) == (3, "word\n")
-        assert text(kube, "plain").startswith(str(tmp_path))
-        run(kube, "plain-long", ["sleep", "600"])
-        running(kube, "plain-long")
-        assert BUSYBOX in str(pod(kube, "plain-long"))
+        assert log_text(kube, "plain").startswith(str(tmp_path))
+        create_pod(kube, "plain-long", ["sleep", "600"])
+        wait_until_running(kube, "plain-long")
+        assert BUSYBOX in str(get_pod(kube, "plain-long"))
     with socket.socket() as free:  # the cluster has left nothing that listens
         free.bind(("127.0.0.1", 0))

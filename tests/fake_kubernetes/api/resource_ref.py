@@ -10,7 +10,7 @@ from tests.fake_kubernetes.store.trees import Tree
 
 
 @dataclass(frozen=True)
-class Place:
+class ResourceRef:
     """What a path names: a collection (name ""), an object, or a subresource of one."""
 
     kind: Kind
@@ -31,7 +31,7 @@ class Place:
         return self.kind.plural + (f"/{self.subresource}" if self.subresource else "")
 
 
-def place_of(store: Store, path: str) -> Place | None:
+def parse_path(store: Store, path: str) -> ResourceRef | None:
     """None: nothing there."""
     parts = [part for part in path.split("/") if part]
     if parts[:2] == ["api", "v1"]:
@@ -48,26 +48,26 @@ def place_of(store: Store, path: str) -> Place | None:
     plural, name, subresource = [*rest, "", ""][:3]
     for key, kind in list(store.kinds.items()):
         if (kind.group, kind.plural) == (group, plural) and version in kind.versions:
-            return _checked(Place(kind, key, version, namespace, name, subresource))
+            return _checked(ResourceRef(kind, key, version, namespace, name, subresource))
     return None
 
 
-def _checked(place: Place) -> Place | None:
-    if place.kind.namespaced != (place.namespace is not None) and (place.name or not place.kind.namespaced):
+def _checked(ref: ResourceRef) -> ResourceRef | None:
+    if ref.kind.namespaced != (ref.namespace is not None) and (ref.name or not ref.kind.namespaced):
         return None
-    if place.subresource and place.subresource not in place.kind.subresources:
+    if ref.subresource and ref.subresource not in ref.kind.subresources:
         return None
-    return place
+    return ref
 
 
-def shown(place: Place, obj: Tree) -> Tree:
-    return {"kind": place.kind.kind, "apiVersion": place.kind.served_as(place.version)} | {
+def with_kind(ref: ResourceRef, obj: Tree) -> Tree:
+    return {"kind": ref.kind.kind, "apiVersion": ref.kind.served_as(ref.version)} | {
         key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
     }
 
 
-def item(place: Place, obj: Tree) -> Tree:
+def list_item(ref: ResourceRef, obj: Tree) -> Tree:
     """Those of built-in kinds do not say what they are."""
-    if place.kind.custom:
-        return shown(place, obj)
+    if ref.kind.custom:
+        return with_kind(ref, obj)
     return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
