@@ -20,7 +20,7 @@ from tests.clusters.slurm import PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
 from tests.clusters.sshd import require
-from tests.clusters.stage import Stage, fake_stage, real_stage
+from tests.kubernetes_scenarios.stage import Stage, fake_stage, real_stage
 
 pytest_plugins = ["pytester"]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters.stage import IMAGE, Stage, fake_stage
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.node.logs import parsed
-from tests.platforms.kubernetes_person import Person
+from tests.kubernetes_scenarios.command_line_user import Person
+from tests.kubernetes_scenarios.stage import IMAGE, Stage, fake_stage
 
 pytestmark = pytest.mark.live_k8s
 

@@ -8,25 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_parts import Play, Scenario
-from tests.platforms.kubernetes_scenarios import TOGETHER
-from tests.platforms.kubernetes_show import Show
-from tests.platforms.kubernetes_troubles import TROUBLES
+from tests.kubernetes_scenarios.building_blocks import Play, Scenario
+from tests.kubernetes_scenarios.scenarios import TOGETHER
+from tests.kubernetes_scenarios.session_faults import TROUBLES
+from tests.kubernetes_scenarios.show import Show
+from tests.kubernetes_scenarios.stage import Stage
 
 pytestmark = pytest.mark.live_k8s
 
-HERE = Path(__file__).parent
-SESSIONS, HOUSE, CREATION = "test_kubernetes_live.py", "../harness/test_kubernetes.py", "test_kubernetes_creation.py"
+TESTS = Path(__file__).parents[1]
+SESSIONS, HOUSE = "kubernetes_scenarios/test_sessions.py", "harness/test_kubernetes.py"
+CREATION = "platforms/test_kubernetes_creation.py"
 # What the code that was published with the paper (ReFrame, branch k8s, March 2024) did with each of these, as it was
 # seen against an API server; and what shows that here each ends as it must: scenarios, troubles, tests of a file.
 PAPER = {
     "S0": ("without the package kubernetes no scheduler could be loaded, not even the local one",
-           "test_kubernetes_absent.py::test_a_job_here_needs_no_kubernetes",
-           "test_kubernetes_absent.py::test_a_job_there_says_what_is_missing"),
+           "platforms/test_kubernetes_absent.py::test_a_job_here_needs_no_kubernetes",
+           "platforms/test_kubernetes_absent.py::test_a_job_there_says_what_is_missing"),
     "S1": ("74 LISTs for a pod of 5 s, 143 for one of 20 s, each with the kubeconfig and its login read again",
-           "few-requests", "test_kubernetes_scale.py::test_only_creating_deleting_and_logs_grow_with_the_jobs",
-           "test_kubernetes_client.py::test_a_program_that_logs_in_is_asked_until_its_credentials_end"),
+           "few-requests",
+           "platforms/test_kubernetes_scale.py::test_only_creating_deleting_and_logs_grow_with_the_jobs",
+           "platforms/test_kubernetes_client.py::test_a_program_that_logs_in_is_asked_until_its_credentials_end"),
     "S2": ("of a pod that failed a ValueError about a process was told, not the cause, and the pod stayed for ever",
            "pod-exit-3", "exit-3", "memory",
            f"{SESSIONS}::test_one_that_fails_and_one_that_cannot_start_stop_no_other"),
@@ -46,7 +48,7 @@ PAPER = {
            "deleted-pod", "evicted-pod", "evicted", "preempted", "ttl", "node-is-lost", "time-is-up"),
     "S8": ("of three pods only the first one's numbers were read",
            "completions", "indexed", "two-nodes", "many-pods",
-           "test_kubernetes_judge.py::test_the_last_word_is_rank_0s_and_its_own"),
+           "platforms/test_kubernetes_judge.py::test_the_last_word_is_rank_0s_and_its_own"),
     "S9": ("a Job was failed by its first pod while it tried again, and its objects were leaked",
            "second-succeeds", "backoff-limit", "on-failure"),
     "S11": ("one answer 500 ended the whole session",
@@ -57,14 +59,14 @@ PAPER = {
                "killed", "pod-deadline", "too-late", f"{SESSIONS}::test_prune_takes_what_a_killed_session_has_left"),
     "quota": ("words of a quota that the pattern did not foresee ended the session, and amounts lost their units",
               "quota-job", "quota-pod", "quota-never", "quota-pod-never",
-              "test_kubernetes_kinds.py::test_pods_that_cannot_be_created",
+              "platforms/test_kubernetes_kinds.py::test_pods_that_cannot_be_created",
               f"{CREATION}::test_a_quota_that_is_used_up_is_waited_for"),
     "containers": ("of a pod with several containers no log could be had, and init containers were not seen",
                    "two-containers", "one-container-fails", "init", "init-fails"),
     "logs": ("they were read once, at the end: what had been rotated or had gone with its pod was lost",
-             "test_kubernetes_logs.py::test_rotation_under_a_follow",
-             "test_kubernetes_logs.py::test_a_pod_that_goes_with_its_last_line",
-             "test_kubernetes_scale.py::test_a_hundred_pods_whose_streams_are_cut_lose_no_byte"),
+             "platforms/test_kubernetes_logs.py::test_rotation_under_a_follow",
+             "platforms/test_kubernetes_logs.py::test_a_pod_that_goes_with_its_last_line",
+             "platforms/test_kubernetes_scale.py::test_a_hundred_pods_whose_streams_are_cut_lose_no_byte"),
     "dry run": ("it wrote an empty script: nobody could see the manifest",
                 f"{HOUSE}::test_a_dry_run_shows_and_asks_nobody",
                 f"{HOUSE}::test_the_server_looks_at_it_and_makes_nothing"),
@@ -77,7 +79,7 @@ def test_what_is_said_to_show_it_is_there(row: str) -> None:
     known = {each.name for each in TOGETHER} | TROUBLES.keys()
     for name in shown:
         file, _, test = name.rpartition("::")
-        assert re.search(rf"^def {test}\(", (HERE / file).read_text(), re.MULTILINE) if file else name in known, name
+        assert re.search(rf"^def {test}\(", (TESTS / file).read_text(), re.MULTILINE) if file else name in known, name
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_person import ROOT, Person
+from tests.kubernetes_scenarios.command_line_user import ROOT, Person
+from tests.kubernetes_scenarios.stage import Stage
 
 pytestmark = pytest.mark.live_k8s
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.clusters.stage import Stage
+from tests.kubernetes_scenarios.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 3600  # a cluster that trains three benchmarks beside others takes long

@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.clusters.hands import Hands, Tree
-from tests.clusters.needs import Needs
-from tests.clusters.relay import Relay
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request, Stream
+from tests.kubernetes_scenarios.capabilities import Needs
+from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
+from tests.kubernetes_scenarios.relay import Relay
 
 IMAGE = "bench.local/python:3.11"
 OURS = "app.kubernetes.io/managed-by=hpc-ml-bench"

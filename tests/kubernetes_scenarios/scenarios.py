@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from platforms.job import Layout, State
 from tests.fake_kubernetes.controllers.custom_jobs import IPU_JOB, JOB_SET, PYTORCH_JOB
-from tests.platforms.kubernetes_parts import (
+from tests.kubernetes_scenarios.building_blocks import (
     ALLOCATES,
     FOREVER,
     NO_NODE,

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 
-from tests.clusters.hands import Hands, Tree
 from tests.fake_kubernetes.api.errors import KubeError
+from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
 
 STAND_IN = {
     "kubelet": "needs a node that a test may take away",

@@ -19,8 +19,7 @@ import yaml
 from platforms.job import Layout, Outcome, State, StillPending
 from platforms.schedulers.kubernetes.cluster import STOP_S
 from platforms.schedulers.kubernetes.state.judge import SILENT_S
-from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_parts import (
+from tests.kubernetes_scenarios.building_blocks import (
     FOREVER,
     NO_NODE,
     PATIENCE_S,
@@ -39,7 +38,8 @@ from tests.platforms.kubernetes_parts import (
     pod_spec,
     queued,
 )
-from tests.platforms.kubernetes_show import Show
+from tests.kubernetes_scenarios.show import Show
+from tests.kubernetes_scenarios.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 LINES = 20

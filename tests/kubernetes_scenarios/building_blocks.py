@@ -12,13 +12,13 @@ from typing import Any
 
 from platforms.job import Layout, State
 from platforms.runner import Job
-from tests.clusters.real_kueue import RealKueue
-from tests.clusters.stage import Hands, Stage, Tree
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request
 from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
 from tests.fake_kubernetes.controllers.job_pods import pod_of
 from tests.fake_kubernetes.kueue.kueue import Kueue
+from tests.kubernetes_scenarios.real_kueue import RealKueue
+from tests.kubernetes_scenarios.stage import Hands, Stage, Tree
 
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
 SMALL = {"cpu": "50m", "memory": "64Mi"}

@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.clusters.hands import Hands, Tree
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.kueue.kueue import EVICTIONS
+from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
 
 GROUP = "kueue.x-k8s.io"
 PATIENCE_S = 120.0

@@ -13,8 +13,8 @@ from platforms.config import Platform
 from platforms.job import JobSpec, Layout, State, job_name, run_label
 from platforms.runner import Job, Runner
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from tests.clusters.stage import Stage
-from tests.platforms.kubernetes_parts import SMALL, Clock, Play, Scenario
+from tests.kubernetes_scenarios.building_blocks import SMALL, Clock, Play, Scenario
+from tests.kubernetes_scenarios.stage import Stage
 
 YEAR_S = 3e7
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.stage import IMAGE, real_stage
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
-from tests.platforms.kubernetes_scenarios import TOGETHER
-from tests.platforms.kubernetes_show import Show
+from tests.kubernetes_scenarios.scenarios import TOGETHER
+from tests.kubernetes_scenarios.show import Show
+from tests.kubernetes_scenarios.stage import IMAGE, real_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 RACKS = "racks.bench.local"
