@@ -70,8 +70,8 @@ class Reader:
             try:
                 self._check()
                 if self._clock() >= due_s:
-                    due_s = self._clock() + self._poll_s
                     self._look(left)
+                    due_s = self._clock() + self._poll_s  # from its end: a cluster that is away makes it a long one
                     self._check()  # who has ended them has taken them over before
                 for reading in left:
                     yield from self._chunks(reading)

@@ -27,10 +27,12 @@ class Scripted:
     now: float = 0.0
     stopped_s: float = 0.0  # by how much the first pause is longer than was asked for
     looks: int = 0
+    look_s: float = 0.0
     said: list[str] = field(default_factory=list)
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         self.looks += 1
+        self.now += self.look_s
         return {job.job_id: self.state(self.now) for job in jobs}
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
@@ -69,6 +71,13 @@ def test_what_comes_late_is_waited_for_without_following() -> None:
     came, reading = scheduler.reads(follow=False)
     assert (came, reading.problem) == (b"begins\ngoes on\n", "")
     assert scheduler.now == pytest.approx(4.5 + QUIET_S, abs=1.0)
+
+
+def test_a_look_that_takes_long_is_not_repeated_at_once() -> None:
+    """A cluster that does not answer keeps each look for seconds."""
+    scheduler = Scripted(lambda now: b"", lambda now: AWAY, look_s=20.0)
+    assert scheduler.reads(follow=False, poll_s=10.0)[1].problem.endswith("nobody answers")
+    assert scheduler.looks == 1
 
 
 def test_a_pause_in_which_we_were_stopped_is_no_silence() -> None:
