@@ -14,7 +14,7 @@ import yaml
 
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.node.logs import parsed
-from tests.kubernetes_scenarios.command_line_user import Person
+from tests.kubernetes_scenarios.command_line_user import CommandLineUser
 from tests.kubernetes_scenarios.stage import IMAGE, Stage, fake_stage
 
 pytestmark = pytest.mark.live_k8s
@@ -31,7 +31,7 @@ ON_JOB, ON_POD, ON_PODS, HERE = (
 )
 
 
-class Newcomer(Person):
+class Newcomer(CommandLineUser):
     """On a stand-in of their own with one small node."""
 
     @property
@@ -61,30 +61,30 @@ def newcomer(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Newcome
 
 
 def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
-    said = newcomer.types("platforms", "init", "jobs", "--context", "fake", "--enable")
+    said = newcomer.run("platforms", "init", "jobs", "--context", "fake", "--enable")
     assert "python -m platforms doctor jobs" in said
     newcomer.edits("platforms/jobs.yaml", r"^  # image: .*", f"  image: {IMAGE}")
     newcomer.edits("platforms/jobs.yaml", r"^layouts:", "benchmarks: {cosmoflow: {layouts: [2x1]}}\nlayouts:")
-    newcomer.types("platforms", "init", "pods", "--context", "fake", "--enable")
+    newcomer.run("platforms", "init", "pods", "--context", "fake", "--enable")
     newcomer.edits("platforms/pods.yaml", r"^  # image: .*", f"  image: {IMAGE}\n  kind: pod")
-    said = newcomer.types("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
+    said = newcomer.run("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
     assert re.search(r"^failed +node .*platforms prepare jobs", said, re.MULTILINE)
-    assert not newcomer.finds("jobs")
+    assert not newcomer.find_objects("jobs")
 
     data = prepared(newcomer)
     size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
-    said = newcomer.types("platforms", "doctor", "jobs", "--node", size, runs)
+    said = newcomer.run("platforms", "doctor", "jobs", "--node", size, runs)
     assert len(re.findall("^ok ", said, re.MULTILINE)) == 11, said
     assert f"next: pytest -m jobs --size smoke --site={newcomer.site}" in said
 
-    newcomer.writes(
+    newcomer.write_site_file(
         "platforms/here.yaml",
         f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {data}\n",
     )
     newcomer.edits("site.yaml", r"\bpods\b", "pods, here")
     where = [f"--platform={name}" for name in ("jobs", "pods", "here")]
     saved = tmp_path / "saved.json"
-    said = newcomer.types("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
+    said = newcomer.run("pytest", "-k", CHOSEN, *where, size, runs, "--run-id=first", f"--benchmark-json={saved}")
     assert "4 passed" in said
     measured = {one["name"]: one["extra_info"] for one in json.loads(saved.read_text())["benchmarks"]}
     assert measured.keys() == {ON_JOB, ON_POD, ON_PODS, HERE}
@@ -93,23 +93,25 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
         trained(newcomer, name, pods)
         exact(newcomer, name)
 
-    newcomer.waits(lambda: not any(map(newcomer.finds, ("pods", "jobs", "services", "secrets"))))  # owned: by and by
+    newcomer.wait_until(
+        lambda: not any(map(newcomer.find_objects, ("pods", "jobs", "services", "secrets")))
+    )  # owned: by and by
     for name in ("jobs", "pods"):
-        said = newcomer.types("platforms", "prune", name, "--yes")
+        said = newcomer.run("platforms", "prune", name, "--yes")
     assert f"nothing of {name} is left there" in said
 
 
 def prepared(newcomer: Newcomer) -> Path:
     """The folder behind the claim, filled once."""
     size, runs = "--size=smoke", f"--runs-dir={newcomer.runs}"
-    said = newcomer.types("platforms", "prepare", "jobs", size, runs)
+    said = newcomer.run("platforms", "prepare", "jobs", size, runs)
     assert re.search(r"claim hpc-ml-bench: \d+Gi, ReadWriteMany: made", said)
     assert said.count(": succeeded") == 3
     (claim,) = newcomer.kube.store.list("persistentvolumeclaims")[0]
     data = newcomer.kube.folder / "claims" / "default" / claim["metadata"]["name"]
     written = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     assert len(written) > 64
-    said = newcomer.types("platforms", "prepare", "pods", size, runs)
+    said = newcomer.run("platforms", "prepare", "pods", size, runs)
     assert "made" not in said
     assert said.count(": succeeded") == 3
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == written
@@ -171,26 +173,28 @@ class Trainer(Newcomer):
         volume = {"mount": "/data", "pvc": claim, "size": "4Gi", "access_mode": "ReadWriteOnce"} if claim else SCRATCH
         cluster = {"image": self.stage.torch_image, "cpu": 1, "memory": "4Gi", "shm": "512Mi", "volumes": [volume]}
         if claim:
-            cluster["node_selector"] = {"kubernetes.io/hostname": self.stage.needs.storage_node}
+            cluster["node_selector"] = {"kubernetes.io/hostname": self.stage.capabilities.storage_node}
         known = {"scheduler": "kubernetes", "device": "cpu", "size": "smoke", "data_dir": "/data", "max_running": 2}
         known |= {"setup": [] if claim else [by_itself], "time_limit": "30m"}
         for kind, layouts in (("job", ["1x1", "2x1"]), ("pod", ["1x1"])):
             named = {"kind": "pod"} if kind == "pod" else {}
             keys = {**known, "layouts": {"default": layouts}, "kubernetes": {**cluster, **named}}
-            self.writes(f"platforms/{self.named(kind)}.yaml", yaml.safe_dump(keys))
-        self.writes("site.yaml", f"enabled: [{self.named('job')}, {self.named('pod')}]\n")
+            self.write_site_file(f"platforms/{self.named(kind)}.yaml", yaml.safe_dump(keys))
+        self.write_site_file("site.yaml", f"enabled: [{self.named('job')}, {self.named('pod')}]\n")
 
     def named(self, kind: str) -> str:
         return f"{self.stage.key}_{kind}"
 
     def trains(self, chosen: str, *names: str) -> None:
         where = [f"--platform={self.named(kind)}" for kind in ("job", "pod")]
-        said = self.types("pytest", "-k", f"gbs32{chosen}", *where, f"--runs-dir={self.runs}", "--run-id=first")
+        said = self.run("pytest", "-k", f"gbs32{chosen}", *where, f"--runs-dir={self.runs}", "--run-id=first")
         assert f"{len(names)} passed" in said
         for name in names:
             trained(self, name, 2 if "-2x1cpu" in name else 1)
-        self.waits(
-            lambda: not any(self.finds(kind, self.named(of)) for kind in self.stage.shown for of in ("job", "pod"))
+        self.wait_until(
+            lambda: (
+                not any(self.find_objects(kind, self.named(of)) for kind in self.stage.shown for of in ("job", "pod"))
+            )
         )
 
 
@@ -221,14 +225,14 @@ def test_each_benchmark_as_each_kind(trainer: Trainer) -> None:
     claim = f"data-{trainer.stage.key}"
     trainer.describe(claim)
     try:
-        said = trainer.types("platforms", "prepare", trainer.named("job"), f"--runs-dir={trainer.runs}")
+        said = trainer.run("platforms", "prepare", trainer.named("job"), f"--runs-dir={trainer.runs}")
         assert said.count(": succeeded") == len(BENCHMARKS)
-        said = trainer.types("platforms", "doctor", trainer.named("pod"), "--node", f"--runs-dir={trainer.runs}")
+        said = trainer.run("platforms", "doctor", trainer.named("pod"), "--node", f"--runs-dir={trainer.runs}")
         assert not re.findall("^failed ", said, re.MULTILINE), said
         trainer.trains("", *all_of(trainer))
-        assert "is left there" in trainer.types("platforms", "prune", trainer.named("job"), "--yes")
+        assert "is left there" in trainer.run("platforms", "prune", trainer.named("job"), "--yes")
     finally:
-        trainer.stage.hands.delete("persistentvolumeclaims", claim)
+        trainer.stage.admin.delete("persistentvolumeclaims", claim)
 
 
 def all_of(trainer: Trainer) -> list[str]:

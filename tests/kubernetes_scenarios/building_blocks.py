@@ -17,8 +17,10 @@ from tests.fake_kubernetes.api.messages import Answer, Request
 from tests.fake_kubernetes.controllers.custom_jobs import Child, CustomJobKind
 from tests.fake_kubernetes.controllers.job_pods import pod_of
 from tests.fake_kubernetes.kueue.kueue import Kueue
+from tests.fake_kubernetes.store.trees import Tree
+from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin
 from tests.kubernetes_scenarios.real_kueue import RealKueue
-from tests.kubernetes_scenarios.stage import Hands, Stage, Tree
+from tests.kubernetes_scenarios.stage import Stage
 
 TEMPLATES = Path(__file__).parents[2] / "k8s_templates"
 SMALL = {"cpu": "50m", "memory": "64Mi"}
@@ -57,8 +59,8 @@ class Play:
     clock: Clock
 
     @property
-    def hands(self) -> Hands:
-        return self.stage.hands
+    def admin(self) -> ClusterAdmin:
+        return self.stage.admin
 
     @property
     def name(self) -> str:
@@ -73,9 +75,9 @@ class Play:
         return self.job.status.state is State.RUNNING
 
     def pods(self) -> list[Tree]:
-        return self.hands.list("pods", self.selector)
+        return self.admin.list("pods", self.selector)
 
-    def says(self, pattern: str) -> bool:
+    def status_matches(self, pattern: str) -> bool:
         """Whether what is told of the job matches, while it waits or runs."""
         return re.search(pattern, self.job.status.reason) is not None
 
@@ -99,7 +101,7 @@ class Scenario:
     state: State = State.SUCCEEDED
     reason: str = ""
     log: bytes | None = None
-    told: str = ""
+    event: str = ""
     left: bool | None = None
     before: Callable[[Stage, str], object] | None = None
     needs: tuple[str, ...] = ()
@@ -121,7 +123,7 @@ def command(script: str) -> Callable[[Stage], Changes]:
     return lambda _stage: {"arguments": ("sh", "-c", script)}
 
 
-def box(script: str, name: str = "c", **more: Any) -> Tree:
+def container(script: str, name: str = "c", **more: Any) -> Tree:
     """A container, as the restricted Pod Security Standard wants it."""
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     made = {"name": name, "image": "${image}", "command": ["sh", "-c", script], "securityContext": security}
@@ -147,23 +149,23 @@ def job(
     return {"manifest": {**made, "spec": {"backoffLimit": 0, "template": template, **spec}}}
 
 
-def of(name: str, count: str) -> Tree:
+def device_resources(name: str, count: str) -> Tree:
     """Beside the usual resources."""
     return {"resources": {"requests": {**SMALL, name: count}, "limits": {name: count}}}
 
 
 def python(script: str, **more: Any) -> Tree:
     """Without a shell."""
-    return box("", command=["python3", "-S", "-c", script], **more)
+    return container("", command=["python3", "-S", "-c", script], **more)
 
 
-def pulled(stage: Stage, answers: str, **more: Any) -> Changes:
+def job_with_image(stage: Stage, answers: str, **more: Any) -> Changes:
     """A Job whose image is answered so."""
     found = stage.image_that(answers)
-    return job(box("true", image=found["image"]), pods={"nodeSelector": found["nodeSelector"], **more})
+    return job(container("true", image=found["image"]), pods={"nodeSelector": found["nodeSelector"], **more})
 
 
-def archived(stage: Stage) -> Changes:
+def job_with_archive(stage: Stage) -> Changes:
     """A program of ours that travels to the cluster."""
     path = stage.front.kubeconfig.with_name(f"models-{stage.key}.pyz")
     path.write_text("import sys\nprint('travelled', *sys.argv[1:])\n")
@@ -188,44 +190,44 @@ def once_running(act: Callable[[Play], object]) -> Script:
     return script
 
 
-def on(reason: str, act: Callable[[Play], object]) -> Script:
+def once_status_matches(reason: str, act: Callable[[Play], object]) -> Script:
     """Once that is told of it."""
 
     def script(play: Play) -> Generator[None, None, None]:
-        yield from when(lambda: play.says(reason))
+        yield from when(lambda: play.status_matches(reason))
         act(play)
 
     return script
 
 
-def waited(reason: str, patience_s: float = PATIENCE_S) -> Script:
+def once_stuck(reason: str, patience_s: float = PATIENCE_S) -> Script:
     """It has been so for longer than anybody waits for it to pass."""
 
     def script(play: Play) -> Generator[None, None, None]:
-        yield from when(lambda: play.says(reason))
+        yield from when(lambda: play.status_matches(reason))
         assert play.job.status.state.live, play.job.status
         play.clock.skipped_s += patience_s
 
     return script
 
 
-def nothing_lost(play: Play) -> None:
+def check_nothing_lost(play: Play) -> None:
     """Of pods that their kind has deleted."""
     assert "is lost" not in str(play.job.error), play.job.error
 
 
 def delete_its_pod(play: Play) -> None:
     """With the grace that it has itself."""
-    play.hands.delete("pods", play.pods()[0]["metadata"]["name"])
+    play.admin.delete("pods", play.pods()[0]["metadata"]["name"])
 
 
 def evict(play: Play) -> None:
-    play.hands.evict(play.pods()[0]["metadata"]["name"])
+    play.admin.evict(play.pods()[0]["metadata"]["name"])
 
 
-def overdue(kind: str) -> Callable[[Play], None]:
+def pass_deadline(kind: str) -> Callable[[Play], None]:
     """Its deadline is one that has passed, whenever it began."""
-    return lambda play: play.hands.patch(kind, _its(play, kind), {"spec": {"activeDeadlineSeconds": 2}})
+    return lambda play: play.admin.patch(kind, _its(play, kind), {"spec": {"activeDeadlineSeconds": 2}})
 
 
 def _its(play: Play, kind: str) -> str:
@@ -233,60 +235,60 @@ def _its(play: Play, kind: str) -> str:
 
 
 def delete(kind: str) -> Callable[[Play], None]:
-    return lambda play: play.hands.delete(kind, play.name, gracePeriodSeconds=1)
+    return lambda play: play.admin.delete(kind, play.name, gracePeriodSeconds=1)
 
 
-def foreign(name: str, *boxes: Tree, image: str, **more: Any) -> Tree:
+def other_users_pod(name: str, *boxes: Tree, image: str, **more: Any) -> Tree:
     """Somebody else's pod."""
     filled = [{**each, "image": image} for each in boxes]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(*filled, **more)}
 
 
-def victim(stage: Stage) -> Changes:
+def job_with_only_device(stage: Stage) -> Changes:
     """It has the only device of its kind."""
     stage.device(device(stage, "preempt"), 1)
-    return job(box(f"echo begun; {FOREVER}", **of(device(stage, "preempt"), "1")))
+    return job(container(f"echo begun; {FOREVER}", **device_resources(device(stage, "preempt"), "1")))
 
 
 def preempt(play: Play) -> None:
     """A more important pod wants the same device."""
-    wanted = box(FOREVER, **of(device(play.stage, "preempt"), "1"))
+    wanted = container(FOREVER, **device_resources(device(play.stage, "preempt"), "1"))
     name, importance = f"vip-{play.stage.key}", play.stage.priority_class(1000)
-    play.hands.create("pods", foreign(name, wanted, image=play.stage.image, priorityClassName=importance))
+    play.admin.create("pods", other_users_pod(name, wanted, image=play.stage.image, priorityClassName=importance))
 
 
 def device(stage: Stage, name: str) -> str:
     return f"bench.local/{name}-{stage.key}"
 
 
-def failed_once(play: Play) -> Generator[None, None, None]:
+def supply_after_first_failure(play: Play) -> Generator[None, None, None]:
     """Its first pod fails; then comes what it lacked."""
     yield from when(lambda: any(each["status"].get("phase") == "Failed" for each in play.pods()))
     assert play.job.status.state.live, play.job.status
     data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"READY": "yes"}}
-    play.hands.create("configmaps", {**data, "metadata": {"name": f"second-{play.stage.key}"}})
+    play.admin.create("configmaps", {**data, "metadata": {"name": f"second-{play.stage.key}"}})
 
 
-def second(stage: Stage) -> Changes:
+def fails_first(stage: Stage) -> Changes:
     switch = {"configMapRef": {"name": f"second-{stage.key}", "optional": True}}
-    return job(box('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=100)
+    return job(container('echo "try $READY"; [ -n "$READY" ]', envFrom=[switch]), backoffLimit=100)
 
 
-def tried_again(play: Play) -> None:
+def check_tried_again(play: Play) -> None:
     """Once or more, by how quick we were, and one was good. Lines of two pods come in any order."""
     *before, last = sorted(play.log().splitlines())
     assert (set(before), last) == ({b"try "}, b"try yes"), play.log()
 
 
-def heal(play: Play) -> Generator[None, None, None]:
-    yield from when(lambda: play.says("500 Internal"))
+def heal_the_image(play: Play) -> Generator[None, None, None]:
+    yield from when(lambda: play.status_matches("500 Internal"))
     assert play.job.status.state is State.STARTING, play.job.status
     play.stage.heal(play.pods()[0])
 
 
-def grow(play: Play) -> Generator[None, None, None]:
+def add_the_device(play: Play) -> Generator[None, None, None]:
     """The devices come later."""
-    yield from when(lambda: play.says("Insufficient bench.local"))
+    yield from when(lambda: play.status_matches("Insufficient bench.local"))
     assert play.job.status.state is State.QUEUED, play.job.status
     play.stage.device(device(play.stage, "late"), 1)
 
@@ -298,17 +300,17 @@ STORAGE = "ephemeral-storage"  # a quota of it concerns only those who ask for i
 
 def quota(stage: Stage) -> None:
     """1Mi of it, of which somebody has 600Ki."""
-    if stage.hands.get("resourcequotas", "bench") is None:
+    if stage.admin.get("resourcequotas", "bench") is None:
         limits = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bench"}}
-        stage.hands.create("resourcequotas", {**limits, "spec": {"hard": {f"requests.{STORAGE}": "1Mi"}}})
-        stage.hands.create("pods", foreign("hoarder", storage("600Ki", FOREVER), image=stage.image))
+        stage.admin.create("resourcequotas", {**limits, "spec": {"hard": {f"requests.{STORAGE}": "1Mi"}}})
+        stage.admin.create("pods", other_users_pod("hoarder", storage("600Ki", FOREVER), image=stage.image))
 
 
 def storage(amount: str, script: str = "echo done") -> Tree:
-    return box(script, resources={"requests": {**SMALL, STORAGE: amount}})
+    return container(script, resources={"requests": {**SMALL, STORAGE: amount}})
 
 
-def limited(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
+def with_quota(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
     def made(stage: Stage) -> Changes:
         quota(stage)
         return make()
@@ -317,49 +319,49 @@ def limited(make: Callable[[], Changes]) -> Callable[[Stage], Changes]:
 
 
 def make_room(play: Play) -> Generator[None, None, None]:
-    yield from when(lambda: play.says("quota bench is used up"))
+    yield from when(lambda: play.status_matches("quota bench is used up"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.hands.delete("pods", "hoarder", gracePeriodSeconds=1)
+    play.admin.delete("pods", "hoarder", gracePeriodSeconds=1)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-def refusing(code: int, message: str) -> Callable[[Stage, str], None]:
+def refuse_with(code: int, message: str) -> Callable[[Stage, str], None]:
     """What creates it is answered so."""
 
     def prepare(stage: Stage, name: str) -> None:
-        stage.surprises[name] = lambda _request: Answer(code, KubeError(code, message.format(name=name)).status())
+        stage.interceptors[name] = lambda _request: Answer(code, KubeError(code, message.format(name=name)).status())
 
     return prepare
 
 
-def losing(stage: Stage, name: str) -> None:
+def lose_the_answer(stage: Stage, name: str) -> None:
     """It is created, and nobody hears of it."""
 
     def lose(request: Request) -> None:
-        del stage.surprises[name]
-        stage.hands.ask("POST", request.path, request.json())
+        del stage.interceptors[name]
+        stage.admin.ask("POST", request.path, request.json())
         raise ConnectionResetError
 
-    stage.surprises[name] = lose
+    stage.interceptors[name] = lose
 
 
-def named(stage: Stage) -> Mapping[str, str]:
+def in_other_context(stage: Stage) -> Mapping[str, str]:
     """A test's own kubeconfig and context."""
     path, context = stage.other_context()
     return {"kubeconfig": str(path), "context": context}
 
 
-def taken(stage: Stage, name: str) -> None:
+def take_the_name(stage: Stage, name: str) -> None:
     """Somebody else has a Job of that name."""
     other = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
-    template = {"spec": pod_spec(box(FOREVER, image=stage.image))}
-    stage.hands.create("jobs", {**other, "spec": {"suspend": True, "template": template}})
+    template = {"spec": pod_spec(container(FOREVER, image=stage.image))}
+    stage.admin.create("jobs", {**other, "spec": {"suspend": True, "template": template}})
 
 
-def still_theirs(play: Play) -> None:
-    theirs = play.hands.get("jobs", play.name)
+def check_other_job_untouched(play: Play) -> None:
+    theirs = play.admin.get("jobs", play.name)
     assert theirs is not None
     assert "hpc-ml-bench/run" not in theirs["metadata"].get("labels", {})
 
@@ -367,26 +369,26 @@ def still_theirs(play: Play) -> None:
 # --- kinds that others have made -------------------------------------------------------------------------------------
 
 
-def controlled(kind: str, shape: CustomJobKind) -> Script:
+def act_as_controller(kind: str, shape: CustomJobKind) -> Script:
     """We are the controller of a kind: `racks.bench.local/v1`."""
 
     def script(play: Play) -> Generator[None, None, None]:
-        hands, name = play.hands, play.name
-        yield from when(lambda: hands.get(kind, name))
+        admin, name = play.admin, play.name
+        yield from when(lambda: admin.get(kind, name))
         made: set[str] = set()
-        told: Tree = {}
-        while (owner := hands.get(kind, name)) is not None and not play.job.done:
+        event: Tree = {}
+        while (owner := admin.get(kind, name)) is not None and not play.job.done:
             wanted = list(shape.children(owner))
             for child in wanted:
                 if child.name not in made:
                     made.add(child.name)
-                    hands.ask("POST", hands.path(child.plural), _child(owner, shape, child))
-            known = {child.name: found for child in wanted if (found := hands.get(child.plural, child.name))}
+                    admin.ask("POST", admin.path(child.plural), _child(owner, shape, child))
+            known = {child.name: found for child in wanted if (found := admin.get(child.plural, child.name))}
             owner.setdefault("status", {})
             shape.set_status(owner, wanted, known)
-            if owner["status"] != told and len(known) == len(wanted):
-                told = owner["status"]
-                hands.patch(kind, name, {"status": told}, "status")
+            if owner["status"] != event and len(known) == len(wanted):
+                event = owner["status"]
+                admin.patch(kind, name, {"status": event}, "status")
             yield
 
     return script
@@ -410,7 +412,7 @@ def _shelves(rack: Tree) -> Iterator[Child]:
 RACK = CustomJobKind(_shelves, _speechless)
 
 
-def custom(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:
+def custom_object(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage], Changes]:
     def made(stage: Stage) -> Changes:
         stage.kind(group, version, kind)
         return {"manifest": {"apiVersion": f"{group}/{version}", "kind": kind, "spec": spec}}
@@ -418,12 +420,12 @@ def custom(group: str, version: str, kind: str, spec: Tree) -> Callable[[Stage],
     return made
 
 
-def ipus(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
-    spec = {"jobInstances": instances, "workers": {"template": {"metadata": {}, "spec": pod_spec(box(script))}}}
-    return custom("graphcore.ai", "v1alpha1", "IPUJob", spec)
+def ipu_job(script: str, instances: int = 1) -> Callable[[Stage], Changes]:
+    spec = {"jobInstances": instances, "workers": {"template": {"metadata": {}, "spec": pod_spec(container(script))}}}
+    return custom_object("graphcore.ai", "v1alpha1", "IPUJob", spec)
 
 
-def shipped_ipus(script: str) -> Callable[[Stage], Changes]:
+def ipu_job_of_our_template(script: str) -> Callable[[Stage], Changes]:
     """An IPUJob of our own template."""
 
     def made(stage: Stage) -> Changes:
@@ -434,27 +436,29 @@ def shipped_ipus(script: str) -> Callable[[Stage], Changes]:
     return made
 
 
-def torch(master: str, worker: str) -> Callable[[Stage], Changes]:
+def pytorch_job(master: str, worker: str) -> Callable[[Stage], Changes]:
     replicas = {}
     for role, script in (("Master", master), ("Worker", worker)):
-        template = {"metadata": {}, "spec": pod_spec(box(script, "pytorch"))}
+        template = {"metadata": {}, "spec": pod_spec(container(script, "pytorch"))}
         replicas[role] = {"replicas": 1, "restartPolicy": "Never", "template": template}
-    return custom("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
+    return custom_object("kubeflow.org", "v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
 
 
 def job_set(script: str) -> Callable[[Stage], Changes]:
-    template = {"spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": pod_spec(box(script))}}}
+    template = {"spec": {"backoffLimit": 0, "template": {"metadata": {}, "spec": pod_spec(container(script))}}}
     spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": template}]}
-    return custom("jobset.x-k8s.io", "v1alpha2", "JobSet", spec)
+    return custom_object("jobset.x-k8s.io", "v1alpha2", "JobSet", spec)
 
 
-def racks(script: str) -> Callable[[Stage], Changes]:
-    return custom("bench.local", "v1", "Rack", {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(box(script))}})
+def rack_job(script: str) -> Callable[[Stage], Changes]:
+    return custom_object(
+        "bench.local", "v1", "Rack", {"count": 2, "shelf": {"metadata": {}, "spec": pod_spec(container(script))}}
+    )
 
 
-def rack(then: Script | None = None) -> Script:
+def control_racks(then: Script | None = None) -> Script:
     """A kind that says nothing: its pods decide, when there have been no more for a while."""
-    control = controlled("racks.bench.local/v1", RACK)
+    control = act_as_controller("racks.bench.local/v1", RACK)
 
     def script(play: Play) -> Generator[None, None, None]:
         beside: Iterator[None] = then(play) if then else iter(())
@@ -476,16 +480,16 @@ def kueue(stage: Stage) -> Kueue | RealKueue:
         if stage.fake is not None:
             known = stage.fake.kueue(queue="bench", quota=quota)
         else:
-            known = RealKueue(stage.hands, stage.key, "bench", quota)
+            known = RealKueue(stage.admin, stage.key, "bench", quota)
         stage.notes["kueue"] = known
-        hoard(stage, "hoarder")
+        take_queue_capacity(stage, "hoarder")
     return known
 
 
-def hoard(stage: Stage, name: str) -> None:
+def take_queue_capacity(stage: Stage, name: str) -> None:
     """Somebody else's Job, for ever, with eight tenths of the queue's CPU."""
     theirs = job(cpus(8, FOREVER, image=stage.image))["manifest"]
-    stage.hands.create("jobs", {**theirs, "metadata": {"name": name, "labels": {QUEUE: "bench"}}})
+    stage.admin.create("jobs", {**theirs, "metadata": {"name": name, "labels": {QUEUE: "bench"}}})
 
 
 def queued(
@@ -501,7 +505,7 @@ def queued(
 
 
 def cpus(tenths: int, script: str = "echo done", **more: Any) -> Tree:
-    return box(script, resources={"requests": {"cpu": f"{tenths}00m"}}, **more)
+    return container(script, resources={"requests": {"cpu": f"{tenths}00m"}}, **more)
 
 
 @contextmanager
@@ -517,7 +521,7 @@ def held(stage: Stage) -> Iterator[Kueue | RealKueue]:
         queue.pause(on=stage.notes["held"] > 0)
 
 
-def taken_back(reason: str) -> Script:
+def evict_from_queue(reason: str) -> Script:
     """And not given again before its end."""
 
     def script(play: Play) -> Generator[None, None, None]:
@@ -529,21 +533,21 @@ def taken_back(reason: str) -> Script:
     return script
 
 
-def give(play: Play) -> Generator[None, None, None]:
-    yield from when(lambda: play.says("insufficient unused quota"))
+def free_the_queue(play: Play) -> Generator[None, None, None]:
+    yield from when(lambda: play.status_matches("insufficient unused quota"))
     assert play.job.status.state is State.QUEUED, play.job.status
-    play.hands.delete("jobs", "hoarder")
+    play.admin.delete("jobs", "hoarder")
 
 
-def sent_back(play: Play) -> Generator[None, None, None]:
+def evict_and_admit_again(play: Play) -> Generator[None, None, None]:
     """It is admitted, cannot start, is taken back, admitted again, and starts."""
-    yield from when(lambda: play.says("didn't match"))
+    yield from when(lambda: play.status_matches("didn't match"))
     with held(play.stage) as queue:
         queue.evict(play.name, "PodsReadyTimeout")
-        yield from when(lambda: play.says("evicted: PodsReadyTimeout"))
+        yield from when(lambda: play.status_matches("evicted: PodsReadyTimeout"))
         assert play.job.status.state is State.QUEUED, play.job.status
         label = {"bench": f"wanted-{play.stage.key}"}
-        play.hands.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
+        play.admin.patch("nodes", play.stage.node, {"metadata": {"labels": label}})
 
 
 # --- as Kubernetes 1.20 was ------------------------------------------------------------------------------------------
@@ -553,16 +557,16 @@ def old_job(end: Tree, status: Tree) -> Script:
     """We are its controllers: a pod with the one label of those days, and its end, and the Job's."""
 
     def script(play: Play) -> Generator[None, None, None]:
-        hands, name = play.hands, play.name
-        yield from when(lambda: hands.get("jobs", name))
-        root = hands.get("jobs", name)
+        admin, name = play.admin, play.name
+        yield from when(lambda: admin.get("jobs", name))
+        root = admin.get("jobs", name)
         assert root is not None
         made = pod_of(root, root["spec"]["template"], f"{name}-x", {"job-name": name}, exact=True)
         made["spec"]["schedulingGates"] = [{"name": "bench.local/by-hand"}]
-        hands.ask("POST", hands.path("pods"), {"apiVersion": "v1", "kind": "Pod", **made})
-        hands.patch("pods", f"{name}-x", {"status": end}, "status")
+        admin.ask("POST", admin.path("pods"), {"apiVersion": "v1", "kind": "Pod", **made})
+        admin.patch("pods", f"{name}-x", {"status": end}, "status")
         yield
-        hands.patch("jobs", name, {"status": status}, "status")
+        admin.patch("jobs", name, {"status": status}, "status")
 
     return script
 
@@ -582,24 +586,24 @@ OVERDUE = {"reason": "DeadlineExceeded", "message": "Pod was active on the node 
 # --- what must be true afterwards ------------------------------------------------------------------------------------
 
 
-def files(play: Play, count: int) -> None:
+def check_log_files(play: Play, count: int) -> None:
     """A log for each container of each pod."""
     assert len([path for path in (play.job.folder / "logs").iterdir() if path.suffix == ".log"]) == count
 
 
-def several(play: Play, *lines: bytes) -> None:
+def check_one_line_each(play: Play, *lines: bytes) -> None:
     """Of each container one line, in whatever order they come."""
-    files(play, len(lines))
+    check_log_files(play, len(lines))
     assert sorted(play.log().splitlines()) == sorted(lines), play.log()
 
 
-def said(play: Play, *lines: bytes) -> None:
+def check_log_lines(play: Play, *lines: bytes) -> None:
     """Lines of two streams come in any order."""
     assert sorted(play.log().splitlines()) == sorted(lines), play.log()
 
 
-def indices(play: Play, count: int) -> None:
-    several(play, *(b"%d" % index for index in range(count)))
+def check_indices(play: Play, count: int) -> None:
+    check_one_line_each(play, *(b"%d" % index for index in range(count)))
 
 
 def elsewhere(play: Play) -> None:

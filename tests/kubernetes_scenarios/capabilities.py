@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from tests.fake_kubernetes.api.errors import KubeError
-from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
+from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin, Tree
 
 STAND_IN = {
     "kubelet": "needs a node that a test may take away",
@@ -68,11 +68,11 @@ def probe(name: str, image: str, *command: str, labels: Tree | None = None, **sp
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-class Needs:
+class Capabilities:
     """Of one session, whose `key` is in the names of what is made for it."""
 
-    def __init__(self, hands: Hands, image: str, key: str) -> None:
-        self._hands, self._image, self._key = hands, image, key
+    def __init__(self, admin: ClusterAdmin, image: str, key: str) -> None:
+        self._admin, self._image, self._key = admin, image, key
         self._known: dict[str, str] = {}
 
     def lacks(self, need: str) -> str:
@@ -95,10 +95,10 @@ class Needs:
     def _forbidden(self, need: str) -> list[str]:
         asked = RIGHTS.get(need, [])
         return [f"{verb} {resource}{below and '/' + below}" for verb, resource, below in asked
-                if not self._hands.may(verb, resource, below)]  # fmt: skip
+                if not self._admin.may(verb, resource, below)]  # fmt: skip
 
     def _theirs(self, kind: str) -> str:
-        there = self._hands.get("customresourcedefinitions", kind) is not None
+        there = self._admin.get("customresourcedefinitions", kind) is not None
         return f"needs a cluster without {kind}: their own controller would work beside ours" if there else ""
 
     # nodes
@@ -106,7 +106,7 @@ class Needs:
     @cached_property
     def nodes(self) -> list[Tree]:
         """Those that take pods, as far as we may see them."""
-        found = self._hands.list("nodes") if self._hands.may("list", "nodes") else []
+        found = self._admin.list("nodes") if self._admin.may("list", "nodes") else []
         return [each for each in found if not any(map(_repels, each["spec"].get("taints") or ()))]
 
     def _no_node(self) -> str:
@@ -121,13 +121,13 @@ class Needs:
         names = [f"pull-{self._key}-{number}" for number, _ in enumerate(hosts or [None])]
         for name, host in zip(names, hosts or [None], strict=True):
             chosen = {"nodeSelector": {"kubernetes.io/hostname": host}} if host else {}
-            self._hands.create("pods", probe(name, self._image, "sh", "-c", "command -v python3", **chosen))
+            self._admin.create("pods", probe(name, self._image, "sh", "-c", "command -v python3", **chosen))
         self._until(lambda: all(self._pulled(name) for name in names), PULL_S)
         assert any(self._phase(name) == "Succeeded" for name in names), (
             f"--live-image {self._image}: no pod with it has ended well on any node: {self._said(names[0])}"
         )
         for name in names:
-            self._hands.delete("pods", name)
+            self._admin.delete("pods", name)
 
     def _pulled(self, name: str) -> bool:
         said = self._said(name)
@@ -149,7 +149,7 @@ class Needs:
         """Its port, and the node on which it listens. Raises KubeError, AssertionError."""
         port, name = 20000 + secrets.randbelow(10000), f"registry-{self._key}"
         pod = probe(name, self._image, "python3", "-c", REGISTRY, str(port), hostNetwork=True)
-        self._hands.create("pods", pod)
+        self._admin.create("pods", pod)
         assert self._until(lambda: self._phase(name) == "Running"), f"it does not run: {self._said(name)}"
         time.sleep(1.0)  # until it listens
         return port, str(self._pod(name)["spec"]["nodeName"])
@@ -158,7 +158,7 @@ class Needs:
         return self._tried(lambda: bool(self.registry), "a pod in its node's network")
 
     def _no_kueue(self) -> str:
-        return self._tried(lambda: bool(self._hands.ask("GET", "/apis/kueue.x-k8s.io")), "a Kueue")
+        return self._tried(lambda: bool(self._admin.ask("GET", "/apis/kueue.x-k8s.io")), "a Kueue")
 
     def _no_dns(self) -> str:
         return self._tried(self._resolves, "a DNS that knows headless Services")
@@ -167,9 +167,9 @@ class Needs:
         name, labels = f"dns-{self._key}", {"bench.local/dns": self._key}
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
-        self._hands.create("services", service)
+        self._admin.create("services", service)
         pod = probe(name, self._image, "python3", "-c", RESOLVES, name, labels=labels, subdomain=name)
-        self._hands.create("pods", pod)
+        self._admin.create("pods", pod)
         return self._until(lambda: self._phase(name) in ("Succeeded", "Failed")) and self._phase(name) == "Succeeded"
 
     def _no_host_ipc(self) -> str:
@@ -177,7 +177,7 @@ class Needs:
 
     def _takes_host_ipc(self) -> bool:
         pod = probe(f"ipc-{self._key}", self._image, "true", hostIPC=True)
-        self._hands.ask("POST", self._hands.path("pods"), pod, {"dryRun": "All"})
+        self._admin.ask("POST", self._admin.path("pods"), pod, {"dryRun": "All"})
         return True
 
     @cached_property
@@ -186,9 +186,9 @@ class Needs:
         name = f"storage-{self._key}"
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-        self._hands.create("persistentvolumeclaims", claim)
+        self._admin.create("persistentvolumeclaims", claim)
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
-        self._hands.create("pods", probe(name, self._image, "true", volumes=[volume]))
+        self._admin.create("pods", probe(name, self._image, "true", volumes=[volume]))
         ended = self._until(lambda: self._phase(name) == "Succeeded")
         return str(self._pod(name)["spec"]["nodeName"]) if ended else ""
 
@@ -207,7 +207,7 @@ class Needs:
         return str(self._pod(name)["status"].get("phase"))
 
     def _pod(self, name: str) -> Tree:
-        return self._hands.get("pods", name) or {"status": {}, "spec": {}}
+        return self._admin.get("pods", name) or {"status": {}, "spec": {}}
 
     def _until(self, true: Callable[[], bool], limit_s: float = PATIENCE_S) -> bool:
         end = time.monotonic() + limit_s

@@ -26,7 +26,7 @@ CLUSTER_WIDE = (
 )  # fmt: skip
 
 
-class Hands:
+class ClusterAdmin:
     """What a person at the cluster does, past all faults. Objects are named as in `pods`, `racks.bench.local/v1`."""
 
     def __init__(self, respond: Callable[[Request], Answer | Stream], namespace: str) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 3600  # a cluster that trains three benchmarks beside others takes long
 
 
-class Person:
+class CommandLineUser:
     """At `place`: a clone of the suite, or a folder with tests of their own. `site` and `runs` are in `folder`."""
 
     def __init__(self, stage: Stage, folder: Path, place: Path = ROOT) -> None:
@@ -25,15 +25,15 @@ class Person:
         self.site, self.runs = folder / "site", folder / "runs"
         (self.site / "platforms").mkdir(parents=True)
 
-    def types(self, *words: str, code: int = 0) -> str:
+    def run(self, *words: str, code: int = 0) -> str:
         """What it printed."""
-        with self.starts(*words) as process:
+        with self.start(*words) as process:
             said = process.communicate(timeout=PATIENCE_S)[0]
         assert process.returncode == code, said
         return said
 
     @contextmanager
-    def starts(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         """What it prints is all in one pipe. It is killed at the end if it lives."""
         ours = ("PYTEST_", "KUBE", "HPC_ML_BENCH")  # pytest-benchmark saves nothing in what it takes for a worker
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -47,16 +47,16 @@ class Person:
             finally:
                 process.kill()
 
-    def writes(self, name: str, text: str) -> None:
+    def write_site_file(self, name: str, text: str) -> None:
         """A file of the site."""
         (self.site / name).write_text(text)
 
-    def finds(self, plural: str, platform: str = "") -> list[dict[str, Any]]:
+    def find_objects(self, plural: str, platform: str = "") -> list[dict[str, Any]]:
         """What of ours is on the cluster."""
         whose = f",hpc-ml-bench/platform={platform}" if platform else ""
-        return self.stage.hands.list(plural, f"app.kubernetes.io/managed-by=hpc-ml-bench{whose}")
+        return self.stage.admin.list(plural, f"app.kubernetes.io/managed-by=hpc-ml-bench{whose}")
 
-    def waits(self, true: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    def wait_until(self, true: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
         """AssertionError with what the process has said, when it ends first."""
         end = time.monotonic() + PATIENCE_S
         while not true():

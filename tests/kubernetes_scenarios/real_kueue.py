@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.kueue.kueue import EVICTIONS
-from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
+from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin, Tree
 
 GROUP = "kueue.x-k8s.io"
 PATIENCE_S = 120.0
@@ -17,10 +17,10 @@ PATIENCE_S = 120.0
 class RealKueue:
     """ClusterQueue and flavor are named after the session, the LocalQueue is `name` in its namespace."""
 
-    def __init__(self, hands: Hands, key: str, name: str, quota: dict[str, str]) -> None:
+    def __init__(self, admin: ClusterAdmin, key: str, name: str, quota: dict[str, str]) -> None:
         """Raises KubeError, AssertionError."""
-        self._hands, self._name = hands, f"bench-{key}"
-        self._version = hands.ask("GET", f"/apis/{GROUP}")["preferredVersion"]["groupVersion"]
+        self._admin, self._name = admin, f"bench-{key}"
+        self._version = admin.ask("GET", f"/apis/{GROUP}")["preferredVersion"]["groupVersion"]
         amounts = [{"name": each, "nominalQuota": amount} for each, amount in quota.items()]
         group = {"coveredResources": list(quota), "flavors": [{"name": self._name, "resources": amounts}]}
         self._create("ResourceFlavor", self._name, {})
@@ -32,16 +32,16 @@ class RealKueue:
 
     def _create(self, kind: str, name: str, spec: Tree) -> None:
         made = {"apiVersion": self._version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self._hands.create(self._kind(f"{kind.lower()}s"), made)
+        self._admin.create(self._kind(f"{kind.lower()}s"), made)
 
     def pause(self, *, on: bool = True) -> None:
         """Nothing is admitted."""
         policy = {"spec": {"stopPolicy": "Hold" if on else "None"}}
-        self._hands.patch(self._kind("clusterqueues"), self._name, policy)
+        self._admin.patch(self._kind("clusterqueues"), self._name, policy)
 
     def workload(self, job: str) -> Tree:
         """Of a job by its name. KeyError."""
-        for each in self._hands.list(self._kind("workloads")):
+        for each in self._admin.list(self._kind("workloads")):
             if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences", ())):
                 return each
         raise KeyError(job)
@@ -49,9 +49,9 @@ class RealKueue:
     def evict(self, job: str, reason: str) -> None:
         """A key of EVICTIONS: Kueue acts on the condition, whoever has written it."""
         name = self.workload(job)["metadata"]["name"]
-        message = EVICTIONS[reason].format(workload=f"{self._hands.namespace}/{name}")
+        message = EVICTIONS[reason].format(workload=f"{self._admin.namespace}/{name}")
         if reason == "Deactivated":
-            return self._hands.patch(self._kind("workloads"), name, {"spec": {"active": False}})
+            return self._admin.patch(self._kind("workloads"), name, {"spec": {"active": False}})
         kind = "DeactivationTarget" if reason == "MaximumExecutionTimeExceeded" else "Evicted"
         return self._say(job, name, kind, reason, message)
 
@@ -66,7 +66,7 @@ class RealKueue:
             version = {"resourceVersion": known["metadata"]["resourceVersion"]}
             try:
                 change = {"metadata": version, "status": {"conditions": rows}}
-                return self._hands.patch(self._kind("workloads"), name, change, "status")
+                return self._admin.patch(self._kind("workloads"), name, change, "status")
             except KubeError as error:
                 if error.code != 409:  # Kueue has changed it since
                     raise

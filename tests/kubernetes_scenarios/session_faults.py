@@ -26,17 +26,17 @@ from tests.kubernetes_scenarios.building_blocks import (
     POD,
     TEMPLATES,
     Play,
-    box,
+    container,
     cpus,
-    custom,
+    custom_object,
     device,
     evict,
-    hoard,
     job,
     kueue,
     pod,
     pod_spec,
     queued,
+    take_queue_capacity,
 )
 from tests.kubernetes_scenarios.show import Show
 from tests.kubernetes_scenarios.stage import Stage
@@ -66,7 +66,7 @@ def muttered(index: int) -> bytes:
     return b"".join(lines) + b"%d: the end" % index
 
 
-class Trouble(NamedTuple):
+class SessionFault(NamedTuple):
     """What happens, and what of a cluster it needs (Stage.lacks)."""
 
     play: Callable[[Show], None]
@@ -86,19 +86,19 @@ def go_on(show: Show, play: Play) -> None:
 
 def succeeds(show: Show, play: Play, log: bytes = ALL) -> None:
     """All of its log has come, once."""
-    done = show.end(play)
+    done = show.wait_for_end(play)
     assert done.status.state is State.SUCCEEDED, done.error
     assert play.log() == log, play.log()
     assert done.run is not None
     assert not done.run.problems, done.run.problems
-    show.gone(play)
+    show.wait_until_gone(play)
 
 
 def fails(show: Show, play: Play, state: State, reason: str) -> None:
-    done = show.end(play)
+    done = show.wait_for_end(play)
     assert done.status.state is state, done.error
     assert re.search(reason, done.status.reason), done.status
-    show.nothing_held(play)
+    show.wait_until_no_pod_is_live(play)
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def lists_fail(show: Show) -> None:
 
 
 def server_restarts(show: Show) -> None:
-    play = show.running(show.shell("restart", counts(show)), 5)
+    play = show.wait_until_running(show.shell("restart", counts(show)), 5)
     show.stage.front.down()
     time.sleep(0.5)
     show.stage.front.up()
@@ -128,7 +128,7 @@ def server_restarts(show: Show) -> None:
 
 def history_is_lost(show: Show) -> None:
     """Watches cannot go on where they were."""
-    play = show.running(show.shell("compacted", counts(show)), 5)
+    play = show.wait_until_running(show.shell("compacted", counts(show)), 5)
     show.stage.front.fault("GET", "watch=", 3, code=410)
     if show.stage.fake:
         show.stage.fake.compact(running=True)
@@ -140,7 +140,7 @@ def history_is_lost(show: Show) -> None:
 
 def token_is_renewed(show: Show) -> None:
     """The old one is not good any more, and the kubeconfig has the new one."""
-    play = show.running(show.shell("renewed", counts(show)), 5)
+    play = show.wait_until_running(show.shell("renewed", counts(show)), 5)
     show.stage.front.revoke_token()
     show.stage.front.renew_token()
     show.stage.front.down()
@@ -151,7 +151,7 @@ def token_is_renewed(show: Show) -> None:
 
 def token_is_revoked(show: Show) -> None:
     """Nobody but a person can help: the job goes on, the session tells what to type, and the next one collects it."""
-    play = show.running(show.shell("revoked", counts(show)), 5)
+    play = show.wait_until_running(show.shell("revoked", counts(show)), 5)
     show.stage.front.revoke_token()
     show.stage.front.down()
     show.stage.front.up()
@@ -163,7 +163,7 @@ def token_is_revoked(show: Show) -> None:
     show.stage.front.renew_token()
     go_on(show, play)
     assert another_process(show, "collects", "revoked") == 0
-    show.gone(play)
+    show.wait_until_gone(play)
 
 
 def again(show: Show) -> Show:
@@ -176,10 +176,10 @@ def little_is_allowed(show: Show) -> None:
     said = '{0} is forbidden: User "system:serviceaccount:proj:ci" cannot list resource "{0}" in API group ""'
     for kind in ("events", "nodes"):
         show.stage.front.fault("GET", rf"/{kind}\b", None, code=403, message=said.format(kind))
-    never = box("true", image="bench.local/none:1", imagePullPolicy="Never")
+    never = container("true", image="bench.local/none:1", imagePullPolicy="Never")
     plays = [show.shell("good", "echo done"), show.shell("bad", "exit 3"), show.add("image", job(never))]
     limit_s = show.stage.limit_s(10)
-    waits = show.add("waits", {**job(box("true"), pods=NO_NODE), "start_limit_s": limit_s})
+    waits = show.add("waits", {**job(container("true"), pods=NO_NODE), "start_limit_s": limit_s})
     succeeds(show, plays[0], b"done\n")
     fails(show, plays[1], State.EXITED, "exit code 3")
     fails(show, plays[2], State.IMAGE, "is not present")
@@ -189,8 +189,8 @@ def little_is_allowed(show: Show) -> None:
 def explanations_fail(show: Show) -> None:
     """What only says why something waits is nothing that a job that runs is ended for."""
     show.stage.front.fault("GET", r"/events\b", None, code=500, message="conversion webhook failed: connection refused")
-    good = show.running(show.shell("explained", counts(show, 300)))  # each look takes seconds
-    never = show.add("unexplained", job(box("true", image="bench.local/none:1", imagePullPolicy="Never")))
+    good = show.wait_until_running(show.shell("explained", counts(show, 300)))  # each look takes seconds
+    never = show.add("unexplained", job(container("true", image="bench.local/none:1", imagePullPolicy="Never")))
     states = [good.job.status.state]
     show.until(lambda: states.append(good.job.status.state) or never.job.done, "the other one ends")
     assert State.UNKNOWN not in states
@@ -201,19 +201,19 @@ def explanations_fail(show: Show) -> None:
 
 def one_cannot_be_stopped(show: Show) -> None:
     """It has ended with its own cause, and tells of the device that it may still hold; the other one goes on."""
-    good = show.running(show.shell("unharmed", f"{counts(show)}; echo end"))
-    never = show.add("unstopped", job(box("true", image="bench.local/none:1", imagePullPolicy="Never")))
+    good = show.wait_until_running(show.shell("unharmed", f"{counts(show)}; echo end"))
+    never = show.add("unstopped", job(container("true", image="bench.local/none:1", imagePullPolicy="Never")))
     for method, path in (("PATCH", "pods"), ("DELETE", "(pods|jobs)")):
         show.stage.front.fault(method, f"/{path}/{never.name}", None, code=403, message="not yours")
-    show.until(lambda: never.says("is being stopped: .*not yours"), "somebody tries to stop it")
+    show.until(lambda: never.status_matches("is being stopped: .*not yours"), "somebody tries to stop it")
     assert good.runs or show.real, good.job.status
     never.clock.skipped_s += STOP_S
-    done = show.end(never)
+    done = show.wait_for_end(never)
     assert done.status.state is State.IMAGE, done.error
     said = rf"is not present.*could not be stopped: .*not yours: it may still hold a device: kubectl .*/{never.name}$"
     assert re.search(said, done.status.reason), done.status
     show.stage.front.clear_faults()
-    show.stage.hands.delete("jobs", never.name)
+    show.stage.admin.delete("jobs", never.name)
     go_on(show, good)
     succeeds(show, good, ALL + b"end\n")
 
@@ -255,11 +255,11 @@ def many_pods(show: Show) -> None:
         show.stage.front.fault("GET", "/log.*follow", cut_after=97 * (number + 1), clean=number % 2 == 0)
     small = {"requests": {"cpu": "10m", "memory": "16Mi"}}
     six = {"completions": 6, "parallelism": 6, "completionMode": "Indexed"}
-    made = job(box(MUTTERS, resources=small), **six)
+    made = job(container(MUTTERS, resources=small), **six)
     plays = [show.add(f"many-{number}", made) for number in range(MANY // 6)]
     expected = [muttered(index) for index in range(6)]
     for play in plays:
-        done = show.end(play)
+        done = show.wait_for_end(play)
         assert done.status.state is State.SUCCEEDED, done.error
         assert done.run is not None
         assert not done.run.problems, done.run.problems
@@ -271,7 +271,7 @@ def many_pods(show: Show) -> None:
 def kubelet_is_away(show: Show) -> None:
     """What runs goes on."""
     assert show.stage.fake is not None
-    play = show.running(show.shell("kubelet", counts(show)), 5)
+    play = show.wait_until_running(show.shell("kubelet", counts(show)), 5)
     show.stage.fake.kubelet_down()
     time.sleep(0.7)
     show.stage.fake.kubelet_up()
@@ -284,24 +284,26 @@ def node_is_lost(show: Show) -> None:
     fake = show.stage.fake
     assert fake is not None
     fake.node("node-2", labels={"bench": "doomed"})
-    made = job(box(f"echo begun; {FOREVER}"), pods={"nodeSelector": {"bench": "doomed"}})
-    play = show.running(show.add("lost", made))
+    made = job(container(f"echo begun; {FOREVER}"), pods={"nodeSelector": {"bench": "doomed"}})
+    play = show.wait_until_running(show.add("lost", made))
     fake.lose_node("node-2")
     try:
-        show.until(lambda: play.job.status.state is State.UNKNOWN and play.says("node node-2"), "it is noticed")
+        show.until(
+            lambda: play.job.status.state is State.UNKNOWN and play.status_matches("node node-2"), "it is noticed"
+        )
         play.clock.skipped_s += PATIENCE_S
-        show.until(lambda: play.job.done or play.says("is being stopped"), "it is believed")
+        show.until(lambda: play.job.done or play.status_matches("is being stopped"), "it is believed")
         play.clock.skipped_s += PATIENCE_S  # nothing there can be stopped
         show.until(lambda: play.job.ended is not None, "nobody waits for its end any more")
         show.clock.skipped_s += PATIENCE_S  # nor for its log
-        done = show.end(play)
+        done = show.wait_for_end(play)
         assert (done.status.state, done.status.nodes) == (State.NODE_LOST, ("node-2",)), done.error
         assert done.run is not None
         assert "log could not be read to its end" in " ".join(done.run.problems), done.run.problems
     finally:
         fake.kubelet_up("node-2")
         fake.components.cordon("node-2")
-    show.nothing_held(play)
+    show.wait_until_no_pod_is_live(play)
 
 
 # --- the session -----------------------------------------------------------------------------------------------------
@@ -309,11 +311,11 @@ def node_is_lost(show: Show) -> None:
 
 def time_is_up(show: Show) -> None:
     """Where the cluster does not end it in time, we do."""
-    made = {**pod(box(f"echo begun; {FOREVER}"), activeDeadlineSeconds=36000), "time_limit_s": 1.0}
-    play = show.running(show.add("endless", made))
+    made = {**pod(container(f"echo begun; {FOREVER}"), activeDeadlineSeconds=36000), "time_limit_s": 1.0}
+    play = show.wait_until_running(show.add("endless", made))
     show.clock.skipped_s += 62.0
     fails(show, play, State.TIME_LIMIT, "longer than its time limit")
-    show.gone(play)
+    show.wait_until_gone(play)
 
 
 def begun_again(show: Show) -> None:
@@ -321,7 +323,7 @@ def begun_again(show: Show) -> None:
     platform = show.platform("again").model_copy(update={"retries": 1})
     first = show.spec("again", platform, {}).name
     script = f'[ "$HPC_ML_BENCH_JOB" = {first} ] || exit 0; echo begun; {FOREVER}'
-    play = show.running(show.add("again", {"arguments": ("sh", "-c", script)}, platform))
+    play = show.wait_until_running(show.add("again", {"arguments": ("sh", "-c", script)}, platform))
     (node,) = {each["spec"]["nodeName"] for each in play.pods()}
     evict(play)
     last = show.runner.wait(play.job, deadline=show.clock() + show.limit_s)
@@ -334,13 +336,13 @@ def begun_again(show: Show) -> None:
 
 def nothing_controls_it(show: Show) -> None:
     """A kind that the cluster knows, and whose operator is dead."""
-    spec = {"template": {"metadata": {}, "spec": pod_spec(box("true"))}}
-    made = custom("bench.local", "v1", "Orphan", spec)(show.stage)
+    spec = {"template": {"metadata": {}, "spec": pod_spec(container("true"))}}
+    made = custom_object("bench.local", "v1", "Orphan", spec)(show.stage)
     play = show.add("orphan", made, show.platform("orphan"))
-    show.until(lambda: play.says("^it has no pod yet$"), "it waits")
+    show.until(lambda: play.status_matches("^it has no pod yet$"), "it waits")
     play.clock.skipped_s += SILENT_S + 1
     said = r"no event after 120 s: the controller of Orphan \(bench.local/v1\) does not seem to run$"
-    show.until(lambda: play.says(said), "it is said why")
+    show.until(lambda: play.status_matches(said), "it is said why")
     assert play.job.status.state is State.QUEUED
 
 
@@ -360,12 +362,12 @@ def half_a_place(show: Show) -> None:
 def never_its_turn(show: Show) -> None:
     """Kueue keeps it suspended until its start limit ends: nothing of it is left that could start later."""
     kueue(show.stage)
-    hoard(show.stage, "hoarder-2")
+    take_queue_capacity(show.stage, "hoarder-2")
     play = show.add("waits", queued(cpus(8))(show.stage))
-    show.until(lambda: play.says("insufficient unused quota"), "Kueue says why it waits")
+    show.until(lambda: play.status_matches("insufficient unused quota"), "Kueue says why it waits")
     show.clock.skipped_s += 901.0
     fails(show, play, State.START_DEADLINE, "start limit of 900 s: .*insufficient unused quota")
-    show.gone(play)
+    show.wait_until_gone(play)
 
 
 def too_late(show: Show) -> None:
@@ -376,8 +378,8 @@ def too_late(show: Show) -> None:
     play = show.add("late", late)
     show.until(lambda: play.job.submission, "it is submitted")
     time.sleep(show.stage.limit_s(6) + 0.5)  # a node's clock may be another
-    show.stage.hands.patch("jobs", play.name, {"spec": {"suspend": False}})
-    show.until_there(lambda: [each["status"].get("phase") for each in play.pods()] == ["Failed"], "it has ended")
+    show.stage.admin.patch("jobs", play.name, {"spec": {"suspend": False}})
+    show.wait_idle_until(lambda: [each["status"].get("phase") for each in play.pods()] == ["Failed"], "it has ended")
     other = again(show)
     found = other.add("late", late)
     fails(other, found, State.START_DEADLINE, "its start limit had passed")
@@ -392,15 +394,15 @@ def cancelled(show: Show) -> None:
     plays = [
         show.shell("one", polite),
         show.add("pod", {"arguments": ("sh", "-c", polite), "manifest": POD}),
-        show.add("deaf", job(box(deaf), pods={"terminationGracePeriodSeconds": 1})),
-        show.add("several", job(box(f"echo begun; {FOREVER}"), completions=3, parallelism=2)),
-        show.add("waits", job(box("true"), pods=NO_NODE)),
+        show.add("deaf", job(container(deaf), pods={"terminationGracePeriodSeconds": 1})),
+        show.add("several", job(container(f"echo begun; {FOREVER}"), completions=3, parallelism=2)),
+        show.add("waits", job(container("true"), pods=NO_NODE)),
     ]
     for play in plays[:4]:
-        show.running(play)
-    show.until(lambda: plays[4].says("didn't match"), "the last one waits")
+        show.wait_until_running(play)
+    show.until(lambda: plays[4].status_matches("didn't match"), "the last one waits")
     assert show.runner.cancel() == []
-    assert not [left for play in plays for left in show.left(play)]
+    assert not [left for play in plays for left in show.left_objects(play)]
     ends = [play.job.status for play in plays]
     assert {each.state for each in ends} == {State.CANCELLED}, ends
 
@@ -427,14 +429,14 @@ def another_process(show: Show, does: str, name: str) -> int:
 
 
 def is_killed(show: Show, name: str) -> None:
-    show.running(show.shell(name, counts(show)), 5)
+    show.wait_until_running(show.shell(name, counts(show)), 5)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def collects(show: Show, name: str) -> None:
     play = show.shell(name, counts(show))
     assert play.job.submission is not None
-    done = show.end(play)
+    done = show.wait_for_end(play)
     assert done.status.state is State.SUCCEEDED, done.error
     assert play.log() == ALL, play.log()
 
@@ -445,28 +447,28 @@ def main(does: str, name: str, fake: str, key: str, kubeconfig: str, image: str,
     {"is_killed": is_killed, "collects": collects}[does](show, name)
 
 
-TROUBLES: Mapping[str, Trouble] = {
-    "lists-fail": Trouble(lists_fail),
-    "server-restarts": Trouble(server_restarts),
-    "history-is-lost": Trouble(history_is_lost),
-    "token-is-renewed": Trouble(token_is_renewed),
-    "little-is-allowed": Trouble(little_is_allowed),
-    "explanations-fail": Trouble(explanations_fail),
-    "one-cannot-be-stopped": Trouble(one_cannot_be_stopped),
-    "few-requests": Trouble(few_requests),
-    "logs-break": Trouble(logs_break),
-    "many-pods": Trouble(many_pods),
-    "kubelet-is-away": Trouble(kubelet_is_away, ("kubelet",)),
-    "node-is-lost": Trouble(node_is_lost, ("kubelet",)),
-    "time-is-up": Trouble(time_is_up),
-    "begun-again": Trouble(begun_again, ("evict",)),
-    "nothing-controls-it": Trouble(nothing_controls_it),
-    "half-a-place": Trouble(half_a_place, ("device", "dns")),
-    "never-its-turn": Trouble(never_its_turn, ("kueue",)),
-    "too-late": Trouble(too_late),
-    "cancelled": Trouble(cancelled),
-    "killed": Trouble(killed),
-    "token-is-revoked": Trouble(token_is_revoked),  # last: for a while afterwards this process asks nothing
+SESSION_FAULTS: Mapping[str, SessionFault] = {
+    "lists-fail": SessionFault(lists_fail),
+    "server-restarts": SessionFault(server_restarts),
+    "history-is-lost": SessionFault(history_is_lost),
+    "token-is-renewed": SessionFault(token_is_renewed),
+    "little-is-allowed": SessionFault(little_is_allowed),
+    "explanations-fail": SessionFault(explanations_fail),
+    "one-cannot-be-stopped": SessionFault(one_cannot_be_stopped),
+    "few-requests": SessionFault(few_requests),
+    "logs-break": SessionFault(logs_break),
+    "many-pods": SessionFault(many_pods),
+    "kubelet-is-away": SessionFault(kubelet_is_away, ("kubelet",)),
+    "node-is-lost": SessionFault(node_is_lost, ("kubelet",)),
+    "time-is-up": SessionFault(time_is_up),
+    "begun-again": SessionFault(begun_again, ("evict",)),
+    "nothing-controls-it": SessionFault(nothing_controls_it),
+    "half-a-place": SessionFault(half_a_place, ("device", "dns")),
+    "never-its-turn": SessionFault(never_its_turn, ("kueue",)),
+    "too-late": SessionFault(too_late),
+    "cancelled": SessionFault(cancelled),
+    "killed": SessionFault(killed),
+    "token-is-revoked": SessionFault(token_is_revoked),  # last: for a while afterwards this process asks nothing
 }
 
 if __name__ == "__main__":

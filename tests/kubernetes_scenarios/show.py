@@ -100,20 +100,20 @@ class Show:
             time.sleep(0.02)
         return found
 
-    def until_there(self, true: Any, what: str) -> None:
+    def wait_idle_until(self, true: Any, what: str) -> None:
         """The same while our session does nothing, as if it had ended."""
         end = time.monotonic() + self.limit_s
         while not true():
             assert time.monotonic() < end, f"waited in vain: {what}"
             time.sleep(0.05)
 
-    def running(self, play: Play, lines: int = 1) -> Play:
+    def wait_until_running(self, play: Play, lines: int = 1) -> Play:
         """It has written so many lines."""
         self.until(lambda: play.job.done or (play.runs and play.log().count(b"\n") >= lines), f"{play.name} runs")
         assert not play.job.done, play.job.status
         return play
 
-    def end(self, play: Play) -> Job:
+    def wait_for_end(self, play: Play) -> Job:
         """Waits until the job is done."""
         name = next(name for name, each in self._plays.items() if each is play)
 
@@ -138,18 +138,18 @@ class Show:
             assert status.exit_code == scenario.code, status
         if scenario.log is not None:
             assert play.log() == scenario.log, play.log()
-        if scenario.told and not self.stage.lacks("events"):
-            assert any(re.search(scenario.told, event) for event in status.events), status.events
+        if scenario.event and not self.stage.lacks("events"):
+            assert any(re.search(scenario.event, event) for event in status.events), status.events
         assert status.run_s is None or 0 <= status.run_s < YEAR_S
         if scenario.state is State.SUCCEEDED:
             assert job.run is not None
             assert not job.run.problems, job.run.problems
-        self.nothing_held(play)
-        self.objects(scenario, play)
+        self.wait_until_no_pod_is_live(play)
+        self.check_objects(scenario, play)
         if scenario.check:
             scenario.check(play)
 
-    def nothing_held(self, play: Play) -> None:
+    def wait_until_no_pod_is_live(self, play: Play) -> None:
         """No pod of it holds anything, nor could one day."""
         self.until(lambda: not self.live(play), f"no pod of {play.name} is live: {self.live(play)}", 60.0)
 
@@ -157,23 +157,23 @@ class Show:
         phases = {each["metadata"]["name"]: each["status"].get("phase") for each in play.pods()}
         return [name for name, phase in phases.items() if phase not in ("Succeeded", "Failed")]
 
-    def objects(self, scenario: Scenario, play: Play) -> None:
+    def check_objects(self, scenario: Scenario, play: Play) -> None:
         """Where it was to stay, it is there for people to look at, or at least in the folder as it was; else gone."""
         if not scenario.leaves:
-            return self.gone(play)
+            return self.wait_until_gone(play)
         kept = (play.job.folder / "objects.yaml").read_text()
         assert re.search(rf"^  name: {play.name}$", kept, re.MULTILINE), kept
         assert "\nnext:\n" in str(play.job.failure)
-        assert self.left(play) or scenario.left is None, "nothing of it is left to look at"
+        assert self.left_objects(play) or scenario.left is None, "nothing of it is left to look at"
         return None
 
-    def left(self, play: Play) -> list[str]:
+    def left_objects(self, play: Play) -> list[str]:
         text = (play.job.folder / "manifest.yaml").read_text()
         written = re.findall(r"^apiVersion: (\S+)\nkind: (\S+)$", text, re.MULTILINE)
         kinds = {f"{kind.lower()}s.{version}" for version, kind in written if "." in version}
         served = [kind for kind in kinds if self.stage.serves(kind)]
-        found = ((kind, each) for kind in (*self.stage.shown, *served) for each in play.hands.list(kind, play.selector))
+        found = ((kind, each) for kind in (*self.stage.shown, *served) for each in play.admin.list(kind, play.selector))
         return [f"{kind}/{each['metadata']['name']}" for kind, each in found]
 
-    def gone(self, play: Play) -> None:
-        self.until(lambda: not self.left(play), f"all of {play.name} is gone", 60.0)
+    def wait_until_gone(self, play: Play) -> None:
+        self.until(lambda: not self.left_objects(play), f"all of {play.name} is gone", 60.0)

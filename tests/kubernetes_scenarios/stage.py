@@ -17,8 +17,8 @@ from typing import Any
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.errors import KubeError
 from tests.fake_kubernetes.api.messages import Answer, Request, Stream
-from tests.kubernetes_scenarios.capabilities import Needs
-from tests.kubernetes_scenarios.cluster_admin import Hands, Tree
+from tests.kubernetes_scenarios.capabilities import Capabilities
+from tests.kubernetes_scenarios.cluster_admin import ClusterAdmin, Tree
 from tests.kubernetes_scenarios.relay import Relay
 
 IMAGE = "bench.local/python:3.11"
@@ -31,29 +31,29 @@ SHOWN = ("pods", "jobs", "services", "secrets", "configmaps")
 class Stage:
     """`front` is what our requests go to; `fake` is the stand-in where it is one.
 
-    `surprises`: what comes of creating a Job of that name. `key` is in the names of what belongs to this session.
+    `interceptors`: what comes of creating a Job of that name. `key` is in the names of what belongs to this session.
     """
 
     front: Kube | Relay
-    hands: Hands
+    admin: ClusterAdmin
     fake: Kube | None
     image: str
     torch_image: str | None
     later: ExitStack = field(default_factory=ExitStack)
     key: str = field(default_factory=lambda: f"k{secrets.token_hex(3)}")
     notes: dict[str, Any] = field(default_factory=dict)
-    surprises: dict[str, Callable[[Request], Answer | None]] = field(default_factory=dict)
+    interceptors: dict[str, Callable[[Request], Answer | None]] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
-        return self.hands.namespace
+        return self.admin.namespace
 
-    def surprise(self) -> None:
+    def intercept_creations(self) -> None:
         """From now on what creates a Job is looked at."""
-        self.front.fault("POST", "/jobs", None, do=self._surprise)
+        self.front.fault("POST", "/jobs", None, do=self._intercept)
 
-    def _surprise(self, request: Request) -> Answer | None:
-        known = self.surprises.get(request.json()["metadata"]["name"])
+    def _intercept(self, request: Request) -> Answer | None:
+        known = self.interceptors.get(request.json()["metadata"]["name"])
         return known(request) if known else None
 
     def node_kills(self, pod: str) -> None:
@@ -65,21 +65,21 @@ class Stage:
 
     def lacks(self, need: str) -> str:
         """Why a scenario that needs this cannot be played here; empty: it can."""
-        return "" if self.fake is not None else self.needs.lacks(need)
+        return "" if self.fake is not None else self.capabilities.lacks(need)
 
     @cached_property
-    def needs(self) -> Needs:
-        return Needs(self.hands, self.image, self.key)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self.admin, self.image, self.key)
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
         """The kinds of our objects, as far as we may list them."""
-        return tuple(kind for kind in SHOWN if self.fake is not None or self.hands.may("list", kind))
+        return tuple(kind for kind in SHOWN if self.fake is not None or self.admin.may("list", kind))
 
     @property
     def node(self) -> str:
         """One that takes pods."""
-        return str(self.needs.nodes[0]["metadata"]["name"])
+        return str(self.capabilities.nodes[0]["metadata"]["name"])
 
     def limit_s(self, short_s: int) -> int:
         """So many seconds on a stand-in; a real cluster may have to do twenty other things meanwhile."""
@@ -88,15 +88,15 @@ class Stage:
     def device(self, name: str, count: int | None) -> None:
         """So many of them on one node from now on; None: it does not know such a thing."""
         amount = {name: None if count is None else str(count)}
-        self.hands.patch("nodes", self.node, {"status": {"capacity": amount, "allocatable": amount}}, "status")
+        self.admin.patch("nodes", self.node, {"status": {"capacity": amount, "allocatable": amount}}, "status")
         if count is not None:
             self.later.callback(self.device, name, None)
 
     def priority_class(self, value: int) -> str:
         name = f"bench-{self.key}-{value}"
-        if self.hands.get("priorityclasses", name) is None:
+        if self.admin.get("priorityclasses", name) is None:
             kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-            self.hands.create("priorityclasses", {**kind, "metadata": {"name": name}, "value": value})
+            self.admin.create("priorityclasses", {**kind, "metadata": {"name": name}, "value": value})
         return name
 
     def kind(self, group: str, version: str, kind: str) -> None:
@@ -109,14 +109,14 @@ class Stage:
         spec |= {"versions": [{**served, "subresources": {"status": {}}}]}
         definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
         name = f"{plural}.{group}"
-        if self.hands.get("customresourcedefinitions", name) is None:
-            self.hands.create("customresourcedefinitions", {**definition, "metadata": {"name": name}, "spec": spec})
+        if self.admin.get("customresourcedefinitions", name) is None:
+            self.admin.create("customresourcedefinitions", {**definition, "metadata": {"name": name}, "spec": spec})
             self._wait(lambda: self.serves(f"{plural}.{group}/{version}"), f"{name} is served")
 
     def serves(self, kind: str) -> bool:
         """`racks.bench.local/v1`."""
         try:
-            self.hands.list(kind)
+            self.admin.list(kind)
         except KubeError:
             return False
         return True
@@ -125,8 +125,8 @@ class Stage:
     def other_namespace(self) -> str:
         name = f"hpc-ml-bench-{self.key}-b"
         kind = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        self.hands.create("namespaces", kind)
-        self._wait(lambda: self.hands.list("serviceaccounts", namespace=name), f"{name} is usable")
+        self.admin.create("namespaces", kind)
+        self._wait(lambda: self.admin.list("serviceaccounts", namespace=name), f"{name} is usable")
         return name
 
     def other_context(self) -> tuple[Path, str]:
@@ -145,12 +145,12 @@ class Stage:
 
     def move(self) -> str:
         """Into a namespace of our own, where we may make one. Returns the one in which we are."""
-        hands, name = self.hands, f"hpc-ml-bench-{self.key}"
-        if hands.may("create", "namespaces") and hands.may("delete", "namespaces"):
-            hands.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-            hands.namespace = name
-            self._wait(lambda: hands.get("serviceaccounts", "default"), f"{name} is usable")
-        return hands.namespace
+        admin, name = self.admin, f"hpc-ml-bench-{self.key}"
+        if admin.may("create", "namespaces") and admin.may("delete", "namespaces"):
+            admin.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            admin.namespace = name
+            self._wait(lambda: admin.get("serviceaccounts", "default"), f"{name} is usable")
+        return admin.namespace
 
     # images that cannot be pulled
 
@@ -162,7 +162,7 @@ class Stage:
             return {"image": image, "nodeSelector": {}}
         if answers == "refused":
             return {"image": "127.0.0.1:1/bench/none:1", "nodeSelector": {}}
-        port, node = self.needs.registry
+        port, node = self.capabilities.registry
         return {"image": f"127.0.0.1:{port}/bench/{answers}:1", "nodeSelector": {"kubernetes.io/hostname": node}}
 
     def heal(self, pod: Tree) -> None:
@@ -173,7 +173,7 @@ class Stage:
                 refusal.times = 0 if refusal.pattern.search(image) else refusal.times
             return
         containers = [{**pod["spec"]["containers"][0], "image": self.image}]
-        self.hands.patch("pods", pod["metadata"]["name"], {"spec": {"containers": containers}})
+        self.admin.patch("pods", pod["metadata"]["name"], {"spec": {"containers": containers}})
 
     # the end
 
@@ -183,17 +183,17 @@ class Stage:
             steps.callback(self._wait, lambda: not self._left(), "all is gone")
             for kind in SHOWN:
                 steps.callback(self._delete_ours, kind)
-            for made in self.hands.made:
-                steps.callback(self.hands.delete, *made[:2])
+            for made in self.admin.made:
+                steps.callback(self.admin.delete, *made[:2])
             steps.callback(self.front.clear_faults)
             steps.callback(self.later.close)
 
     def _delete_ours(self, kind: str) -> None:
         for each in self._listed(kind):
-            self.hands.delete(kind, each["metadata"]["name"], gracePeriodSeconds=1)
+            self.admin.delete(kind, each["metadata"]["name"], gracePeriodSeconds=1)
 
     def _listed(self, kind: str) -> list[Tree]:
-        found = self.hands.list(kind, OURS) if kind in self.shown else []
+        found = self.admin.list(kind, OURS) if kind in self.shown else []
         return [each for each in found if self._mine(each)]
 
     def _mine(self, each: Tree) -> bool:
@@ -202,11 +202,11 @@ class Stage:
         return labels.get("hpc-ml-bench/platform", "").startswith(self.key) or self.key in each["metadata"]["name"]
 
     def _left(self) -> list[str]:
-        made = [f"{kind}/{name}" for kind, name, uid in self.hands.made if self._lives(kind, name, uid)]
+        made = [f"{kind}/{name}" for kind, name, uid in self.admin.made if self._lives(kind, name, uid)]
         return made + [f"{kind}/{each['metadata']['name']}" for kind in SHOWN for each in self._listed(kind)]
 
     def _lives(self, kind: str, name: str, uid: str) -> bool:
-        found = self.hands.get(kind, name)
+        found = self.admin.get(kind, name)
         return found is not None and found["metadata"]["uid"] == uid
 
     def _wait(self, true: Callable[[], object], what: str) -> None:
@@ -226,7 +226,7 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
             return kube.api.respond(Request(request.method, request.path, request.query, headers, request.body), stop)
 
         stop = threading.Event()
-        stage = Stage(kube, Hands(respond, "default"), kube, IMAGE, IMAGE)
+        stage = Stage(kube, ClusterAdmin(respond, "default"), kube, IMAGE, IMAGE)
         yield stage
         stage.sweep()
 
@@ -235,11 +235,11 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
 def real_stage(folder: Path, kubeconfig: str, image: str, torch_image: str | None) -> Iterator[Stage]:
     """In a namespace of its own where we may make one, else in the context's."""
     relay = Relay(folder, kubeconfig)
-    stage = Stage(relay, Hands(relay.forward, relay.namespace), None, image, torch_image)
+    stage = Stage(relay, ClusterAdmin(relay.forward, relay.namespace), None, image, torch_image)
     with ExitStack() as ends:
         ends.callback(relay.close)
         ends.callback(stage.sweep)
         relay.namespace = stage.move()
         relay.start()
-        stage.needs.pull()
+        stage.capabilities.pull()
         yield stage

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kubernetes_scenarios.building_blocks import Play, Scenario
 from tests.kubernetes_scenarios.scenarios import TOGETHER
-from tests.kubernetes_scenarios.session_faults import TROUBLES
+from tests.kubernetes_scenarios.session_faults import SESSION_FAULTS
 from tests.kubernetes_scenarios.show import Show
 from tests.kubernetes_scenarios.stage import Stage
 
@@ -76,7 +76,7 @@ PAPER = {
 @pytest.mark.parametrize("row", PAPER)
 def test_what_is_said_to_show_it_is_there(row: str) -> None:
     _wrong, *shown = PAPER[row]
-    known = {each.name for each in TOGETHER} | TROUBLES.keys()
+    known = {each.name for each in TOGETHER} | SESSION_FAULTS.keys()
     for name in shown:
         file, _, test = name.rpartition("::")
         assert re.search(rf"^def {test}\(", (TESTS / file).read_text(), re.MULTILINE) if file else name in known, name
@@ -88,7 +88,7 @@ def plays(
 ) -> Iterator[tuple[Show, dict[str, Play]]]:
     """All that are wanted, in one session and at the same time."""
     show = Show(cluster, tmp_path_factory.mktemp("runs"), "together")
-    cluster.surprise()
+    cluster.intercept_creations()
     items = (item for item in request.session.items if isinstance(item, pytest.Function))
     wanted = [item.callspec.params.get("scenario") for item in items if hasattr(item, "callspec")]
     chosen = [each for each in TOGETHER if each in wanted and not any(map(cluster.lacks, each.needs))]
@@ -101,18 +101,18 @@ def test_scenario(cluster: Stage, plays: tuple[Show, dict[str, Play]], scenario:
     if lacking := [why for need in scenario.needs if (why := cluster.lacks(need))]:
         pytest.skip("; ".join(lacking))
     show, known = plays
-    show.end(known[scenario.name])
+    show.wait_for_end(known[scenario.name])
     show.check(scenario, known[scenario.name])
 
 
-@pytest.mark.parametrize("name", TROUBLES)
-def test_trouble(cluster: Stage, name: str, tmp_path: Path) -> None:
-    trouble = TROUBLES[name]
-    if lacking := [why for need in trouble.needs if (why := cluster.lacks(need))]:
+@pytest.mark.parametrize("name", SESSION_FAULTS)
+def test_session_fault(cluster: Stage, name: str, tmp_path: Path) -> None:
+    session_fault = SESSION_FAULTS[name]
+    if lacking := [why for need in session_fault.needs if (why := cluster.lacks(need))]:
         pytest.skip("; ".join(lacking))
     show = Show(cluster, tmp_path, name)
     try:
-        trouble.play(show)
+        session_fault.play(show)
     finally:
         cluster.front.clear_faults()
         show.runner.cancel()

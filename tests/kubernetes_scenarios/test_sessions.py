@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes_scenarios.command_line_user import ROOT, Person
+from tests.kubernetes_scenarios.command_line_user import ROOT, CommandLineUser
 from tests.kubernetes_scenarios.stage import Stage
 
 pytestmark = pytest.mark.live_k8s
@@ -52,7 +52,7 @@ def test_also_good(run): assert (run.folder / "log").read_text() == "done\\n"
 """
 
 
-class Author(Person):
+class Author(CommandLineUser):
     """With tests of their own, and one platform."""
 
     @property
@@ -60,11 +60,11 @@ class Author(Person):
         return f"{self.stage.key}_own"
 
     def left(self) -> list[str]:
-        kinds = (kind for kind in self.stage.shown for each in self.finds(kind, self.platform))
+        kinds = (kind for kind in self.stage.shown for each in self.find_objects(kind, self.platform))
         return list(kinds)
 
     def phases(self) -> list[str]:
-        return sorted(str(each["status"].get("phase")) for each in self.finds("pods", self.platform))
+        return sorted(str(each["status"].get("phase")) for each in self.find_objects("pods", self.platform))
 
     def tests(self, text: str) -> None:
         (self.place / "test_mine.py").write_text(text)
@@ -76,8 +76,8 @@ class Author(Person):
 @pytest.fixture
 def author(cluster: Stage, tmp_path: Path) -> Author:
     author = Author(cluster, tmp_path, tmp_path)
-    author.writes("site.yaml", f"enabled: [{author.platform}]\n")
-    author.writes(f"platforms/{author.platform}.yaml", PLATFORM.format(image=cluster.image))
+    author.write_site_file("site.yaml", f"enabled: [{author.platform}]\n")
+    author.write_site_file(f"platforms/{author.platform}.yaml", PLATFORM.format(image=cluster.image))
     (tmp_path / "pytest.ini").write_text(
         (ROOT / "pytest.ini").read_text().replace("pythonpath = .", f"pythonpath = {ROOT}")
     )
@@ -87,8 +87,8 @@ def author(cluster: Stage, tmp_path: Path) -> Author:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signals) -> None:
     author.tests(LONG)
-    with author.starts(*author.pytest()) as process:
-        author.waits(lambda: author.phases() == ["Running"] * 3, process)
+    with author.start(*author.pytest()) as process:
+        author.wait_until(lambda: author.phases() == ["Running"] * 3, process)
         process.send_signal(how)
         said = process.communicate(timeout=600)[0]
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
@@ -98,7 +98,7 @@ def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signa
 
 def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) -> None:
     author.tests(MIXED)
-    with author.starts(*author.pytest("-rA")) as process:
+    with author.start(*author.pytest("-rA")) as process:
         said = process.communicate(timeout=600)[0]
     assert process.returncode == pytest.ExitCode.TESTS_FAILED, said
     ends = {test: end for end, test in re.findall(r"^(PASSED|FAILED|ERROR) test_mine.py::(\w+)", said, re.MULTILINE)}
@@ -106,21 +106,21 @@ def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) 
     assert "exit code 3" in said
     assert "is not present with pull policy of Never" in said
     assert set(author.phases()) <= {"Failed"}, author.phases()
-    said = author.types("platforms", "prune", author.platform, "--yes")
+    said = author.run("platforms", "prune", author.platform, "--yes")
     assert "gone: " in said
     assert author.left() == []
 
 
 def test_prune_takes_what_a_killed_session_has_left(author: Author) -> None:
-    said = author.types("platforms", "doctor", author.platform)
+    said = author.run("platforms", "doctor", author.platform)
     assert "failed" not in said
     author.tests(LONG)
-    with author.starts(*author.pytest("--run-id=gone")) as process:
-        author.waits(lambda: author.phases() == ["Running"] * 3, process)
+    with author.start(*author.pytest("--run-id=gone")) as process:
+        author.wait_until(lambda: author.phases() == ["Running"] * 3, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    said = author.types("platforms", "prune", author.platform, "--yes")
+    said = author.run("platforms", "prune", author.platform, "--yes")
     assert "left alone (--live)" in said
     assert author.phases() == ["Running"] * 3
-    author.types("platforms", "prune", author.platform, "--yes", "--live", "--run=gone")
-    author.waits(lambda: author.left() == [])
+    author.run("platforms", "prune", author.platform, "--yes", "--live", "--run=gone")
+    author.wait_until(lambda: author.left() == [])

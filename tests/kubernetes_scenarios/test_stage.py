@@ -63,7 +63,7 @@ def test_with_our_own_role_alone(kube: Kube, tmp_path: Path) -> None:
         show = Show(stage, tmp_path / "runs", "little")
         chosen = [each for each in TOGETHER if each.name in ("job", "exit-3", "second-succeeds")]
         for scenario, play in [(each, show.play(each)) for each in chosen]:
-            show.end(play)
+            show.wait_for_end(play)
             show.check(scenario, play)
         assert show.runner.cancel() == []
     assert not any(kube.store.list(kind)[0] for kind in ("pods", "jobs"))
@@ -77,11 +77,11 @@ def test_what_a_cluster_has_and_has_not(kube: Kube, tmp_path: Path) -> None:
         assert "their own controller" in stage.lacks(RACKS)
         assert not stage.lacks("ipujobs.graphcore.ai")
         assert not any(map(stage.lacks, ("dns", "registry", "storage", "host-ipc", "device", "evict")))
-        assert stage.needs.storage_node == "node-1"
+        assert stage.capabilities.storage_node == "node-1"
     taint = {"key": "theirs", "effect": "NoSchedule"}
     with real_stage(tmp_path / "again", str(kube.kubeconfig), IMAGE, None) as stage:
         kube.store.change("nodes", "", "node-1", lambda node: node["spec"].update(taints=[taint]))
-        stage.needs.__dict__.pop("nodes")
+        stage.capabilities.__dict__.pop("nodes")
         assert stage.lacks("device") == "needs a node without taints"
     assert namespaces(kube) == ["default", "kube-system"]
 
@@ -98,7 +98,7 @@ def test_an_image_that_cannot_be_pulled_ends_it_at_once(kube: Kube, tmp_path: Pa
 def test_what_cannot_be_deleted_keeps_nothing_else(kube: Kube, tmp_path: Path) -> None:
     ends = ExitStack()
     stage = ends.enter_context(real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None))
-    stage.hands.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
+    stage.admin.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
     stuck = kube.fault("DELETE", "configmaps/one", reset=True)
     with pytest.raises(ConnectionError):
         ends.close()
@@ -110,4 +110,4 @@ def test_a_look_that_fails_once_ends_nothing(kube: Kube, tmp_path: Path) -> None
     with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
         kube.fault("GET", "/nodes", reset=True)
         kube.fault("GET", "/nodes", code=503)
-        assert stage.hands.list("nodes")
+        assert stage.admin.list("nodes")
