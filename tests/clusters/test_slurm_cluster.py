@@ -82,7 +82,7 @@ def traces(cluster: Cluster) -> list[str]:
     return found
 
 
-def test_up_twice_is_once(slurm: Cluster) -> None:
+def test_up_twice_starts_one_cluster(slurm: Cluster) -> None:
     before = pids(slurm)
     slurm.up()
     assert pids(slurm) == before
@@ -90,7 +90,7 @@ def test_up_twice_is_once(slurm: Cluster) -> None:
     assert slurm.ask("squeue", "-h") == ""
 
 
-def test_job_on_two_nodes(slurm: Cluster, tmp_path: Path) -> None:
+def test_a_job_runs_on_two_nodes(slurm: Cluster, tmp_path: Path) -> None:
     output = tmp_path / "log"
     text = "srun --kill-on-bad-exit=1 sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME'"
     job_id = submit(slurm, text, f"--output={output}", "--nodes=2", "--ntasks=2")
@@ -107,14 +107,16 @@ def test_job_on_two_nodes(slurm: Cluster, tmp_path: Path) -> None:
         (["-pcerebras", "--gres=cs:1"], "SLURM_JOB_PARTITION", "cerebras"),
     ],
 )
-def test_devices(slurm: Cluster, tmp_path: Path, options: list[str], variable: str, devices: str) -> None:
+def test_a_job_gets_the_devices_that_it_requests(
+    slurm: Cluster, tmp_path: Path, options: list[str], variable: str, devices: str
+) -> None:
     output = tmp_path / "log"
     job_id = submit(slurm, f'echo "${variable}"', f"--output={output}", *options)
     wait_state(slurm, job_id, "COMPLETED")
     assert output.read_text().strip() == devices
 
 
-def test_what_is_not_there_is_refused(slurm: Cluster) -> None:
+def test_sbatch_refuses_what_the_cluster_lacks(slurm: Cluster) -> None:
     done = slurm.run("sbatch", "--gres=gpu:v100:9", "-pgpu", text="#!/bin/sh\n")
     assert done.returncode == 1
     assert "Requested node configuration is not available" in done.stderr
@@ -172,7 +174,7 @@ def test_node_lost(slurm: Cluster, option: str) -> None:
 
 @pytest.mark.parametrize("name", DAEMONS)
 @pytest.mark.parametrize("break_it", [Cluster.stop, Cluster.kill, Cluster.pause], ids=["stop", "kill", "pause"])
-def test_broken_daemon_heals(slurm: Cluster, name: str, break_it: Callable[[Cluster, str], None]) -> None:
+def test_heal_restarts_a_broken_daemon(slurm: Cluster, name: str, break_it: Callable[[Cluster, str], None]) -> None:
     before = pids(slurm)
     break_it(slurm, name)
     assert not slurm.healthy()
@@ -183,7 +185,7 @@ def test_broken_daemon_heals(slurm: Cluster, name: str, break_it: Callable[[Clus
     wait_state(slurm, submit(slurm, "srun true", "--nodelist=cn1"), "COMPLETED")
 
 
-def test_accounting_catches_up(slurm: Cluster) -> None:
+def test_accounting_catches_up_after_an_outage(slurm: Cluster) -> None:
     slurm.kill("mariadbd")
     slurm.kill("slurmdbd")
     job_id = submit(slurm, "exit 4")
@@ -193,7 +195,7 @@ def test_accounting_catches_up(slurm: Cluster) -> None:
     wait_recorded(slurm, job_id, ("FAILED", "4:0"))
 
 
-def test_what_a_test_changed_heals(slurm: Cluster) -> None:
+def test_heal_undoes_what_a_test_changed(slurm: Cluster) -> None:
     slurm.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
     slurm.ask("scontrol", "update", "NodeName=cn3", "State=DRAIN", "Reason=test")
     held = submit(slurm, "true", "--hold")
@@ -205,7 +207,7 @@ def test_what_a_test_changed_heals(slurm: Cluster) -> None:
     assert not job_processes(slurm.folder)
 
 
-def test_two_clusters(slurm: Cluster, second: Cluster) -> None:
+def test_two_clusters_run_side_by_side(slurm: Cluster, second: Cluster) -> None:
     second.up()
     job_id = submit(second, "sleep 100", "--job-name=there")
     wait_state(second, job_id, "RUNNING")
@@ -215,7 +217,7 @@ def test_two_clusters(slurm: Cluster, second: Cluster) -> None:
     assert slurm.healthy()
 
 
-def test_nothing_is_left_of_it(second: Cluster) -> None:
+def test_down_leaves_nothing(second: Cluster) -> None:
     second.up()
     text = "cd /; env -i setsid sleep 1000 & trap '' TERM; sleep 1000; sleep 1000"
     jobs = [submit(second, text, f"--nodelist={node}") for node in ("cn1", "cn2")]
@@ -230,7 +232,7 @@ def test_nothing_is_left_of_it(second: Cluster) -> None:
     assert not any(listening(second.port + number) for number in range(20))
 
 
-def test_left_by_a_killed_session(second: Cluster) -> None:
+def test_up_takes_over_a_cluster_that_another_process_left(second: Cluster) -> None:
     """Another process started it and is gone; it is taken over as it is, or ended where it is configured otherwise."""
     command = [sys.executable, "-m", "tests.clusters.slurm", "up", str(second.folder), "--port", str(second.port)]
     done = subprocess.run([*command, "--no-accounting"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -245,7 +247,7 @@ def test_left_by_a_killed_session(second: Cluster) -> None:
     wait_for("refused by no one", lambda: queue(other, waiting) == ("PENDING", "PartitionTimeLimit"), step_s=0.1)
 
 
-def test_only_what_it_started(second: Cluster) -> None:
+def test_down_ends_only_what_it_started(second: Cluster) -> None:
     """A record whose process is gone and whose number somebody else has."""
     second.up()
     second.kill("slurmd@cn3")
@@ -259,18 +261,18 @@ def test_only_what_it_started(second: Cluster) -> None:
         innocent.send_signal(signal.SIGKILL)
 
 
-def test_port_of_somebody_else(second: Cluster, slurm: Cluster) -> None:
+def test_up_refuses_a_port_in_use(second: Cluster, slurm: Cluster) -> None:
     with pytest.raises(ClusterError, match=f"port {slurm.port} is taken"):
         Cluster(second.folder, slurm.port, accounting=False).up()
     assert slurm.healthy()
 
 
-def test_path_too_long_for_a_socket(tmp_path: Path) -> None:
+def test_up_refuses_a_path_that_is_too_long_for_a_socket(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="too long for a Unix socket"):
         Cluster(tmp_path / ("x" * 100)).up()
 
 
-def test_words_of_what_would_not_start(second: Cluster) -> None:
+def test_a_daemon_that_does_not_start_is_quoted(second: Cluster) -> None:
     broken = Cluster(second.folder, second.port, accounting=False, settings={"SelectType": "select/nosuch"})
     with pytest.raises(ClusterError, match=r"died:\n(.*\n)*.*nosuch"):
         broken.up()

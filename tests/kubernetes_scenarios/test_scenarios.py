@@ -23,20 +23,20 @@ CREATION = "platforms/test_kubernetes_creation.py"
 # seen against an API server; and what shows that here each ends as it must: scenarios, troubles, tests of a file.
 PAPER = {
     "S0": ("without the package kubernetes no scheduler could be loaded, not even the local one",
-           "platforms/test_kubernetes_absent.py::test_a_job_here_needs_no_kubernetes",
-           "platforms/test_kubernetes_absent.py::test_a_job_there_says_what_is_missing"),
+           "platforms/test_kubernetes_absent.py::test_local_jobs_need_no_kubernetes_package",
+           "platforms/test_kubernetes_absent.py::test_a_kubernetes_job_without_the_package_names_what_to_install"),
     "S1": ("74 LISTs for a pod of 5 s, 143 for one of 20 s, each with the kubeconfig and its login read again",
            "few-requests",
            "platforms/test_kubernetes_scale.py::test_only_creating_deleting_and_logs_grow_with_the_jobs",
-           "platforms/test_kubernetes_client.py::test_a_program_that_logs_in_is_asked_until_its_credentials_end"),
+           "platforms/test_kubernetes_client.py::test_a_login_program_runs_again_only_when_its_credentials_expire"),
     "S2": ("of a pod that failed a ValueError about a process was told, not the cause, and the pod stayed for ever",
            "pod-exit-3", "exit-3", "memory",
-           f"{SESSIONS}::test_one_that_fails_and_one_that_cannot_start_stop_no_other"),
+           f"{SESSIONS}::test_failed_and_unstartable_jobs_stop_no_other_job"),
     "S2+async": ("the first failure ended the session with `PASSED Ran 0/3` and leaked the pods of all others",
-                 f"{SESSIONS}::test_one_that_fails_and_one_that_cannot_start_stop_no_other", "lists-fail"),
+                 f"{SESSIONS}::test_failed_and_unstartable_jobs_stop_no_other_job", "lists-fail"),
     "S3": ("a pod that waits for ever was a ValueError in place of a time-out, and the process never ended",
            "image-404", "image-refused", "no-such-node", "start-deadline", "gated",
-           f"{SESSIONS}::test_one_that_fails_and_one_that_cannot_start_stop_no_other"),
+           f"{SESSIONS}::test_failed_and_unstartable_jobs_stop_no_other_job"),
     "S4": ("a suspended Job, as Kueue has them, was taken for a success without pods and waited for for ever",
            "suspended", "kueue", "kueue-later", "never-its-turn", "too-late"),
     "S5": ("a test's namespace and context were not handed on: its pod was made wherever the kubeconfig pointed",
@@ -54,17 +54,18 @@ PAPER = {
     "S11": ("one answer 500 ended the whole session",
             "lists-fail", "server-restarts", "history-is-lost", "logs-break"),
     "cancel": ("Ctrl-C deleted nothing: the pod ran to its end, and the session with it",
-               "cancelled", f"{SESSIONS}::test_an_interrupted_session_leaves_nothing"),
+               "cancelled", f"{SESSIONS}::test_an_interrupted_session_leaves_no_objects"),
     "killed": ("a session that was killed left its devices taken until somebody looked",
-               "killed", "pod-deadline", "too-late", f"{SESSIONS}::test_prune_takes_what_a_killed_session_has_left"),
+               "killed", "pod-deadline", "too-late",
+               f"{SESSIONS}::test_prune_deletes_the_leftovers_of_a_killed_session"),
     "quota": ("words of a quota that the pattern did not foresee ended the session, and amounts lost their units",
               "quota-job", "quota-pod", "quota-never", "quota-pod-never",
-              "platforms/test_kubernetes_kinds.py::test_pods_that_cannot_be_created",
-              f"{CREATION}::test_a_quota_that_is_used_up_is_waited_for"),
+              "platforms/test_kubernetes_kinds.py::test_events_explain_pods_that_cannot_be_created",
+              f"{CREATION}::test_submit_waits_for_a_used_up_quota"),
     "containers": ("of a pod with several containers no log could be had, and init containers were not seen",
                    "two-containers", "one-container-fails", "init", "init-fails"),
     "logs": ("they were read once, at the end: what had been rotated or had gone with its pod was lost",
-             "platforms/test_kubernetes_logs.py::test_rotation_under_a_follow",
+             "platforms/test_kubernetes_logs.py::test_rotation_during_a_follow_loses_no_byte",
              "platforms/test_kubernetes_logs.py::test_a_pod_that_goes_with_its_last_line",
              "platforms/test_kubernetes_scale.py::test_a_hundred_pods_whose_streams_are_cut_lose_no_byte"),
     "dry run": ("it wrote an empty script: nobody could see the manifest",
@@ -74,7 +75,7 @@ PAPER = {
 
 
 @pytest.mark.parametrize("row", PAPER)
-def test_what_is_said_to_show_it_is_there(row: str) -> None:
+def test_every_named_proof_exists(row: str) -> None:
     _wrong, *shown = PAPER[row]
     known = {each.name for each in TOGETHER} | SESSION_FAULTS.keys()
     for name in shown:

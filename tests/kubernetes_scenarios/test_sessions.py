@@ -85,7 +85,7 @@ def author(cluster: Stage, tmp_path: Path) -> Author:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signals) -> None:
+def test_an_interrupted_session_leaves_no_objects(author: Author, how: signal.Signals) -> None:
     author.tests(LONG)
     with author.start(*author.pytest()) as process:
         author.wait_until(lambda: author.phases() == ["Running"] * 3, process)
@@ -96,7 +96,7 @@ def test_an_interrupted_session_leaves_nothing(author: Author, how: signal.Signa
     assert author.left() == []
 
 
-def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) -> None:
+def test_failed_and_unstartable_jobs_stop_no_other_job(author: Author) -> None:
     author.tests(MIXED)
     with author.start(*author.pytest("-rA")) as process:
         said = process.communicate(timeout=600)[0]
@@ -111,7 +111,7 @@ def test_one_that_fails_and_one_that_cannot_start_stop_no_other(author: Author) 
     assert author.left() == []
 
 
-def test_prune_takes_what_a_killed_session_has_left(author: Author) -> None:
+def test_prune_deletes_the_leftovers_of_a_killed_session(author: Author) -> None:
     said = author.run("platforms", "doctor", author.platform)
     assert "failed" not in said
     author.tests(LONG)

@@ -40,7 +40,7 @@ def namespaces(kube: Kube) -> list[str]:
         (["--kubeconfig={folder}/bad", "--live-image=i"], "there is no current-context"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_runs(tmp_path: Path, words: list[str], says: str) -> None:
+def test_wrong_options_end_pytest_before_any_test(tmp_path: Path, words: list[str], says: str) -> None:
     (tmp_path / "good").write_text(kubeconfig_text("http://127.0.0.1:1", "there", "token"))
     (tmp_path / "bad").write_text("contexts: []\n")
     options = [word.format(folder=tmp_path) for word in words]
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_said_before_anything_runs(tmp_path: Path, words: list[
     assert says in done.stderr
 
 
-def test_with_our_own_role_alone(kube: Kube, tmp_path: Path) -> None:
+def test_scenarios_run_with_the_rights_of_our_own_role(kube: Kube, tmp_path: Path) -> None:
     """In a namespace that others use, too."""
     kube.forbid("namespaces", "nodes", "events", "customresourcedefinitions", "pods/eviction", "persistentvolumes")
     kube.forbid("list configmaps", "list secrets", "list services")
@@ -71,7 +71,7 @@ def test_with_our_own_role_alone(kube: Kube, tmp_path: Path) -> None:
     assert namespaces(kube) == ["default", "kube-system"]
 
 
-def test_what_a_cluster_has_and_has_not(kube: Kube, tmp_path: Path) -> None:
+def test_the_stage_finds_out_what_the_cluster_lacks(kube: Kube, tmp_path: Path) -> None:
     with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
         stage.kind("bench.local", "v1", "Rack")
         assert "their own controller" in stage.lacks(RACKS)
@@ -86,7 +86,7 @@ def test_what_a_cluster_has_and_has_not(kube: Kube, tmp_path: Path) -> None:
     assert namespaces(kube) == ["default", "kube-system"]
 
 
-def test_an_image_that_cannot_be_pulled_ends_it_at_once(kube: Kube, tmp_path: Path) -> None:
+def test_a_live_image_that_cannot_be_pulled_fails_at_once(kube: Kube, tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match=r"--live-image bench.local/none:1: .*not found"),
         real_stage(tmp_path / "stage", str(kube.kubeconfig), "bench.local/none:1", None),
@@ -95,7 +95,7 @@ def test_an_image_that_cannot_be_pulled_ends_it_at_once(kube: Kube, tmp_path: Pa
     assert namespaces(kube) == ["default", "kube-system"]
 
 
-def test_what_cannot_be_deleted_keeps_nothing_else(kube: Kube, tmp_path: Path) -> None:
+def test_sweep_deletes_the_rest_if_one_deletion_fails(kube: Kube, tmp_path: Path) -> None:
     ends = ExitStack()
     stage = ends.enter_context(real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None))
     stage.admin.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
@@ -106,7 +106,7 @@ def test_what_cannot_be_deleted_keeps_nothing_else(kube: Kube, tmp_path: Path) -
     assert namespaces(kube) == ["default", "kube-system"]
 
 
-def test_a_look_that_fails_once_ends_nothing(kube: Kube, tmp_path: Path) -> None:
+def test_a_failed_get_is_tried_again(kube: Kube, tmp_path: Path) -> None:
     with real_stage(tmp_path / "stage", str(kube.kubeconfig), IMAGE, None) as stage:
         kube.fault("GET", "/nodes", reset=True)
         kube.fault("GET", "/nodes", code=503)

@@ -58,20 +58,20 @@ def without(folder: Path, mark: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_job_here_needs_no_kubernetes(folder: Path) -> None:
+def test_local_jobs_need_no_kubernetes_package(folder: Path) -> None:
     done = without(folder, "here")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
 
 
-def test_a_job_there_says_what_is_missing(folder: Path) -> None:
+def test_a_kubernetes_job_without_the_package_names_what_to_install(folder: Path) -> None:
     done = without(folder, "there")
     assert done.returncode != 0
     assert SAYS in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_connection_says_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_the_package_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(RefusedError, match=SAYS):
         connect(find(Place(str(folder / "kubeconfig"))), 0.0)

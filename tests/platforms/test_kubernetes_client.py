@@ -199,7 +199,7 @@ def two_files(folder: Path) -> dict[str, str]:
     return {"KUBECONFIG": f"{folder}/one/config:{folder}/none::{folder}/two/config"}
 
 
-def test_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
+def test_kubeconfig_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
     environ = two_files(tmp_path)
     assert contexts(None, environ) == ("b", "kind-2", "kind-1", "a")
     found = places.find(Place(), environ)
@@ -225,14 +225,14 @@ def test_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
         (Place(kubeconfig="/nowhere/at/all"), None),
     ],
 )
-def test_a_place_is_one_context_or_none(tmp_path: Path, place: Place, context: str | None) -> None:
+def test_the_target_resolves_to_one_context(tmp_path: Path, place: Place, context: str | None) -> None:
     environ = two_files(tmp_path)
     assert context_of(place, environ) == context
     if context:
         assert places.find(place, environ).context == context
 
 
-def test_asking_for_contexts_imports_no_client(tmp_path: Path) -> None:
+def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
     program = (
         "import sys; from platforms.schedulers.kubernetes.api.client import Client\n"
         "from platforms.schedulers.kubernetes.api.mirror import Mirror\n"
@@ -278,7 +278,7 @@ def test_a_mistake_in_a_kubeconfig_is_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_no_kubeconfig_at_all(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"~/.kube/config: there is no kubeconfig: name one"):
         places.find(Place(), {}, tmp_path)
 
@@ -315,7 +315,7 @@ print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "
 """
 
 
-def test_a_program_that_logs_in_is_asked_until_its_credentials_end(
+def test_a_login_program_runs_again_only_when_its_credentials_expire(
     tmp_path: Path, client: Callable[..., Client], clock: Clock
 ) -> None:
     until = datetime.datetime.fromtimestamp(clock() + 600, datetime.UTC).isoformat().replace("+00:00", "Z")
@@ -342,7 +342,7 @@ def test_a_program_that_logs_in_is_asked_until_its_credentials_end(
         ({"token": "a\x01\nb"}, ConfigError, "its token cannot be a header's value"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_login_is_one_sentence(
+def test_a_failed_login_is_one_sentence(
     tmp_path: Path, client: Callable[..., Client], user: Any, kind: type[BenchError], says: str
 ) -> None:
     with serving(ok({})) as api:
@@ -365,9 +365,7 @@ def test_a_token_file_is_read_again_every_minute(tmp_path: Path, client: Callabl
     assert [asked["headers"]["authorization"] for asked in api.asked] == ["Bearer a", "Bearer a", "Bearer b"]
 
 
-def test_a_server_that_does_not_know_us_makes_us_read_the_kubeconfig_again(
-    client: Callable[..., Client], clock: Clock
-) -> None:
+def test_a_401_makes_the_client_read_the_kubeconfig_again(client: Callable[..., Client], clock: Clock) -> None:
     def only_new(handler: Handler) -> None:
         known = handler.headers["authorization"] == "Bearer new"
         handler.say(*(ok({"gitVersion": "v1"}) if known else refused(401, "Unauthorized")))  # type: ignore[misc]
@@ -387,7 +385,7 @@ def test_a_server_that_does_not_know_us_makes_us_read_the_kubeconfig_again(
         assert "s3cret" not in repr(raised.value) + repr(one._session._connection)
 
 
-def test_a_new_token_is_taken_without_a_word(client: Callable[..., Client]) -> None:
+def test_a_new_token_is_used_after_a_401(client: Callable[..., Client]) -> None:
     def renew(handler: Handler) -> None:
         client(api, user={"token": "new"})
         handler.say(*refused(401))  # type: ignore[misc]
@@ -398,7 +396,7 @@ def test_a_new_token_is_taken_without_a_word(client: Callable[..., Client]) -> N
     assert [asked["headers"]["authorization"] for asked in api.asked] == ["Bearer s3cret"] * 2 + ["Bearer new"]
 
 
-def test_another_current_context_later_takes_us_nowhere_else(tmp_path: Path, client: Callable[..., Client]) -> None:
+def test_a_changed_current_context_does_not_move_the_client(tmp_path: Path, client: Callable[..., Client]) -> None:
     with serving(refused(401), ok({"gitVersion": "v1"})) as api:
         one = client(api, namespace="mine")
         assert one.where == "cluster here, namespace mine"
@@ -434,7 +432,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_tls_and_what_is_said_when_it_fails(certificate: Path, client: Callable[..., Client]) -> None:
+def test_tls_errors_name_their_cause(certificate: Path, client: Callable[..., Client]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     trusted = {"certificate-authority": str(certificate), "tls-server-name": "kube"}
@@ -469,7 +467,7 @@ def found(server: str, **cluster: object) -> Found:
         ("https://localhost:6443", {"https": "http://p:1"}, None),
     ],
 )
-def test_the_environment_names_a_proxy(server: str, environment: dict[str, str], through: str | None) -> None:
+def test_the_proxy_of_the_environment_is_used(server: str, environment: dict[str, str], through: str | None) -> None:
     assert proxy(found(server), lambda: environment) == through
     assert proxy(found(server, **{"proxy-url": "http://own:1"}), lambda: environment) == "http://own:1"
 
@@ -508,7 +506,7 @@ def test_connections_are_kept_alive() -> None:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_asked_beside_what_was_asked(client: Callable[..., Client]) -> None:
+def test_a_get_sends_exactly_one_request(client: Callable[..., Client]) -> None:
     with serving(ok({**POD, "spec": {"x": None}})) as api:
         assert client(api, namespace="mine").get(PODS, "a/b") == {**POD, "spec": {"x": None}}
     (asked,) = api.asked
@@ -521,7 +519,7 @@ def test_nothing_is_asked_beside_what_was_asked(client: Callable[..., Client]) -
     [refused(500), refused(502), refused(503, after=0), refused(504), (503, b"<html>busy</html>", {}), refused(429),
      (200, b"<html>Log in", {}), (200, b"\xff", {}), reset],
 )  # fmt: skip
-def test_what_may_be_asked_twice_is(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
+def test_idempotent_requests_are_retried(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
     with serving(fault, fault, ok({"gitVersion": "v1"})) as api:
         assert client(api).version() == "v1"
     assert len(api.asked) == 3
@@ -529,7 +527,7 @@ def test_what_may_be_asked_twice_is(client: Callable[..., Client], clock: Clock,
     assert 0 < clock.slept[0] <= 0.5 < clock.slept[1] <= 1.0 or clock.slept[1] >= 0.5
 
 
-def test_a_server_says_how_long_it_wants_to_be_left_alone(client: Callable[..., Client], clock: Clock) -> None:
+def test_retry_after_is_obeyed(client: Callable[..., Client], clock: Clock) -> None:
     with serving(refused(429, after=7), ok({"gitVersion": "v1"}), refused(503, "down", after=3600)) as api:
         one = client(api)
         assert one.version() == "v1"
@@ -539,7 +537,7 @@ def test_a_server_says_how_long_it_wants_to_be_left_alone(client: Callable[..., 
     assert len(api.asked) == 3
 
 
-def test_nobody_waits_for_ever(client: Callable[..., Client], clock: Clock) -> None:
+def test_retries_end_after_their_limit(client: Callable[..., Client], clock: Clock) -> None:
     with serving(refused(500, "etcdserver: no leader")) as api:
         with pytest.raises(AwayError, match="cluster here, namespace default: etcdserver: no leader"):
             client(api).get(PODS, "a")
@@ -551,7 +549,9 @@ def test_nobody_waits_for_ever(client: Callable[..., Client], clock: Clock) -> N
 
 
 @pytest.mark.parametrize("fault", [refused(500), refused(503), refused(409, "exists", "AlreadyExists"), reset])
-def test_what_makes_something_is_asked_once(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
+def test_a_create_without_a_sure_answer_is_sent_once(
+    client: Callable[..., Client], clock: Clock, fault: Answer
+) -> None:
     with serving(fault, ok(POD)) as api:
         one = client(api)
         with pytest.raises((AwayError, ApiError)):
@@ -570,7 +570,9 @@ QUOTA_IS_WRITTEN = 'Operation cannot be fulfilled on resourcequotas "q": the obj
 
 
 @pytest.mark.parametrize("fault", [refused(429, after=1), (429, b"later", {}), refused(409, QUOTA_IS_WRITTEN)])
-def test_what_surely_made_nothing_is_asked_again(client: Callable[..., Client], clock: Clock, fault: Answer) -> None:
+def test_a_create_is_retried_if_it_surely_made_nothing(
+    client: Callable[..., Client], clock: Clock, fault: Answer
+) -> None:
     with serving(fault, fault, ok(POD)) as api:
         assert client(api).create(PODS, POD) == POD
         assert len(api.asked) == 3
@@ -581,7 +583,7 @@ def test_what_surely_made_nothing_is_asked_again(client: Callable[..., Client], 
 
 
 @pytest.mark.parametrize(("what", "there"), [({"reset": True}, False), ({"lost": True}, True), ({"code": 500}, False)])
-def test_whether_it_was_made_nobody_knows(tmp_path: Path, what: dict[str, Any], there: bool) -> None:
+def test_a_create_without_an_answer_may_have_made_the_object(tmp_path: Path, what: dict[str, Any], there: bool) -> None:
     with Kube(tmp_path, nodes=False) as kube:
         one = Client(Place(str(kube.kubeconfig)))
         wanted = {**POD, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -617,7 +619,7 @@ QUOTA = 'pods "q2" is forbidden: exceeded quota: q, requested: requests.nvidia.c
         ((302, b"<a>log in</a> \xff", {"Location": "/login"}), 302, "", "log in �", ()),
     ],
 )  # fmt: skip
-def test_a_no_is_in_the_servers_words(
+def test_a_refusal_keeps_the_servers_message(
     client: Callable[..., Client], answer: Answer, status: int, reason: str, message: str, causes: tuple[str, ...]
 ) -> None:
     with serving(answer) as api, pytest.raises(ApiError) as raised:
@@ -627,7 +629,7 @@ def test_a_no_is_in_the_servers_words(
     assert len(api.asked) == 1
 
 
-def test_patches_keep_what_is_to_be_removed(client: Callable[..., Client]) -> None:
+def test_a_merge_patch_keeps_nulls(client: Callable[..., Client]) -> None:
     with serving(ok(POD)) as api:
         client(api).patch(PODS, "a", {"metadata": {"finalizers": None}, "spec": {"activeDeadlineSeconds": 1}})
     (asked,) = api.asked
@@ -636,7 +638,7 @@ def test_patches_keep_what_is_to_be_removed(client: Callable[..., Client]) -> No
     assert asked["body"] == {"metadata": {"finalizers": None}, "spec": {"activeDeadlineSeconds": 1}}
 
 
-def test_deleting(client: Callable[..., Client]) -> None:
+def test_delete_sends_its_options_and_preconditions(client: Callable[..., Client]) -> None:
     conflict = (
         "Operation cannot be fulfilled on pods: Precondition failed: UID in precondition: u, UID in object meta: v"
     )
@@ -659,7 +661,7 @@ def page(names: str, version: str, more: str = "") -> Answer:
     return ok({"kind": "PodList", "metadata": metadata, "items": [{"metadata": {"name": name}} for name in names]})
 
 
-def test_lists_are_whole(client: Callable[..., Client]) -> None:
+def test_a_list_follows_all_pages(client: Callable[..., Client]) -> None:
     with serving(page("ab", "7", "next/+="), refused(410, "too old"), page("ab", "9", "n"), page("c", "9")) as api:
         items, version = client(api).list(PODS, labels="a in (b,c)", fields="x=y")
     assert [(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in items] == [
@@ -681,7 +683,7 @@ def test_lists_are_whole(client: Callable[..., Client]) -> None:
     assert [asked["path"] for asked in api.asked[:2]] == ["/api/v1/persistentvolumeclaims", "/api/v1/nodes"]
 
 
-def test_the_cluster_is_asked_once_for_a_kind(client: Callable[..., Client]) -> None:
+def test_discovery_of_a_kind_is_cached(client: Callable[..., Client]) -> None:
     listed = [{"name": "ipujobs", "kind": "IPUJob", "namespaced": True}, {"name": "ipujobs/status", "kind": "IPUJob"}]
     with serving(ok({"resources": listed})) as api:
         one = client(api)
@@ -705,13 +707,13 @@ NOTHING: Answer = (404, b"404 page not found", {})
          "there it has Y"),
     ],
 )  # fmt: skip
-def test_a_kind_that_the_cluster_does_not_know(client: Callable[..., Client], answers: list[Answer], says: str) -> None:
+def test_an_unknown_kind_is_refused(client: Callable[..., Client], answers: list[Answer], says: str) -> None:
     with serving(*answers) as api, pytest.raises(RefusedError, match=says):
         client(api).resource("g.io/v2", "X")
     assert [asked["path"] for asked in api.asked] == ["/apis/g.io/v2", "/apis/g.io"]
 
 
-def test_versions_of_a_group(client: Callable[..., Client]) -> None:
+def test_served_versions_of_a_group_are_cached(client: Callable[..., Client]) -> None:
     with serving(GROUP, NOTHING) as api:
         one = client(api)
         assert [one.served("a.io"), one.served("a.io"), one.served("b.io")] == [
@@ -722,7 +724,7 @@ def test_versions_of_a_group(client: Callable[..., Client]) -> None:
     assert len(api.asked) == 2
 
 
-def test_what_we_may_do(client: Callable[..., Client]) -> None:
+def test_may_asks_for_an_access_review(client: Callable[..., Client]) -> None:
     with serving(reset, ok({"status": {"allowed": True}}), ok({"status": {"allowed": False}})) as api:
         one = client(api, namespace="mine")
         assert one.may("get", "", "pods", "log")
@@ -738,7 +740,7 @@ def test_what_we_may_do(client: Callable[..., Client]) -> None:
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def test_lines_of_a_stream_that_is_cut_anywhere() -> None:
+def test_lines_are_whole_wherever_the_stream_is_cut() -> None:
     text = '{"a": "µ€"}\n\n{"b": 1}\n{"c'.encode()
     whole = [b'{"a": "\xc2\xb5\xe2\x82\xac"}', b'{"b": 1}']
     assert all(list(lines([text[:cut], text[cut:]])) == whole for cut in range(len(text) + 1))
@@ -749,7 +751,7 @@ def event(what: str, /, **keys: object) -> bytes:
     return json.dumps({"type": what, "object": keys}, ensure_ascii=False).encode() + b"\n"
 
 
-def test_a_watch_tells_what_it_hears(client: Callable[..., Client]) -> None:
+def test_a_watch_yields_the_servers_events(client: Callable[..., Client]) -> None:
     said = event("ADDED", **POD) + event("MODIFIED", said="µ€") + event("BOOKMARK", metadata={"resourceVersion": "9"})
     pieces = [said[i : i + 7] for i in range(0, len(said), 7)]
     with serving(lambda handler: handler.stream(*pieces)) as api:
@@ -780,14 +782,16 @@ def old(handler: Handler) -> None:
         (refused(403, "no"), ApiError),
     ],
 )
-def test_how_a_watch_breaks(client: Callable[..., Client], clock: Clock, answer: Answer, kind: type[Exception]) -> None:
+def test_a_broken_watch_raises_and_is_not_retried(
+    client: Callable[..., Client], clock: Clock, answer: Answer, kind: type[Exception]
+) -> None:
     with serving(answer) as api:
         with pytest.raises(kind), client(api).watch(PODS, labels="", version="1", timeout_s=9) as events:
             list(events)
         assert (len(api.asked), clock.slept) == (1, [])
 
 
-def test_a_watch_that_says_nothing_is_away(client: Callable[..., Client]) -> None:
+def test_a_silent_watch_times_out(client: Callable[..., Client]) -> None:
     over = threading.Event()
     with serving(lambda handler: handler.stream(event("ADDED", **POD), hang=over)) as api:
         with client(api).watch(PODS, labels="", version="1", timeout_s=9, silence_s=3.0) as events:
@@ -797,7 +801,7 @@ def test_a_watch_that_says_nothing_is_away(client: Callable[..., Client]) -> Non
         over.set()
 
 
-def test_a_log_comes_as_it_is(client: Callable[..., Client]) -> None:
+def test_a_log_stream_yields_the_raw_bytes(client: Callable[..., Client]) -> None:
     said = b"2026-11-20T22:11:20.1Z a\xff\r\r\n2026-11-20T22:11:21.2Z no end"
     with serving(lambda handler: handler.stream(said[:30], said[30:]), (204, b"", {})) as api:
         one = client(api)
@@ -826,14 +830,16 @@ def test_a_log_comes_as_it_is(client: Callable[..., Client]) -> None:
         (reset, AwayError, "the connection broke"),
     ],
 )
-def test_how_a_log_breaks(client: Callable[..., Client], answer: Answer, kind: type[Exception], says: str) -> None:
+def test_a_broken_log_stream_raises_and_is_not_retried(
+    client: Callable[..., Client], answer: Answer, kind: type[Exception], says: str
+) -> None:
     with serving(answer) as api:
         with pytest.raises(kind, match=says), client(api).log("p", "c", follow=True, since=None) as pieces:
             list(pieces)
         assert len(api.asked) == 1
 
 
-def test_many_streams_at_once_and_one_client(client: Callable[..., Client]) -> None:
+def test_one_client_serves_many_streams_at_once(client: Callable[..., Client]) -> None:
     together, count = threading.Barrier(61), 60
 
     def answer(handler: Handler) -> None:

@@ -113,7 +113,7 @@ def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace
         namespace.close()
 
 
-def test_who_only_looks_stops_nothing(space: Namespace) -> None:
+def test_polling_without_stopping_leaves_a_hopeless_job(space: Namespace) -> None:
     space.add("stuck", CANNOT_START)
     space.scheduler.ends_failed = False
     for after_s in (0.0, STOP_S + 1, STOP_S + 1):
@@ -128,7 +128,7 @@ def test_who_only_looks_stops_nothing(space: Namespace) -> None:
     assert pod["spec"]["activeDeadlineSeconds"] == 1
 
 
-def test_one_that_must_not_be_stopped(space: Namespace) -> None:
+def test_a_job_that_may_not_be_stopped_ends_with_its_cause_and_what_to_type(space: Namespace) -> None:
     """It ends with its own cause, and says that it may hold a device, and what to type."""
     space.add("healthy", RUNS)
     space.add("stuck", CANNOT_START)
@@ -149,7 +149,7 @@ def test_one_that_must_not_be_stopped(space: Namespace) -> None:
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_one_that_nobody_stops_for_a_while(space: Namespace, code: int) -> None:
+def test_stopping_a_job_is_retried_while_it_may_still_work(space: Namespace, code: int) -> None:
     """It is tried again, for as long as it may pass."""
     space.add("healthy", RUNS)
     space.add("stuck", CANNOT_START)
@@ -164,7 +164,7 @@ def test_one_that_nobody_stops_for_a_while(space: Namespace, code: int) -> None:
     assert "could not be stopped" not in seen["stuck"].reason
 
 
-def test_one_that_nobody_ever_stops(space: Namespace) -> None:
+def test_a_job_that_cannot_be_stopped_ends_with_the_reason(space: Namespace) -> None:
     space.add("stuck", CANNOT_START)
     space.kube.fault("(PATCH|DELETE)", "/pods/", None, code=500, message="failed calling webhook")
     space.look()
@@ -173,7 +173,7 @@ def test_one_that_nobody_ever_stops(space: Namespace) -> None:
     assert "could not be stopped: cluster fake, namespace default: failed calling webhook: it may" in seen.reason
 
 
-def test_one_that_has_ended_by_itself_needs_no_stop(space: Namespace) -> None:
+def test_a_job_that_has_ended_is_not_stopped(space: Namespace) -> None:
     space.add("stuck", CANNOT_START)
     space.kube.forbid("patch pods", "delete pods")
     space.look()
@@ -183,7 +183,9 @@ def test_one_that_has_ended_by_itself_needs_no_stop(space: Namespace) -> None:
 
 @pytest.mark.parametrize(("status", "state"), [(EXITED, State.EXITED), (DONE, State.SUCCEEDED)])
 @pytest.mark.parametrize("gone", [True, False])
-def test_one_whose_folder_cannot_be_written(space: Namespace, status: dict[str, Any], state: State, gone: bool) -> None:
+def test_an_unwritable_job_folder_is_reported_and_hides_no_result(
+    space: Namespace, status: dict[str, Any], state: State, gone: bool
+) -> None:
     """That is said, and hides no result."""
     space.add("healthy", RUNS)
     space.add("other", RUNS)
@@ -200,7 +202,7 @@ def test_one_whose_folder_cannot_be_written(space: Namespace, status: dict[str, 
     assert space.scheduler.gaps(space.jobs["other"]) == ()
 
 
-def test_one_whose_log_cannot_be_written(space: Namespace) -> None:
+def test_an_unwritable_log_is_reported(space: Namespace) -> None:
     """Who reads it is told."""
     space.add("other", EXITED)
     (space.folder("other") / "logs").write_text("a file")
@@ -212,7 +214,7 @@ def test_one_whose_log_cannot_be_written(space: Namespace) -> None:
 
 
 @pytest.mark.parametrize("what", [{"code": 403}, {"code": 500}])
-def test_one_of_a_kind_that_is_out_of_sight(space: Namespace, what: dict[str, Any]) -> None:
+def test_a_kind_that_cannot_be_listed_affects_only_its_own_jobs(space: Namespace, what: dict[str, Any]) -> None:
     space.add("healthy", RUNS)
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     space.submit("other", {"apiVersion": "batch/v1", "kind": "Job", "spec": {"backoffLimit": 0, "template": template}})
@@ -226,7 +228,7 @@ def test_one_of_a_kind_that_is_out_of_sight(space: Namespace, what: dict[str, An
 
 
 @pytest.mark.parametrize("after_s", [None, 25.0, 100.0])
-def test_what_is_deleted_is_given_time_to_go(space: Namespace, after_s: float | None) -> None:
+def test_cancel_waits_for_deleted_objects_to_vanish(space: Namespace, after_s: float | None) -> None:
     """A garbage collector may be busy; where all is gone at once, nobody waits."""
     space.add("good", RUNS)
     job, began_s = space.jobs["good"], space.now_s
@@ -248,7 +250,7 @@ def test_what_is_deleted_is_given_time_to_go(space: Namespace, after_s: float | 
 
 
 @pytest.mark.parametrize("what", [{"code": 403}, {"code": 404}, {"code": 500}, {"reset": True}])
-def test_explanations_that_cannot_be_had_for_a_while(space: Namespace, what: dict[str, Any]) -> None:
+def test_unavailable_events_only_shorten_the_explanation(space: Namespace, what: dict[str, Any]) -> None:
     """They are poorer then, nobody is out of sight, and it is looked again: after a no, a minute later."""
     space.add("healthy", RUNS)
     space.add("waits", {"phase": "Pending", "containerStatuses": []})
@@ -269,7 +271,7 @@ def test_explanations_that_cannot_be_had_for_a_while(space: Namespace, what: dic
     assert any("second" in told for told in space.look(ASIDE_S)["waits"].events)
 
 
-def test_an_old_explanation_is_no_end(space: Namespace) -> None:
+def test_an_outdated_eviction_does_not_end_a_running_job(space: Namespace) -> None:
     """Kueue had sent it back and has let it run since: what we know of that is some seconds older than its pod."""
     space.kube.add_crd("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
     labels = {"kueue.x-k8s.io/queue-name": "q"}
@@ -291,7 +293,7 @@ def test_an_old_explanation_is_no_end(space: Namespace) -> None:
     assert "is being stopped" not in seen.reason
 
 
-def test_objects_of_a_job_that_was_stopped_stay_with_their_events(space: Namespace) -> None:
+def test_a_stopped_jobs_objects_are_kept_with_their_events(space: Namespace) -> None:
     space.add("stuck", CANNOT_START)
     space.event("stuck", "not found")
     assert space.look()["stuck"].state is State.STARTING

@@ -87,7 +87,7 @@ def test_five_submitters_at_once_make_one_job(kube: Kube, tmp_path: Path, archiv
     assert "ownerReferences" not in there(kube, "configmaps")[0]["metadata"]  # other jobs read it
 
 
-def test_what_is_hidden_stands_in_the_secret_alone(kube: Kube, tmp_path: Path, archive: Path) -> None:
+def test_hidden_values_are_only_in_the_secret(kube: Kube, tmp_path: Path, archive: Path) -> None:
     submit(kube, spec_of(archive, env={"API_TOKEN": "s3cret", "PLAIN": "1"}), tmp_path / "job")
     (secret,) = there(kube, "secrets")
     assert base64.b64decode(secret["data"]["API_TOKEN"]) == b"s3cret"
@@ -96,7 +96,7 @@ def test_what_is_hidden_stands_in_the_secret_alone(kube: Kube, tmp_path: Path, a
 
 
 @pytest.mark.parametrize("path", ["/configmaps", "/services", "/secrets", "/jobs"])
-def test_an_answer_that_is_lost(kube: Kube, tmp_path: Path, archive: Path, path: str) -> None:
+def test_a_lost_answer_to_a_create_makes_no_second_object(kube: Kube, tmp_path: Path, archive: Path, path: str) -> None:
     """The object was made and nobody heard of it."""
     kube.fault("POST", path + "$", lost=True)
     spec = spec_of(archive, env={"API_TOKEN": "s3cret"})
@@ -111,7 +111,7 @@ def test_an_answer_that_is_lost(kube: Kube, tmp_path: Path, archive: Path, path:
     assert made(kube) == ONE_OF_EACH
 
 
-def test_a_session_that_died_between_its_objects(kube: Kube, tmp_path: Path, archive: Path) -> None:
+def test_submit_continues_after_a_session_died_between_objects(kube: Kube, tmp_path: Path, archive: Path) -> None:
     """It had got as far as the Service: the next one goes on from there."""
     spec = spec_of(archive)
     kube.fault("POST", "/jobs$", reset=True)
@@ -124,7 +124,7 @@ def test_a_session_that_died_between_its_objects(kube: Kube, tmp_path: Path, arc
 
 
 @pytest.mark.parametrize("limits", ["pods", "count/pods"])
-def test_an_answer_that_is_lost_where_a_quota_has_room_for_one(kube: Kube, tmp_path: Path, limits: str) -> None:
+def test_a_lost_answer_is_resolved_though_the_object_fills_the_quota(kube: Kube, tmp_path: Path, limits: str) -> None:
     """A quota is asked before names are: what uses it up is the very object that nobody has answered for."""
     quota = {"metadata": {"name": "team"}, "spec": {"hard": {limits: "1"}}}
     kube.store.create("resourcequotas", "default", quota)
@@ -144,7 +144,7 @@ QUOTA = (
 )
 
 
-def test_a_quota_that_others_use_at_the_same_moment(kube: Kube, tmp_path: Path) -> None:
+def test_a_quota_conflict_is_retried(kube: Kube, tmp_path: Path) -> None:
     """Nothing was made, and the next time something may be (kubernetes#67761)."""
     kube.fault("POST", "/(services|jobs)$", 2, code=409, message=QUOTA)
     submit(kube, spec_of(), tmp_path / "job")
@@ -160,7 +160,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("path", "what", "error"), REFUSALS)
-def test_of_a_job_that_is_refused_nothing_stays(
+def test_a_refused_job_leaves_no_objects(
     kube: Kube, tmp_path: Path, path: str, what: dict[str, Any], error: type[Exception]
 ) -> None:
     """Its credentials above all."""
@@ -171,9 +171,7 @@ def test_of_a_job_that_is_refused_nothing_stays(
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_what_another_submitter_made_of_a_job_stays_when_it_is_refused_here(
-    kube: Kube, tmp_path: Path, when: str
-) -> None:
+def test_a_refused_job_keeps_objects_of_another_submitter(kube: Kube, tmp_path: Path, when: str) -> None:
     def denied(_request: object) -> Answer:
         if when == "meanwhile":  # he found ours, and his job was not refused
             owner = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "his"}
@@ -193,7 +191,7 @@ def test_what_another_submitter_made_of_a_job_stays_when_it_is_refused_here(
 
 @pytest.mark.parametrize(("kinds", "code"), [("services|secrets", 403), ("services|secrets", 422), ("secrets", 500)])
 @pytest.mark.parametrize("ends", ["cancel", "clean"])
-def test_what_cannot_be_made_to_go_with_its_job_is_deleted_with_it(
+def test_objects_without_an_owner_reference_are_deleted_with_their_job(
     kube: Kube, tmp_path: Path, kinds: str, code: int, ends: str
 ) -> None:
     """Once there is a job nothing refuses it: OwnerReferencesPermissionEnforcement wants rights that not all have."""
@@ -210,7 +208,7 @@ def test_what_cannot_be_made_to_go_with_its_job_is_deleted_with_it(
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_job_that_cannot_be_noted_down_is_deleted_again(kube: Kube, tmp_path: Path, deleted: bool) -> None:
+def test_a_job_that_cannot_be_recorded_is_deleted_again(kube: Kube, tmp_path: Path, deleted: bool) -> None:
     """Nobody would follow it. Where it cannot be, a person can."""
     (tmp_path / "job/created.json").mkdir(parents=True)
     if not deleted:
@@ -226,7 +224,7 @@ def test_a_job_that_cannot_be_noted_down_is_deleted_again(kube: Kube, tmp_path: 
         assert "may still run" in str(refused.value)
 
 
-def test_submitted_again_after_it_was_cleaned_up(kube: Kube, tmp_path: Path) -> None:
+def test_a_job_that_the_cluster_has_forgotten_is_not_created_again(kube: Kube, tmp_path: Path) -> None:
     """The folder remembers: a job that ran is not run again because the cluster has forgotten it."""
     job_id = submit(kube, spec_of(), tmp_path / "job")
     kube.store.delete("jobs", "default", NAME)
@@ -244,7 +242,9 @@ def test_submitted_again_after_it_was_cleaned_up(kube: Kube, tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("kind", ["jobs", "services"])
-def test_a_name_that_belongs_to_somebody_else(kube: Kube, tmp_path: Path, kind: str, foreign: dict[str, str]) -> None:
+def test_submit_refuses_a_name_that_another_owner_has(
+    kube: Kube, tmp_path: Path, kind: str, foreign: dict[str, str]
+) -> None:
     version = {"jobs": "batch/v1", "services": "v1"}[kind]
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     spec = {"jobs": {"template": {"spec": pod}}, "services": {"clusterIP": "None", "selector": {"a": "b"}}}[kind]
@@ -257,7 +257,7 @@ def test_a_name_that_belongs_to_somebody_else(kube: Kube, tmp_path: Path, kind: 
     assert kube.store.get(kind, "default", NAME)["metadata"]["uid"] == uid
 
 
-def test_code_is_brought_once_for_all_jobs(kube: Kube, tmp_path: Path, archive: Path) -> None:
+def test_the_code_archive_is_uploaded_once_for_all_jobs(kube: Kube, tmp_path: Path, archive: Path) -> None:
     scheduler = KubernetesScheduler(platform_of(kube))
     for number in range(3):
         submit(kube, replace(spec_of(archive), name=f"it{number}-2x1cpu-abcdefgh"), tmp_path / str(number), scheduler)
@@ -268,19 +268,21 @@ def test_code_is_brought_once_for_all_jobs(kube: Kube, tmp_path: Path, archive: 
     assert code["immutable"] is True
 
 
-def test_code_that_a_config_map_cannot_hold(kube: Kube, tmp_path: Path, archive: Path) -> None:
+def test_submit_refuses_an_archive_that_is_too_large_for_a_config_map(
+    kube: Kube, tmp_path: Path, archive: Path
+) -> None:
     archive.write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(RefusedError, match=r"1048577 bytes are more than a ConfigMap .*`kubernetes: {archive: …}`"):
         submit(kube, spec_of(archive), tmp_path / "job")
     assert made(kube) == {}
 
 
-def test_code_in_the_image_is_not_brought(kube: Kube, tmp_path: Path, archive: Path) -> None:
+def test_code_in_the_image_is_not_uploaded(kube: Kube, tmp_path: Path, archive: Path) -> None:
     submit(kube, spec_of(archive), tmp_path / "job", archive="/opt/models.pyz")
     assert made(kube) == {"jobs": 1, "services": 1}
 
 
-def test_after_its_start_deadline_it_does_not_begin(kube: Kube, tmp_path: Path) -> None:
+def test_a_pod_knows_the_deadline_for_its_start(kube: Kube, tmp_path: Path) -> None:
     began = time.time()
     submit(kube, spec_of(start_limit_s=100.0), tmp_path / "job")
     (root,) = there(kube, "jobs")
@@ -295,7 +297,7 @@ def test_after_its_start_deadline_it_does_not_begin(kube: Kube, tmp_path: Path) 
         ("count/jobs.batch=0", MachineError, "more than quota team allows at all"),
     ],
 )
-def test_a_quota_that_is_used_up_is_waited_for(
+def test_submit_waits_for_a_used_up_quota(
     kube: Kube, tmp_path: Path, hard: str, error: type[Exception], said: str
 ) -> None:
     """And one that will never have room is not."""
@@ -319,7 +321,7 @@ def make(kube: Kube, *volumes: dict[str, str]) -> list[str]:
     return list(claims.make(Client(Place.of(platform)), platform))
 
 
-def test_a_claim_is_made_once(kube: Kube) -> None:
+def test_a_missing_claim_is_created_once(kube: Kube) -> None:
     wanted = volume(size="100Gi", storage_class="fast", access_mode="ReadWriteMany")
     (said,) = make(kube, wanted)
     assert said.endswith("claim hpc-ml-bench-data: 100Gi of class fast, ReadWriteMany: made")
@@ -330,20 +332,20 @@ def test_a_claim_is_made_once(kube: Kube) -> None:
     assert make(kube, volume(size="1Gi")) == []
 
 
-def test_a_claim_without_a_size_is_nobodys_guess(kube: Kube) -> None:
+def test_a_missing_claim_without_a_size_is_refused(kube: Kube) -> None:
     with pytest.raises(RefusedError, match=r"no claim hpc-ml-bench-data, .* at /data: create it, or write `size:"):
         make(kube, volume())
 
 
 @pytest.mark.parametrize(("verb", "code"), [("GET", 422), ("POST", 403)])
-def test_a_claim_that_the_cluster_refuses(kube: Kube, verb: str, code: int) -> None:
+def test_a_refused_claim_is_an_error(kube: Kube, verb: str, code: int) -> None:
     kube.fault(verb, "/persistentvolumeclaims", code=code, message="not yours")
     with pytest.raises(RefusedError, match="claim hpc-ml-bench-data: not yours"):
         make(kube, volume(size="1Gi"))
 
 
 @pytest.mark.parametrize("keys", [{}, {"size": "1Gi"}])
-def test_a_claim_that_may_not_be_looked_at_may_be_there(kube: Kube, keys: dict[str, str]) -> None:
+def test_a_claim_that_may_not_be_read_is_assumed_to_exist(kube: Kube, keys: dict[str, str]) -> None:
     kube.fault("GET", "/persistentvolumeclaims", code=403, message="not yours")
     assert make(kube, volume(**keys)) == [
         "cluster fake, namespace default: claim hpc-ml-bench-data is not looked at: not yours"

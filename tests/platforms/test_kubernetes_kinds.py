@@ -56,13 +56,13 @@ def test_the_first_failure_is_the_cause() -> None:
     assert (verdict.status.state, verdict.stop) == (State.OUT_OF_MEMORY, True)  # c still holds its device
 
 
-def test_a_failed_pod_of_a_gang_waits_for_the_job() -> None:
+def test_a_failed_pod_does_not_end_a_job_that_still_runs() -> None:
     root = job({"active": 1, "failed": 1}, completions=2, parallelism=2, completionMode="Indexed")
     verdict = look(root, pod(ended(1), "a"), pod(running(), "b"), waited=LONG)
     assert (verdict.status.state, verdict.stop) == (State.RUNNING, False)
 
 
-def test_a_failure_is_believed_before_the_pods_have_told_why() -> None:
+def test_a_failed_job_ends_even_if_its_pods_give_no_reason() -> None:
     root = failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
     first, later, verdict = patience(root, pod(running()))
     assert (first, later, verdict.stop) == (State.RUNNING, State.EXITED, True)
@@ -78,7 +78,7 @@ def test_pod_failure_policy() -> None:
         assert words in verdict.status.reason
 
 
-def test_jobs_of_1_20_need_no_reasons() -> None:
+def test_jobs_of_kubernetes_1_20_need_no_reasons() -> None:
     done = job(conditions(("Complete", "True", "", "")))
     assert look(done, pod(ended(0))).status.state is State.SUCCEEDED
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline")
@@ -86,7 +86,7 @@ def test_jobs_of_1_20_need_no_reasons() -> None:
     assert (verdict.status.state, verdict.stop) == (State.TIME_LIMIT, True)
 
 
-def test_a_job_that_says_nothing_after_its_pods() -> None:
+def test_a_job_without_conditions_is_judged_by_its_pods() -> None:
     first, later, verdict = patience(job({"active": 1}), pod(ended(5)))
     assert (first, later, verdict.status.exit_code) == (State.RUNNING, State.EXITED, 5)
     assert patience(job({"active": 1}), pod(ended(0)))[:2] == (State.RUNNING, State.SUCCEEDED)
@@ -94,7 +94,7 @@ def test_a_job_that_says_nothing_after_its_pods() -> None:
     assert patience(job({"failed": 1}, backoffLimit=3), pod(ended(5)))[:2] == (State.STARTING, State.STARTING)
 
 
-def test_success_whose_pods_nobody_saw() -> None:
+def test_a_complete_job_succeeds_without_its_pods() -> None:
     verdict = look(job(COMPLETE))
     assert (verdict.status.state, verdict.status.exit_code) == (State.SUCCEEDED, 0)  # the log still must be complete
 
@@ -127,7 +127,7 @@ REFUSALS: list[Any] = [
 
 
 @pytest.mark.parametrize(("message", "tries", "state", "words"), REFUSALS)
-def test_pods_that_cannot_be_created(message: str, tries: int, state: State, words: str) -> None:
+def test_events_explain_pods_that_cannot_be_created(message: str, tries: int, state: State, words: str) -> None:
     said = [event("FailedCreate", f"Error creating: {message}", count=tries)]
     verdict = look(job({}), events=said)
     assert (verdict.status.state, verdict.stop) == (state, not state.live)
@@ -143,14 +143,14 @@ def test_pods_that_cannot_be_created(message: str, tries: int, state: State, wor
     assert look(job({"active": 1}), pod(running()), events=said).status.state is State.RUNNING
 
 
-def test_without_events_a_job_without_pods_waits() -> None:
+def test_a_job_without_pods_and_events_is_queued() -> None:
     verdict = look(job({"startTime": BORN}), waited=LONG)
     assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "it has no pod yet")
     by_hand = look(job({}, suspend=True), waited=LONG)
     assert (by_hand.status.state, by_hand.status.reason) == (State.QUEUED, "suspended: somebody must let it start")
 
 
-def test_a_kind_whose_controller_takes_no_note_of_it_says_so_after_a_while() -> None:
+def test_a_controller_that_does_not_run_is_named_after_a_while() -> None:
     ipu = other("IPUJob", jobInstances=1)
     first, later, verdict = patience(ipu)
     assert (first, later) == (State.QUEUED, State.QUEUED)
@@ -167,7 +167,7 @@ ONCE = {"template": {"spec": {"restartPolicy": "Never"}}}
 TAKEN = "its pod was deleted while it ran, and the job itself was not"
 
 
-def test_a_job_whose_pod_was_deleted_under_it_has_not_failed_by_itself() -> None:
+def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
     """It says BackoffLimitExceeded, as it does when its pod fails."""
     root = failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
     root["spec"] |= ONCE
@@ -201,7 +201,7 @@ def test_a_job_whose_pod_was_deleted_under_it_has_not_failed_by_itself() -> None
     assert look(leaving, pod(ended(143, at=40), **DELETED)).status.state is State.CANCELLED
 
 
-def test_of_several_pods_rank_0_says_how_far_the_job_is() -> None:
+def test_rank_0_sets_the_state_of_a_job_with_several_pods() -> None:
     root = job({"active": 2}, completions=2, parallelism=2)
 
     def at(index: int, status: Json, node: str) -> Json:
@@ -256,12 +256,12 @@ def test_of_several_pods_rank_0_says_how_far_the_job_is() -> None:
         (other("Thing", conditions(("Ready", "True", "", ""))), None),
     ],
 )
-def test_how_far_kinds_say_they_are(root: Json, end: str | None) -> None:
+def test_the_status_of_each_kind_is_read(root: Json, end: str | None) -> None:
     found = kinds.completion(root)
     assert (found.end if isinstance(found, kinds.Completion) else found) == end
 
 
-def test_a_kubeflow_job_is_over_when_it_says_so() -> None:
+def test_a_kubeflow_job_ends_with_its_own_condition() -> None:
     specs = {"Master": {"replicas": 1, "restartPolicy": "Never"}, "Worker": {"replicas": 1, "restartPolicy": "Never"}}
     said = conditions(
         ("Failed", "True", "PyTorchJobFailed", "PyTorchJob o is failed because 1 Worker replica(s) failed.")
@@ -282,12 +282,12 @@ def test_a_kubeflow_job_is_over_when_it_says_so() -> None:
 LATE = "PyTorchJob o has failed because it was active longer than specified deadline"
 
 
-def test_a_kubeflow_job_that_was_too_long() -> None:
+def test_a_kubeflow_job_past_its_deadline_is_a_time_limit() -> None:
     root = other("PyTorchJob", conditions(("Failed", "True", "PyTorchJobFailed", LATE)), PYTORCH)
     assert look(root, gone=[pod(running())]).status.state is State.TIME_LIMIT
 
 
-def test_kinds_that_say_nothing_are_known_by_their_pods() -> None:
+def test_kinds_without_a_status_are_judged_by_their_pods() -> None:
     root = other("Thing")
     assert patience(root, pod(ended(0)))[:2] == (State.RUNNING, State.SUCCEEDED)  # there might be more
     assert look(root, pod(ended(0), "a"), pod(running(), "b"), waited=LONG).status.state is State.RUNNING
@@ -323,11 +323,11 @@ def test_kinds_that_say_nothing_are_known_by_their_pods() -> None:
         (other("Thing"), None),
     ],
 )
-def test_expected_pods(root: Json, count: int | None) -> None:
+def test_expected_pods_are_counted_for_each_kind(root: Json, count: int | None) -> None:
     assert kinds.expected_pods(root) == count
 
 
-def test_suspended() -> None:
+def test_suspension_is_read_for_each_kind() -> None:
     held = (
         job(suspend=True),
         other("PyTorchJob", runPolicy={"suspend": True}),
@@ -355,11 +355,11 @@ def test_suspended() -> None:
         (other("Thing", {"phase": "Failed"}), False),
     ],
 )
-def test_what_could_start_again(root: Json, could: bool) -> None:
+def test_restartable_kinds_are_known(root: Json, could: bool) -> None:
     assert kinds.restartable(root) is could
 
 
-def test_retries() -> None:
+def test_kinds_that_retry_are_known() -> None:
     once = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never"}}}
     jobs = [{"template": {"spec": {"backoffLimit": 0}}}]
     assert not any(
@@ -387,7 +387,7 @@ def test_pod_templates_are_found_wherever_they_sit() -> None:
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def test_before_and_after_kueue_has_looked() -> None:
+def test_a_job_is_queued_until_kueue_admits_it() -> None:
     assert look(queued(), waited=LONG).status.reason == "Kueue (queue q) has not let it start yet"
     fresh = look(queued(), workload=workload(), waited=LONG)
     assert (fresh.status.state, fresh.status.reason) == (State.QUEUED, "Kueue (queue q): has not looked at it yet")
@@ -423,7 +423,9 @@ ADMISSIONS: list[Any] = [
 
 
 @pytest.mark.parametrize(("reason", "message", "first", "later"), ADMISSIONS)
-def test_what_kueue_says_of_a_workload_that_waits(reason: str, message: str, first: State, later: State) -> None:
+def test_the_reason_of_a_pending_workload_is_kueues_message(
+    reason: str, message: str, first: State, later: State
+) -> None:
     mine = workload(("QuotaReserved", "False", reason, message))
     gated = pod(
         {"phase": "Pending"}, node="", spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, labels=QUEUE
@@ -435,7 +437,7 @@ def test_what_kueue_says_of_a_workload_that_waits(reason: str, message: str, fir
         assert verdict.stop == verdict.final == (not later.live)
 
 
-def test_admission_checks() -> None:
+def test_admission_checks_decide_about_a_workload() -> None:
     reserved = ("QuotaReserved", "True", "QuotaReserved", "")
 
     def checked(state: str) -> Verdict:
@@ -472,7 +474,7 @@ EVICTIONS: list[Any] = [
 
 
 @pytest.mark.parametrize(("reason", "message", "unstarted", "ran"), EVICTIONS)
-def test_what_an_eviction_means(reason: str, message: str, unstarted: State, ran: State) -> None:
+def test_each_kueue_eviction_has_its_state(reason: str, message: str, unstarted: State, ran: State) -> None:
     mine = workload(("Evicted", "True", reason, message), ("QuotaReserved", "False", "Pending", LESS))
     before = look(queued(), gone=[pod(waiting("ContainerCreating"))], workload=mine)
     assert before.status.state is unstarted
@@ -495,7 +497,7 @@ def test_what_an_eviction_means(reason: str, message: str, unstarted: State, ran
     assert look(None, root_gone=lone, workload=mine).status.state is ran
 
 
-def test_what_had_run_is_torn_even_when_nobody_may_ask_kueue() -> None:
+def test_an_evicted_job_that_ran_is_preempted_even_without_rights_to_kueue() -> None:
     for gone in (pod(running()), pod(ended(143, at=50), **DELETED), pod(ended(0, at=50), **DELETED)):
         verdict = look(queued(), gone=[gone])
         assert (verdict.status.state, verdict.stop) == (State.PREEMPTED, True)
@@ -517,20 +519,20 @@ STOPPED = [State.TIME_LIMIT, State.START_DEADLINE, State.PREEMPTED]
 
 
 @pytest.mark.parametrize(("said", "state"), [*zip(KUEUE_STOPS, STOPPED, strict=True)])
-def test_plain_pods_that_kueue_stopped(said: tuple[str, str], state: State) -> None:
+def test_a_plain_pod_that_kueue_stopped_is_judged_by_its_condition(said: tuple[str, str], state: State) -> None:
     """Its Workload goes with the pod; the pod's own condition tells."""
     last = pod(running(**disrupted(*said, "TerminationTarget")), **DELETED)
     assert look(None, root_gone=last).status.state is state
 
 
-def test_evicted_and_then_never_admissible() -> None:
+def test_an_evicted_job_may_become_never_admissible() -> None:
     mine = workload(("Evicted", "True", "Preempted", "words"), ("QuotaReserved", "False", "ExceedsMaxQuota", MORE))
     verdict = look(queued(), workload=mine)
     assert (verdict.status.state, verdict.stop) == (State.NEVER_ADMISSIBLE, True)
     assert "queued again: Kueue (queue q)" in verdict.status.reason
 
 
-def test_which_workload_and_which_version() -> None:
+def test_the_workload_of_a_job_is_found_in_any_version() -> None:
     assert kueue.version(("v1beta1", "v1beta2")) == "v1beta2"
     assert kueue.version(("v1beta1",)) == "v1beta1"
     assert kueue.version(("v1",)) == "v1"

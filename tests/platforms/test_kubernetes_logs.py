@@ -256,7 +256,7 @@ def threads() -> list[str]:
 
 @pytest.mark.parametrize("newline", [True, False])
 @pytest.mark.parametrize("words", ODD, ids=range(len(ODD)))
-def test_bytes_are_those_of_the_container(tmp_path: Path, words: bytes, newline: bool) -> None:
+def test_the_log_file_has_exactly_the_containers_bytes(tmp_path: Path, words: bytes, newline: bool) -> None:
     node = Node()
     node.say(NOON, b"first")
     node.say(NOON, words)
@@ -270,7 +270,7 @@ def test_bytes_are_those_of_the_container(tmp_path: Path, words: bytes, newline:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_streams_are_cut_anywhere(tmp_path: Path, seed: int) -> None:
+def test_no_byte_is_lost_wherever_streams_are_cut(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     node = Node(cut=random_cuts(random.Random(seed), chance.choice([500, 2000, 50_000])))  # it draws in another thread
     stamp = NOON + 0.25
@@ -291,7 +291,7 @@ def test_streams_are_cut_anywhere(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("jump_s", [0.001, 1, 30, 4000])
 @pytest.mark.parametrize("many", [20, 250], ids=["short", "long"])
-def test_the_clock_is_set_back(tmp_path: Path, many: int, jump_s: float) -> None:
+def test_no_byte_is_lost_when_the_clock_is_set_back_during_a_follow(tmp_path: Path, many: int, jump_s: float) -> None:
     """While the log is followed; later streams repeat lines of before, which were stamped with the same seconds."""
     node = Node()
     stamp = NOON + 0.0005
@@ -314,7 +314,7 @@ def test_the_clock_is_set_back(tmp_path: Path, many: int, jump_s: float) -> None
 
 
 @pytest.mark.parametrize("known", [20, 500], ids=["all remembered", "not all remembered"])
-def test_the_clock_is_set_back_while_nobody_reads(tmp_path: Path, known: int) -> None:
+def test_no_byte_is_lost_when_the_clock_is_set_back_between_two_streams(tmp_path: Path, known: int) -> None:
     """`sinceTime` does not show such lines, and an end before what we know gives it away."""
     node = Node()
     with following(node, tmp_path) as log:
@@ -331,7 +331,9 @@ def test_the_clock_is_set_back_while_nobody_reads(tmp_path: Path, known: int) ->
 
 
 @pytest.mark.parametrize(("known", "back_s", "seen"), [(20, 5000, False), (500, 2, False), (500, 5000, True)])
-def test_the_clock_is_set_back_and_catches_up(tmp_path: Path, known: int, back_s: float, seen: bool) -> None:
+def test_no_byte_is_lost_when_the_clock_is_set_back_and_catches_up(
+    tmp_path: Path, known: int, back_s: float, seen: bool
+) -> None:
     """While nobody reads: a short log is remembered whole, a small step expected, and of a line that was cut off by the
     break the stamp had come."""
     node = Node()
@@ -350,7 +352,7 @@ def test_the_clock_is_set_back_and_catches_up(tmp_path: Path, known: int, back_s
     assert merged(tmp_path) == node.said
 
 
-def test_two_lines_of_one_stamp_and_one_line_twice(tmp_path: Path) -> None:
+def test_equal_lines_and_equal_timestamps_are_kept_apart(tmp_path: Path) -> None:
     node = Node(cut=lambda number: (95 * (number + 1), number % 2 == 0))
     with following(node, tmp_path) as log:
         for words in (b"one", b"two", b"one", b"one", b"two", b"three", b"three"):
@@ -361,7 +363,7 @@ def test_two_lines_of_one_stamp_and_one_line_twice(tmp_path: Path) -> None:
     assert merged(tmp_path) == node.said
 
 
-def test_standard_error_is_stamped_a_little_late(tmp_path: Path) -> None:
+def test_a_slightly_late_timestamp_of_stderr_loses_no_line(tmp_path: Path) -> None:
     """Two writers: a stamp of the second before may follow one of the next."""
     node = Node(cut=lambda number: (120 if number < 3 else None, False))
     with following(node, tmp_path) as log:
@@ -376,7 +378,7 @@ def test_standard_error_is_stamped_a_little_late(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("followed", [True, False])
 @pytest.mark.parametrize("cut", [0, 10, 31, 34], ids=["before it", "in its stamp", "no word", "in its words"])
-def test_a_reading_that_is_cut_is_no_end(tmp_path: Path, cut: int, followed: bool) -> None:
+def test_a_cut_reading_does_not_end_the_log(tmp_path: Path, cut: int, followed: bool) -> None:
     """Also when it is cut within the last line, and ends as if that were all."""
     node = Node()
     node.say(NOON, b"one")
@@ -395,7 +397,7 @@ def test_a_reading_that_is_cut_is_no_end(tmp_path: Path, cut: int, followed: boo
     assert merged(tmp_path) == node.said
 
 
-def test_a_long_line_whose_beginning_is_not_shown_again(tmp_path: Path) -> None:
+def test_a_long_line_whose_start_is_not_repeated_stays_whole(tmp_path: Path) -> None:
     """Its pieces are stamped in other seconds, so that a reading that begins between them begins with its end."""
     node = Node()
     with following(node, tmp_path) as log:
@@ -418,7 +420,7 @@ def test_a_long_line_whose_beginning_is_not_shown_again(tmp_path: Path) -> None:
 # --- rotation --------------------------------------------------------------------------------------------------------
 
 
-def test_rotation_under_a_follow(tmp_path: Path) -> None:
+def test_rotation_during_a_follow_loses_no_byte(tmp_path: Path) -> None:
     node = Node()
     with following(node, tmp_path) as log:
         for number in range(300):
@@ -435,7 +437,7 @@ def test_rotation_under_a_follow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [3, 300])
 @pytest.mark.parametrize("after", [0, 1, 40])
-def test_rotation_while_nobody_reads(tmp_path: Path, before: int, after: int) -> None:
+def test_rotation_between_two_streams_is_reported_and_doubles_nothing(tmp_path: Path, before: int, after: int) -> None:
     """Nothing is doubled; lines that follow may not be the next, and the first may be the end of one: that is said."""
     node = Node()
     with following(node, tmp_path) as log:
@@ -463,7 +465,7 @@ def test_rotation_while_nobody_reads(tmp_path: Path, before: int, after: int) ->
 
 @pytest.mark.parametrize("told", [True, False], ids=["told at once", "told late"])
 @pytest.mark.parametrize("cuts", [0, 3])
-def test_all_starts_in_a_row(tmp_path: Path, cuts: int, told: bool) -> None:
+def test_logs_of_all_starts_follow_each_other(tmp_path: Path, cuts: int, told: bool) -> None:
     """A stream may be of the next start before the pod says that there is one."""
     node = Node(policy="OnFailure", cut=lambda number: (70 * (number + 1) if number < cuts else None, False))
     with following(node, tmp_path) as log:
@@ -484,7 +486,7 @@ def test_all_starts_in_a_row(tmp_path: Path, cuts: int, told: bool) -> None:
     assert merged(tmp_path) == (tmp_path / "logs/p.log").read_bytes() == node.said
 
 
-def test_a_start_of_which_nobody_has_told(tmp_path: Path) -> None:
+def test_a_start_that_the_pod_status_does_not_show_yet_is_logged(tmp_path: Path) -> None:
     """The first stream is of the second start already, and it would be taken for the first."""
     node = Node(policy="OnFailure")
     node.say(NOON, b"start 0")
@@ -511,7 +513,7 @@ def finish_restartable(log: JobLog, node: Node) -> None:
     until(lambda: log.follow([node.pod()]) or not log.missing or len(log.missing) == len(log.lost))
 
 
-def test_a_start_that_nobody_saw_is_missed(tmp_path: Path) -> None:
+def test_starts_between_two_polls_are_reported_as_missing(tmp_path: Path) -> None:
     node = Node(policy="Always")
     with following(node, tmp_path) as log:
         for start in range(4):
@@ -525,7 +527,7 @@ def test_a_start_that_nobody_saw_is_missed(tmp_path: Path) -> None:
     assert merged(tmp_path) == b"start 2\nstart 3\n"
 
 
-def test_between_two_starts(tmp_path: Path) -> None:
+def test_a_log_between_two_starts_keeps_the_unfinished_line(tmp_path: Path) -> None:
     node = Node(policy="Always")
     node.say(NOON, b"it crashes", newline=False)
     node.end()
@@ -555,7 +557,7 @@ def test_between_two_starts(tmp_path: Path) -> None:
         ("unsched-gpu", None),
     ],
 )
-def test_which_containers_have_a_log(recorded: str, expected: tuple[int, bool] | None) -> None:
+def test_only_started_containers_have_a_log(recorded: str, expected: tuple[int, bool] | None) -> None:
     status = json.loads((RECORDED / f"{recorded}.json").read_text())["status"]
     found = list(containers({"metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": status}))
     assert [(each.count, each.ended) for each in found] == ([] if expected is None else [expected])
@@ -565,7 +567,7 @@ def test_which_containers_have_a_log(recorded: str, expected: tuple[int, bool] |
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_says_nothing_at_the_end(tmp_path: Path) -> None:
+def test_a_frozen_stream_does_not_lose_the_last_line(tmp_path: Path) -> None:
     node = Node()
     node.frozen = True
     with following(node, tmp_path) as log:
@@ -576,7 +578,7 @@ def test_a_stream_that_says_nothing_at_the_end(tmp_path: Path) -> None:
     assert merged(tmp_path) == b"one\n"
 
 
-def test_no_kubelet(tmp_path: Path) -> None:
+def test_a_log_is_not_settled_while_the_kubelet_is_away(tmp_path: Path) -> None:
     node = Node()
     node.say(NOON, b"one")
     node.end()
@@ -602,7 +604,7 @@ def test_no_kubelet(tmp_path: Path) -> None:
         (403, 'pods "p" is forbidden: cannot get resource "pods/log"', False),
     ],
 )
-def test_what_is_lost_for_good(tmp_path: Path, status: int, message: str, running: bool) -> None:
+def test_a_lost_end_of_a_log_is_reported(tmp_path: Path, status: int, message: str, running: bool) -> None:
     node = Node()
     node.say(NOON, b"one")
     with following(node, tmp_path) as log:
@@ -834,7 +836,7 @@ def test_another_session_goes_on(tmp_path: Path, spoil: str) -> None:
     assert (node.asked[0]["since"] is None) == (spoil in ("no state", "broken state", "less"))
 
 
-def test_what_is_complete_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_a_complete_log_is_not_requested_again(tmp_path: Path) -> None:
     node = Node()
     node.say(NOON, b"one", newline=False)
     node.end()
@@ -848,7 +850,7 @@ def test_what_is_complete_is_not_asked_for_again(tmp_path: Path) -> None:
 # --- files and threads -----------------------------------------------------------------------------------------------
 
 
-def test_no_thread_is_left(tmp_path: Path) -> None:
+def test_closing_leaves_no_thread(tmp_path: Path) -> None:
     nodes = {f"p{number}": Node(f"p{number}") for number in range(20)}
     log = JobLog(Many(nodes), tmp_path, patience=QUICK)
     for node in nodes.values():
@@ -877,7 +879,7 @@ class Many:
         return self.nodes[pod].log(pod, container, **how)
 
 
-def test_names_of_files(tmp_path: Path) -> None:
+def test_log_file_names_are_unique_and_short(tmp_path: Path) -> None:
     pods = [("a", ["b", "c"]), ("a.b", ["x"]), ("l" * 253, ["main"]), ("m" * 253, ["main", "w" * 63])]
     with following(Many({name: Node(name) for name, _ in pods}), tmp_path) as log:
         for number, (name, names) in enumerate(pods):
@@ -942,7 +944,7 @@ class Pods:
         return sum(request.path.endswith("/log") for request in self.kube.requests)
 
 
-def test_a_hundred_pods_with_cut_streams(tmp_path: Path, kube: Kube, client: Client) -> None:
+def test_a_hundred_logs_with_cut_streams_need_few_requests(tmp_path: Path, kube: Kube, client: Client) -> None:
     """One request to follow, one a cut, one at the end: no more."""
     chance, pods, cuts = random.Random(1), Pods(kube, 100), 60
     for _ in range(cuts):
@@ -967,7 +969,9 @@ def test_a_hundred_pods_with_cut_streams(tmp_path: Path, kube: Kube, client: Cli
 
 
 @pytest.mark.parametrize("graceful", [True, False])
-def test_the_api_server_restarts(tmp_path: Path, kube: Kube, client: Client, graceful: bool) -> None:
+def test_logs_are_whole_after_the_api_server_restarts(
+    tmp_path: Path, kube: Kube, client: Client, graceful: bool
+) -> None:
     pods = Pods(kube, 3)
     with following(client, tmp_path) as log:
         log.follow(pods.look())
@@ -985,7 +989,7 @@ def test_the_api_server_restarts(tmp_path: Path, kube: Kube, client: Client, gra
 
 
 @pytest.mark.parametrize("code", [429, 500])
-def test_answers_that_are_none(tmp_path: Path, kube: Kube, client: Client, code: int) -> None:
+def test_logs_are_whole_after_error_answers(tmp_path: Path, kube: Kube, client: Client, code: int) -> None:
     pods = Pods(kube, 1)
     pods.say("p0", b"one\ntwo")
     pods.end()
@@ -997,7 +1001,9 @@ def test_answers_that_are_none(tmp_path: Path, kube: Kube, client: Client, code:
     assert merged(tmp_path) == b"one\ntwo"
 
 
-def test_a_stream_is_frozen(tmp_path: Path, kube: Kube, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_whole_after_a_stream_froze(
+    tmp_path: Path, kube: Kube, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("platforms.schedulers.kubernetes.api.client.LOG_SILENCE_S", 0.3)
     pods = Pods(kube, 1)
     pods.say("p0", b"one\ntwo\nthree\n")
@@ -1029,7 +1035,7 @@ def test_a_silent_stream_is_ended(tmp_path: Path, kube: Kube, client: Client, en
     assert threads() == []
 
 
-def test_a_pod_that_is_gone(tmp_path: Path, kube: Kube, client: Client) -> None:
+def test_a_deleted_pods_log_end_is_reported_as_lost(tmp_path: Path, kube: Kube, client: Client) -> None:
     pods = Pods(kube, 1)
     pods.say("p0", b"one\n")
     with following(client, tmp_path) as log:
@@ -1058,7 +1064,7 @@ while True:
 """
 
 
-def test_a_session_is_killed(tmp_path: Path, kube: Kube, client: Client) -> None:
+def test_logs_are_whole_after_the_session_was_killed(tmp_path: Path, kube: Kube, client: Client) -> None:
     pods = Pods(kube, 3)
     said = 0
 
@@ -1088,7 +1094,7 @@ def test_a_session_is_killed(tmp_path: Path, kube: Kube, client: Client) -> None
     assert sorted(merged(tmp_path).split(b"\n")) == sorted(b"".join(pods.said.values()).split(b"\n"))
 
 
-def test_real_containers(tmp_path: Path) -> None:
+def test_logs_of_real_containers_are_whole(tmp_path: Path) -> None:
     """Init containers, several containers, starts in a row, a kubelet that is away for a while, rotation."""
 
     def box(name: str, script: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def phases(found: View | Store) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_changes_are_told_and_not_asked_for(seen: Seen, count: int) -> None:
+def test_changes_arrive_by_watch_and_not_by_list(seen: Seen, count: int) -> None:
     for number in range(count):
         pod(seen.kube, f"p{number}")
     pod(seen.kube, "foreign", OTHER)
@@ -137,7 +137,7 @@ def test_changes_are_told_and_not_asked_for(seen: Seen, count: int) -> None:
     assert before.count("list") <= 3
 
 
-def test_what_vanishes_is_gone_with_its_last_status(seen: Seen) -> None:
+def test_a_vanished_object_is_reported_with_its_last_status(seen: Seen) -> None:
     old = pod(seen.kube, "p")["metadata"]["uid"]
     seen.look()
     seen.follow()
@@ -153,7 +153,7 @@ def test_what_vanishes_is_gone_with_its_last_status(seen: Seen) -> None:
     assert again.objects["Pod", "p"]["metadata"]["uid"] != old
 
 
-def test_a_role_without_watch_is_enough(seen: Seen) -> None:
+def test_lists_suffice_if_the_role_has_no_watch(seen: Seen) -> None:
     seen.kube.forbid("watch pods")
     pod(seen.kube, "a")
     pod(seen.kube, "b")
@@ -166,7 +166,7 @@ def test_a_role_without_watch_is_enough(seen: Seen) -> None:
     assert seen.asked().count("watch") == 1  # and not at every look
 
 
-def test_each_run_is_seen_apart(seen: Seen) -> None:
+def test_each_run_sees_only_its_own_objects(seen: Seen) -> None:
     pod(seen.kube, "mine")
     pod(seen.kube, "theirs", OTHER)
     assert set(seen.look(RUN).objects) == {("Pod", "mine")}
@@ -186,7 +186,7 @@ def test_each_run_is_seen_apart(seen: Seen) -> None:
     assert seen.asked() == before
 
 
-def test_several_kinds(seen: Seen) -> None:
+def test_one_look_returns_several_kinds(seen: Seen) -> None:
     metadata = pod(seen.kube, "p")["metadata"]
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     job = {"metadata": {"name": "p", "labels": metadata["labels"]}, "spec": {"template": template}}
@@ -238,7 +238,7 @@ def frozen(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize("fault", [nothing, cut, unanswered, restarted, shut_down, compacted, renewed, frozen])
-def test_whatever_breaks_nothing_is_lost(
+def test_no_change_is_lost_whatever_breaks(
     seen: Seen, fault: Callable[[Kube], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "SILENCE_S", 0.5)
@@ -264,7 +264,7 @@ def test_whatever_breaks_nothing_is_lost(
         assert time.monotonic() < end
 
 
-def test_a_server_that_stays_away(seen: Seen) -> None:
+def test_look_fails_while_the_server_is_away_and_works_again_afterwards(seen: Seen) -> None:
     pod(seen.kube, "p")
     seen.look()
     seen.follow()
@@ -282,7 +282,7 @@ def test_a_server_that_stays_away(seen: Seen) -> None:
     assert seen.asked() == before
 
 
-def test_a_token_that_is_gone_needs_a_person(seen: Seen) -> None:
+def test_an_expired_login_asks_the_user_to_log_in(seen: Seen) -> None:
     pod(seen.kube, "p")
     seen.look()
     seen.kube.revoke_token()
@@ -290,14 +290,14 @@ def test_a_token_that_is_gone_needs_a_person(seen: Seen) -> None:
         seen.look(max_age_s=0)
 
 
-def test_what_may_not_be_listed(seen: Seen) -> None:
+def test_a_forbidden_list_raises_the_refusal(seen: Seen) -> None:
     seen.kube.forbid("list pods")
     with pytest.raises(ApiError, match=r'cannot list resource "pods"') as raised:
         seen.look()
     assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
 
 
-def test_a_cluster_restored_from_a_backup(seen: Seen) -> None:
+def test_a_cluster_restored_from_a_backup_is_listed_again(seen: Seen) -> None:
     pod(seen.kube, "old")
     pod(seen.kube, "lost")
     seen.look()
@@ -313,7 +313,7 @@ def test_a_cluster_restored_from_a_backup(seen: Seen) -> None:
 # --- how often is asked ----------------------------------------------------------------------------------------------
 
 
-def test_a_list_is_believed_for_as_long_as_the_asker_says(seen: Seen, clock: Clock) -> None:
+def test_a_list_is_reused_until_its_maximum_age(seen: Seen, clock: Clock) -> None:
     pod(seen.kube, "p")
     seen.look()
     seen.follow()
@@ -334,7 +334,7 @@ def watching() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "watch-pods" and thread.is_alive()]
 
 
-def test_a_watch_ends_when_nobody_looks(seen: Seen, clock: Clock) -> None:
+def test_an_idle_watch_ends(seen: Seen, clock: Clock) -> None:
     others = set(watching())
     pod(seen.kube, "p")
     seen.look()
@@ -349,7 +349,7 @@ def test_a_watch_ends_when_nobody_looks(seen: Seen, clock: Clock) -> None:
     assert seen.asked().count("watch") == 2
 
 
-def test_who_looks_at_once_shares_a_list(seen: Seen) -> None:
+def test_simultaneous_looks_share_a_list(seen: Seen) -> None:
     pod(seen.kube, "p")
     seen.look()
     seen.follow()
@@ -424,7 +424,7 @@ def told(what: str, each: dict[str, Any]) -> Step:
                      id="no-numbers"),
     ],
 )  # fmt: skip
-def test_in_whatever_order_it_comes(steps: list[Step], objects: dict[str, str], gone: dict[str, str]) -> None:
+def test_the_newest_version_wins_in_any_order(steps: list[Step], objects: dict[str, str], gone: dict[str, str]) -> None:
     store = Store()
     for step in steps:
         step(store)
@@ -432,7 +432,7 @@ def test_in_whatever_order_it_comes(steps: list[Step], objects: dict[str, str], 
         assert {name: each["metadata"]["resourceVersion"] for name, each in seen.items()} == right
 
 
-def test_a_pod_keeps_when_it_was_first_asked_to_go_whatever_its_last_sight_says() -> None:
+def test_a_pod_keeps_the_time_of_its_first_deletion_request() -> None:
     """Also where the first sight of that comes late, after a LIST of what came later."""
     store = Store()
     grace = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 30}

@@ -100,14 +100,14 @@ def against(text: str, platform: Platform, spec: JobSpec | None = None) -> tuple
 
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.parametrize("spec", [None, SPEC], ids=["as it is", "as a job"])
-def test_each_defect_of_the_papers_listing_is_named(
+def test_each_defect_of_the_published_listing_is_found(
     shipped: dict[str, Platform], spec: JobSpec | None, defect: str
 ) -> None:
     found = against(LISTING, shipped["eidf_a100"], spec)
     assert len([one for one in found if re.search(DEFECTS[defect], one)]) == 1, "\n".join(found)
 
 
-def test_the_listing_as_it_is_printed_is_no_yaml(shipped: dict[str, Platform]) -> None:
+def test_the_published_listing_is_not_valid_yaml(shipped: dict[str, Platform]) -> None:
     """Word for word: with that mended come the defects below."""
     with pytest.raises(ConfigError) as raised:
         against(LISTING.replace("resources:", "resources."), shipped["eidf_a100"])
@@ -115,7 +115,7 @@ def test_the_listing_as_it_is_printed_is_no_yaml(shipped: dict[str, Platform]) -
     assert raised.value.problems == (said,)
 
 
-def test_nothing_is_found_twice(shipped: dict[str, Platform]) -> None:
+def test_each_defect_is_found_once(shipped: dict[str, Platform]) -> None:
     found = against(LISTING, shipped["eidf_a100"], SPEC)
     assert [one for one in found if not any(re.search(pattern, one) for pattern in DEFECTS.values())] == []
     assert len(found) == len(DEFECTS)
@@ -123,7 +123,7 @@ def test_nothing_is_found_twice(shipped: dict[str, Platform]) -> None:
     assert lines == sorted(lines)
 
 
-def test_with_every_defect_mended_it_is_taken(shipped: dict[str, Platform]) -> None:
+def test_the_mended_listing_passes(shipped: dict[str, Platform]) -> None:
     (pod,) = manifest.read(LISTING)
     container = pod["spec"]["containers"][0]
     container["args"][2:] = ["-c", "/workspace/ML/ResNet50/Torch/config.yaml"]
@@ -197,7 +197,7 @@ spec:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_each_thing_that_eidf_would_not_run_is_named(shipped: dict[str, Platform], name: str) -> None:
+def test_each_violation_of_the_eidf_rules_is_found(shipped: dict[str, Platform], name: str) -> None:
     before, after, said = CHANGES[name]
     assert against(TAKEN, shipped["eidf_a100"]) == ()
     assert TAKEN.count(before) == 1
@@ -205,14 +205,14 @@ def test_each_thing_that_eidf_would_not_run_is_named(shipped: dict[str, Platform
     assert re.match(said, found), found
 
 
-def test_a_job_of_ours_may_have_a_queue_of_its_own(shipped: dict[str, Platform]) -> None:
+def test_our_jobs_may_name_their_own_queue(shipped: dict[str, Platform]) -> None:
     text = TAKEN.replace("eidf989ns-user", "other")
     assert against(text, shipped["eidf_a100"], SPEC) == ()
     nobodys = cluster()
     assert not any("queue" in one for one in against(text, nobodys))
 
 
-def test_code_that_no_config_map_holds_is_told_before_anything_is_submitted(tmp_path: Path) -> None:
+def test_lint_finds_an_archive_that_is_too_large_for_a_config_map(tmp_path: Path) -> None:
     archive = tmp_path / "models-01.pyz"
     archive.write_bytes(bytes(1 << 20))
     spec = replace(SPEC, archive=archive)
@@ -240,20 +240,20 @@ def test_code_that_no_config_map_holds_is_told_before_anything_is_submitted(tmp_
         (["torchrun", "--nproc-per-node=8", "a.py"], "4", "${cpu}", False),
     ],
 )
-def test_more_threads_than_cpus(words: list[str], threads: str, cpu: str, wrong: bool) -> None:
+def test_lint_finds_more_threads_than_cpus(words: list[str], threads: str, cpu: str, wrong: bool) -> None:
     resources = {"limits": {"cpu": cpu, "nvidia.com/gpu": 2}, "requests": {"cpu": cpu}}
     text = job(command=words, env=[{"name": "OMP_NUM_THREADS", "value": threads}], resources=resources)
     found = [one for one in against(text, cluster(), SPEC) if "throttled" in one]
     assert len(found) == wrong
 
 
-def test_its_tests_with_a_fixed_name_are_refused_too(shipped: dict[str, Platform]) -> None:
+def test_lint_refuses_a_fixed_name_where_the_site_wants_generate_name(shipped: dict[str, Platform]) -> None:
     text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: pvc-test}\nspec: {template: {spec: {containers: []}}}\n"
     assert any("metadata.generateName is missing" in one for one in against(text, shipped["eidf_a100"]))
 
 
 @pytest.mark.parametrize("kind", ["job", "pod", "indexed_job"])
-def test_our_own_manifests_keep_to_general_sense(kind: str) -> None:
+def test_our_own_manifests_pass_the_general_rules(kind: str) -> None:
     spec = replace(SPEC, layout=Layout(2, 4, "gpu")) if kind == "indexed_job" else SPEC
     platform = cluster()
     platform = platform.model_copy(update={"kubernetes": platform.kubernetes.model_copy(update={"kind": kind})})
@@ -263,7 +263,7 @@ def test_our_own_manifests_keep_to_general_sense(kind: str) -> None:
     assert "image registry/image:1 has no digest" in found
 
 
-def test_what_a_site_has_still_to_say_is_no_mistake(shipped: dict[str, Platform]) -> None:
+def test_unset_site_values_are_no_mistake(shipped: dict[str, Platform]) -> None:
     found = load_platforms([ROOT / "platforms"], None, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
     platform = found["eidf_a100"]
     text = manifest.render(SPEC, platform)
@@ -323,7 +323,7 @@ spec:
         ({"avoid": {"csi-rbd": "why"}}, ()),
     ],
 )
-def test_rules_of_a_site(rules: dict[str, object], expected: tuple[str, ...]) -> None:
+def test_the_rules_of_a_site_are_applied(rules: dict[str, object], expected: tuple[str, ...]) -> None:
     assert against(CLEAN, cluster(rules)) == expected
     assert against(CLEAN, cluster(rules), SPEC) == expected
 
@@ -336,7 +336,7 @@ def test_rules_of_a_site(rules: dict[str, object], expected: tuple[str, ...]) ->
         ({"max_running": 2}, {}, {"max_running": 3}, r"line \d+: max_running: 3 are more .* than 2 .*max_running\)"),
     ],
 )
-def test_limits_of_a_site(
+def test_the_limits_of_a_site_are_applied(
     rules: dict[str, object], changes: dict[str, Any], more: dict[str, object], said: str
 ) -> None:
     platform, spec = cluster(rules, **more), replace(SPEC, **changes)
@@ -405,7 +405,7 @@ SHM = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
         (job(image="i:1@sha256:0"), None, None),
     ],
 )
-def test_general_sense(text: str, rule: str | None, said: str | None) -> None:
+def test_each_general_rule_finds_its_violation(text: str, rule: str | None, said: str | None) -> None:
     found = against(text, cluster())
     if rule is None or said is None:
         assert found == ()
@@ -424,7 +424,7 @@ def test_general_sense(text: str, rule: str | None, said: str | None) -> None:
         assert law.endswith(f": because (cluster.yaml: policy: sense: {rule})")
 
 
-def test_shared_memory_is_a_mounted_volume_of_memory() -> None:
+def test_a_mounted_memory_volume_counts_as_shared_memory() -> None:
     (tree,) = manifest.read(job(resources=GPUS, env=[{"name": "OMP_NUM_THREADS"}]))
     spec = tree["spec"]["template"]["spec"]
     spec.update(SHM)
@@ -438,7 +438,7 @@ def test_shared_memory_is_a_mounted_volume_of_memory() -> None:
 
 
 @pytest.mark.parametrize("place", [("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds")])
-def test_a_deadline_of_the_whole_job_is_one(place: tuple[str, ...]) -> None:
+def test_a_deadline_of_the_job_counts_as_a_deadline(place: tuple[str, ...]) -> None:
     (tree,) = manifest.read(pod(activeDeadlineSeconds=None))
     inner = tree
     for key in place[:-1]:
@@ -457,7 +457,7 @@ def test_pod_templates_are_found_wherever_they_sit() -> None:
     assert len(against(documents.write([kind]), cluster())) == 2
 
 
-def test_objects_without_text_have_no_lines() -> None:
+def test_findings_for_a_dict_have_no_line_numbers() -> None:
     assert policy.lint(manifest.read(job(image="i")), cluster())[0].startswith("image i has")
 
 
@@ -471,7 +471,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_names_file_line_and_rule(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_names_file_line_and_rule(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = site / "pod.yaml"
     file.write_text(LISTING)
     assert main(["lint", "eidf_a100", str(file)]) == 1
@@ -481,14 +481,14 @@ def test_the_command_names_file_line_and_rule(site: Path, capsys: pytest.Capture
     assert all(line.startswith(f"{file}:") for line in lines)
 
 
-def test_the_command_finds_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_reports_a_clean_manifest_and_exits_0(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (site / "job.yaml").write_text(CLEAN)
     assert main(["lint", "kind", str(site / "job.yaml")]) == 0
     assert capsys.readouterr().out == f"{site / 'job.yaml'}: nothing against it on kind\n"
 
 
 @pytest.mark.parametrize("template", ["pod", "job", "indexed_job", "ipujob"])
-def test_a_template_whose_holes_are_not_filled_can_be_looked_at(template: str, site: Path) -> None:
+def test_lint_reads_a_template_with_unfilled_holes(template: str, site: Path) -> None:
     file = ROOT / "k8s_templates" / f"{template}.yaml"
     assert main(["lint", "eidf_a100", str(file)]) == 1
 
@@ -501,7 +501,7 @@ def test_a_template_whose_holes_are_not_filled_can_be_looked_at(template: str, s
         ("knd", "job.yaml", "there is no platform 'knd'"),
     ],
 )
-def test_what_the_command_cannot_look_at(
+def test_lint_exits_2_for_what_it_cannot_read(
     site: Path, capsys: pytest.CaptureFixture[str], name: str, file: str, said: str
 ) -> None:
     (site / "job.yaml").write_text(CLEAN)
@@ -516,7 +516,7 @@ def test_what_the_command_cannot_look_at(
         ("apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers: 5\n", 6),
     ],
 )
-def test_what_has_no_pod_template_would_not_run(text: str, line: int) -> None:
+def test_lint_finds_a_manifest_without_a_pod_template(text: str, line: int) -> None:
     assert f"line {line}: {NOTHING_RUNS}" in against(text, cluster())
 
 
@@ -530,7 +530,7 @@ def test_what_has_no_pod_template_would_not_run(text: str, line: int) -> None:
         (job(args=["for i in 1; do echo ${i} ${x:-1} $${name}; done"]), None),
     ],
 )
-def test_what_is_taken_as_it_is_has_no_holes(text: str, said: str | None) -> None:
+def test_lint_finds_holes_in_a_manifest_that_is_submitted_unchanged(text: str, said: str | None) -> None:
     found = [one for one in against(text, cluster()) if "holes" in one]
     assert len(found) == (said is not None)
     assert said is None or said in found[0]

@@ -99,7 +99,7 @@ def made(folder: Path, **how: Any) -> Iterator[Waiting]:
         yield Waiting(folder, kube, queue)
 
 
-def test_places_move_as_others_leave_and_come_before(waiting: Waiting) -> None:
+def test_positions_change_as_other_workloads_leave_and_overtake(waiting: Waiting) -> None:
     waiting.theirs("first", "second")
     waiting.ours("a")
     waiting.theirs("third")
@@ -119,7 +119,7 @@ def wait_until(true: Any) -> None:
         time.sleep(0.05)
 
 
-def test_a_place_that_moves_changes_neither_state_nor_reason(waiting: Waiting) -> None:
+def test_a_changed_position_changes_neither_state_nor_reason(waiting: Waiting) -> None:
     """By which a session knows that there is something to say."""
     waiting.theirs("first")
     waiting.ours("a")
@@ -131,7 +131,7 @@ def test_a_place_that_moves_changes_neither_state_nor_reason(waiting: Waiting) -
     assert before.state is State.QUEUED
 
 
-def test_who_waits_no_more_has_no_place_and_nobody_is_asked(waiting: Waiting) -> None:
+def test_an_admitted_job_has_no_position_and_causes_no_request(waiting: Waiting) -> None:
     waiting.ours("a")
     assert waiting.places() == {"a": 1}
     waiting.queue.pause(on=False)
@@ -143,7 +143,7 @@ def test_who_waits_no_more_has_no_place_and_nobody_is_asked(waiting: Waiting) ->
     assert len(waiting.asked) == count
 
 
-def test_it_is_asked_as_often_for_many_as_for_one(waiting: Waiting) -> None:
+def test_positions_of_many_jobs_take_one_request(waiting: Waiting) -> None:
     """Once in a few seconds, and once for the version."""
     version = waiting.kube.store.kinds["workloads"].versions[0]
     path = f"/apis/{kueue.VISIBILITY}/{version}/namespaces/default/localqueues/ours/pendingworkloads"
@@ -159,7 +159,7 @@ def test_it_is_asked_as_often_for_many_as_for_one(waiting: Waiting) -> None:
 @pytest.mark.parametrize(
     "what", [{"code": 403}, {"code": 404}, {"code": 401}, {"code": 410}, {"code": 429}, {"code": 503}, {"reset": True}]
 )
-def test_where_it_is_not_told_nobody_minds(waiting: Waiting, what: dict[str, Any]) -> None:
+def test_a_failing_visibility_api_leaves_the_position_empty(waiting: Waiting, what: dict[str, Any]) -> None:
     """It is one request, not repeated, then none for minutes; nor does its 401 mean that we must log in again."""
     fault = waiting.kube.fault("GET", "pendingworkloads", None, **what)
     waiting.ours("a", "b")
@@ -172,7 +172,7 @@ def test_where_it_is_not_told_nobody_minds(waiting: Waiting, what: dict[str, Any
     assert waiting.places() == {"a": 1, "b": 2}
 
 
-def test_who_may_not_see_it(waiting: Waiting) -> None:
+def test_positions_stay_empty_without_the_right_and_return_with_it(waiting: Waiting) -> None:
     waiting.kube.forbid("get localqueues/pendingworkloads")
     waiting.ours("a")
     assert [waiting.places(), waiting.places()] == [{"a": None}] * 2
@@ -181,7 +181,7 @@ def test_who_may_not_see_it(waiting: Waiting) -> None:
     assert waiting.places(SILENT_S) == {"a": 1}
 
 
-def test_one_that_does_not_answer_is_not_waited_for(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_visibility_api_is_not_waited_for(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "GLANCE_S", 0.5)
     fault = waiting.kube.fault("GET", "pendingworkloads", None, freeze=True)
     waiting.ours("a")
@@ -190,14 +190,14 @@ def test_one_that_does_not_answer_is_not_waited_for(waiting: Waiting, monkeypatc
     assert len(fault.hits) == 1
 
 
-def test_a_kueue_that_does_not_tell(silent: Waiting) -> None:
+def test_an_old_kueue_without_the_visibility_api_is_asked_once(silent: Waiting) -> None:
     silent.ours("a", "b")
     for _again in range(3):
         assert silent.places() == {"a": None, "b": None}
     assert silent.asked == [f"/apis/{kueue.VISIBILITY}"]
 
 
-def test_a_kueue_that_is_replaced(waiting: Waiting) -> None:
+def test_positions_return_after_kueue_changed_its_version(waiting: Waiting) -> None:
     """By one that serves another version only."""
     waiting.ours("a")
     assert waiting.places() == {"a": 1}
@@ -207,14 +207,14 @@ def test_a_kueue_that_is_replaced(waiting: Waiting) -> None:
     assert waiting.places(SILENT_S) == {"a": 1}
 
 
-def test_what_no_kueue_would_say(waiting: Waiting) -> None:
+def test_malformed_positions_are_ignored(waiting: Waiting) -> None:
     body = {"items": [None, {"metadata": {"name": 3}}, {"metadata": {}, "positionInClusterQueue": "x"}]}
     waiting.kube.fault("GET", "pendingworkloads", None, do=lambda request: Answer(200, body))
     waiting.ours("a")
     assert waiting.places() == {"a": None}
 
 
-def test_a_login_that_a_person_must_renew_is_said_as_ever(waiting: Waiting) -> None:
+def test_an_expired_login_is_reported_while_positions_are_read(waiting: Waiting) -> None:
     waiting.ours("a")
     waiting.kube.revoke_token()
     with pytest.raises(LoginNeeded):
@@ -233,7 +233,9 @@ def test_a_login_that_a_person_must_renew_is_said_as_ever(waiting: Waiting) -> N
         ((), {"queueName": ""}, False),
     ],
 )
-def test_who_waits(said: tuple[tuple[str, str], ...], spec: dict[str, Any], waits: bool) -> None:
+def test_pending_knows_which_workloads_wait(
+    said: tuple[tuple[str, str], ...], spec: dict[str, Any], waits: bool
+) -> None:
     rows = [{"type": name, "status": status} for name, status in said]
     workload = {"spec": {"queueName": "q", "active": True, **spec}, "status": {"conditions": rows}}
     assert kueue.pending(workload) is waits

@@ -200,37 +200,37 @@ def told(folder: Path, seed: int, line: Line, *, late_s: float = 0.0, **how: Any
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_read_at_speed_is_whole(tmp_path: Path, seed: int) -> None:
+def test_a_fast_reader_loses_no_byte(tmp_path: Path, seed: int) -> None:
     found = told(tmp_path, seed, Line())
     found.is_true()
     assert (found.lost, found.missing) == ([], ())
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_client_that_stands_still_for_a_while(tmp_path: Path, seed: int) -> None:
+def test_losses_of_a_client_that_pauses_are_reported(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     told(tmp_path, seed, Line(stalls=((chance.uniform(2, 10), chance.uniform(4, 20)),))).is_true()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_slow_line(tmp_path: Path, seed: int) -> None:
+def test_losses_over_a_slow_connection_are_reported(tmp_path: Path, seed: int) -> None:
     told(tmp_path, seed, Line(bytes_s=random.Random(seed).choice([200_000, 400_000, 800_000]))).is_true()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_streams_that_are_cut(tmp_path: Path, seed: int) -> None:
+def test_losses_of_cut_streams_are_reported(tmp_path: Path, seed: int) -> None:
     told(tmp_path, seed, Line(cut_s=random.Random(seed).choice([0.5, 2, 5]), bytes_s=5e6)).is_true()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_log_that_is_opened_late(tmp_path: Path, seed: int) -> None:
+def test_the_rotated_start_of_a_late_opened_log_is_reported(tmp_path: Path, seed: int) -> None:
     """Its beginning is rotated away by then."""
     found = told(tmp_path, seed, Line(), late_s=8.0)
     found.is_true()
     assert found.lost
 
 
-def test_a_program_that_is_silent_loses_nothing(tmp_path: Path) -> None:
+def test_a_silent_program_loses_no_byte(tmp_path: Path) -> None:
     """Also in a file that is not its first, and where the client stands still meanwhile."""
     world = World(tmp_path / "node", 1, Line(stalls=((9.0, 4.0),)), lines_s=500)
     world.silent = ((0.0, 4.0), (8.0, 10.5), (14.0, 16.5))

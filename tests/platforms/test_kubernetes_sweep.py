@@ -59,7 +59,7 @@ FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
         ("workloads", {"podSets": [{"name": "main", "template": {"spec": POD}}]}, FINISHED, True),
     ],
 )
-def test_code_that_a_suspended_job_will_need_stays(
+def test_prune_keeps_code_that_a_suspended_job_needs(
     kube: Kube, plural: str | None, spec: dict[str, Any], status: dict[str, Any], free: bool
 ) -> None:
     if plural:
@@ -77,14 +77,14 @@ def test_code_that_a_suspended_job_will_need_stays(
         (["trainjobs"], None),  # who may not make them either has none
     ],
 )
-def test_code_stays_where_nobody_can_tell_who_needs_it(kube: Kube, forbidden: list[str], said: str | None) -> None:
+def test_prune_keeps_code_if_its_users_are_unknown(kube: Kube, forbidden: list[str], said: str | None) -> None:
     kube.forbid(*forbidden)
     archives, unseen = sweep.code(client_of(kube))
     assert [each.partition(":")[0] for each in unseen] == ([said] if said else [])
     assert archives == ([] if said else [CODE])
 
 
-def test_what_may_not_be_listed_is_told(kube: Kube) -> None:
+def test_prune_reports_kinds_that_it_may_not_list(kube: Kube) -> None:
     make(kube, "services", {"clusterIP": "None"})
     kube.store.create("secrets", "default", {"metadata": {"name": "it-1x1cpu-abcdefgh", "labels": OURS}})
     client = client_of(kube)

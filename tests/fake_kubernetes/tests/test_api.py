@@ -105,7 +105,7 @@ def made(reply: Reply) -> Any:
 # what is there
 
 
-def test_discovery_tells_what_is_served(kube: Kube) -> None:
+def test_discovery_lists_groups_versions_and_resources(kube: Kube) -> None:
     assert ask(kube, "GET", "/version").json["gitVersion"].startswith("v1.36")
     assert ask(kube, "GET", "/api").json["versions"] == ["v1"]
     core = {row["name"]: row for row in ask(kube, "GET", "/api/v1").json["resources"]}
@@ -118,7 +118,7 @@ def test_discovery_tells_what_is_served(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize("path", ["/apis/nope.io/v1", "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs", "/x"])
-def test_what_is_not_served_is_no_status(kube: Kube, path: str) -> None:
+def test_an_unknown_path_answers_404_without_a_status_object(kube: Kube, path: str) -> None:
     reply = ask(kube, "GET", path)
     assert (reply.status, reply.text) == (404, "404 page not found\n")
     assert reply.headers["Content-Type"].startswith("text/plain")
@@ -187,7 +187,7 @@ def test_what_is_not_served_is_no_status(kube: Kube, path: str) -> None:
         ("POST", f"{PODS}/dup", pod("dup"), (405, "MethodNotAllowed", None)),
     ],
 )
-def test_refused_in_the_servers_words(
+def test_bad_requests_are_refused_with_the_real_message(
     kube: Kube, method: str, path: str, body: Any, refusal: tuple[int, str, str | None]
 ) -> None:
     made(ask(kube, "POST", PODS, pod("dup")))
@@ -304,7 +304,7 @@ def test_an_invalid_object_is_refused_with_its_causes(kube: Kube, path: str, bod
 # what is written
 
 
-def test_a_new_pod_has_what_the_server_adds(kube: Kube) -> None:
+def test_a_new_pod_gets_the_servers_defaults(kube: Kube) -> None:
     new = made(ask(kube, "POST", PODS, pod(restarPolicy="Never", container={"resources": {"limits": {"cpu": 1.5}}})))
     meta, spec = new["metadata"], new["spec"]
     assert meta["uid"]
@@ -345,7 +345,7 @@ def test_generated_names_differ(kube: Kube) -> None:
     assert all(re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", name) for name in names)
 
 
-def test_put_needs_the_latest_version(kube: Kube) -> None:
+def test_put_with_an_old_resource_version_is_a_conflict(kube: Kube) -> None:
     old = made(ask(kube, "POST", PODS, pod()))
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert ask(kube, "PUT", f"{PODS}/x", new).json["metadata"]["labels"] == {"a": "b"}
@@ -377,7 +377,9 @@ def test_put_needs_the_latest_version(kube: Kube) -> None:
         ),
     ],
 )
-def test_patches(kube: Kube, kind: str, body: Any, labels: dict[str, str]) -> None:
+def test_merge_json_and_strategic_patches_change_an_object(
+    kube: Kube, kind: str, body: Any, labels: dict[str, str]
+) -> None:
     made(ask(kube, "POST", PODS, pod(metadata={"labels": {"a": "1", "b": "2"}})))
     assert ask(kube, "PATCH", f"{PODS}/x", body, kind=kind).json["metadata"]["labels"] == labels
 
@@ -404,7 +406,7 @@ def test_a_jobs_template_is_fixed_unless_it_waits_suspended(kube: Kube) -> None:
     assert ask(kube, "PATCH", f"{JOBS}/waits", where, kind=MERGE).status == 200
 
 
-def test_the_status_is_written_apart(kube: Kube) -> None:
+def test_status_and_spec_are_written_separately(kube: Kube) -> None:
     made(ask(kube, "POST", PODS, pod()))
     both = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
     assert ask(kube, "PATCH", f"{PODS}/x", both, kind=MERGE).json["status"]["phase"] == "Pending"
@@ -417,7 +419,7 @@ def test_the_status_is_written_apart(kube: Kube) -> None:
 # what is deleted
 
 
-def test_a_pod_on_a_node_is_given_its_grace(kube: Kube) -> None:
+def test_deleting_a_pod_on_a_node_waits_for_its_grace_period(kube: Kube) -> None:
     made(ask(kube, "POST", PODS, pod()))
     kube.store.change("pods", "default", "x", lambda obj: obj["spec"].update(nodeName="node-1"))
     meta = ask(kube, "DELETE", f"{PODS}/x", {"gracePeriodSeconds": 7}).json["metadata"]
@@ -428,7 +430,7 @@ def test_a_pod_on_a_node_is_given_its_grace(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize("state", [{}, {"nodeName": "node-1", "phase": "Failed"}])
-def test_a_pod_without_anything_to_stop_is_gone_at_once(kube: Kube, state: dict[str, str]) -> None:
+def test_deleting_a_pod_that_runs_nothing_removes_it_at_once(kube: Kube, state: dict[str, str]) -> None:
     made(ask(kube, "POST", PODS, pod()))
     if state:
         kube.store.change("pods", "default", "x", lambda obj: obj["spec"].update(nodeName=state["nodeName"]))
@@ -470,7 +472,7 @@ def test_a_job_deleted_without_a_policy_leaves_its_pods(
     assert ("ownerReferences" in ask(kube, "GET", f"{PODS}/x").json["metadata"]) == owned
 
 
-def test_only_the_object_that_is_meant_is_deleted(kube: Kube) -> None:
+def test_delete_checks_the_preconditions(kube: Kube) -> None:
     made(ask(kube, "POST", PODS, pod()))
     code, reason, message = ask(kube, "DELETE", f"{PODS}/x", {"preconditions": {"uid": "other"}}).refusal
     assert (code, reason) == (409, "Conflict")
@@ -499,7 +501,7 @@ def test_a_collection_is_deleted_by_label(kube: Kube) -> None:
         ({"fieldSelector": "status.phase=Running"}, "c"),
     ],
 )
-def test_selectors(kube: Kube, query: dict[str, str], names: str) -> None:
+def test_label_and_field_selectors_choose_objects(kube: Kube, query: dict[str, str], names: str) -> None:
     rows = {"a": {"run": "1", "kind": "x"}, "b": {"run": "1"}, "c": {"run": "2"}, "d": {}}
     for name, labels in rows.items():
         made(ask(kube, "POST", PODS, pod(name, metadata={"labels": labels})))
@@ -509,7 +511,7 @@ def test_selectors(kube: Kube, query: dict[str, str], names: str) -> None:
     assert not any("kind" in row for row in items)
 
 
-def test_pages_are_of_one_moment_until_it_is_forgotten(kube: Kube) -> None:
+def test_pages_show_one_resource_version_until_it_expires(kube: Kube) -> None:
     for name in "abcde":
         made(ask(kube, "POST", PODS, pod(name)))
     first = ask(kube, "GET", PODS, limit=2).json
@@ -527,7 +529,7 @@ def test_pages_are_of_one_moment_until_it_is_forgotten(kube: Kube) -> None:
     assert ask(kube, "GET", PODS, **old).refusal[:2] == (410, "Expired")
 
 
-def test_a_watch_tells_what_was_written_since(kube: Kube) -> None:
+def test_a_watch_sends_the_events_since_its_resource_version(kube: Kube) -> None:
     since = ask(kube, "GET", PODS).json["metadata"]["resourceVersion"]
     label = {"metadata": {"labels": {"run": "1"}}}
     made(ask(kube, "POST", PODS, pod()))
@@ -543,7 +545,7 @@ def test_a_watch_tells_what_was_written_since(kube: Kube) -> None:
     assert types(labelSelector="run=1") == ["ADDED", "DELETED"]
 
 
-def test_a_watch_goes_on_as_things_happen(kube: Kube) -> None:
+def test_a_watch_sends_new_events_as_they_happen(kube: Kube) -> None:
     kube.api.bookmark_s = 0.0
     stream = send(kube, "GET", PODS, watch="true", allowWatchBookmarks="true", timeoutSeconds="600")
     with stream:
@@ -561,7 +563,7 @@ def test_a_watch_goes_on_as_things_happen(kube: Kube) -> None:
         }
 
 
-def test_a_watch_from_what_is_forgotten_is_an_error_event(kube: Kube) -> None:
+def test_a_watch_from_an_expired_resource_version_sends_an_error_event(kube: Kube) -> None:
     kube.compact()
     now = kube.store.version
     ((event, status),) = ask(kube, "GET", PODS, watch="1", resourceVersion="1").events
@@ -579,7 +581,7 @@ def test_a_watch_that_is_up_to_date_expires_only_when_asked_for(kube: Kube) -> N
         assert stream.readline() == b""
 
 
-def test_a_watch_from_the_future_says_nothing(kube: Kube) -> None:
+def test_a_watch_from_a_future_resource_version_sends_nothing(kube: Kube) -> None:
     assert ask(kube, "GET", PODS, watch="1", resourceVersion="99999", timeoutSeconds="1").text == ""
 
 
@@ -606,7 +608,9 @@ def wait_until_running(kube: Kube, name: str = "x", **state: Any) -> Any:
         ("", {"sinceTime": "yesterday"}, None),
     ],
 )
-def test_a_log_that_cannot_be_read_yet(kube: Kube, reason: str, query: dict[str, str], message: str | None) -> None:
+def test_reading_the_log_of_a_waiting_container_answers_400(
+    kube: Kube, reason: str, query: dict[str, str], message: str | None
+) -> None:
     wait_until_running(kube, state={"waiting": {"reason": reason}} if reason else {"running": {}})
     code, kind, said = ask(kube, "GET", f"{PODS}/x/log", **query).refusal
     assert (code, kind) == (400, "BadRequest")
@@ -627,7 +631,7 @@ def test_a_log_without_a_node_is_204_without_a_pod_404_without_a_kubelet_500(kub
     )
 
 
-def test_a_log_byte_for_byte(kube: Kube) -> None:
+def test_a_log_is_returned_byte_for_byte(kube: Kube) -> None:
     log, long = wait_until_running(kube), b"x" * 40_000
     for piece in (b"one\ntw", b"o\n", b"\xff\n", long + b"\n", b"no newline"):
         log.write("stdout", piece)
@@ -640,7 +644,7 @@ def test_a_log_byte_for_byte(kube: Kube) -> None:
     assert all(re.match(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ", line) for line in lines)
 
 
-def test_parts_of_a_log(kube: Kube) -> None:
+def test_log_options_select_parts_of_a_log(kube: Kube) -> None:
     log = wait_until_running(kube)
     log.write("stdout", b"a\nb\nc\n")
     assert ask(kube, "GET", f"{PODS}/x/log", tailLines="2").text == "b\nc\n"
@@ -678,7 +682,7 @@ def test_a_follow_goes_on_over_a_rotation_until_the_container_ends(kube: Kube) -
         assert stream.read() == b"rest"
 
 
-def test_a_follow_that_is_held_up_skips_files_and_begins_the_newest_again(tmp_path: Path) -> None:
+def test_a_slow_follow_skips_rotated_files_and_reads_the_newest_again(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "0.log")
     log.write("stdout", b"a1\na2\n")
     followed = (record and record.text for record in log.followed())
@@ -696,7 +700,7 @@ def test_a_follow_that_is_held_up_skips_files_and_begins_the_newest_again(tmp_pa
     assert [record.text for record in log.records(follow=False) if record is not None] == [b"d1\n"]
 
 
-def test_a_follow_that_still_reads_its_first_file_is_told_of_no_other(tmp_path: Path) -> None:
+def test_a_follow_ignores_rotations_while_it_reads_its_first_file(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "0.log")
     log.write("stdout", b"a1\na2\n")
     followed = (record and record.text for record in log.followed())
@@ -710,7 +714,7 @@ def test_a_follow_that_still_reads_its_first_file_is_told_of_no_other(tmp_path: 
     assert list(followed) == []
 
 
-def test_previous_is_the_start_before(kube: Kube) -> None:
+def test_previous_returns_the_log_of_the_start_before(kube: Kube) -> None:
     first = wait_until_running(kube)
     first.write("stdout", b"first\n")
     first.close()
@@ -722,7 +726,7 @@ def test_previous_is_the_start_before(kube: Kube) -> None:
     assert ask(kube, "GET", f"{PODS}/x/log").text == "second\n"
 
 
-def test_a_follow_ends_without_a_word_when_its_kubelet_dies(kube: Kube) -> None:
+def test_a_follow_ends_silently_when_its_kubelet_dies(kube: Kube) -> None:
     log = wait_until_running(kube)
     log.write("stdout", b"a\n")
     with send(kube, "GET", f"{PODS}/x/log", follow="true") as stream:
@@ -787,14 +791,14 @@ def test_a_revoked_token_is_401_until_the_new_one_is_used(kube: Kube) -> None:
         ),
     ],
 )
-def test_what_is_forbidden(kube: Kube, rule: str, method: str, path: str, message: str) -> None:
+def test_forbidden_verbs_answer_403(kube: Kube, rule: str, method: str, path: str, message: str) -> None:
     kube.forbid(rule)
     assert ask(kube, method, path, pod() if method == "POST" else None).refusal == (403, "Forbidden", message)
     kube.allow()
     assert ask(kube, method, f"{path}{'&' if '?' in path else '?'}timeoutSeconds=1").status != 403
 
 
-def test_an_access_review_tells_what_is_forbidden(kube: Kube) -> None:
+def test_an_access_review_reports_forbidden_verbs(kube: Kube) -> None:
     kube.forbid("get pods/log")
 
     def may(**what: str) -> bool:
@@ -806,7 +810,7 @@ def test_an_access_review_tells_what_is_forbidden(kube: Kube) -> None:
     assert not may(verb="get", resource="pods", subresource="log")
 
 
-def test_what_is_beyond_a_quota_is_refused(kube: Kube) -> None:
+def test_a_pod_beyond_the_quota_is_refused(kube: Kube) -> None:
     hard = {"requests.nvidia.com/gpu": "2", "pods": "5"}
     kube.store.create("resourcequotas", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
 
@@ -849,7 +853,9 @@ def test_what_is_beyond_a_quota_is_refused(kube: Kube) -> None:
         ),
     ],
 )
-def test_pod_security(kube: Kube, level: str, spec: dict[str, Any], why: str) -> None:
+def test_pod_security_refuses_pods_that_violate_the_namespaces_level(
+    kube: Kube, level: str, spec: dict[str, Any], why: str
+) -> None:
     kube.namespace("proj", {"pod-security.kubernetes.io/enforce": level})
     pods = PODS.replace("default", "proj")
     message = f'pods "x" is forbidden: violates PodSecurity "{level}:latest": {why}'
@@ -862,7 +868,7 @@ def test_pod_security(kube: Kube, level: str, spec: dict[str, Any], why: str) ->
 # kinds that are made
 
 
-def test_what_a_body_does_not_say_of_its_kind_its_path_says(kube: Kube) -> None:
+def test_the_path_supplies_a_kind_that_the_body_lacks(kube: Kube) -> None:
     maps = "/api/v1/namespaces/default/configmaps"
     for number, known in enumerate(({}, {"kind": "ConfigMap"}, {"apiVersion": "v1"})):
         reply = ask(kube, "POST", maps, {**known, "metadata": {"name": f"untyped-{number}"}})
@@ -871,7 +877,7 @@ def test_what_a_body_does_not_say_of_its_kind_its_path_says(kube: Kube) -> None:
     assert ask(kube, "POST", JOBS, {"apiVersion": "v1", "metadata": {"name": "other"}}).status == 400
 
 
-def test_a_definition_makes_its_kind_after_a_moment(kube: Kube) -> None:
+def test_a_custom_kind_is_served_a_moment_after_its_definition(kube: Kube) -> None:
     spec = {"type": "object", "properties": {"jobInstances": {"type": "integer", "minimum": 1}}}
     schema = {"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}
     version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -906,7 +912,7 @@ def test_a_definition_makes_its_kind_after_a_moment(kube: Kube) -> None:
     assert strict[2].endswith('strict decoding error: unknown field "spec.typo"')
 
 
-def test_a_kind_with_two_versions_is_answered_in_the_one_asked_for(kube: Kube) -> None:
+def test_an_object_is_returned_in_the_requested_version(kube: Kube) -> None:
     kube.add_crd("kueue.x-k8s.io", "v1beta2", "Workload", "workloads", also=("v1beta1",))
     body = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": {"name": "w"}, "spec": {}}
     old = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
@@ -921,7 +927,7 @@ def test_a_kind_with_two_versions_is_answered_in_the_one_asked_for(kube: Kube) -
 # what goes wrong
 
 
-def test_faults_that_are_answers(kube: Kube) -> None:
+def test_an_injected_fault_answers_with_its_code(kube: Kube) -> None:
     kube.fault("GET", r"/pods/x$", 2, code=503, retry_after=3)
     kube.fault("POST", "pods", code=500, message="etcdserver: leader changed")
     assert ask(kube, "GET", f"{PODS}/x").headers["Retry-After"] == "3"
@@ -932,7 +938,7 @@ def test_faults_that_are_answers(kube: Kube) -> None:
     assert seen == [("GET", 503), ("GET", 503), ("GET", 404), ("POST", 500)]
 
 
-def test_too_many_requests_is_no_status(kube: Kube) -> None:
+def test_an_injected_429_is_plain_text(kube: Kube) -> None:
     kube.fault("GET", "pods", code=429, retry_after=2)
     reply = ask(kube, "GET", PODS)
     assert (reply.status, reply.text) == (429, "Too many requests, please try again later.\n")
@@ -940,14 +946,14 @@ def test_too_many_requests_is_no_status(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize(("what", "done"), [({"reset": True}, False), ({"lost": True}, True)])
-def test_a_reset_before_it_is_done_and_after(kube: Kube, what: dict[str, bool], done: bool) -> None:
+def test_an_injected_reset_comes_before_or_after_the_write(kube: Kube, what: dict[str, bool], done: bool) -> None:
     kube.fault("POST", "pods", **what)
     with pytest.raises(ConnectionError):
         ask(kube, "POST", PODS, pod())
     assert (ask(kube, "GET", f"{PODS}/x").status == 200) == done
 
 
-def test_a_delay_and_a_function(kube: Kube) -> None:
+def test_an_injected_fault_can_wait_and_call_a_function(kube: Kube) -> None:
     kube.fault("GET", "pods", delay_s=0.2, do=lambda _: kube.store.create("pods", "default", pod("made")))
     begun = time.monotonic()
     assert len(ask(kube, "GET", PODS).json["items"]) == 1
@@ -955,7 +961,7 @@ def test_a_delay_and_a_function(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_stream_that_is_cut_in_the_middle_of_a_line(kube: Kube, clean: bool) -> None:
+def test_an_injected_fault_cuts_a_stream_within_a_line(kube: Kube, clean: bool) -> None:
     log = wait_until_running(kube)
     log.write("stdout", b"one\ntwo\n")
     kube.fault("GET", "/log", cut_after=6, clean=clean)
@@ -968,7 +974,7 @@ def test_a_stream_that_is_cut_in_the_middle_of_a_line(kube: Kube, clean: bool) -
             assert cut.value.partial == b"one\ntw"
 
 
-def test_a_stream_that_freezes(kube: Kube) -> None:
+def test_an_injected_fault_freezes_a_stream(kube: Kube) -> None:
     log = wait_until_running(kube)
     log.write("stdout", b"one\ntwo\n")
     kube.fault("GET", "/log", cut_after=4, freeze=True)
@@ -1026,7 +1032,7 @@ def test_connections_are_kept_alive(kube: Kube) -> None:
 # as its clients see it
 
 
-def test_the_official_dynamic_client(kube: Kube, tmp_path: Path) -> None:
+def test_the_official_dynamic_client_works(kube: Kube, tmp_path: Path) -> None:
     pytest.importorskip("kubernetes")
     from kubernetes import config, dynamic
     from kubernetes.client import ApiClient, Configuration
@@ -1055,7 +1061,7 @@ def test_the_official_dynamic_client(kube: Kube, tmp_path: Path) -> None:
         assert answer.data == b"hello\n"
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_the_command_starts_and_ends_a_cluster(tmp_path: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "tests.fake_kubernetes", *words]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -1085,7 +1091,7 @@ def by_hand(run: Callable[..., subprocess.CompletedProcess[str]], folder: Path, 
     assert run("down", str(folder)).returncode == 1
 
 
-def test_many_at_once(kube: Kube) -> None:
+def test_many_clients_are_served_at_once(kube: Kube) -> None:
     """Follows side by side: nothing is lost."""
     logs = [wait_until_running(kube, f"p{number}") for number in range(30)]
     texts: dict[int, bytes] = {}

@@ -91,7 +91,7 @@ def unscheduled(kube: Kube, name: str) -> str:
     return kube.until(look)
 
 
-def test_a_pod_waits_for_room_and_runs_when_there_is_some(kube: Kube) -> None:
+def test_a_pod_pends_until_a_node_has_room_and_then_runs(kube: Kube) -> None:
     create_pod(kube, "holder", **gpus(3))
     wait_until_running(kube, "holder")
     create_pod(kube, "waiter", **gpus(2, ["true"]))
@@ -103,7 +103,7 @@ def test_a_pod_waits_for_room_and_runs_when_there_is_some(kube: Kube) -> None:
     assert wait_until_ended(kube, "waiter")["status"]["phase"] == "Succeeded"
 
 
-def test_nothing_new_comes_to_a_cordoned_node(kube: Kube) -> None:
+def test_a_cordoned_node_gets_no_new_pod(kube: Kube) -> None:
     kube.components.cordon("node-1")
     create_pod(kube, "outside", ["true"])
     assert unscheduled(kube, "outside").startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
@@ -112,7 +112,7 @@ def test_nothing_new_comes_to_a_cordoned_node(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize(("disliked", "liked"), [("node-1", "node-2"), ("node-2", "node-1")])
-def test_a_node_that_a_pod_likes_better_is_tried_first(tmp_path: Path, disliked: str, liked: str) -> None:
+def test_scheduler_prefers_the_node_of_the_preferred_affinity(tmp_path: Path, disliked: str, liked: str) -> None:
     dislike = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [disliked]}]}
     wishes = [{"weight": 100, "preference": dislike}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}
@@ -122,7 +122,7 @@ def test_a_node_that_a_pod_likes_better_is_tried_first(tmp_path: Path, disliked:
         assert wait_until_ended(kube, "choosy")["spec"]["nodeName"] == liked
 
 
-def test_no_pod_comes_to_a_node_whose_taint_it_does_not_tolerate(kube: Kube) -> None:
+def test_a_tainted_node_gets_only_pods_that_tolerate_the_taint(kube: Kube) -> None:
     taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     kube.store.change("nodes", "", "node-1", lambda one: one["spec"].update(taints=[taint]))
     create_pod(kube, "repelled", ["true"])
@@ -133,7 +133,7 @@ def test_no_pod_comes_to_a_node_whose_taint_it_does_not_tolerate(kube: Kube) -> 
     wait_until_ended(kube, "repelled")
 
 
-def test_a_claim_of_an_unknown_class_keeps_its_pod_waiting(kube: Kube) -> None:
+def test_a_pod_pends_while_its_claim_names_an_unknown_storage_class(kube: Kube) -> None:
     claim = {"metadata": {"name": "later"}, "spec": {"storageClassName": "slow"}}
     kube.store.create("persistentvolumeclaims", "default", claim)
     create_pod(kube, "claimant", ["true"], volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "later"}}])
@@ -144,7 +144,7 @@ def test_a_claim_of_an_unknown_class_keeps_its_pod_waiting(kube: Kube) -> None:
     wait_until_ended(kube, "claimant")
 
 
-def test_a_claim_stays_as_long_as_a_pod_uses_it(kube: Kube) -> None:
+def test_a_deleted_claim_stays_while_a_pod_uses_it(kube: Kube) -> None:
     kube.store.create("persistentvolumeclaims", "default", {"metadata": {"name": "used"}, "spec": {}})
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]
     create_pod(kube, "user", shell(OBEDIENT), volumes=volumes)
@@ -155,7 +155,7 @@ def test_a_claim_stays_as_long_as_a_pod_uses_it(kube: Kube) -> None:
     kube.until(lambda: get(kube, "used", "persistentvolumeclaims") is None)
 
 
-def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
+def test_a_pod_of_higher_priority_preempts_another(kube: Kube) -> None:
     kube.store.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 1000})
     create_pod(kube, "victim", **gpus(4, ["sleep", "600"]), terminationGracePeriodSeconds=30)
     wait_until_running(kube, "victim")
@@ -172,7 +172,7 @@ def test_the_more_important_pod_takes_the_place_of_another(kube: Kube) -> None:
     assert [row[1] for row in events(kube, "victim")].count("Preempted") == 1
 
 
-def test_an_eviction_is_told_and_the_pod_vanishes(kube: Kube) -> None:
+def test_an_evicted_pod_gets_a_condition_and_vanishes(kube: Kube) -> None:
     create_pod(kube, "evicted", shell(OBEDIENT), terminationGracePeriodSeconds=600)
     wait_for_output(kube, "evicted", "ready")
     kube.evict("evicted")
@@ -249,14 +249,14 @@ def test_a_job_counts_a_pod_that_is_deleted_as_failed_unless_it_ends_well_at_onc
         until(kube, "torn", last)
 
 
-def test_a_finished_job_goes_when_its_time_has_come(kube: Kube) -> None:
+def test_a_finished_job_is_deleted_after_its_ttl(kube: Kube) -> None:
     job(kube, "fleeting", "exit 0", ttlSecondsAfterFinished=1)
     kube.until(lambda: get(kube, "fleeting") is None and not pods_of(kube, "fleeting"))
     seen = [event.obj for event in kube.store.events_since(101, "jobs") if event.obj["metadata"]["name"] == "fleeting"]
     assert conditions(seen[-1])["Complete"] == ("True", "CompletionsReached")
 
 
-def test_an_indexed_job_tells_its_pods_who_they_are(kube: Kube) -> None:
+def test_an_indexed_job_gives_each_pod_its_index(kube: Kube) -> None:
     how = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     script = f"trap 'exit 0' TERM; echo $JOB_COMPLETION_INDEX $HOSTNAME; {WAIT}"
     made = job(kube, "indexed", script, **how)
@@ -286,7 +286,7 @@ def test_a_failed_pod_is_replaced_until_the_job_succeeds(kube: Kube) -> None:
     assert sorted(one["status"]["phase"] for one in pods_of(kube, "retry")) == ["Failed", "Succeeded"]
 
 
-def test_a_failure_policy_ends_a_job_at_once(kube: Kube) -> None:
+def test_a_pod_failure_policy_ends_a_job_at_once(kube: Kube) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "In", "values": [42]}}
     job(kube, "policy", "exit 42", backoffLimit=6, podFailurePolicy={"rules": [rule]})
     row = next(row for row in until(kube, "policy", "Failed")["status"]["conditions"] if row["type"] == "Failed")
@@ -315,7 +315,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(kube: Kube) -> None:
     assert "failed" not in kube.store.get("jobs", "default", "held")["status"]
 
 
-def test_a_quota_shows_in_the_events_of_a_job_alone(kube: Kube) -> None:
+def test_an_exceeded_quota_shows_only_in_the_events_of_the_job(kube: Kube) -> None:
     hard = {f"requests.{GPU}": "1"}
     kube.store.create("resourcequotas", "default", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     job(kube, "refused", "true", pods=gpus(2))
@@ -332,7 +332,7 @@ def test_a_quota_shows_in_the_events_of_a_job_alone(kube: Kube) -> None:
 
 
 @pytest.mark.parametrize(("propagation", "left"), [("Background", 0), ("Foreground", 0), ("Orphan", 1)])
-def test_what_belongs_to_a_job_goes_with_it(kube: Kube, propagation: str, left: int) -> None:
+def test_objects_owned_by_a_job_are_deleted_with_it(kube: Kube, propagation: str, left: int) -> None:
     name = f"owner-{propagation.lower()}"
     job(kube, name, OBEDIENT)
     kube.until(lambda: (get(kube, name) or {})["status"].get("ready") == 1)
@@ -403,7 +403,7 @@ def reason(kueue: Any, name: str, condition: str = "QuotaReserved") -> tuple[str
         return "", None
 
 
-def test_a_queue_admits_what_its_quota_allows(queued: tuple[Kube, Any]) -> None:
+def test_kueue_admits_jobs_within_its_quota(queued: tuple[Kube, Any]) -> None:
     kube, kueue = queued
     new = "v1beta2" in kube.store.kinds["workloads"].versions
     job(kube, "first", "true", labels=QUEUED, pods=gpus(3, shell(f"trap 'exit 0' TERM; echo ready; {WAIT}")))
@@ -434,7 +434,7 @@ def test_a_queue_admits_what_its_quota_allows(queued: tuple[Kube, Any]) -> None:
 
 
 @pytest.mark.parametrize("why", EVICTIONS)
-def test_an_evicted_workload_loses_its_pods(queued: tuple[Kube, Any], why: str) -> None:
+def test_kueue_deletes_the_pods_of_an_evicted_workload(queued: tuple[Kube, Any], why: str) -> None:
     kube, kueue = queued
     name = why.lower()
     job(kube, name, "true", labels=QUEUED, pods=gpus(3))
@@ -458,7 +458,7 @@ def test_an_evicted_workload_loses_its_pods(queued: tuple[Kube, Any], why: str) 
     kube.until(lambda: not pods_of(kube, name))
 
 
-def test_a_job_that_takes_too_long_is_stopped_by_the_queue(queued: tuple[Kube, Any]) -> None:
+def test_kueue_stops_a_job_after_its_maximum_execution_time(queued: tuple[Kube, Any]) -> None:
     kube, kueue = queued
     job(kube, "slow", OBEDIENT, labels={**QUEUED, "kueue.x-k8s.io/max-exec-time-seconds": "1"})
     kube.until(lambda: reason(kueue, "slow", "Evicted")[0] == "True")
@@ -468,7 +468,7 @@ def test_a_job_that_takes_too_long_is_stopped_by_the_queue(queued: tuple[Kube, A
     kube.until(lambda: not pods_of(kube, "slow"))
 
 
-def test_a_pod_in_a_queue_is_gated(queued: tuple[Kube, Any]) -> None:
+def test_kueue_gates_a_plain_pod_until_it_is_admitted(queued: tuple[Kube, Any]) -> None:
     kube, kueue = queued
     kueue.pause()
     create_pod(kube, "plain", ["true"], labels=QUEUED)
@@ -481,7 +481,7 @@ def test_a_pod_in_a_queue_is_gated(queued: tuple[Kube, Any]) -> None:
     kube.until(lambda: reason(kueue, "plain", "Finished") == ("True", "Succeeded"))
 
 
-def test_where_queues_are_mandatory_a_job_without_one_is_refused(tmp_path: Path) -> None:
+def test_kueue_refuses_a_job_without_a_queue_if_queues_are_mandatory(tmp_path: Path) -> None:
     with Kube(tmp_path) as kube:
         kube.kueue(mandatory=True)
         with pytest.raises(KubeError, match="queue-name"):

@@ -175,7 +175,7 @@ def test_a_pod_goes_through_the_states_of_a_real_one(kube: Kube, name: str) -> N
 
 
 @pytest.mark.usefixtures("isolated")
-def test_volumes_are_where_they_are_mounted_and_nowhere_else(kube: Kube) -> None:
+def test_volumes_appear_only_where_they_are_mounted(kube: Kube) -> None:
     store = kube.store
     store.create(
         "configmaps",
@@ -218,7 +218,7 @@ def test_volumes_are_where_they_are_mounted_and_nowhere_else(kube: Kube) -> None
 
 
 @pytest.mark.usefixtures("isolated")
-def test_the_machine_cannot_be_seen_from_inside(kube: Kube, tmp_path: Path) -> None:
+def test_a_container_does_not_see_the_files_of_this_machine(kube: Kube, tmp_path: Path) -> None:
     (tmp_path / "own").touch()
     script = f"ls {tmp_path}/own {Path(__file__)}; echo $$$$; cat /etc/hostname; ls /tmp; ls -d /proc/[0-9]* | wc -l"
     create_pod(kube, "inside", shell(script))
@@ -228,7 +228,7 @@ def test_the_machine_cannot_be_seen_from_inside(kube: Kube, tmp_path: Path) -> N
     assert int(lines[-1]) <= 4
 
 
-def test_a_container_gets_the_environment_that_the_pod_says(kube: Kube) -> None:
+def test_a_container_gets_the_environment_of_its_spec(kube: Kube) -> None:
     kube.store.create("configmaps", "default", {"metadata": {"name": "env"}, "data": {"FROM": "map"}})
     env = [
         {"name": "A", "value": "1"},
@@ -296,7 +296,7 @@ peer.sendall(os.environ["HOSTNAME"].encode())
 )
 @pytest.mark.usefixtures("isolated")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_container_runs_as_who_it_says(kube: Kube, context: dict[str, Any], expected: str) -> None:
+def test_a_container_runs_as_its_user_and_group(kube: Kube, context: dict[str, Any], expected: str) -> None:
     name = f"user-{len(context)}"
     groups = "id -G | tr ' ' '\\n' | sort -n | paste -sd,"
     script = f"echo $(id -u) $(id -g) $({groups}) $(touch /usr/x 2>/dev/null && echo written || echo rooted)"
@@ -326,7 +326,7 @@ def test_a_container_runs_as_who_it_says(kube: Kube, context: dict[str, Any], ex
         ),
     ],
 )
-def test_what_a_container_refers_to_must_be_there(kube: Kube, name: str, box: Tree, message: str) -> None:
+def test_a_container_with_a_missing_reference_stays_waiting(kube: Kube, name: str, box: Tree, message: str) -> None:
     create_pod(kube, name, containers=[container(["true"], **box)])
     kube.until(lambda: "CreateContainerConfigError" in str(get_pod(kube, name)))
     found = get_pod(kube, name)
@@ -336,7 +336,7 @@ def test_what_a_container_refers_to_must_be_there(kube: Kube, name: str, box: Tr
     assert ("Warning", "Failed", f"Error: {message}") in [(*row[:2], told(row[2], found)) for row in events(kube, name)]
 
 
-def test_what_comes_later_heals_a_pod_that_waits_for_it(quick: Kube) -> None:
+def test_a_waiting_pod_starts_once_the_missing_object_exists(quick: Kube) -> None:
     kube = quick
     kube.images.refuse("healing/", "500", times=1)
     env = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
@@ -389,12 +389,14 @@ def test_on_failure_a_container_is_started_again_until_it_succeeds(quick: Kube) 
         ("good", "echo one", "FallbackToLogsOnError", None),
     ],
 )  # fmt: skip
-def test_a_container_leaves_a_last_word(kube: Kube, name: str, script: str, policy: str, message: str | None) -> None:
+def test_a_termination_message_is_in_the_containers_status(
+    kube: Kube, name: str, script: str, policy: str, message: str | None
+) -> None:
     create_pod(kube, f"last-{name}", containers=[container(shell(script), terminationMessagePolicy=policy)])
     assert state(wait_until_ended(kube, f"last-{name}"))["terminated"].get("message") == message
 
 
-def test_output_is_kept_to_the_byte(kube: Kube) -> None:
+def test_output_is_logged_byte_for_byte(kube: Kube) -> None:
     script = r"printf 'a\377\000b\r\n\n'; echo err >&2; head -c 40000 /dev/zero | tr '\0' y; printf '\nunfinished'"
     create_pod(kube, "bytes", shell(script))
     wait_until_ended(kube, "bytes")
@@ -402,26 +404,26 @@ def test_output_is_kept_to_the_byte(kube: Kube) -> None:
     assert log_bytes(kube, "bytes").replace(b"err\n", b"", 1) == b"a\xff\x00b\n\n" + b"y" * 40000 + b"\nunfinished"
 
 
-def test_of_two_streams_what_was_written_first_may_come_last(kube: Kube) -> None:
+def test_stdout_and_stderr_may_be_logged_in_another_order_than_written(kube: Kube) -> None:
     create_pod(kube, "streams", shell("echo one; echo two >&2"))
     wait_until_ended(kube, "streams")
     assert log_text(kube, "streams") == "two\none\n"
 
 
-def test_a_short_container_may_have_started_after_its_end(kube: Kube) -> None:
+def test_a_very_short_container_may_have_a_start_time_after_its_end(kube: Kube) -> None:
     create_pod(kube, "short", ["true"])
     body = state(wait_until_ended(kube, "short"))["terminated"]
     assert body["finishedAt"] < body["startedAt"]
 
 
-def test_a_volume_that_no_container_mounts_is_not_looked_for(kube: Kube) -> None:
+def test_an_unmounted_volume_may_be_missing(kube: Kube) -> None:
     lacking = [{"name": "s", "secret": {"secretName": "nope"}}]
     create_pod(kube, "unmounted", ["true"], volumes=lacking)
     assert wait_until_ended(kube, "unmounted")["status"]["phase"] == "Succeeded"
     assert "FailedMount" not in [reason for _kind, reason, _words in events(kube, "unmounted")]
 
 
-def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
+def test_a_log_is_rotated_at_its_maximum_size(tmp_path: Path) -> None:
     kube = Kube(tmp_path)
     kube.components.log_max = 5000
     kube.components.log_every_s = 0.0
@@ -435,7 +437,7 @@ def test_a_log_that_grows_too_long_is_rotated(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("isolated")
-def test_a_deleted_pod_gets_its_grace_and_then_goes(kube: Kube) -> None:
+def test_a_deleted_pod_gets_sigterm_and_its_grace_period(kube: Kube) -> None:
     create_pod(kube, "polite", shell("trap 'echo bye; exit 0' TERM; echo ready; sleep 600 & wait"))
     create_pod(kube, "deaf", ["sleep", "600"])
     wait_for_output(kube, "polite", "ready")
@@ -477,7 +479,7 @@ def _of_deletion(how: str, each: Tree) -> tuple[Any, ...]:
     return how, status["phase"], asked, meta["generation"], status["observedGeneration"], list(state(each))
 
 
-def test_a_container_that_never_ran_ends_with_its_pods_deadline_as_one_that_cannot_be_found(quick: Kube) -> None:
+def test_a_pod_deadline_marks_a_container_that_never_ran_as_not_located(quick: Kube) -> None:
     create_pod(quick, "never", containers=[container(["true"], image="bench.local/none:1", imagePullPolicy="Never")])
     quick.until(lambda: "ErrImageNeverPull" in str(state(get_pod(quick, "never") or {"status": {}})))
     quick.store.change("pods", "default", "never", lambda one: one["spec"].update(activeDeadlineSeconds=1))
@@ -489,7 +491,7 @@ def test_a_container_that_never_ran_ends_with_its_pods_deadline_as_one_that_cann
     assert failed == sights[-2:]
 
 
-def test_a_pod_that_writes_more_to_its_node_than_it_may_is_evicted(quick: Kube) -> None:
+def test_a_pod_beyond_its_ephemeral_storage_limit_is_evicted(quick: Kube) -> None:
     limits = {"limits": {"ephemeral-storage": "5Mi"}}
     writes = container(shell("head -c 20000000 /dev/zero > /tmp/big; sleep 600"), resources=limits)
     create_pod(quick, "writes", containers=[writes])
@@ -501,14 +503,14 @@ def test_a_pod_that_writes_more_to_its_node_than_it_may_is_evicted(quick: Kube) 
 
 
 @pytest.mark.usefixtures("isolated")
-def test_what_a_container_writes_beside_its_volumes_counts_too(quick: Kube) -> None:
+def test_files_outside_of_volumes_count_as_ephemeral_storage(quick: Kube) -> None:
     limits = {"limits": {"ephemeral-storage": "5Mi"}}
     writes = container(shell("head -c 20000000 /dev/zero > /var/big; sleep 600"), resources=limits)
     create_pod(quick, "writes", containers=[writes])
     assert wait_until_ended(quick, "writes")["status"]["reason"] == "Evicted"
 
 
-def test_a_signal_from_outside_is_no_lack_of_memory(kube: Kube) -> None:
+def test_a_container_killed_from_outside_is_not_oom_killed(kube: Kube) -> None:
     create_pod(kube, "killed", ["sleep", "600"])
     wait_until_running(kube, "killed")
     kube.components.kill("killed", number=signal.SIGKILL)
@@ -541,7 +543,7 @@ def test_a_volume_over_its_limit_evicts_the_pod(kube: Kube) -> None:
     assert ("Warning", "Evicted", found["status"]["message"]) in events(kube, "greedy")
 
 
-def test_a_node_under_pressure_evicts_and_says_so(kube: Kube) -> None:
+def test_a_node_under_memory_pressure_evicts_a_pod_with_its_reason(kube: Kube) -> None:
     create_pod(kube, "pressed", ["sleep", "600"])
     wait_until_running(kube, "pressed")
     kube.components.pressure("pressed")
@@ -550,7 +552,7 @@ def test_a_node_under_pressure_evicts_and_says_so(kube: Kube) -> None:
     assert conditions(found)["DisruptionTarget"] == ("True", "TerminationByKubelet")
 
 
-def test_without_its_kubelet_a_node_goes_on_and_is_silent(kube: Kube) -> None:
+def test_containers_run_on_but_nothing_is_reported_while_the_kubelet_is_down(kube: Kube) -> None:
     create_pod(kube, "onward", shell("trap 'echo bye; exit 7' TERM; echo ready; sleep 600 & wait"))
     wait_for_output(kube, "onward", "ready")
     kube.kubelet_down()
@@ -566,7 +568,7 @@ def test_without_its_kubelet_a_node_goes_on_and_is_silent(kube: Kube) -> None:
     assert state(wait_until_ended(kube, "onward"))["terminated"]["exitCode"] == 7
 
 
-def test_a_lost_node_is_unknown_and_its_pods_stay_as_they_are(kube: Kube) -> None:
+def test_a_lost_node_becomes_unknown_and_its_pods_keep_their_status(kube: Kube) -> None:
     kube.node("node-2", labels={"which": "second"})
     create_pod(kube, "lost", ["sleep", "600"], nodeSelector={"which": "second"})
     wait_until_running(kube, "lost")
@@ -599,7 +601,7 @@ def test_a_hundred_pods_run_at_once(kube: Kube) -> None:
     assert [log_text(kube, f"many-{number}") for number in range(100)] == [f"{number}\nend\n" for number in range(100)]
 
 
-def test_when_the_cluster_ends_nothing_of_it_runs_any_more(tmp_path: Path) -> None:
+def test_closing_the_cluster_ends_all_its_processes(tmp_path: Path) -> None:
     with Kube(tmp_path) as kube:
         mark = f"mark-{tmp_path.name}-{os.getpid()}"
         script = f"setsid sh -c 'sleep 600; : {mark}' & trap '' TERM; sh -c 'sleep 600; : {mark}'; : {mark}"
@@ -623,7 +625,7 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
-def test_without_namespaces_paths_are_rewritten(tmp_path: Path) -> None:
+def test_without_linux_namespaces_mount_paths_are_rewritten(tmp_path: Path) -> None:
     kube = Kube(tmp_path)
     kube.components.plain = True
     kube.components.timings = Timings(settle_s=0.0)

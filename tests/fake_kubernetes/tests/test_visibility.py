@@ -51,7 +51,7 @@ def pending(kube: Kube, queue: str, query: str = "") -> list[tuple[str, int, int
     return [(owner(row), row["positionInClusterQueue"], row["positionInLocalQueue"]) for row in rows]
 
 
-def test_it_is_discovered(kube: Kube) -> None:
+def test_discovery_lists_the_visibility_api(kube: Kube) -> None:
     assert [each["version"] for each in ask(kube, "")["versions"]] == ["v1beta2", "v1beta1"]
     assert {(row["name"], row["kind"]) for row in ask(kube, "/v1beta1")["resources"]} == {
         ("localqueues", "LocalQueue"),
@@ -59,13 +59,13 @@ def test_it_is_discovered(kube: Kube) -> None:
     }
 
 
-def test_the_order_is_that_of_all_who_share_a_quota(kube: Kube) -> None:
+def test_positions_count_all_workloads_that_share_the_quota(kube: Kube) -> None:
     assert pending(kube, "ours") == [("b", 1, 0), ("d", 3, 1)]
     assert pending(kube, "theirs") == [("a", 0, 0), ("c", 2, 1)]
     assert pending(kube, "theirs", "?limit=1&offset=1") == [("c", 2, 1)]
 
 
-def test_what_a_row_says(kube: Kube) -> None:
+def test_a_pending_workload_has_the_fields_of_a_real_one(kube: Kube) -> None:
     summary = ask(kube, "/v1beta1/namespaces/default/localqueues/ours/pendingworkloads")
     assert (summary["kind"], summary["apiVersion"]) == ("PendingWorkloadsSummary", f"{GROUP}/v1beta1")
     row = summary["items"][0]
@@ -74,7 +74,7 @@ def test_what_a_row_says(kube: Kube) -> None:
     assert (row["localQueueName"], row["priority"]) == ("ours", 0)
 
 
-def test_priority_goes_first(kube: Kube) -> None:
+def test_a_workload_of_higher_priority_has_the_lower_position(kube: Kube) -> None:
     name = next(one["metadata"]["name"] for one in kube.store.list("workloads")[0] if owner(one) == "d")
     kube.store.change("workloads", "default", name, lambda one: one["spec"].update(priority=5))
     shown(kube, [("d", 0, 0), ("b", 2, 1)])
@@ -99,16 +99,16 @@ def refused(kube: Kube, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("path", "code"), [("nobody/pendingworkloads", 404), ("ours", 405), ("ours/status", 404)])
-def test_what_there_is_not(kube: Kube, path: str, code: int) -> None:
+def test_unknown_paths_of_the_visibility_api_answer_404(kube: Kube, path: str, code: int) -> None:
     assert refused(kube, path)[0] == code
 
 
-def test_a_queue_that_there_is_not(kube: Kube) -> None:
+def test_an_unknown_queue_answers_404(kube: Kube) -> None:
     _code, body = refused(kube, "nobody/pendingworkloads")
     assert json.loads(body)["message"] == f'localqueue.{GROUP} "nobody" not found'
 
 
-def test_who_may_not_see_it(kube: Kube) -> None:
+def test_the_visibility_api_answers_403_without_the_right(kube: Kube) -> None:
     kube.forbid("get localqueues/pendingworkloads")
     try:
         code, body = refused(kube, "ours/pendingworkloads")
