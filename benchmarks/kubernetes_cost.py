@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, job_name, run_label
 from platforms.runner import Job, Runner
 

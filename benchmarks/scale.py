@@ -31,11 +31,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.simulated import Clock, Instant, Simulated
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, job_name, run_label
-from platforms.journal import DONE, Journal
+from platforms.rundir.session_history import DONE
+from platforms.rundir.session_journal import Journal
 from platforms.runner import Job, Runner
-from platforms.runner.turns import Inline, Turns
+from platforms.runner.workers import InlinePool, WorkerPool
 
 ROOT = Path(__file__).resolve().parents[1]
 POLL_S = 10.0
@@ -67,7 +68,7 @@ class Session:
         platforms = [Platform(name=name, source=Path(f"{name}.yaml"), **known) for name in names]
         tests = [f"test_many.py::test_many[p{n % self.platforms:02d}-1x1cpu-{n}]" for n in range(jobs)]
         journal = Journal(self.folder / "scale", {"tests": tests, "options": {}})
-        turns: Turns = Instant(self.clock) if self.threads else Inline(self.clock.forward)
+        turns: WorkerPool = Instant(self.clock) if self.threads else InlinePool(self.clock.forward)
         runner = Runner(
             self.folder, "scale", journal=journal, clock=self.clock, wall=self.clock.wall, turns=turns,
             on_change=self._change, connect=self._connect,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, State, Status, Submitted
-from platforms.runner.turns import Threads, Worker
+from platforms.runner.workers import ThreadPool, Worker
 
 QUEUE_S, RUN_S = 60.0, 240.0
 BEGAN_S = 1.8e9
@@ -40,7 +40,7 @@ class Instant:
     """Real threads for platforms that answer at once: while a turn is under way no time passes."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._threads = clock, Threads()
+        self._clock, self._threads = clock, ThreadPool()
         self._workers: list[Worker] = []
 
     def worker(self, name: str) -> Worker:

@@ -17,10 +17,11 @@ from harness.leaving import leaving
 from harness.show import Show
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id, refuse_in_vain
-from platforms import archive, checkout, schedulers
-from platforms.config import Platform
+from platforms import checkout, schedulers
+from platforms.config.schema import Platform
 from platforms.job import BenchError, JobSpec, RefusedError
-from platforms.runner import Runner, explain
+from platforms.rundir import code_archive
+from platforms.runner import Runner, messages
 from platforms.schedulers import Scheduler
 
 CHECK_S = 60.0  # to start a Python interpreter that reads a command line
@@ -41,7 +42,7 @@ def specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobS
     if not wanted:
         return {}
     try:
-        code = archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
+        code = code_archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
     except OSError as error:
         raise places.unwritable(suite.options.runs, error) from None
     return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, item.config.rootpath) for item in wanted}
@@ -146,11 +147,11 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
             if platform.missing:
                 show.always("missing: " + ", ".join(platform.missing))
             if findings := known[platform.name].lint(spec, text):
-                forbidden.append(f"{spec.test}: {explain.against_policy(findings)}")
+                forbidden.append(f"{spec.test}: {messages.against_policy(findings)}")
             elif suite.options.ask_server and not why:
                 forbidden += _answers(known[platform.name], spec, text, platform.name, show)
         except BenchError as error:
-            raise pytest.UsageError(f"{spec.test}: {explain.why(error)}") from None
+            raise pytest.UsageError(f"{spec.test}: {messages.why(error)}") from None
     show.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
     if forbidden:
         raise pytest.UsageError("\n".join(forbidden))
@@ -217,4 +218,4 @@ def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
     with show.waiting(suite.runner.jobs):
         job = suite.jobs[item.nodeid] = suite.runner.wait(job, tick=show.tick, deadline=suite.deadline)
     if job.error is not None and (login := suite.runner.login(job)) is not None:
-        show.once(f"{job.platform.name}: {explain.why(login)}")
+        show.once(f"{job.platform.name}: {messages.why(login)}")

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness.options import KEPT, Options
-from platforms import journal
 from platforms.job import JobSpec
-from platforms.journal import Attempt, Journal, Past
-from platforms.runner import evidence, explain
+from platforms.rundir import job_folder, session_history, session_liveness
+from platforms.rundir.session_history import Attempt, SessionRecord
+from platforms.rundir.session_journal import Journal
+from platforms.runner import messages
 
 NAMED = 3  # tests in one line
 TRIES = 5
@@ -75,24 +76,24 @@ def begin(
     """
     refuse_archived(options.runs, run_id)
     folder = options.runs / run_id
-    mine, how = Journal(folder, plan, beat_s), journal.DONE
+    mine, how = Journal(folder, plan, beat_s), session_history.DONE
     try:
-        known = [past for past in journal.sessions(folder) if past.name != mine.name]
+        known = [past for past in session_history.sessions(folder) if past.name != mine.name]
         if options.resume and known and not any(past.open for past in known):
             raise pytest.UsageError(_quicker(run_id))
         before = [past for past in known if past.open and not jobs.keys().isdisjoint(past.tests)]
         for past in before:
-            if journal.alive(past, mine.touched_s, tell):
+            if session_liveness.alive(past, mine.touched_s, tell):
                 kind = pytest.UsageError if past.states else BothBegin
                 raise kind(f"run {run_id} is under way in {past}; nothing was submitted")
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
         for past in before:
             if past not in old:
-                before_it, how = how, journal.PENDING  # what is taken is ours from then on
-                if not mine.takes(past):
+                before_it, how = how, session_history.PENDING  # what is taken is ours from then on
+                if not mine.take_over(past):
                     how = before_it
                     raise pytest.UsageError(_quicker(run_id))
-        us = next(past for past in journal.sessions(folder) if past.name == mine.name)
+        us = next(past for past in session_history.sessions(folder) if past.name == mine.name)
     except BaseException:
         mine.end(how)
         raise
@@ -105,7 +106,7 @@ def begin(
     told += [f"what {past} has left is of another day: {options.again(run_id)} reads it" for past in old]
     others = [past for past in known if options.resume and past.open and past not in before]
     for past in others:
-        if not journal.lives(past):
+        if not session_liveness.lives(past):
             told.append(f"then {options.again(run_id)} once more: {past} has left jobs that are not among these")
     unknown = options.resume and not known
     attempts = {test: _attempt(options.runs, run_id, test, begun.get(test), unknown=unknown) for test in jobs}
@@ -124,7 +125,7 @@ def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, unkno
     """The one that was begun, unless its session has ended it; else one whose folder is not used yet, since what lies
     in another is not of this measurement. Of a run without a record the last one whose folder is."""
     number = 1
-    while evidence.is_used(evidence.of_attempt(runs, run_id, test, number)):
+    while job_folder.is_used(job_folder.of_attempt(runs, run_id, test, number)):
         number += 1
     if unknown:
         return Attempt(max(1, number - 1))
@@ -145,10 +146,10 @@ def refuse_archived(runs: Path, run_id: str) -> None:
         )
 
 
-def is_read(run: Path, past: Past, test: str) -> bool:
+def is_read(run: Path, past: SessionRecord, test: str) -> bool:
     """Whether a session has written its result down."""
     attempt = past.attempts.get(test)
-    folder = None if attempt is None else evidence.of_attempt(run.parent, run.name, test, attempt.number)
+    folder = None if attempt is None else job_folder.of_attempt(run.parent, run.name, test, attempt.number)
     return folder is not None and (folder / "run.json").exists()
 
 
@@ -158,5 +159,5 @@ def _quicker(run_id: str) -> str:
 
 def _was_ended(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
     """By a session of this run, which then could not end the others: it has no result yet."""
-    found = evidence.recorded(evidence.of_attempt(runs, run_id, test, attempt.number))
-    return found is not None and found[0].status.reason in (explain.ENDED_BY_US, explain.NEVER_SUBMITTED)
+    found = job_folder.recorded(job_folder.of_attempt(runs, run_id, test, attempt.number))
+    return found is not None and found[0].status.reason in (messages.ENDED_BY_US, messages.NEVER_SUBMITTED)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.record import Recorder
 from harness.suite import suite_of
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import Run
 
 

@@ -14,8 +14,8 @@ import pytest
 from harness.beginning import Begun
 from harness.show import Show, describe
 from harness.suite import Suite
-from platforms import journal
-from platforms.journal import TakenOver
+from platforms.rundir import session_history
+from platforms.rundir.session_journal import TakenOver
 from platforms.runner import Job, Runner
 
 NAMED = 10  # jobs in one line
@@ -33,7 +33,7 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
     Ctrl-C and SIGTERM let them go on instead, with --on-interrupt=detach; a terminal that is closed always does.
     """
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
-    go_on, how = False, journal.PENDING
+    go_on, how = False, session_history.PENDING
     try:
         yield
     except TakenOver as error:
@@ -62,9 +62,9 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
                 )
             owed = begun.carried or unseen or (go_on and runner.owes_attempts)
             if not owed and all(job.done for job in runner.jobs):
-                how = journal.DONE
+                how = session_history.DONE
         finally:
-            suite.end = lambda: begun.journal.end(journal.PENDING if suite.unwritten else how)
+            suite.end = lambda: begun.journal.end(session_history.PENDING if suite.unwritten else how)
             for number, handler in handlers.items():
                 signal(number, handler)
 

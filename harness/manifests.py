@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from platforms.config import Platform
-from platforms.loading import nearest
+from platforms.config.loading import nearest
+from platforms.config.schema import Platform
 
 PLACE = ("kubeconfig", "context", "namespace")  # in place of the platform's
 ALL = ("parameters", "params")  # a function's argument of such a name is given all of them

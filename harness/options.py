@@ -13,8 +13,8 @@ from types import MappingProxyType
 import pytest
 
 from platforms import checkout
+from platforms.config.values import seconds_of
 from platforms.job import RefusedError
-from platforms.values import seconds_of
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -44,12 +44,12 @@ def finish(report: pytest.TestReport, job: Job | None) -> None:
 
 def _shorten(report: pytest.TestReport, job: Job) -> None:
     """pytest's summary cuts its line at the terminal's width: there the reason must come first."""
-    from platforms.runner import explain
+    from platforms.runner import messages
 
     crash = getattr(report.longrepr, "reprcrash", None)
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
-        crash.message = explain.in_short(job.error.status, problems)
+        crash.message = messages.in_short(job.error.status, problems)
 
 
 def exit_status(status: int, pending: int) -> int:

@@ -12,9 +12,9 @@ from harness.beginning import NAMED, is_read, refuse_archived
 from harness.collection import Files
 from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
-from platforms import journal
 from platforms.job import RefusedError
-from platforms.journal import Past
+from platforms.rundir import session_history, session_liveness
+from platforms.rundir.session_history import SessionRecord
 
 
 def restore(config: pytest.Config) -> None:
@@ -29,7 +29,7 @@ def restore(config: pytest.Config) -> None:
         run_id = _named(runs, named)
         config.option.run_id = run_id
         refuse_archived(runs, run_id)
-        left = [past for past in journal.sessions(runs / run_id) if past.open]
+        left = [past for past in session_history.sessions(runs / run_id) if past.open]
     except RefusedError as error:
         raise pytest.UsageError(f"--resume: {error}") from None
     if not left:
@@ -37,7 +37,9 @@ def restore(config: pytest.Config) -> None:
         return
     if _selects(config):
         raise pytest.UsageError(f"--resume={run_id} takes the tests and options of that run: leave the others out")
-    dead = [past for past in left if not journal.lives(past)] or left  # those that only seem to live are waited for
+    dead = [
+        past for past in left if not session_liveness.lives(past)
+    ] or left  # those that only seem to live are waited for
     options = _options_of(runs / run_id, dead)
     tests = [test for past in dead for test, with_these in past.options.items() if with_these == options]
     site = dead[-1].plan.get("site")
@@ -54,7 +56,7 @@ def restore(config: pytest.Config) -> None:
         setattr(config.option, name, options.get(name, [] if name == "platform" else None))
 
 
-def _options_of(run: Path, sessions: Sequence[Past]) -> Mapping[str, object]:
+def _options_of(run: Path, sessions: Sequence[SessionRecord]) -> Mapping[str, object]:
     """Those with which tests were selected that have no result yet: of several the last ones."""
     last: Mapping[str, object] = sessions[-1].plan["options"]
     for past in reversed(sessions):
@@ -90,23 +92,23 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
 
 def _named(runs: Path, word: str) -> str:
     """The run that is meant. Raises UsageError, RefusedError."""
-    from platforms import which_run  # who does not resume does not wait for its modules
+    from platforms.commands import find_run  # who does not resume does not wait for its modules
 
-    if word == which_run.LATEST:
-        return which_run.latest(runs)
+    if word == find_run.LATEST:
+        return find_run.latest(runs)
     if word != LAST:
         return run_name("--resume", word)
-    found, unread = which_run.unfinished(runs)
+    found, unread = find_run.unfinished(runs)
     if not found:
         why = "; ".join(unread) or "--runs-dir names another folder"
         raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; {why}")
-    left = {name: [past for past in journal.sessions(runs / name) if past.open] for name in found}
-    return next((name for name in found if not all(map(journal.lives, left[name]))), found[0])
+    left = {name: [past for past in session_history.sessions(runs / name) if past.open] for name in found}
+    return next((name for name in found if not all(map(session_liveness.lives, left[name]))), found[0])
 
 
 def _refuse(config: pytest.Config, runs: Path, run_id: str) -> None:
     """Unless nothing is known of the run here: with its tests named again, their jobs are found by their names."""
-    if journal.sessions(runs / run_id):
+    if session_history.sessions(runs / run_id):
         raise pytest.UsageError(f"--resume: run {run_id} has ended; its results are in {runs / run_id}")
     if not _selects(config):
         raise pytest.UsageError(

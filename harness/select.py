@@ -15,10 +15,10 @@ import pytest
 from harness import manifests
 from harness.options import Options
 from platforms import checkout
-from platforms.config import Platform
+from platforms.config.loading import nearest
+from platforms.config.schema import Platform
+from platforms.config.values import no_mpi_launcher, seconds_of
 from platforms.job import Layout
-from platforms.loading import nearest
-from platforms.values import no_mpi_launcher, seconds_of
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
 LAUNCHERS = ("platform", "torchrun", "srun", "poprun", "none")  # what may start a test's own command

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.block import Block
+from platforms.config.values import short_clock
 from platforms.job import Run, State, setting_of
-from platforms.values import short_clock
 
 if TYPE_CHECKING:
     from platforms.runner import Job
@@ -79,9 +79,9 @@ class Show:
 
     def change(self, job: Job) -> None:
         """A job's state changed: a log gets a line, a terminal redraws. That a job begins again is always said."""
-        from platforms.runner import explain
+        from platforms.runner import messages
 
-        if job.attempt.earlier and job.status.reason == explain.begun_again(job.attempt):
+        if job.attempt.earlier and job.status.reason == messages.begun_again(job.attempt):
             if job.spec.name not in self._said:
                 self._said[job.spec.name] = job.status.state.value
                 self.always(f"{clock()} {describe(job)}")

@@ -13,9 +13,9 @@ import pytest
 
 from harness import manifests, select
 from harness.select import Case
-from platforms.config import Platform
+from platforms.config.schema import Platform
+from platforms.config.values import seconds_of
 from platforms.job import JobSpec, job_name, run_label
-from platforms.values import seconds_of
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (

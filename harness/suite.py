@@ -17,7 +17,7 @@ from harness.options import Options
 from harness.select import Case
 from harness.show import Show
 from platforms import checkout
-from platforms.config import Platform, Site
+from platforms.config.schema import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
 
 if TYPE_CHECKING:

@@ -14,23 +14,20 @@ from types import MappingProxyType
 from platforms import checkout
 from platforms.job import BenchError
 
-# Which module has a command, and what it does; only the one that was typed is imported.
+# Which module of platforms.commands has a command, and what it does; only the one that was typed is imported.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "init": ("platforms.init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
-        "doctor": ("platforms.doctor", "check a platform step by step, and say what to do about the first failure"),
-        "prepare": ("platforms.prepare", "make the data sets that are missing on a platform, and the Python packages"),
-        "enable": ("platforms.enabling", "let platforms be submitted to: write them under `enabled:` in site.yaml"),
-        "disable": ("platforms.enabling", "take platforms out of `enabled:` in site.yaml"),
-        "lint": ("platforms.lint", "check a manifest of your own against a platform's rules, without asking anybody"),
-        "prune": (
-            "platforms.prune",
-            "show what old runs have left, here or on a platform; archive it here, and remove it",
-        ),
-        "jobs": ("platforms.jobs", "show the jobs of runs that are not finished, or of one run"),
-        "logs": ("platforms.job_logs", "print a job's log; -f: while it runs"),
-        "fetch": ("platforms.fetching", "bring the logs of a run's jobs here, as far as they are written"),
-        "cancel": ("platforms.cancelling", "end what is left of a run whose session is gone, and keep its results"),
+        "init": ("init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
+        "doctor": ("doctor", "check a platform step by step, and say what to do about the first failure"),
+        "prepare": ("prepare", "make the data sets that are missing on a platform, and the Python packages"),
+        "enable": ("enable", "let platforms be submitted to: write them under `enabled:` in site.yaml"),
+        "disable": ("enable", "take platforms out of `enabled:` in site.yaml"),
+        "lint": ("lint", "check a manifest of your own against a platform's rules, without asking anybody"),
+        "prune": ("prune", "show what old runs have left, here or on a platform; archive it here, and remove it"),
+        "jobs": ("jobs", "show the jobs of runs that are not finished, or of one run"),
+        "logs": ("logs", "print a job's log; -f: while it runs"),
+        "fetch": ("fetch", "bring the logs of a run's jobs here, as far as they are written"),
+        "cancel": ("cancel", "end what is left of a run whose session is gone, and keep its results"),
     }
 )
 # Of those that are not about one platform: what declares their options, and what they do.
@@ -74,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "prepare":
         return _prepare(options)
-    module = importlib.import_module(COMMANDS[options.command][0])
+    module = importlib.import_module(f"platforms.commands.{COMMANDS[options.command][0]}")
     return int(getattr(module, OTHERS.get(options.command, ("", "main"))[1])(options))
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from platforms import prepare
+    from platforms.commands import prepare
 
     site = checkout.site_folder(options.site)
     settings, platforms = checkout.load(site)
@@ -100,7 +97,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
             "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
         )
         if words[:1] == [name]:
-            getattr(importlib.import_module(module), OTHERS.get(name, ("add", ""))[0])(command)
+            getattr(importlib.import_module(f"platforms.commands.{module}"), OTHERS.get(name, ("add", ""))[0])(command)
     return parser
 
 

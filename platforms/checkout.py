@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 
-from platforms import config
-from platforms.config import Platform, Site
+from platforms.config import schema
+from platforms.config.loading import nearest
+from platforms.config.schema import Platform, Site
 from platforms.job import RefusedError
-from platforms.loading import nearest
 from platforms.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,9 +72,9 @@ def home(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.e
 
 def load(site: Path) -> tuple[Site, dict[str, Platform]]:
     """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
-    settings = config.load_site(site)
+    settings = schema.load_site(site)
     folders = [SHIPPED, site / "platforms"]
-    return settings, config.load_platforms(folders, settings, schedulers=SCHEDULERS, benchmarks=benchmarks())
+    return settings, schema.load_platforms(folders, settings, schedulers=SCHEDULERS, benchmarks=benchmarks())
 
 
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
@@ -94,9 +94,9 @@ def is_enabled(platform: Platform, settings: Site) -> bool:
     """By the centre, or by the presence of a context that the platform looks for: a cluster on this machine."""
     if platform.name in settings.enabled or not platform.kubernetes.contexts:
         return platform.name in settings.enabled
-    from platforms.schedulers.kubernetes.api.place import Place, context_of
+    from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, context_of
 
-    return context_of(Place.of(platform)) is not None
+    return context_of(ClusterTarget.of(platform)) is not None
 
 
 def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:

@@ -69,7 +69,7 @@ def test_the_two_sides_meet_in_one_test_only():
 
 
 def test_the_files_that_travel_need_the_standard_library_only():
-    travelling = ("models/meter.py", "platforms/schedulers/supervisor.py", "platforms/doctor/node_report.py")
+    travelling = ("models/meter.py", "platforms/schedulers/supervisor.py", "platforms/commands/doctor/node_report.py")
     for name in travelling:
         foreign = tops(ROOT / name) - set(sys.stdlib_module_names)
         assert not foreign, f"{name} imports {foreign}"
@@ -89,7 +89,13 @@ def test_start_up_loads_neither_torch_nor_the_clients():
 def test_listing_tests_loads_nothing_that_only_jobs_need():
     code = "import sys, harness.plugin; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for_jobs = {"platforms.runner", "platforms.journal", "platforms.metrics", "platforms.archive", "reporting"}
+    for_jobs = {
+        "platforms.runner",
+        "platforms.rundir",
+        "platforms.results.log_reader",
+        "platforms.rundir.code_archive",
+        "reporting",
+    }
     assert not for_jobs & set(loaded.split())
 
 

@@ -1,4 +1,4 @@
-"""Both ends of the wire: models.meter writes, platforms.metrics reads. The only file that imports both sides."""
+"""Both ends of the wire: models.meter writes, platforms.results reads. The only file that imports both sides."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 
 from models import errors
 from models.meter import LINE_BYTES, Meter, Wire
-from platforms import gates
 from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
-from platforms.metrics import LogReader, Progress
+from platforms.results import gates
+from platforms.results.log_reader import LogReader, Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 60.0

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from platforms import schedulers
 from platforms.job import JobSpec, LoginNeeded, RefusedError, State, Status, StillPending
-from platforms.journal import Attempt, Journal
-from platforms.runner import evidence, explain
-from platforms.runner.line import Line
-from platforms.runner.live import NOT_YET, Job, entry, numbered
-from platforms.runner.turns import Threads, Turns
+from platforms.rundir import job_folder
+from platforms.rundir.session_history import Attempt
+from platforms.rundir.session_journal import Journal
+from platforms.runner import messages
+from platforms.runner.live_job import NOT_YET, Job, entry, numbered
+from platforms.runner.platform_queue import PlatformQueue
+from platforms.runner.workers import ThreadPool, WorkerPool
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 __all__ = ["Job", "Runner"]
 
@@ -55,7 +57,7 @@ class Runner:
         max_device_hours: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        turns: Turns | None = None,
+        turns: WorkerPool | None = None,
         on_change: Callable[[Job], None] = lambda job: None,
         connect: Callable[[Platform], schedulers.Scheduler] = schedulers.connect,
         again: str = "",  # the command that goes on with the run
@@ -65,9 +67,9 @@ class Runner:
         self._by_folder: dict[Path, Job] = {}
         self._again = again or f"pytest --resume={run_id}"
         self._clock, self._wall = clock, wall
-        self._turns = turns or Threads()
+        self._turns = turns or ThreadPool()
         self._on_change, self._connect = on_change, connect
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PlatformQueue] = {}
         self._added: list[Job] = []  # not in the journal yet
         self._left_h = math.inf if max_device_hours is None else max_device_hours
         self._spending = Lock()
@@ -75,15 +77,15 @@ class Runner:
 
     def folder_for(self, test: str) -> Path:
         """Where the evidence of a test goes, or lies while its job is live."""
-        return evidence.attempt(self.runs, self.run_id, test)[0]
+        return job_folder.attempt(self.runs, self.run_id, test)[0]
 
     def add(self, spec: JobSpec, platform: Platform, attempt: Attempt | None = None) -> Job:
         """Render a job into its folder and put it in line; pump() submits it. A refusal becomes the job's error.
 
         With an attempt that an earlier session has made, go on with that one, whatever has become of it.
         """
-        attempt = attempt or Attempt(evidence.attempt(self.runs, self.run_id, spec.test)[1])
-        folder = evidence.of_attempt(self.runs, self.run_id, spec.test, attempt.number)
+        attempt = attempt or Attempt(job_folder.attempt(self.runs, self.run_id, spec.test)[1])
+        folder = job_folder.of_attempt(self.runs, self.run_id, spec.test, attempt.number)
         if (known := self._by_folder.get(folder)) is not None and not known.done:
             return known
         for _ in range(1 + len(attempt.earlier)):
@@ -191,11 +193,11 @@ class Runner:
             job.left = left[job]  # what was said of one that still is not done stays said
         return [job for job in wanted if not job.done]
 
-    def _line(self, platform: Platform) -> Line:
+    def _line(self, platform: Platform) -> PlatformQueue:
         line = self._lines.get(platform.name)
         if line is None:
             worker = self._turns.worker(platform.name)
-            line = self._lines[platform.name] = Line(
+            line = self._lines[platform.name] = PlatformQueue(
                 platform, self._connect, worker, self._journal, self._afford, self._clock, self._wall
             )
         return line
@@ -209,14 +211,14 @@ class Runner:
         self._tell(line)
         return job
 
-    def _begin_again(self, line: Line) -> None:
+    def _begin_again(self, line: PlatformQueue) -> None:
         """Those that the machine has failed."""
         line.endings.look_back()
         while line.endings.again:
             job, attempt = line.endings.again[0]
-            folder = evidence.of_attempt(self.runs, self.run_id, job.spec.test, attempt.number)
+            folder = job_folder.of_attempt(self.runs, self.run_id, job.spec.test, attempt.number)
             spec = numbered(job.spec, self.run_id, attempt)
-            status = Status(State.QUEUED, explain.begun_again(attempt))
+            status = Status(State.QUEUED, messages.begun_again(attempt))
             job.again = self._put(spec, job.platform, folder, attempt, status)
             line.endings.again.popleft()
             self._note([job.again])
@@ -227,15 +229,17 @@ class Runner:
             self._left_h -= hours if (enough := hours <= self._left_h) else 0.0
         return enough
 
-    def _add(self, line: Line, job: Job) -> None:
-        evidence.make_folder(job.folder)
+    def _add(self, line: PlatformQueue, job: Job) -> None:
+        job_folder.make_folder(job.folder)
         if not self.jobs:
-            evidence.link_latest(self.runs, self.run_id)
+            job_folder.link_latest(self.runs, self.run_id)
         line.add(job)
 
     def _leave(self, job: Job, *, in_submission: bool) -> bool:
         status, login = job.status, self.login(job)
-        text = explain.pending(job.spec, status, job.folder, job.known, again=self._again, login=login, hints=job.hints)
+        text = messages.pending(
+            job.spec, status, job.folder, job.known, again=self._again, login=login, hints=job.hints
+        )
         if left := job.leave(StillPending(text, status, job.folder), in_submission=in_submission):
             self._leaving = self._clock()
         return left
@@ -246,7 +250,7 @@ class Runner:
         due = min((line.contact.wakes for line in idle), default=math.inf)
         return min(TICK_S, max(0.01, due - self._clock()))
 
-    def _tell(self, line: Line) -> None:
+    def _tell(self, line: PlatformQueue) -> None:
         news = []
         while line.news:
             news.append(line.news.popleft())

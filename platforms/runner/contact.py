@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from platforms.job import AwayError, BenchError, LoginNeeded, Status, Submitted
-from platforms.runner import explain
-from platforms.runner.live import Job
+from platforms.runner import messages
+from platforms.runner.live_job import Job
 from platforms.schedulers import Scheduler
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Contact:
         try:
             left = self.reach(self.scheduler.cancel, _submissions(ids.values())) if ids else {}
         except Exception as error:
-            return dict.fromkeys(ids.values(), explain.why(error))
+            return dict.fromkeys(ids.values(), messages.why(error))
         return {ids[job_id]: why for job_id, why in left.items() if job_id in ids}
 
     def clean(self, job: Job) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from platforms.job import ConfigError, JobSpec, Status, Submitted
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 SCHEDULERS: dict[str, str] = {
     "slurm": "platforms.schedulers.slurm:SlurmScheduler",

@@ -23,10 +23,10 @@ from platforms.job import (
     signal_of_exit,
     state_of_exit,
 )
-from platforms.schedulers import folders, log_file, script, supervisor
+from platforms.schedulers import log_file, script, supervisor, supervisor_client
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
 
@@ -82,7 +82,7 @@ class LocalScheduler:
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Reads two small files per job and /proc."""
-        return {job.job_id: status_of(job.job_id, folders.look(job.job_id)) for job in jobs}
+        return {job.job_id: status_of(job.job_id, supervisor_client.look(job.job_id)) for job in jobs}
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
         """A look costs as little."""
@@ -106,7 +106,7 @@ class LocalScheduler:
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
         """SIGTERM to the supervisors, which end everything; should one fail to, we do."""
-        return folders.cancel([job.job_id for job in jobs])
+        return supervisor_client.cancel([job.job_id for job in jobs])
 
     def clean(self, job: Submitted) -> None:
         """Nothing of a job outlives its supervisor; only an empty work folder is of no use to anybody."""
@@ -114,7 +114,7 @@ class LocalScheduler:
             Path(job.job_id, "work").rmdir()
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        return commands(job.job_id, folders.look(job.job_id))
+        return commands(job.job_id, supervisor_client.look(job.job_id))
 
     def _launch(self, job_id: str, environ: Mapping[str, str]) -> None:
         if sys.platform != "linux":
@@ -151,7 +151,7 @@ def refused(job_id: str, why: str, folder: Path) -> MachineError:
 
 
 def status_of(job_id: str, found: Mapping[str, Any]) -> Status:
-    """What `folders.look` found, in the words of job.py."""
+    """What `supervisor_client.look` found, in the words of job.py."""
     if found["seen"] == "nothing":
         return Status(State.LOST, f"{job_id}/pid is missing: nothing was submitted there, or it was deleted")
     if found["seen"] == "elsewhere":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 # Of the launcher that started the session itself, as in a Slurm allocation: the job would take them for its own.
 FOREIGN_RANKS = (

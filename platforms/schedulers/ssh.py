@@ -1,6 +1,6 @@
 """Runs jobs on a machine without a scheduler, reached by a transport: the supervisor of the local scheduler goes there.
 
-What travels is supervisor.py and folders.py in one file that Python runs; every method is one command, for many jobs.
+supervisor.py and supervisor_client.py travel there in one file that Python runs. Every method is one command, for many jobs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from platforms import transports
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
-from platforms.schedulers import folders, log_file, placing, script, supervisor
+from platforms.schedulers import log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands, status_of
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
-LOOK_LIMIT_S = 90.0  # longer than folders.look takes to end what a killed supervisor left
-CANCEL_LIMIT_S = folders.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
+LOOK_LIMIT_S = 90.0  # longer than supervisor_client.look takes to end what a killed supervisor left
+CANCEL_LIMIT_S = supervisor_client.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
 
 TOO_OLD = 45  # exit code: another Python must run it
 NOT_THERE = (2, 127)  # what a shell says when it cannot open its script
@@ -35,9 +35,9 @@ import sys
 
 if sys.version_info < (3, 8):
     sys.exit({TOO_OLD})
-from platforms.schedulers import folders
+from platforms.schedulers import supervisor_client
 
-sys.exit(folders.main(sys.argv))
+sys.exit(supervisor_client.main(sys.argv))
 """
 # Our file is a shell script with a zip archive behind it: `sh FILE start|status|cancel PYTHON...` takes the first that
 # will do. One that is too old has not read the question yet; a Python 2 does not know -I and says 2.
@@ -93,10 +93,10 @@ class SshScheduler:
         question.update(environ=script.handed_on(spec), archive=archive, data_dir=spec.data_dir)
         lacks = self._ask("start", question, SUBMIT_LIMIT_S).get(job_id)
         if lacks == "archive" and spec.archive is not None:
-            placing.put_archive(self._transport, spec.archive, str(archive))
+            staging.put_archive(self._transport, spec.archive, str(archive))
             lacks = self._ask("start", question, SUBMIT_LIMIT_S).get(job_id)
         if lacks == "data":
-            raise placing.missing_data(self._platform, spec, folder)
+            raise staging.missing_data(self._platform, spec, folder)
         if lacks != "":
             raise AwayError(f"{self._transport.where}: not known yet whether {spec.name} has started")
         return job_id
@@ -192,7 +192,7 @@ class SshScheduler:
 def program() -> tuple[str, bytes]:
     """The name, by its content, and the bytes of the file that runs there; the same on every machine."""
     members = {"__main__.py": MAIN.encode(), "platforms/__init__.py": b"", "platforms/schedulers/__init__.py": b""}
-    for path in (Path(supervisor.__file__), Path(folders.__file__)):
+    for path in (Path(supervisor.__file__), Path(supervisor_client.__file__)):
         members[f"platforms/schedulers/{path.name}"] = path.read_bytes()
     buffer = io.BytesIO(HEAD.encode())
     with zipfile.ZipFile(buffer, "a") as file:

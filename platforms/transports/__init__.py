@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from platforms.job import AwayError, ConfigError, RefusedError
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 TRANSPORTS: dict[str, str] = {
     "local": "platforms.transports.local:LocalTransport",

@@ -12,7 +12,7 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys
 
 
 @dataclass(frozen=True)
-class Known:
+class HostKey:
     """One key that a file has for a host. `revoked`: a server that shows it must not be trusted."""
 
     key: paramiko.PKey
@@ -20,7 +20,7 @@ class Known:
     revoked: bool
 
 
-def of(host: str, files: Sequence[Path]) -> list[Known]:
+def of(host: str, files: Sequence[Path]) -> list[HostKey]:
     """Every key that the files have for a host, named as there: `archer2.ac.uk`, `[127.0.0.1]:2222`.
 
     A file that is not there or cannot be read has none, and a line that nobody can read is no key.
@@ -28,14 +28,14 @@ def of(host: str, files: Sequence[Path]) -> list[Known]:
     return [known for file in files for known in _read(host, file)]
 
 
-def algorithms(known: Sequence[Known], offered: Sequence[str]) -> list[str]:
+def algorithms(known: Sequence[HostKey], offered: Sequence[str]) -> list[str]:
     """Host key algorithms in the order to ask for: a server with several keys shall show one that we know."""
     kinds = {one.key.get_name() for one in known if not one.revoked}
     kinds |= {"rsa-sha2-512", "rsa-sha2-256"} if "ssh-rsa" in kinds else set()
     return sorted(offered, key=lambda name: name not in kinds)
 
 
-def _read(host: str, file: Path) -> Iterator[Known]:
+def _read(host: str, file: Path) -> Iterator[HostKey]:
     try:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
@@ -46,7 +46,7 @@ def _read(host: str, file: Path) -> Iterator[Known]:
         if marker not in ("", "@revoked") or len(words) < 3 or words[0].startswith("#"):
             continue
         if _matches(host, words[0].split(",")) and (key := _key(words)):
-            yield Known(key, file, marker == "@revoked")
+            yield HostKey(key, file, marker == "@revoked")
 
 
 def _key(words: Sequence[str]) -> paramiko.PKey | None:

@@ -11,7 +11,7 @@ from platforms.transports import Done, files, process
 from platforms.transports.framing import Framed
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 
 class LocalTransport:

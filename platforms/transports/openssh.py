@@ -23,7 +23,7 @@ from platforms.transports.framing import Framed
 from platforms.transports.openssh_words import NO_LOGIN, explain, was_not_sent
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 FRESH_S = 5.0  # a connection that was seen alive less than this ago is not asked again
 OPEN_S = 60.0  # jumps included

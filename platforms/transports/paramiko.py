@@ -12,7 +12,7 @@ from platforms.transports import Done, files, ssh
 from platforms.transports.framing import Framed
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
     from platforms.transports.paramiko_connection import Connection
 
 RETRIES_S = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # waits for a free session; the first is for a connection just lost

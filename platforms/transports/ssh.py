@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 SESSIONS = 8  # at once over one connection; sshd allows ten (MaxSessions) and counts one until it is closed entirely
 CONNECT_S = 15.0

@@ -11,7 +11,7 @@ import pytest
 
 from harness.block import Block
 from harness.show import live
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
 from platforms.runner import Job
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from platforms import job_logs, journal, which_run
 from platforms.__main__ import main
+from platforms.commands import find_run, logs
+from platforms.rundir import session_history
 from tests.clusters.slurm import Cluster
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
@@ -64,7 +65,7 @@ class Left:
 
     def written(self, name: str) -> str:
         """How the session has a test's job in its record: it looks later than we do."""
-        sessions = journal.sessions(self.path / "runs/night")
+        sessions = session_history.sessions(self.path / "runs/night")
         lines = {test: line for past in sessions for test, line in past.states.items()}
         return next((line["state"] for test, line in lines.items() if test.startswith(f"test_{name}")), "")
 
@@ -211,7 +212,7 @@ def test_what_was_left_is_ended(left: Left, capsys: pytest.CaptureFixture[str]) 
     assert left.ended("second")["asked"] == left.ended("first")["asked"] | {
         "arguments": left.ended("second")["asked"]["arguments"]
     }
-    assert which_run.unfinished(left.path / "runs") == ([], [])
+    assert find_run.unfinished(left.path / "runs") == ([], [])
     assert left.project.pytest_process("--resume=night").ret == pytest.ExitCode.USAGE_ERROR
 
 
@@ -242,7 +243,7 @@ def test_ended_on_its_only_platform_the_run_has_ended(left: Left, capsys: pytest
     left.killed()
     assert left.types("cancel", "night", "--platform=cluster") == 0
     (path,) = left.path.glob("runs/night/test_second*/run.json")
-    assert which_run.unfinished(left.path / "runs") == ([], [])
+    assert find_run.unfinished(left.path / "runs") == ([], [])
     assert left.types("cancel", "night") == 0
     assert "run night had ended before" in capsys.readouterr().out
     assert not list(left.path.glob("runs/night/test_second*.2"))
@@ -297,8 +298,8 @@ def test_a_long_log_is_followed_from_where_it_was(
     left: Left, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its session lives: what was printed is not read again."""
-    monkeypatch.setattr(job_logs, "CHUNK", 4)
-    monkeypatch.setattr(job_logs, "FOLLOW_S", 0.05)
+    monkeypatch.setattr(logs, "CHUNK", 4)
+    monkeypatch.setattr(logs, "FOLLOW_S", 0.05)
     threading.Timer(0.5, left.open_gate).start()
     assert left.types("logs", "-f", "second") == 0
     assert capsysbinary.readouterr().out == b"second begins\nsecond ends\n"
@@ -328,7 +329,7 @@ def test_what_another_session_has_taken_over_and_left_alone_is_known(
     assert re.search(r"second-1x2gpu-k\w{7} on cluster \(/.+\): running", capsys.readouterr().out)
     assert left.types("cancel", "night") == 0
     assert re.fullmatch(ENDED, capsys.readouterr().out)
-    assert which_run.unfinished(left.path / "runs") == ([], [])
+    assert find_run.unfinished(left.path / "runs") == ([], [])
 
 
 class Two(Left):
@@ -375,7 +376,7 @@ def test_one_platform_that_cannot_be_asked_keeps_no_other_from_it(
         assert rest == "1 jobs elsewhere are left alone: run night is not finished"
         assert left.types("cancel", "night") == 1
         assert "there is no platform 'sold'" in capsys.readouterr().out
-        assert which_run.unfinished(left.path / "runs") == (["night"], [])
+        assert find_run.unfinished(left.path / "runs") == (["night"], [])
     finally:
         left.open_gate()
 
@@ -467,7 +468,7 @@ def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
     assert log_of(cloud.project) == b"begins\n"
     assert not cloud.pods()
     assert not cloud.kube.store.list("jobs")[0]
-    assert which_run.unfinished(cloud.project.path / "runs") == ([], [])
+    assert find_run.unfinished(cloud.project.path / "runs") == ([], [])
 
 
 def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
@@ -520,4 +521,4 @@ def test_on_slurm(project: Project, slurm: Cluster) -> None:
     assert {name: found["state"] for name, found in outcomes.items()} == {"test_f": "succeeded", "test_s": "cancelled"}
     assert types(project, "logs", "second", f"--run={run_id}").startswith("second begins\n")
     assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %j") == ""
-    assert which_run.unfinished(project.path / "runs") == ([], [])
+    assert find_run.unfinished(project.path / "runs") == ([], [])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform, Site, load_platforms
+from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
 from platforms.schedulers.kubernetes import manifest
 from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.manifest import policy, values
 from platforms.schedulers.kubernetes.objects import templates
 from tests.fake_kubernetes import Kube
@@ -68,7 +68,7 @@ def test_its_manifests_render_keep_a_sites_rules_and_hold_valid_pods(
     assert f"--nnodes={nodes}" in container["command"]
     assert (nodes == 1) is ("--standalone" in container["command"])
     with Kube(tmp_path / "kube", nodes=False) as kube:
-        client = Client(Place(kubeconfig=str(kube.kubeconfig)))
+        client = Client(ClusterTarget(kubeconfig=str(kube.kubeconfig)))
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "it"}, "spec": template["spec"]}
         client.create(client.resource("v1", "Pod"), pod, dry_run=True, strict=True)
         for job in root["spec"].get("replicatedJobs", ()):

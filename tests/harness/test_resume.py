@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from platforms import journal, which_run
 from platforms.__main__ import main
-from platforms.journal import Journal
-from platforms.runner import evidence
+from platforms.commands import find_run
+from platforms.rundir import job_folder, session_history
+from platforms.rundir.session_journal import Journal
 from tests.harness.conftest import Project
 from tests.waiting import until
 
@@ -114,8 +114,8 @@ def test_killed_before_anything_was_submitted(night: Night) -> None:
     (night.path / "site/platforms/cluster.yaml").write_text(
         "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n"
     )
-    program = "import os, signal\nimport platforms.runner.line as line\n"
-    program += "line.Line.turn = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+    program = "import os, signal\nimport platforms.runner.platform_queue as platform_queue\n"
+    program += "platform_queue.PlatformQueue.turn = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
     with night.imports("deadly", program, "-m", "cluster") as session:
         session.wait(PATIENCE_S)
     assert [night.ran(name) for name in "abc"] == [0, 0, 0]
@@ -180,7 +180,7 @@ def test_killed_twice(night: Night) -> None:
 def test_killed_as_it_began_to_go_on(night: Night) -> None:
     """It has claimed what the first had, and has not said a word of it."""
     night.killed("-m", "cluster")
-    deadly = "import os, signal\nimport platforms.journal.record as journal\ntake = journal.take\n"
+    deadly = "import os, signal\nimport platforms.rundir.session_journal as journal\ntake = journal.take\n"
     deadly += "journal.take = lambda *words: (take(*words), os.kill(os.getpid(), signal.SIGKILL))\n"
     with night.imports("deadly", deadly, "--resume") as session:
         session.communicate(timeout=PATIENCE_S)
@@ -195,11 +195,11 @@ def test_killed_as_it_began_to_go_on(night: Night) -> None:
 
 def test_interrupted_while_it_looked_for_a_job(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
-    program = "import platforms.runner.line as line\nadd, seen = line.Line.add, []\n\n"
+    program = "from platforms.runner import platform_queue\nadd, seen = platform_queue.PlatformQueue.add, []\n\n"
     program += (
         "def interrupted(self, job):\n    seen.append(job)\n    if len(seen) == 2:\n        raise KeyboardInterrupt\n"
     )
-    program += "    return add(self, job)\n\nline.Line.add = interrupted\n"
+    program += "    return add(self, job)\n\nplatform_queue.PlatformQueue.add = interrupted\n"
     with night.imports("interrupted", program, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert "2 jobs were not looked for yet: pytest --resume=17 finds them" in out
@@ -258,7 +258,7 @@ def test_tests_that_overlap_and_have_other_options(night: Night) -> None:
     passed = [result.parseoutcomes()["passed"] for result in results]
     assert sum(passed) >= 5
     assert {result.ret for result in results} == {0}
-    assert which_run.unfinished(night.path / "runs") == ([], [])
+    assert find_run.unfinished(night.path / "runs") == ([], [])
     assert [night.ran(name) for name in "abc"] == [2, 2, 1]
 
 
@@ -270,7 +270,7 @@ def test_a_test_that_is_not_in_this_checkout_keeps_no_other_from_its_result(nigh
     result.stdout.fnmatch_lines(
         ["*not in this checkout, with this site: 1 of run 17's tests: test_b.py::*`python -m platforms cancel 17`*"]
     )
-    assert which_run.unfinished(night.path / "runs") == (["17"], [])
+    assert find_run.unfinished(night.path / "runs") == (["17"], [])
     for name in "ac":
         (night.path / f"test_{name}.py").rename(night.path / f"test_new_{name}.py")
     result = night.project.pytest_process("--resume=17")
@@ -310,10 +310,11 @@ def test_of_several_runs_one_is_resumed_whose_session_is_dead(night: Night) -> N
 
 def test_killed_while_it_cancelled(night: Night) -> None:
     """What it ended begins again, as an attempt that nobody has begun to end."""
-    program = "import os, signal\nfrom platforms.runner import explain\nfrom platforms.runner.ending import Endings\n"
-    program += "finish = Endings.finish\n\ndef last(self, job, *words):\n    finish(self, job, *words)\n"
-    program += "    if job.status.reason == explain.ENDED_BY_US:\n        os.kill(os.getpid(), signal.SIGKILL)\n\n"
-    program += "Endings.finish = last\n"
+    program = "import os, signal\nfrom platforms.runner import messages\n"
+    program += "from platforms.runner.finalizer import Finalizer\n"
+    program += "finish = Finalizer.finish\n\ndef last(self, job, *words):\n    finish(self, job, *words)\n"
+    program += "    if job.status.reason == messages.ENDED_BY_US:\n        os.kill(os.getpid(), signal.SIGKILL)\n\n"
+    program += "Finalizer.finish = last\n"
     with night.imports("deadly", program, "-m", "cluster", "--run-id=17") as session:
         night.under_way()
         session.send_signal(signal.SIGINT)
@@ -321,19 +322,22 @@ def test_killed_while_it_cancelled(night: Night) -> None:
     assert session.returncode == -signal.SIGKILL
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
-    last = journal.sessions(night.path / "runs/17")[-1]
+    last = session_history.sessions(night.path / "runs/17")[-1]
     attempts = [attempt for test, attempt in last.attempts.items() if test.startswith("test_b.py")]
     assert [(attempt.number, attempt.ending) for attempt in attempts] == [(2, False)]
 
 
 def test_one_that_was_not_quick_enough_leaves_nothing_open(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
-    slow = "import platforms.journal.record as journal\njournal.take = lambda *words: False\n"
+    slow = "import platforms.rundir.session_journal as journal\njournal.take = lambda *words: False\n"
     with night.imports("slow", slow, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.USAGE_ERROR
     assert "run 17: another session has just gone on with it; nothing was submitted" in out
-    assert sorted(str(past.how) for past in journal.sessions(night.path / "runs/17")) == ["None", journal.DONE]
+    assert sorted(str(past.how) for past in session_history.sessions(night.path / "runs/17")) == [
+        "None",
+        session_history.DONE,
+    ]
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()
@@ -365,7 +369,7 @@ def test_sessions_with_other_options_are_gone_on_with_one_after_the_other(night:
     assert (night.ran("b"), night.ran("c")) == (1, 1)
     night.project.pytest_process("--resume=17").assert_outcomes(passed=1)
     assert (night.ran("b"), night.ran("c")) == (1, 1)
-    assert which_run.unfinished(night.path / "runs") == ([], [])
+    assert find_run.unfinished(night.path / "runs") == ([], [])
 
 
 def test_killed_after_the_last_result_before_it_was_saved(night: Night) -> None:
@@ -435,7 +439,7 @@ def test_left_while_jobs_are_submitted(night: Night) -> None:
     """One that comes after the last word of the session is not submitted: nobody would know of it."""
     program = """
 import os, signal, threading, time
-from platforms.journal import Journal
+from platforms.rundir.session_journal import Journal
 from platforms.schedulers.local import LocalScheduler
 
 end, submit, over = Journal.end, LocalScheduler.submit, threading.Event()
@@ -491,7 +495,7 @@ def test_a_session_that_lives_is_not_gone_on_with(night: Night) -> None:
         session.communicate(timeout=PATIENCE_S)
     assert session.returncode == 0
     night.all_once()
-    assert which_run.unfinished(night.path / "runs") == ([], [])  # those that were refused have left nothing open
+    assert find_run.unfinished(night.path / "runs") == ([], [])  # those that were refused have left nothing open
 
 
 def test_two_sessions_of_a_run_with_tests_of_their_own(night: Night) -> None:
@@ -515,7 +519,7 @@ def test_two_that_begin_at_once(night: Night, words: tuple[str, ...]) -> None:
     finally:
         night.open_gate()
     texts = [session.communicate(timeout=PATIENCE_S)[0] for session in sessions]
-    assert which_run.unfinished(night.path / "runs") == ([], [])  # the one that was refused has left nothing open
+    assert find_run.unfinished(night.path / "runs") == ([], [])  # the one that was refused has left nothing open
     assert sorted(session.returncode for session in sessions) == [0, pytest.ExitCode.USAGE_ERROR], texts
     night.all_once()
 
@@ -594,8 +598,8 @@ def test_code_that_has_changed_meanwhile_is_told(night: Night) -> None:
 def test_what_cannot_be_resumed(night: Night, words: list[str], said: str) -> None:
     if words != ["--resume"]:
         test = "test_a.py::test_it[cluster-1x2gpu]"
-        Journal(night.path / "runs/17", {"tests": [test], "options": {}}).end(journal.PENDING)
-        Journal(night.path / "runs/done", {"tests": [test], "options": {}}).end(journal.DONE)
+        Journal(night.path / "runs/17", {"tests": [test], "options": {}}).end(session_history.PENDING)
+        Journal(night.path / "runs/done", {"tests": [test], "options": {}}).end(session_history.DONE)
         night.project.write("runs/old/packed.tar.gz", "")
     result = night.project.pytest(*words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -620,7 +624,7 @@ def test_a_result_is_read_as_it_was_written(night: Night) -> None:
     night.open_gate()
     night.project.pytest_process("-m", "cluster")
     for folder in night.path.glob("runs/2*/test_*"):
-        found = evidence.recorded(folder)
+        found = job_folder.recorded(folder)
         assert found is not None
         written, (run, text) = json.loads((folder / "run.json").read_text()), found
         names = ("name", "test", "platform", "benchmark", "layout", "effective_throughput", "compute_fraction")
@@ -708,9 +712,9 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     os.close(terminal.file)
     os.waitpid(terminal.pid, 0)
     (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
-    past = journal.read(path)
+    past = session_history.read(path)
     assert past is not None
-    assert past.how == journal.PENDING
+    assert past.how == session_history.PENDING
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()

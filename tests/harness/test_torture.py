@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms import journal
+from platforms.rundir import session_history
 from tests.clusters.slurm import Cluster
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import Project
@@ -51,7 +51,10 @@ class Site(ABC):
     @property
     def ended(self) -> bool:
         """A session has said so, and was killed only then."""
-        return any(past.how == journal.DONE for past in journal.sessions(self.project.path / "runs" / self.run_id))
+        return any(
+            past.how == session_history.DONE
+            for past in session_history.sessions(self.project.path / "runs" / self.run_id)
+        )
 
     def names(self) -> list[str]:
         """Of the jobs, by the folders of their tests."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platforms.schedulers.kubernetes.api.answers import Refusal
 from platforms.schedulers.kubernetes.api.connection import Connection, connect
-from platforms.schedulers.kubernetes.api.place import Found, Place, find
+from platforms.schedulers.kubernetes.api.errors import HttpError
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, find
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
@@ -97,7 +97,7 @@ class Relay:
                 content_type=request.headers.get("content-type", "application/json"),
                 timeout_s=TIMES_S,
             )
-        except Refusal as refused:
+        except HttpError as refused:
             text = refused.body.decode(errors="replace")
             kept = {name: value for name, value in refused.headers.items() if name.lower() == "retry-after"}
             return Answer(refused.status or 502, _tree(text), kept)
@@ -116,8 +116,8 @@ class Relay:
                 self._held = connect(self._find(), now_s)
             return self._held
 
-    def _find(self) -> Found:
-        return find(Place(), self._environ)
+    def _find(self) -> ResolvedTarget:
+        return find(ClusterTarget(), self._environ)
 
     def _pieces(self, response: Any) -> Iterator[bytes | None]:
         import urllib3

@@ -18,7 +18,7 @@ import yaml
 
 from platforms.job import Layout, Outcome, State, StillPending
 from platforms.schedulers.kubernetes.cluster import STOP_S
-from platforms.schedulers.kubernetes.state.judge import SILENT_S
+from platforms.schedulers.kubernetes.status.judge import SILENT_S
 from tests.kubernetes_scenarios.building_blocks import (
     FOREVER,
     NO_NODE,

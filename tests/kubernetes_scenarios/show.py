@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, State, job_name, run_label
 from platforms.runner import Job, Runner
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"
@@ -113,7 +113,7 @@ def event(reason: str, message: str, about: str = "j", *, at: int = 0, **more: A
 def look(root: Json | None, *pods: Json, waited: float | Callable[[str], float] = 0.0, **more: Any) -> Verdict:
     clock = waited if callable(waited) else (lambda name: waited)
     lists = {key: tuple(more.pop(key, ())) for key in ("gone", "events")}
-    return judge(Sight(root, tuple(pods), waited=clock, **lists, **more))
+    return judge(Observation(root, tuple(pods), waited=clock, **lists, **more))
 
 
 def patience(root: Json | None, *pods: Json, **more: Any) -> tuple[State, State, Verdict]:

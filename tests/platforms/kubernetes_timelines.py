@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from platforms.schedulers.kubernetes.api.store import Store, version_of
-from platforms.schedulers.kubernetes.past import Past
-from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes.api.object_cache import ObjectCache, version_of
+from platforms.schedulers.kubernetes.pod_history import PodHistory
+from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 from tests.platforms.kubernetes_objects import RECORDED, Json
 
 FOLDER = RECORDED / "timelines"
@@ -64,7 +64,7 @@ class Observer:
     def __init__(self, name: str, *, old: bool = False) -> None:
         self._changes = older(name) if old else timeline(name)
         self._root = "Job" if any(change.kind == "Job" for change in self._changes) else "Pod"
-        self._stores: dict[str, Store] = {"Pod": Store(), "Job": Store()}
+        self._stores: dict[str, ObjectCache] = {"Pod": ObjectCache(), "Job": ObjectCache()}
         self._at = 0
 
     def lists(self, at: int) -> Observer:
@@ -100,12 +100,12 @@ class Observer:
         root_gone = next(iter(roots.gone.values()), None) if root is None else None
         told = self._events() if events else ()
         if self._root == "Pod":
-            return judge(Sight(root, root_gone=root_gone, events=told, pasts=self._pasts(), waited=waited))
+            return judge(Observation(root, root_gone=root_gone, events=told, pasts=self._pasts(), waited=waited))
         there, gone = tuple(pods.objects.values()), tuple(pods.gone.values())
-        sight = Sight(root, there, gone, root_gone, events=told, pasts=self._pasts(), waited=waited)
+        sight = Observation(root, there, gone, root_gone, events=told, pasts=self._pasts(), waited=waited)
         return judge(sight)
 
-    def _pasts(self) -> dict[str, Past]:
+    def _pasts(self) -> dict[str, PodHistory]:
         return self._stores["Pod"].pasts
 
     def _events(self) -> tuple[Json, ...]:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, Status, Submitted
 from platforms.schedulers import Scheduler, connect, supervisor
 from tests.waiting import until

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from platforms import archive
 from platforms.job import RefusedError
+from platforms.rundir import code_archive
 
 FILES = {
     "__init__.py": "",
@@ -63,7 +63,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_runs_by_path(source: Path, tmp_path: Path) -> None:
-    built = archive.build(source, tmp_path / "archives")
+    built = code_archive.build(source, tmp_path / "archives")
 
     done = run(sys.executable, built.path, "train", "a b")
 
@@ -74,7 +74,7 @@ def test_runs_by_path(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_start_from_it(source: Path, tmp_path: Path, method: str) -> None:
-    built = archive.build(source, tmp_path)
+    built = code_archive.build(source, tmp_path)
 
     done = run(sys.executable, built.path, "workers", method)
 
@@ -83,7 +83,7 @@ def test_processes_start_from_it(source: Path, tmp_path: Path, method: str) -> N
 
 def test_runs_under_torchrun(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    built = archive.build(source, tmp_path)
+    built = code_archive.build(source, tmp_path)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 
     done = run(*launcher, "--nproc-per-node=2", built.path, "train")
@@ -101,7 +101,7 @@ def test_bytes_depend_on_the_members_alone(source: Path, tmp_path: Path) -> None
     (other / ".work.py.swp").write_text("x")
     (other / "work.py~").write_text("x")
 
-    first, second = archive.build(source, tmp_path / "a"), archive.build(other, tmp_path / "b")
+    first, second = code_archive.build(source, tmp_path / "a"), code_archive.build(other, tmp_path / "b")
 
     assert first.code == second.code
     assert first.path.name == second.path.name == f"models-{first.code}.pyz"
@@ -113,22 +113,22 @@ def test_bytes_depend_on_the_members_alone(source: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("name", "text"), [("data/numbers.py", "TWO = 3\n"), ("data/more.py", "")])
 def test_code_changes_with_a_member(source: Path, tmp_path: Path, name: str, text: str) -> None:
-    before = archive.build(source, tmp_path / "a")
+    before = code_archive.build(source, tmp_path / "a")
     (source / name).write_text(text)
 
-    assert archive.build(source, tmp_path / "a").code != before.code
+    assert code_archive.build(source, tmp_path / "a").code != before.code
 
 
 def test_is_written_once_and_whole(source: Path, tmp_path: Path) -> None:
-    built = archive.build(source, tmp_path / "a")
+    built = code_archive.build(source, tmp_path / "a")
     content, inode = built.path.read_bytes(), built.path.stat().st_ino
 
-    assert archive.build(source, tmp_path / "a").path.stat().st_ino == inode
+    assert code_archive.build(source, tmp_path / "a").path.stat().st_ino == inode
     built.path.write_bytes(content[:100])  # a full disk, long ago
-    assert archive.build(source, tmp_path / "a").path.read_bytes() == content
+    assert code_archive.build(source, tmp_path / "a").path.read_bytes() == content
     assert [path.name for path in (tmp_path / "a").iterdir()] == [built.path.name]
 
 
 def test_needs_something_to_run(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"no __main__\.py"):
-        archive.build(tmp_path, tmp_path)
+        code_archive.build(tmp_path, tmp_path)

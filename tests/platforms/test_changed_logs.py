@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, State, job_name
-from platforms.runner import Job, Runner, ending
+from platforms.runner import Job, Runner, finalizer
 from platforms.schedulers import connect
 from platforms.schedulers.slurm import judge
 from tests.waiting import until
@@ -27,7 +27,7 @@ KINDS = ["local", "ssh", pytest.param("slurm", marks=pytest.mark.real_slurm)]
 @pytest.fixture(autouse=True)
 def little_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(tmp_path / "lock"))
-    monkeypatch.setattr(ending, "LOG_S", 1.0)
+    monkeypatch.setattr(finalizer, "LOG_S", 1.0)
     monkeypatch.setattr(judge, "LAG_S", 3.0)
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from platforms import journal, which_run
 from platforms.__main__ import main
-from platforms.journal import ASKED, DONE, PENDING, Journal
-from platforms.runner import evidence
+from platforms.commands import find_run
+from platforms.rundir import job_folder, session_history, session_journal, session_liveness
+from platforms.rundir.session_history import ASKED, DONE, PENDING
+from platforms.rundir.session_journal import Journal
 from tests.platforms.test_prune import as_nobody, needs_root, reached, to_nobody
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,13 +54,13 @@ def make(runs: Path, name: str, how: str = DONE, *, begun: bool = True) -> Path:
     session = Journal(runs / name, {"tests": [TEST], "options": {}})
     session.jobs([JOB] if begun else [])
     session.end(how)
-    folder = evidence.of_attempt(runs, name, TEST, 1)
+    folder = job_folder.of_attempt(runs, name, TEST, 1)
     if begun:
         folder.mkdir()
         (folder / "log").write_text("its log\n")
         if how == DONE:
             (folder / "run.json").write_text(json.dumps(PASSED))
-    evidence.link_latest(runs, name)
+    job_folder.link_latest(runs, name)
     return folder
 
 
@@ -212,7 +213,7 @@ def test_a_run_is_not_closed_over_a_job_of_which_nobody_knows(
     said = capsys.readouterr().out
     assert f"nobody knows whether these were submitted: {JOB['name']}; pytest --resume=it{places(runs)}" in said
     assert "has ended" not in said
-    assert which_run.unfinished(runs) == (["it"], [])
+    assert find_run.unfinished(runs) == (["it"], [])
 
 
 def test_a_job_that_was_never_submitted_is_ended(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,13 +249,13 @@ def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(runs, "it", PENDING)
-    lives = journal.lives
+    lives = session_liveness.lives
 
-    def taken_meanwhile(past: journal.Past) -> bool:
-        journal.take(past, "a session that resumes it")
+    def taken_meanwhile(past: session_history.SessionRecord) -> bool:
+        session_journal.take(past, "a session that resumes it")
         return lives(past)
 
-    monkeypatch.setattr(journal, "lives", taken_meanwhile)  # when cancel looks, another one begins
+    monkeypatch.setattr(session_liveness, "lives", taken_meanwhile)  # when cancel looks, another one begins
     assert types(runs, "cancel", "it") == 1
     assert "run it is gone on with since a moment ago" in capsys.readouterr().out
 
@@ -302,7 +303,7 @@ def test_a_run_of_somebody_else_is_not_cancelled(runs: Path) -> None:
     assert as_nobody(said, lambda: types(runs, "cancel", "it")) == 2
     whose = f"{runs}/it/sessions, of user root, may not be written to by us"
     assert said.read_text() == f"error: nothing was cancelled, since {whose}\n"
-    assert which_run.unfinished(runs) == (["it"], [])
+    assert find_run.unfinished(runs) == (["it"], [])
 
 
 # --- records that cannot be read -------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ def test_ctrl_c(runs: Path) -> None:
     session = Journal(runs / "it", {"tests": [TEST], "options": {}})
     try:
         session.jobs([JOB])
-        folder = evidence.of_attempt(runs, "it", TEST, 1)
+        folder = job_folder.of_attempt(runs, "it", TEST, 1)
         folder.mkdir()
         (folder / "log").write_text("its log\n")
         words = command(runs, "logs", "-f", "a", "--run=it")

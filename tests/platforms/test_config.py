@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from platforms import config, yaml_lines
-from platforms.config import Platform, Site, load_platforms, load_site
+from platforms.config import schema, yaml_lines
+from platforms.config.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, VolumeKeys
+from platforms.config.schema import Platform, Site, load_platforms, load_site
+from platforms.config.values import RESERVED_MARKS
 from platforms.job import ConfigError, Layout
-from platforms.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, VolumeKeys
-from platforms.values import RESERVED_MARKS
 
-HERE = Path(config.__file__).parent
+HERE = Path(schema.__file__).parents[1]
 ROOT = HERE.parent
 REMOTE = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\nwork_dir: /work/me\n"
 
@@ -57,13 +57,13 @@ def test_the_shipped_platform(tmp_path: Path) -> None:
 def test_the_schema_is_current() -> None:
     text = (HERE / "schema.json").read_text(encoding="utf-8")
     again = "run: python -m platforms.config > platforms/schema.json"
-    assert json.loads(text) == config.schema(), again
+    assert json.loads(text) == schema.schema(), again
     assert (HERE / "local.yaml").read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=schema.json\n")
 
 
 def test_the_schema_is_printed() -> None:
     done = subprocess.run([sys.executable, "-m", "platforms.config"], cwd=ROOT, capture_output=True, check=True)
-    assert json.loads(done.stdout) == config.schema()
+    assert json.loads(done.stdout) == schema.schema()
 
 
 def test_the_documentation_names_every_key() -> None:
@@ -72,7 +72,7 @@ def test_the_documentation_names_every_key() -> None:
     parts = {"slurm": SlurmKeys, "container": ContainerKeys, "policy": PolicyKeys}
     parts |= {"kubernetes": KubernetesKeys, "kubernetes.volumes": VolumeKeys}
     nested = {f"{part}.{f.alias or name}" for part, model in parts.items() for name, f in model.model_fields.items()}
-    assert written == {*config.schema()["properties"], *Site.model_fields, *nested}
+    assert written == {*schema.schema()["properties"], *Site.model_fields, *nested}
 
 
 def test_its_examples_are_right(tmp_path: Path) -> None:

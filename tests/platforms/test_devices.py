@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.devices import Found, count_accelerators
+from platforms.config.devices import DeviceCount, count_accelerators
 
 
 def nvidia(root: Path, count: int) -> None:
@@ -35,15 +35,15 @@ def rocm(root: Path, count: int, render: int | None = None) -> None:
 
 
 def test_a_machine_without_accelerators(tmp_path: Path) -> None:
-    assert count_accelerators({}, tmp_path) == Found("cpu", 1)
+    assert count_accelerators({}, tmp_path) == DeviceCount("cpu", 1)
     (tmp_path / "dev").mkdir()
-    assert count_accelerators({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == Found("cpu", 1)
+    assert count_accelerators({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == DeviceCount("cpu", 1)
 
 
 @pytest.mark.parametrize("count", [1, 4, 12])
 def test_nvidia(tmp_path: Path, count: int) -> None:
     nvidia(tmp_path, count)
-    assert count_accelerators({}, tmp_path) == Found("cuda", count)
+    assert count_accelerators({}, tmp_path) == DeviceCount("cuda", count)
 
 
 @pytest.mark.parametrize(
@@ -58,30 +58,32 @@ def test_nvidia(tmp_path: Path, count: int) -> None:
 )  # fmt: skip
 def test_cuda_visible_devices(tmp_path: Path, variable: str, count: int) -> None:
     nvidia(tmp_path, 4)
-    expected = Found("cuda", count) if count else Found("cpu", 1)
+    expected = DeviceCount("cuda", count) if count else DeviceCount("cpu", 1)
     assert count_accelerators({"CUDA_VISIBLE_DEVICES": variable}, tmp_path) == expected
 
 
 def test_variables_of_amd_hide_nothing_of_nvidia(tmp_path: Path) -> None:
     nvidia(tmp_path, 4)
-    assert count_accelerators({"HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}, tmp_path) == Found("cuda", 4)
+    assert count_accelerators({"HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}, tmp_path) == DeviceCount(
+        "cuda", 4
+    )
 
 
 def test_rocm(tmp_path: Path) -> None:
     rocm(tmp_path, 8)
-    assert count_accelerators({}, tmp_path) == Found("rocm", 8)
+    assert count_accelerators({}, tmp_path) == DeviceCount("rocm", 8)
 
 
 def test_without_the_driver_there_is_no_rocm(tmp_path: Path) -> None:
     rocm(tmp_path, 8)
     (tmp_path / "dev" / "kfd").unlink()
-    assert count_accelerators({}, tmp_path) == Found("cpu", 1)
+    assert count_accelerators({}, tmp_path) == DeviceCount("cpu", 1)
 
 
 @pytest.mark.parametrize(("render", "count"), [(2, 2), (0, 0), (-1, 8)])
 def test_a_container_sees_the_render_files_of_its_own_devices(tmp_path: Path, render: int, count: int) -> None:
     rocm(tmp_path, 8, render)
-    assert count_accelerators({}, tmp_path) == (Found("rocm", count) if count else Found("cpu", 1))
+    assert count_accelerators({}, tmp_path) == (DeviceCount("rocm", count) if count else DeviceCount("cpu", 1))
 
 
 def test_a_node_that_cannot_be_read_is_somebody_elses(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_a_node_that_cannot_be_read_is_somebody_elses(tmp_path: Path) -> None:
     properties = tmp_path / "sys/class/kfd/kfd/topology/nodes/3/properties"
     properties.unlink()
     properties.mkdir()  # reading it fails, whoever we are
-    assert count_accelerators({}, tmp_path) == Found("rocm", 1)
+    assert count_accelerators({}, tmp_path) == DeviceCount("rocm", 1)
 
 
 @pytest.mark.parametrize(
@@ -108,22 +110,22 @@ def test_a_node_that_cannot_be_read_is_somebody_elses(tmp_path: Path) -> None:
 )
 def test_variables_of_rocm(tmp_path: Path, environ: dict[str, str], count: int) -> None:
     rocm(tmp_path, 8)
-    assert count_accelerators(environ, tmp_path) == (Found("rocm", count) if count else Found("cpu", 1))
+    assert count_accelerators(environ, tmp_path) == (DeviceCount("rocm", count) if count else DeviceCount("cpu", 1))
 
 
 def test_hidden_nvidia_and_visible_amd(tmp_path: Path) -> None:
     rocm(tmp_path, 2)
     nvidia(tmp_path, 1)
     environ = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0,1"}
-    assert count_accelerators(environ, tmp_path) == Found("rocm", 2)
+    assert count_accelerators(environ, tmp_path) == DeviceCount("rocm", 2)
 
 
 def test_this_machine_is_counted_without_torch() -> None:
-    code = "import sys; from platforms.devices import count_accelerators as c; print(c({}).count, *sys.modules)"
+    code = "import sys; from platforms.config.devices import count_accelerators as c; print(c({}).count, *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     count, *modules = done.stdout.split()
     assert int(count) >= 1
-    assert "platforms.devices" in modules
+    assert "platforms.config.devices" in modules
     assert "torch" not in modules

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from platforms.__main__ import main
-from platforms.config import Platform
-from platforms.doctor import node_checks, node_report
+from platforms.commands.doctor import node_checks, node_report
+from platforms.config.schema import Platform
 from platforms.job import RefusedError
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd

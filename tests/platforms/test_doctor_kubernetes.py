@@ -13,10 +13,10 @@ import yaml
 
 from platforms import schedulers
 from platforms.__main__ import main
-from platforms.config import Platform
-from platforms.doctor import cluster_checks, cluster_rights, node_checks
-from platforms.doctor.checks import Visit
-from platforms.doctor.cluster_look import Look
+from platforms.commands.doctor import cluster_checks, cluster_rights, node_checks
+from platforms.commands.doctor.checks import Visit
+from platforms.commands.doctor.cluster_context import Look
+from platforms.config.schema import Platform
 from platforms.job import RefusedError
 from tests.fake_kubernetes import Kube
 

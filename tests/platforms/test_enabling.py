@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from platforms import checkout, config, enabling
+from platforms import checkout
 from platforms.__main__ import main
+from platforms.commands import enable
+from platforms.config import schema
 from platforms.job import ConfigError, RefusedError
 
 
@@ -68,7 +70,7 @@ def test_enabling_changes_one_place(before: str | None, after: str, tmp_path: Pa
     if before is not None:
         file.write_bytes(before.encode())
     for _ in range(2):  # the second time there is nothing to do
-        enabling.write(tmp_path, add=["new"])
+        enable.write(tmp_path, add=["new"])
         assert file.read_bytes().decode() == after
     assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
 
@@ -94,7 +96,7 @@ def test_disabling_changes_one_place(before: str | None, after: str | None, tmp_
     if before is not None:
         file.write_text(before)
     for _ in range(2):
-        enabling.write(tmp_path, remove=["new"])
+        enable.write(tmp_path, remove=["new"])
         assert (file.read_text() if file.exists() else None) == after
 
 
@@ -109,7 +111,7 @@ def test_disabling_changes_one_place(before: str | None, after: str | None, tmp_
 def test_what_only_a_person_can_edit_stays(text: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(RefusedError, match=f"write `{line}` yourself"):
-        enabling.write(tmp_path, add=["new"])
+        enable.write(tmp_path, add=["new"])
     assert (tmp_path / "site.yaml").read_text() == text
 
 
@@ -117,7 +119,7 @@ def test_a_name_that_something_else_refers_to_stays(tmp_path: Path) -> None:
     text = "enabled: [&a a, b]\nvalues: {x: *a}\n"
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(RefusedError, match=r"write `enabled: \[\]` yourself"):
-        enabling.write(tmp_path, remove=["a", "b"])
+        enable.write(tmp_path, remove=["a", "b"])
     assert (tmp_path / "site.yaml").read_text() == text
 
 
@@ -125,7 +127,7 @@ def test_a_file_with_mistakes_is_not_edited(tmp_path: Path) -> None:
     text = "enabled: [a]\nenabled: [b]\n"
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"site.yaml:2: enabled: written twice, first in line 1"):
-        enabling.write(tmp_path, add=["new"])
+        enable.write(tmp_path, add=["new"])
     assert (tmp_path / "site.yaml").read_text() == text
 
 
@@ -135,7 +137,7 @@ def test_a_link_stays_one_and_rights_stay(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "site.yaml").symlink_to("../kept.yaml")
-    enabling.write(folder, add=["new"])
+    enable.write(folder, add=["new"])
     assert (folder / "site.yaml").is_symlink()
     assert (tmp_path / "kept.yaml").read_text() == "enabled: [a, new]\n"
     assert (tmp_path / "kept.yaml").stat().st_mode & 0o777 == 0o640
@@ -143,14 +145,14 @@ def test_a_link_stays_one_and_rights_stay(tmp_path: Path) -> None:
 
 def test_the_commands(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["enable", "new", "a", "local", f"--site={site}"]) == 0
-    assert config.load_site(site).enabled == ("new", "a")
+    assert schema.load_site(site).enabled == ("new", "a")
     assert f"{site}/site.yaml: new is enabled\n" in capsys.readouterr().out
     assert main(["disable", "new", f"--site={site}"]) == 0
-    assert config.load_site(site).enabled == ("a",)
+    assert schema.load_site(site).enabled == ("a",)
 
 
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    path = enabling.write(tmp_path / "not" / "yet", add=["a"])
+    path = enable.write(tmp_path / "not" / "yet", add=["a"])
     assert path.read_text() == "enabled: [a]\n"
 
 

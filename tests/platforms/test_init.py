@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from platforms import config, yaml_lines
 from platforms.__main__ import main
-from platforms.config import Platform
-from platforms.init import draft, proposal, sinfo
-from platforms.init.draft import Line
-from platforms.init.machine import Gres, Hardware, Machine, gres_of
-from platforms.init.proposal import Wish
-from platforms.init.sinfo import Answer
+from platforms.commands.init import draft, proposal, sinfo
+from platforms.commands.init.draft import DraftLine
+from platforms.commands.init.machine import Gres, Hardware, Machine, gres_of
+from platforms.commands.init.proposal import Wish
+from platforms.commands.init.sinfo import Answer
+from platforms.config import schema, yaml_lines
+from platforms.config.schema import Platform
 from platforms.job import ConfigError
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
@@ -86,16 +86,16 @@ def machine(site: str) -> Machine:
     return sinfo.read_slurm("login1", answers)
 
 
-def lines_of(site: str, partition: str | None = None, taken: tuple[str, ...] = ()) -> list[Line]:
+def lines_of(site: str, partition: str | None = None, taken: tuple[str, ...] = ()) -> list[DraftLine]:
     return proposal.lines(machine(site), Wish("slurm", partition=partition), taken)
 
 
-def loaded(folder: Path, lines: list[Line]) -> Platform:
+def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
     (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
-    return config.load_platforms([folder], schedulers={"slurm", "ssh"})["it"]
+    return schema.load_platforms([folder], schedulers={"slurm", "ssh"})["it"]
 
 
-def origins(lines: list[Line]) -> dict[str, str]:
+def origins(lines: list[DraftLine]) -> dict[str, str]:
     return {line.path: line.origin for line in lines}
 
 
@@ -313,7 +313,7 @@ def test_slurm_that_only_a_login_shell_finds(nowhere: Path, site: Path, capsys: 
         path.write_text(f"#!/bin/sh\n{test}cat <<'END'\n{text}\nEND\n")
         path.chmod(0o755)
     assert main(["init", "here", "--site", str(site), "--partition", "standard"]) == 0
-    it = config.load_platforms([site / "platforms"])["here"]
+    it = schema.load_platforms([site / "platforms"])["here"]
     assert it.login_shell
     assert it.slurm.partition == "standard"
     assert it.work_dir == f"{nowhere}/hpc-ml-bench-work"
@@ -361,11 +361,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_real_partition(slurm: Cluster, site: Path, home: Path, partition: str, device: str, layout: str) -> None:
     assert main(["init", "real", "--site", str(site), "--partition", partition, "--enable"]) == 0
-    it = config.load_platforms([site / "platforms"])["real"]
+    it = schema.load_platforms([site / "platforms"])["real"]
     assert (it.slurm.partition, it.device, it.layouts) == (partition, device, {"default": (layout,)})
     assert it.work_dir == f"{home}/hpc-ml-bench-work"
     assert it.time_limit_s == (120 if partition == "brief" else 3600)
-    assert config.load_site(site).enabled == ("real",)
+    assert schema.load_site(site).enabled == ("real",)
 
 
 @pytest.mark.real_slurm
@@ -447,7 +447,7 @@ def test_a_login_node_far_away(
     monkeypatch.delenv("SLURM_CONF")
     words = ["init", "real", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
     assert main([*words, "--transport", transport]) == 0
-    it = config.load_platforms([site / "platforms"])["real"]
+    it = schema.load_platforms([site / "platforms"])["real"]
     assert (it.transport, it.host, it.ssh_config) == (transport, "login", str(server.config))
     assert it.slurm.partition == "standard"
     assert main(["init", "real", "--site", str(site), "--diff"]) == 0
@@ -462,6 +462,6 @@ def test_a_login_node_far_away(
 def test_a_real_machine_without_a_scheduler(server: Sshd, site: Path, home: Path) -> None:
     words = ["init", "box", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
     assert main([*words, "--scheduler", "ssh"]) == 0
-    it = config.load_platforms([site / "platforms"])["box"]
+    it = schema.load_platforms([site / "platforms"])["box"]
     assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench-work")
     assert it.layouts["default"][0].startswith("1x")

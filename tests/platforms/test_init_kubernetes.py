@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from platforms import config, yaml_lines
 from platforms.__main__ import main
-from platforms.config import Platform
-from platforms.init import cluster, cluster_proposal, draft
-from platforms.init.cluster import Claim, Cluster, Queue, StorageClass
-from platforms.init.cluster_proposal import ClusterWish
-from platforms.init.draft import Line
+from platforms.commands.init import cluster, cluster_proposal, draft
+from platforms.commands.init.cluster import Claim, Cluster, Queue, StorageClass
+from platforms.commands.init.cluster_proposal import ClusterWish
+from platforms.commands.init.draft import DraftLine
+from platforms.config import schema, yaml_lines
+from platforms.config.schema import Platform
 from platforms.job import ConfigError
 from platforms.schedulers.kubernetes import capacity
 from platforms.schedulers.kubernetes.capacity import Limit, Taint, node_of
@@ -67,16 +67,16 @@ def cluster_of(*nodes: Object, **told: Any) -> Cluster:
     return Cluster("cluster it, namespace mine", "it", "mine", pools=cluster.pools(map(node_of, nodes)), **known)
 
 
-def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[Line]:
+def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[DraftLine]:
     return cluster_proposal.lines(seen, ClusterWish(**wish), taken)
 
 
-def loaded(folder: Path, lines: list[Line]) -> Platform:
+def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
     (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
-    return config.load_platforms([folder], schedulers={"kubernetes"})["it"]
+    return schema.load_platforms([folder], schedulers={"kubernetes"})["it"]
 
 
-def origins(lines: list[Line]) -> dict[str, str]:
+def origins(lines: list[DraftLine]) -> dict[str, str]:
     return {line.path: line.origin for line in lines}
 
 
@@ -532,7 +532,7 @@ def init(site: Path, *words: str) -> int:
 def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     furnish(kube)
     assert init(site, "--context", "fake", "--namespace", "mine", "--enable") == 0
-    it = config.load_platforms([site / "platforms"])["gpus"]
+    it = schema.load_platforms([site / "platforms"])["gpus"]
     keys = it.kubernetes
     assert (it.device, it.layouts, it.max_running, it.marks[0]) == ("gpu", {"default": ("1x8",)}, 4, "a100")
     assert (keys.context, keys.namespace, keys.queue, keys.cpu_per_device) == ("fake", "mine", "mine-user-queue", "8")
@@ -545,7 +545,7 @@ def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.
     assert "# --namespace; it enforces the Pod Security Standard restricted" in text
     assert "# priority_class: batch" in text
     assert "system-node-critical" not in text
-    assert config.load_site(site).enabled == ("gpus",)
+    assert schema.load_site(site).enabled == ("gpus",)
     printed = capsys.readouterr().out
     todo = [number for number, line in enumerate(text.splitlines(), 1) if "# TODO" in line and number > 3]
     assert f"what only you know: line {', '.join(map(str, todo))} (TODO)" in printed
@@ -558,7 +558,7 @@ def test_nothing_but_our_own_objects_may_be_seen(kube: Kube, site: Path) -> None
     kube.forbid("nodes", "clusterqueues", "resourcequotas", "limitranges", "storageclasses", "namespaces")
     kube.forbid("persistentvolumeclaims", "priorityclasses")
     assert init(site, "--context", "fake", "--namespace", "mine") == 0
-    it = config.load_platforms([site / "platforms"])["gpus"]
+    it = schema.load_platforms([site / "platforms"])["gpus"]
     assert (it.device, it.kubernetes.queue) == ("cpu", "mine-user-queue")
     text = (site / "platforms" / "gpus.yaml").read_text()
     assert 'TODO nodes may not be seen (nodes is forbidden: User "system:serviceaccount:default:ci" cannot list' in text
@@ -569,7 +569,7 @@ def test_only_a_kubeconfig(kube: Kube, site: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
     nodes(kube, node("n-1", {"cpu": "4", "memory": "8Gi"}))
     assert init(site, "--kubeconfig", str(kube.kubeconfig)) == 0
-    keys = config.load_platforms([site / "platforms"])["gpus"].kubernetes
+    keys = schema.load_platforms([site / "platforms"])["gpus"].kubernetes
     assert (keys.kubeconfig, keys.context, keys.namespace) == (str(kube.kubeconfig), "fake", "default")
     assert init(site, "--diff") == 0
 

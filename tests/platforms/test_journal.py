@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from platforms import journal, which_run
+from platforms.commands import find_run
 from platforms.job import RefusedError
-from platforms.journal import DONE, PENDING, Attempt, Journal, Past, TakenOver
+from platforms.rundir import session_history, session_journal, session_liveness
+from platforms.rundir.session_history import DONE, PENDING, Attempt, SessionRecord
+from platforms.rundir.session_journal import Journal, TakenOver
 from tests.waiting import until
 
 PLAN = {"tests": ["test_a.py::test_a[x]", "test_b.py::test_b[x]"], "options": {"size": "smoke"}}
@@ -33,8 +35,8 @@ def mine(tmp_path: Path) -> Iterator[Journal]:
     journal.end(DONE)
 
 
-def only(folder: Path) -> Past:
-    (past,) = journal.sessions(folder)
+def only(folder: Path) -> SessionRecord:
+    (past,) = session_history.sessions(folder)
     return past
 
 
@@ -63,7 +65,7 @@ def test_the_oldest_session_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     for token in ("bbbbbb", "aaaaaa"):
         monkeypatch.setattr("secrets.token_hex", lambda _, token=token: token)
         Journal(tmp_path, PLAN).end(DONE)
-    assert [past.name[-6:] for past in journal.sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
+    assert [past.name[-6:] for past in session_history.sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
 
 
 def test_a_full_disk_costs_only_the_lines_that_it_had_no_room_for(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_two_sessions_of_the_same_second_have_files_of_their_own(tmp_path: Path)
         journals = list(pool.map(lambda _: Journal(tmp_path, PLAN), range(8)))
     for one in journals:
         one.end(DONE)
-    assert len(journal.sessions(tmp_path)) == len({one.path for one in journals}) == 8
+    assert len(session_history.sessions(tmp_path)) == len({one.path for one in journals}) == 8
 
 
 @pytest.mark.parametrize("kept", range(0, 120, 7))
@@ -106,10 +108,10 @@ def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\x00" * 100, b'{"schema": 1'])
 def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text: bytes) -> None:
-    folder = tmp_path / journal.FOLDER
+    folder = tmp_path / session_history.FOLDER
     folder.mkdir()
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
-    assert journal.sessions(tmp_path) == []
+    assert session_history.sessions(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -122,24 +124,24 @@ def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text:
     ],
 )
 def test_a_record_that_is_not_understood_is_not_taken_for_none(tmp_path: Path, text: bytes, why: str) -> None:
-    folder = tmp_path / "it" / journal.FOLDER
+    folder = tmp_path / "it" / session_history.FOLDER
     folder.mkdir(parents=True)
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
-    assert journal.recorded(tmp_path) == ["it"]
+    assert session_history.recorded(tmp_path) == ["it"]
     with pytest.raises(RefusedError, match=rf"20261121T000000Z-abcdef.jsonl cannot be read: .*{why}"):
-        journal.sessions(tmp_path / "it")
+        session_history.sessions(tmp_path / "it")
 
 
 def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
-    (tmp_path / journal.FOLDER).write_text("a file")
+    (tmp_path / session_history.FOLDER).write_text("a file")
     with pytest.raises(RefusedError, match=r"this session.s record cannot be kept: .*--runs-dir"):
         Journal(tmp_path, PLAN)
 
 
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
-    (tmp_path / journal.FOLDER / "20261121T000000Z-abcdef.jsonl").mkdir(parents=True)
+    (tmp_path / session_history.FOLDER / "20261121T000000Z-abcdef.jsonl").mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"the record of a session cannot be read: .*20261121T000000Z-abcdef"):
-        journal.sessions(tmp_path)
+        session_history.sessions(tmp_path)
 
 
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_runs_that_are_not_finished(tmp_path: Path) -> None:
         Journal(tmp_path / run, PLAN).end(how)
         time.sleep(0.01)
     (tmp_path / "latest").symlink_to("third")
-    assert which_run.unfinished(tmp_path) == (["third", "first"], [])
+    assert find_run.unfinished(tmp_path) == (["third", "first"], [])
 
 
 # --- who lives -------------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def test_runs_that_are_not_finished(tmp_path: Path) -> None:
 LIVES = """
 import sys, time
 from pathlib import Path
-from platforms.journal import Journal
+from platforms.rundir.session_journal import Journal
 Journal(Path(sys.argv[1]), {"tests": [], "options": {}})
 print("there", flush=True)
 time.sleep(600)
@@ -184,15 +186,15 @@ def test_of_a_process_here_it_is_seen_at_once(tmp_path: Path, mine: Journal, end
             if end == signal.SIGKILL:
                 session.wait()
             waits = lambda _: pytest.fail("nothing is waited for")  # noqa: E731
-            assert journal.alive(only(tmp_path / "r"), mine.touched_s, sleep=waits) == (end != signal.SIGKILL)
+            assert session_liveness.alive(only(tmp_path / "r"), mine.touched_s, sleep=waits) == (end != signal.SIGKILL)
         finally:
             session.kill()
 
 
 def test_a_pid_that_somebody_else_has_now(tmp_path: Path, mine: Journal) -> None:
     past = only(mine.path.parents[1])
-    assert journal.alive(past, mine.touched_s)
-    assert not journal.alive(replace(past, process={**past.process, "began": "1"}), mine.touched_s)
+    assert session_liveness.alive(past, mine.touched_s)
+    assert not session_liveness.alive(replace(past, process={**past.process, "began": "1"}), mine.touched_s)
 
 
 class Elsewhere:
@@ -227,18 +229,18 @@ def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: f
         if beats and sum(slept) > there.past.beat_s:
             there.beat()
 
-    assert journal.alive(there.past, there.clock, sleep=sleep) == bool(beats)
-    assert there.past.beat_s < sum(slept) < (journal.MISSED + 1) * there.past.beat_s
+    assert session_liveness.alive(there.past, there.clock, sleep=sleep) == bool(beats)
+    assert there.past.beat_s < sum(slept) < (session_liveness.MISSED + 1) * there.past.beat_s
 
 
 def test_of_one_elsewhere_that_was_silent_for_long(tmp_path: Path) -> None:
     there = Elsewhere(tmp_path, 0.0)
     there.now_s += 60
-    assert not journal.alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
+    assert not session_liveness.alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
 
 
 def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.record, "BEAT_S", 0.05)
+    monkeypatch.setattr(session_journal, "BEAT_S", 0.05)
     mine = Journal(tmp_path, PLAN, beat_s=0.05)
     os.utime(mine.path, (0, 0))
     until(lambda: mine.path.stat().st_mtime > 1)
@@ -251,9 +253,9 @@ def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def _take(path: Path, name: str) -> bool:
-    past = journal.read(path)
+    past = session_history.read(path)
     assert past is not None
-    return journal.take(past, name)
+    return session_journal.take(past, name)
 
 
 def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
@@ -265,10 +267,10 @@ def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
 
 
 def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.record, "BEAT_S", 0.05)
+    monkeypatch.setattr(session_journal, "BEAT_S", 0.05)
     mine = Journal(tmp_path, PLAN, beat_s=0.05)
     mine.refuse_taken()
-    assert journal.take(only(tmp_path), "another one")
+    assert session_journal.take(only(tmp_path), "another one")
 
     def stops() -> bool:
         try:
@@ -283,7 +285,7 @@ def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest
 
 def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN, beat_s=3600)
-    assert journal.take(only(tmp_path), "another one")
+    assert session_journal.take(only(tmp_path), "another one")
     mine.refuse_taken()  # no beat has found it yet
     assert mine.lost()
     with pytest.raises(TakenOver):
@@ -296,19 +298,19 @@ def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Pa
     before = Journal(tmp_path, PLAN)
     before.jobs([JOB, {**JOB, "state": "running", "job_id": "17"}])
     for _ in range(2):
-        past = journal.read(before.path)
+        past = session_history.read(before.path)
         assert past is not None
         before.end(PENDING)
         mine = Journal(tmp_path, {"tests": ["test_c.py::test_c[x]"], "options": {}})
-        assert mine.takes(past)
+        assert mine.take_over(past)
         before = mine
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert last.name == mine.name
     assert set(last.tests) == {"test_c.py::test_c[x]", *PLAN["tests"]}
     assert last.attempts == {JOB["test"]: Attempt(1)}
     assert last.states[JOB["test"]]["job_id"] == "17"
     mine.jobs([{**JOB, "state": "succeeded", "attempt": 2}])
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert (last.attempts[JOB["test"]].number, last.states[JOB["test"]]["state"]) == (2, "succeeded")
     mine.end(DONE)
 
@@ -320,8 +322,8 @@ def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, fi
         one.jobs([{**JOB, "attempt": number, "job_id": f"of attempt {number}"}])
         one.end(PENDING)
     mine = Journal(tmp_path, PLAN)
-    assert all(mine.takes(past) for past in journal.sessions(tmp_path) if past.name != mine.name)
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert all(mine.take_over(past) for past in session_history.sessions(tmp_path) if past.name != mine.name)
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert last.attempts[JOB["test"]].number == 2
     assert last.states[JOB["test"]]["job_id"] == "of attempt 2"
     mine.end(DONE)
@@ -333,15 +335,15 @@ def test_killed_while_it_wrote_its_name(tmp_path: Path, written: str) -> None:
     before.jobs([JOB])
     before.end(PENDING)
     mine = Journal(tmp_path, PLAN)
-    assert mine.takes(only_other(tmp_path, mine))
+    assert mine.take_over(only_other(tmp_path, mine))
     before.path.with_suffix(".taken").write_text(written)
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert (last.name, last.attempts) == (mine.name, {JOB["test"]: Attempt(1)})
     mine.end(DONE)
 
 
-def only_other(folder: Path, mine: Journal) -> Past:
-    (past,) = [past for past in journal.sessions(folder) if past.name != mine.name]
+def only_other(folder: Path, mine: Journal) -> SessionRecord:
+    (past,) = [past for past in session_history.sessions(folder) if past.name != mine.name]
     return past
 
 
@@ -352,7 +354,7 @@ def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
     mine.path.unlink()
     mine.path.parent.rmdir()
     with pytest.raises(RefusedError, match=r"record cannot be kept: .*\.taken"):
-        journal.take(past, "another one")
+        session_journal.take(past, "another one")
 
 
 def test_a_long_chain_of_sessions(tmp_path: Path) -> None:
@@ -361,12 +363,12 @@ def test_a_long_chain_of_sessions(tmp_path: Path) -> None:
     before.jobs([JOB])
     before.end(PENDING)
     for number in range(1500):
-        mine = tmp_path / journal.FOLDER / f"20261122T000000Z-{number:06x}.jsonl"
+        mine = tmp_path / session_history.FOLDER / f"20261122T000000Z-{number:06x}.jsonl"
         head, *_ = before.path.read_text().splitlines()
         mine.write_text(json.dumps({**json.loads(head), "session": mine.stem}) + "\n")
-        journal.take(Past(before.name, before.path), mine.stem)
+        session_journal.take(SessionRecord(before.name, before.path), mine.stem)
         before.name, before.path = mine.stem, mine
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert (last.name, last.attempts) == (before.name, {JOB["test"]: Attempt(1)})
 
 
@@ -374,8 +376,8 @@ def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
     before = Journal(tmp_path, {"tests": ["a", "b"], "options": {"size": "smoke"}})
     before.end(PENDING)
     mine = Journal(tmp_path, {"tests": ["b", "c"], "options": {"size": "quick"}})
-    assert mine.takes(only_other(tmp_path, mine))
-    (last,) = [past for past in journal.sessions(tmp_path) if past.open]
+    assert mine.take_over(only_other(tmp_path, mine))
+    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
     assert last.options == {"a": {"size": "smoke"}, "b": {"size": "quick"}, "c": {"size": "quick"}}
     mine.end(DONE)
 
@@ -383,7 +385,7 @@ def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
 def test_that_a_scheduler_was_asked_is_remembered(tmp_path: Path) -> None:
     """Until there is an id, whatever is said meanwhile."""
     mine = Journal(tmp_path, PLAN)
-    mine.jobs([{**JOB, "asked_s": 17.5, "state": journal.ASKED}, {**JOB, "asked_s": 17.5, "state": "unknown"}])
+    mine.jobs([{**JOB, "asked_s": 17.5, "state": session_history.ASKED}, {**JOB, "asked_s": 17.5, "state": "unknown"}])
     assert only(tmp_path).attempts[JOB["test"]].asked_s == 17.5
     mine.end(PENDING)
 

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from platforms import job_logs, journal, locks
 from platforms.__main__ import main
+from platforms.commands import logs
+from platforms.commands.find_run import Typed
+from platforms.commands.job_records import SchedulerPool
+from platforms.commands.log_reading import Reading
 from platforms.job import RefusedError
-from platforms.journal import PENDING, Journal
-from platforms.reading import Reading
-from platforms.recorded import Places
-from platforms.runner import evidence
-from platforms.which_run import Typed
+from platforms.rundir import job_folder, locks, session_history, session_journal
+from platforms.rundir.session_history import PENDING
+from platforms.rundir.session_journal import Journal
 from tests.platforms.supervised import at, shell, start, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,15 +46,15 @@ class Left:
 
     @property
     def folder(self) -> Path:
-        return evidence.of_attempt(self.path / "runs", "it", TEST, 1)
+        return job_folder.of_attempt(self.path / "runs", "it", TEST, 1)
 
     @property
     def log(self) -> Path:
         return self.folder / "log"
 
     @property
-    def session(self) -> journal.Past:
-        (past,) = journal.sessions(self.path / "runs/it")
+    def session(self) -> session_history.SessionRecord:
+        (past,) = session_history.sessions(self.path / "runs/it")
         return past
 
     def open_gate(self) -> None:
@@ -86,7 +87,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     session.end(PENDING)
     left.folder.mkdir()
     (left.folder / "submitted.json").write_text(json.dumps({"job_id": job_id, "name": NAME, "submitted_s": 1.0}))
-    evidence.link_latest(tmp_path / "runs", "it")
+    job_folder.link_latest(tmp_path / "runs", "it")
     try:
         log = tmp_path / "work/jobs" / NAME / "log"
         until(lambda: log.exists() and log.stat().st_size == len(LINES))
@@ -116,7 +117,7 @@ def test_fetched_by_several_at_once_nothing_is_there_twice(left: Left, python: t
 
 
 def test_a_log_that_another_command_brings_is_left_to_it(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    with locks.held(left.folder / job_logs.LOCK) as none:
+    with locks.held(left.folder / logs.LOCK) as none:
         assert none == ""
         assert left.types("fetch") == 1
     said = capsys.readouterr().out
@@ -142,20 +143,21 @@ def test_whoever_only_reads_keeps_nobody_from_it(left: Left) -> None:
 
 def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
     """It reads them itself, and appends to them: whoever brings one ends before it writes again."""
-    (known,) = job_logs.known(left.path / "runs", "it")
+    (known,) = logs.recorded_jobs(left.path / "runs", "it")
     assert known.submitted is not None
     reading = Reading(known.submitted)
-    reader = job_logs.reader_of(Places(left.path / "site"), "far", [known], Typed(), follow=True)
+    reader = logs.reader_of(SchedulerPool(left.path / "site"), "far", [known], Typed(), follow=True)
     chunks = reader.read([reading])
     assert next(chunks)[1]
-    journal.take(left.session, "20990101T000000Z-ffffff")
+    session_journal.take(left.session, "20990101T000000Z-ffffff")
     with pytest.raises(RefusedError, match="run it was gone on with just now, in 20990101T000000Z-ffffff"):
         next(chunks)
 
 
 def test_a_lock_is_let_go_by_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    text = f"from platforms import locks; from pathlib import Path\nwith locks.held(Path({str(path)!r})): input()"
+    text = "from platforms.rundir import locks; from pathlib import Path\n"
+    text += f"with locks.held(Path({str(path)!r})): input()"
     command = [sys.executable, "-c", text]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) as holder:
         until(lambda: path.exists() and path.read_text())

@@ -24,10 +24,10 @@ import pytest
 import yaml
 
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
-from platforms.schedulers.kubernetes.api import place as places
+from platforms.schedulers.kubernetes.api import kubeconfig as places
 from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired, lines
 from platforms.schedulers.kubernetes.api.connection import connect, proxy
-from platforms.schedulers.kubernetes.api.place import Found, Place, context_of, contexts
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, context_of, contexts
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, JOBS, NODES, PODS, Resource
 from tests.fake_kubernetes import Kube
 
@@ -173,7 +173,7 @@ def clock() -> Clock:
 def client(tmp_path: Path, clock: Clock) -> Callable[..., Client]:
     def made(api: Api, **keys: Any) -> Client:
         path = written(tmp_path / "config", api.url, **keys)
-        return Client(Place(str(path)), clock=clock, sleep=clock.sleep, wall=clock)
+        return Client(ClusterTarget(str(path)), clock=clock, sleep=clock.sleep, wall=clock)
 
     return made
 
@@ -202,10 +202,10 @@ def two_files(folder: Path) -> dict[str, str]:
 def test_kubeconfig_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
     environ = two_files(tmp_path)
     assert contexts(None, environ) == ("b", "kind-2", "kind-1", "a")
-    found = places.find(Place(), environ)
+    found = places.find(ClusterTarget(), environ)
     assert (found.context, found.server, found.namespace) == ("kind-2", "http://one", "default")
     assert found.kubectl == "kubectl --context kind-2"
-    far = places.find(Place(context="a", namespace="mine"), environ)
+    far = places.find(ClusterTarget(context="a", namespace="mine"), environ)
     assert (far.server, far.namespace, far.where) == ("http://two", "mine", "cluster a, namespace mine")
     assert far.cluster["certificate-authority"] == f"{tmp_path}/two/ca.pem"
     assert far.user["client-key"] == f"{tmp_path}/one/key.pem"  # the first file that knows the user
@@ -215,17 +215,17 @@ def test_kubeconfig_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("place", "context"),
     [
-        (Place(), "kind-2"),
-        (Place(context="a"), "a"),
-        (Place(context="nowhere"), None),
-        (Place(contexts=("k3d-*", "kind-*")), "kind-2"),  # in the order of the files
-        (Place(contexts=("a", "kind-*")), "kind-2"),  # the current one
-        (Place(contexts=("a", "kind-1")), "a"),  # in the order of the patterns
-        (Place(contexts=("k3d-*",)), None),
-        (Place(kubeconfig="/nowhere/at/all"), None),
+        (ClusterTarget(), "kind-2"),
+        (ClusterTarget(context="a"), "a"),
+        (ClusterTarget(context="nowhere"), None),
+        (ClusterTarget(contexts=("k3d-*", "kind-*")), "kind-2"),  # in the order of the files
+        (ClusterTarget(contexts=("a", "kind-*")), "kind-2"),  # the current one
+        (ClusterTarget(contexts=("a", "kind-1")), "a"),  # in the order of the patterns
+        (ClusterTarget(contexts=("k3d-*",)), None),
+        (ClusterTarget(kubeconfig="/nowhere/at/all"), None),
     ],
 )
-def test_the_target_resolves_to_one_context(tmp_path: Path, place: Place, context: str | None) -> None:
+def test_the_target_resolves_to_one_context(tmp_path: Path, place: ClusterTarget, context: str | None) -> None:
     environ = two_files(tmp_path)
     assert context_of(place, environ) == context
     if context:
@@ -235,9 +235,9 @@ def test_the_target_resolves_to_one_context(tmp_path: Path, place: Place, contex
 def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
     program = (
         "import sys; from platforms.schedulers.kubernetes.api.client import Client\n"
-        "from platforms.schedulers.kubernetes.api.mirror import Mirror\n"
-        "from platforms.schedulers.kubernetes.api.place import Place, context_of\n"
-        "assert context_of(Place()) == 'kind-2' and Client(Place()).namespace == 'default'\n"
+        "from platforms.schedulers.kubernetes.api.informer import Informer\n"
+        "from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, context_of\n"
+        "assert context_of(ClusterTarget()) == 'kind-2' and Client(ClusterTarget()).namespace == 'default'\n"
         "print(*{'kubernetes', 'urllib3', 'requests'} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -249,26 +249,26 @@ def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "kind", "says"),
     [
-        (None, Place(), ConfigError, r"config: there is no such file, which \$KUBECONFIG names: correct or unset it"),
-        ("a: [", Place(), ConfigError, r"config:\d: is no YAML \(.+\): correct it"),
-        ("day: 2026-99-99", Place(), ConfigError, r"config: is no YAML"),
-        ("- a", Place(), ConfigError, "config: is no kubeconfig"),
-        ("contexts: [{name: a}, b]", Place(), ConfigError, r"config: contexts: is no kubeconfig: each needs a name"),
-        ("contexts: []", Place(), RefusedError, "no current-context.*`kubectl config use-context NAME`.*: none"),
-        ("", Place(context="a"), RefusedError, r"there is no context 'a'\. There are: none"),
-        ("current-context: a", Place(), RefusedError, "current-context is 'a', and there is no such context"),
-        ("contexts: [{name: eidf-prod, context: {}}]", Place(context="eidf-pord"), RefusedError,
+        (None, ClusterTarget(), ConfigError, r"there is no such file, which \$KUBECONFIG names: correct or unset"),
+        ("a: [", ClusterTarget(), ConfigError, r"config:\d: is no YAML \(.+\): correct it"),
+        ("day: 2026-99-99", ClusterTarget(), ConfigError, r"config: is no YAML"),
+        ("- a", ClusterTarget(), ConfigError, "config: is no kubeconfig"),
+        ("contexts: [{name: a}, b]", ClusterTarget(), ConfigError, r"config: contexts: is no kubeconfig: each needs a"),
+        ("contexts: []", ClusterTarget(), RefusedError, "no current-context.*`kubectl config use-context NAME`.*none"),
+        ("", ClusterTarget(context="a"), RefusedError, r"there is no context 'a'\. There are: none"),
+        ("current-context: a", ClusterTarget(), RefusedError, "current-context is 'a', and there is no such context"),
+        ("contexts: [{name: eidf-prod, context: {}}]", ClusterTarget(context="eidf-pord"), RefusedError,
          "no context 'eidf-pord'; did you mean 'eidf-prod'\\? There are: eidf-prod"),
-        ("contexts: [{name: a, context: {}}]", Place(contexts=("kind-*", "k3d-*")), RefusedError,
+        ("contexts: [{name: a, context: {}}]", ClusterTarget(contexts=("kind-*", "k3d-*")), RefusedError,
          r"no context matches kind-\* or k3d-\*. There are: a"),
-        ("contexts: [{name: a, context: {cluster: c}}]", Place(context="a"), ConfigError,
+        ("contexts: [{name: a, context: {cluster: c}}]", ClusterTarget(context="a"), ConfigError,
          "config: context 'a': no server is given for its cluster 'c'"),
         ("{contexts: [{name: a, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: s}}]}",
-         Place(context="a"), ConfigError, "config: context 'a': there is no user 'u'"),
+         ClusterTarget(context="a"), ConfigError, "config: context 'a': there is no user 'u'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_kubeconfig_is_one_sentence(
-    tmp_path: Path, text: str | None, place: Place, kind: type[BenchError], says: str
+    tmp_path: Path, text: str | None, place: ClusterTarget, kind: type[BenchError], says: str
 ) -> None:
     if text is not None:
         (tmp_path / "config").write_text(text)
@@ -280,19 +280,19 @@ def test_a_mistake_in_a_kubeconfig_is_one_sentence(
 
 def test_a_missing_kubeconfig_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"~/.kube/config: there is no kubeconfig: name one"):
-        places.find(Place(), {}, tmp_path)
+        places.find(ClusterTarget(), {}, tmp_path)
 
 
 def test_a_pod_uses_its_own_account(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     (tmp_path / "token").write_text("t\n")
     (tmp_path / "namespace").write_text("mine\n")
-    found = places.find(Place(), environ, tmp_path)
+    found = places.find(ClusterTarget(), environ, tmp_path)
     assert (found.context, found.namespace, found.server) == ("in-cluster", "mine", "https://[fd00::1]:6443")
     assert found.user == {"tokenFile": str(tmp_path / "token")}
-    assert places.find(Place(context=found.context, namespace="other"), environ, tmp_path).namespace == "other"
+    assert places.find(ClusterTarget(context=found.context, namespace="other"), environ, tmp_path).namespace == "other"
     with pytest.raises(ConfigError, match="no kubeconfig"):
-        places.find(Place(context="named"), environ, tmp_path)
+        places.find(ClusterTarget(context="named"), environ, tmp_path)
 
 
 # --- who we are ------------------------------------------------------------------------------------------------------
@@ -451,8 +451,8 @@ def test_tls_errors_name_their_cause(certificate: Path, client: Callable[..., Cl
             client(plain).version()
 
 
-def found(server: str, **cluster: object) -> Found:
-    return Found("config", "here", "default", "kubectl", {"server": server, **cluster}, {})
+def found(server: str, **cluster: object) -> ResolvedTarget:
+    return ResolvedTarget("config", "here", "default", "kubectl", {"server": server, **cluster}, {})
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_a_create_is_retried_if_it_surely_made_nothing(
 @pytest.mark.parametrize(("what", "there"), [({"reset": True}, False), ({"lost": True}, True), ({"code": 500}, False)])
 def test_a_create_without_an_answer_may_have_made_the_object(tmp_path: Path, what: dict[str, Any], there: bool) -> None:
     with Kube(tmp_path, nodes=False) as kube:
-        one = Client(Place(str(kube.kubeconfig)))
+        one = Client(ClusterTarget(str(kube.kubeconfig)))
         wanted = {**POD, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         kube.fault("POST", "/pods$", **what)
         with pytest.raises(AwayError):

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, RefusedError, State, Status, Submitted
 from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.cluster import STOP_S, UNSTOPPED_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from platforms.schedulers.kubernetes.sights import ASIDE_S, REFUSED_S
+from platforms.schedulers.kubernetes.snapshot import ASIDE_S, REFUSED_S
 from tests.fake_kubernetes import Kube
 
 RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],

@@ -9,8 +9,8 @@ import pytest
 
 from platforms.job import State
 from platforms.schedulers.kubernetes.fields import WORDS
-from platforms.schedulers.kubernetes.past import NOTHING, with_sight
-from platforms.schedulers.kubernetes.state import reasons
+from platforms.schedulers.kubernetes.pod_history import NOTHING, with_sight
+from platforms.schedulers.kubernetes.status import reasons
 from tests.platforms.kubernetes_objects import (
     BORN,
     COMPLETE,

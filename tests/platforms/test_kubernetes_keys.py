@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform, Site, load_platforms
+from platforms.config.schema import Platform, Site, load_platforms
+from platforms.config.values import quantity_of, times
 from platforms.job import ConfigError
 from platforms.schedulers import SCHEDULERS
-from platforms.values import quantity_of, times
 
 HEAD = "scheduler: kubernetes\ndevice: gpu\nlayouts: {default: [1x4]}\n"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.state import kinds, kueue
-from platforms.schedulers.kubernetes.state.judge import Verdict
+from platforms.schedulers.kubernetes.status import kinds, kueue
+from platforms.schedulers.kubernetes.status.judge import Verdict
 from tests.platforms.kubernetes_objects import (
     BORN,
     COMPLETE,

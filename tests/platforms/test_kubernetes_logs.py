@@ -22,9 +22,9 @@ import pytest
 
 from platforms.job import AwayError, RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.log import JobLog
-from platforms.schedulers.kubernetes.log.reading import Patience
+from platforms.schedulers.kubernetes.log.reading import Timeouts
 from platforms.schedulers.kubernetes.log.starts import containers
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.store.trees import timestamp
@@ -33,7 +33,7 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"
 PATIENCE_S = 60.0
-QUICK = Patience(ended_s=0.02, again_s=0.01, longest_s=0.1, sure_s=0.1, late_s=0.2, quiet_s=0.02)
+QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.1, sure_s=0.1, late_s=0.2, quiet_s=0.02)
 NOON = 1_790_000_000  # any second
 PIECE = 16 * 1024
 ODD = [
@@ -221,7 +221,7 @@ def seconds(since: str | None) -> float:
 
 
 @contextmanager
-def following(source: Any, folder: Path, patience: Patience = QUICK) -> Iterator[JobLog]:
+def following(source: Any, folder: Path, patience: Timeouts = QUICK) -> Iterator[JobLog]:
     log = JobLog(source, folder, patience=patience)
     try:
         yield log
@@ -905,7 +905,7 @@ def kube(tmp_path: Path) -> Iterator[Kube]:
 
 @pytest.fixture
 def client(kube: Kube) -> Client:
-    return Client(Place(str(kube.kubeconfig), None, (), None))
+    return Client(ClusterTarget(str(kube.kubeconfig), None, (), None))
 
 
 class Pods:
@@ -949,7 +949,7 @@ def test_a_hundred_logs_with_cut_streams_need_few_requests(tmp_path: Path, kube:
     chance, pods, cuts = random.Random(1), Pods(kube, 100), 60
     for _ in range(cuts):
         kube.fault("GET", "/log.*follow=true", cut_after=1 + chance.randrange(1500), clean=chance.random() < 0.5)
-    with following(client, tmp_path, Patience(ended_s=5.0)) as log:
+    with following(client, tmp_path, Timeouts(ended_s=5.0)) as log:
         log.follow(pods.look())
         for number in range(5):
             for name in pods.names:
@@ -1053,7 +1053,7 @@ import sys, time
 from pathlib import Path
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.log import JobLog
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import Place
 from platforms.schedulers.kubernetes.api.resources import PODS
 client = Client(Place(sys.argv[1], None, (), None))
 log = JobLog(client, Path(sys.argv[2]))
@@ -1136,4 +1136,4 @@ def test_logs_of_real_containers_are_whole(tmp_path: Path) -> None:
 
 
 def _client(kube: Kube) -> Client:
-    return Client(Place(str(kube.kubeconfig), None, (), None))
+    return Client(ClusterTarget(str(kube.kubeconfig), None, (), None))

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.keys import KubernetesKeys
+from platforms.config.schema import Platform
 from platforms.job import ConfigError, JobSpec, Layout, RefusedError
-from platforms.keys import KubernetesKeys
 from platforms.schedulers.kubernetes import labels, manifest
 from platforms.schedulers.kubernetes.manifest import documents, launch, values
-from platforms.schedulers.kubernetes.manifest.holes import fill, paths
+from platforms.schedulers.kubernetes.manifest.templating import fill, paths
 from platforms.schedulers.kubernetes.objects import NOTHING_RUNS as SAID
 from platforms.schedulers.kubernetes.objects import templates
 

@@ -14,12 +14,12 @@ import pytest
 
 from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.api import mirror
+from platforms.schedulers.kubernetes.api import informer
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.mirror import Mirror, View, mirror_of
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.informer import Informer, View, mirror_of
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.schedulers.kubernetes.api.object_cache import ObjectCache
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
-from platforms.schedulers.kubernetes.api.store import Store
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.messages import Answer
 
@@ -49,7 +49,7 @@ def shortly(seconds: float) -> None:
 
 @pytest.fixture
 def client(kube: Kube) -> Client:
-    return Client(Place(str(kube.kubeconfig)), sleep=shortly)
+    return Client(ClusterTarget(str(kube.kubeconfig)), sleep=shortly)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def seen(kube: Kube, client: Client, clock: Clock) -> Iterator[Seen]:
-    one = Mirror(client, clock=clock, sleep=shortly)
+    one = Informer(client, clock=clock, sleep=shortly)
     yield Seen(kube, one)
     one.close()
 
@@ -67,7 +67,7 @@ def seen(kube: Kube, client: Client, clock: Clock) -> Iterator[Seen]:
 class Seen:
     """A mirror, and what it has asked for."""
 
-    def __init__(self, kube: Kube, one: Mirror) -> None:
+    def __init__(self, kube: Kube, one: Informer) -> None:
         self.kube, self.mirror = kube, one
 
     def look(self, *runs: str, max_age_s: float = EVER_S) -> View:
@@ -110,7 +110,7 @@ def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
     return made
 
 
-def phases(found: View | Store) -> dict[str, str]:
+def phases(found: View | ObjectCache) -> dict[str, str]:
     return {each["metadata"]["name"]: (each.get("status") or {}).get("phase", "") for each in found.objects.values()}
 
 
@@ -241,7 +241,7 @@ def frozen(kube: Kube) -> None:
 def test_no_change_is_lost_whatever_breaks(
     seen: Seen, fault: Callable[[Kube], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "SILENCE_S", 0.5)
+    monkeypatch.setattr(informer, "SILENCE_S", 0.5)
     for name in ("stays", "changes", "vanishes"):
         pod(seen.kube, name)
     seen.look()
@@ -373,8 +373,8 @@ def test_simultaneous_looks_share_a_list(seen: Seen) -> None:
 
 def test_one_mirror_for_all_platforms_of_a_namespace(kube: Kube, client: Client) -> None:
     kube.namespace("mine")
-    same = Client(Place(str(kube.kubeconfig), kube.context))
-    other = Client(Place(str(kube.kubeconfig), namespace="mine"))
+    same = Client(ClusterTarget(str(kube.kubeconfig), kube.context))
+    other = Client(ClusterTarget(str(kube.kubeconfig), namespace="mine"))
     one = mirror_of(client)
     assert mirror_of(same) is one
     assert mirror_of(other) is not one
@@ -387,7 +387,7 @@ def thing(name: str, version: int | str, uid: str = "u", phase: str = "") -> dic
     return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version)}, "status": {"phase": phase}}
 
 
-Step = Callable[[Store], None]
+Step = Callable[[ObjectCache], None]
 
 
 def listed(version: int | str, *things: dict[str, Any], anew: bool = False) -> Step:
@@ -425,7 +425,7 @@ def told(what: str, each: dict[str, Any]) -> Step:
     ],
 )  # fmt: skip
 def test_the_newest_version_wins_in_any_order(steps: list[Step], objects: dict[str, str], gone: dict[str, str]) -> None:
-    store = Store()
+    store = ObjectCache()
     for step in steps:
         step(store)
     for seen, right in ((store.objects, objects), (store.gone, gone)):
@@ -434,7 +434,7 @@ def test_the_newest_version_wins_in_any_order(steps: list[Step], objects: dict[s
 
 def test_a_pod_keeps_the_time_of_its_first_deletion_request() -> None:
     """Also where the first sight of that comes late, after a LIST of what came later."""
-    store = Store()
+    store = ObjectCache()
     grace = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 30}
     last = {"deletionTimestamp": "2026-11-20T22:11:45Z", "deletionGracePeriodSeconds": 0}
     asked, over = (each | {"kind": "Pod"} for each in (thing("a", 7), thing("a", 9)))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from platforms.__main__ import main
-from platforms.config import Platform, Site, load_platforms
+from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import ConfigError, JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
 from platforms.schedulers.kubernetes import manifest

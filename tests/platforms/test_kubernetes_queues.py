@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, LoginNeeded, State, Status, Submitted
 from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.queues import LOOK_S, SILENT_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from platforms.schedulers.kubernetes.state import kueue
+from platforms.schedulers.kubernetes.status import kueue
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.messages import Answer
 from tests.fake_kubernetes.kueue.kueue import Kueue

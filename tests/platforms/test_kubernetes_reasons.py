@@ -11,8 +11,8 @@ import pytest
 
 from platforms.job import Outcome, State
 from platforms.schedulers.kubernetes.fields import WORDS
-from platforms.schedulers.kubernetes.state import reasons
-from platforms.schedulers.kubernetes.state.judge import Sight, judge
+from platforms.schedulers.kubernetes.status import reasons
+from platforms.schedulers.kubernetes.status.judge import Observation, judge
 from tests.platforms.kubernetes_objects import (
     DELETED,
     LESS,
@@ -107,7 +107,7 @@ def test_whatever_is_missing_or_strange_a_verdict_comes_out(number: int) -> None
                 holder.pop(key, None)
             elif isinstance(holder, dict) or key < len(holder):
                 holder[key] = copy.deepcopy(dice.choice(STRANGE))
-        verdict = judge(Sight(**scene, waited=lambda name: dice.choice((0.0, LONG))))
+        verdict = judge(Observation(**scene, waited=lambda name: dice.choice((0.0, LONG))))
         assert verdict.final == (not verdict.status.state.live)
         assert not (verdict.stop and not verdict.final)
         assert len(verdict.status.reason) <= WORDS

@@ -20,14 +20,14 @@ import pytest
 from platforms.job import AwayError
 from platforms.schedulers.kubernetes.log import JobLog
 from platforms.schedulers.kubernetes.log.lines import SECOND
-from platforms.schedulers.kubernetes.log.reading import Patience
+from platforms.schedulers.kubernetes.log.reading import Timeouts
 from tests.fake_kubernetes.api.messages import Request
 from tests.fake_kubernetes.api.pod_subresources import LogRequest
 from tests.fake_kubernetes.node.logs import LogFile
 from tests.fake_kubernetes.store.trees import timestamp, unix
 from tests.waiting import until
 
-QUICK = Patience(ended_s=0.02, again_s=0.01, longest_s=0.05, sure_s=0.05, late_s=30.0, quiet_s=5.0, silent_s=60.0)
+QUICK = Timeouts(ended_s=0.02, again_s=0.01, longest_s=0.05, sure_s=0.05, late_s=30.0, quiet_s=5.0, silent_s=60.0)
 BEGUN_S = 1_790_000_000.0
 TICK_S = 0.02
 ROTATES_S = 3.0  # how often the kubelet looks at the size

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, job_name, run_label
 from platforms.runner import Job, Runner
 from tests.fake_kubernetes import Kube, Request

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from platforms.schedulers.kubernetes import labels, sweep
+from platforms.schedulers.kubernetes import labels, leftovers
 from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from tests.fake_kubernetes import Kube
 
 CODE = "hpc-ml-bench-models-0123"
@@ -35,7 +35,7 @@ def kube(tmp_path: Path) -> Iterator[Kube]:
 
 
 def client_of(kube: Kube) -> Client:
-    return Client(Place(str(kube.kubeconfig)))
+    return Client(ClusterTarget(str(kube.kubeconfig)))
 
 
 def make(kube: Kube, plural: str, spec: dict[str, Any], status: dict[str, Any] | None = None) -> None:
@@ -64,8 +64,8 @@ def test_prune_keeps_code_that_a_suspended_job_needs(
 ) -> None:
     if plural:
         make(kube, plural, spec, status)
-    assert sweep.code(client_of(kube)) == ([CODE] if free else [], [])
-    assert sweep.code(client_of(kube), least_s=600.0) == ([], [])  # a session may be about to make its first job
+    assert leftovers.code(client_of(kube)) == ([CODE] if free else [], [])
+    assert leftovers.code(client_of(kube), least_s=600.0) == ([], [])  # a session may be about to make its first job
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_prune_keeps_code_that_a_suspended_job_needs(
 )
 def test_prune_keeps_code_if_its_users_are_unknown(kube: Kube, forbidden: list[str], said: str | None) -> None:
     kube.forbid(*forbidden)
-    archives, unseen = sweep.code(client_of(kube))
+    archives, unseen = leftovers.code(client_of(kube))
     assert [each.partition(":")[0] for each in unseen] == ([said] if said else [])
     assert archives == ([] if said else [CODE])
 
@@ -89,11 +89,11 @@ def test_prune_reports_kinds_that_it_may_not_list(kube: Kube) -> None:
     kube.store.create("secrets", "default", {"metadata": {"name": "it-1x1cpu-abcdefgh", "labels": OURS}})
     client = client_of(kube)
     kube.forbid("list secrets")
-    found, unseen = sweep.left(client, "k")
+    found, unseen = leftovers.left(client, "k")
     assert [str(each).split()[0] for each in found] == ["service/it-1x1cpu-abcdefgh"]
     assert [each.partition(":")[0] for each in unseen] == ["secrets is forbidden"]
     kube.allow()
-    found, unseen = sweep.left(client, "k")
+    found, unseen = leftovers.left(client, "k")
     assert not unseen
-    assert sweep.remove(client, found, []) == []
-    assert sweep.left(client, "k") == ([], [])
+    assert leftovers.remove(client, found, []) == []
+    assert leftovers.left(client, "k") == ([], [])

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.keys import PolicyKeys
+from platforms.config.schema import Platform
 from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State
-from platforms.keys import PolicyKeys
 from platforms.schedulers import SCHEDULERS, Scheduler, connect, script, ssh, supervisor
 from platforms.schedulers.local import LocalScheduler
 from tests.platforms.supervised import (
@@ -473,7 +473,7 @@ def test_a_lock_of_another_user_is_only_read() -> None:
 SUBMIT = """
 import sys
 from pathlib import Path
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import connect
 folder, kind = Path(sys.argv[1]), sys.argv[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from platforms.job import JobSpec, Layout, Run, Window
-from platforms.metrics import LogReader, Progress, numbers, parse
+from platforms.results.log_reader import LogReader, Progress, numbers, parse
 
 START = {
     "schema": 1,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from platforms import prepare
 from platforms.__main__ import main
-from platforms.config import Platform
+from platforms.commands import prepare
+from platforms.config.schema import Platform
 from platforms.job import RefusedError
 
 BASE = Path(sys.base_prefix) / "bin" / "python3"

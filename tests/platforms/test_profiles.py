@@ -17,7 +17,7 @@ import pytest
 from harness import select
 from harness.spec import spec_of
 from harness.suite import suite_of
-from platforms.config import Platform, Site, load_platforms, load_site
+from platforms.config.schema import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
 from platforms.schedulers.kubernetes import manifest

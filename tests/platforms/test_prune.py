@@ -20,10 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from platforms import old_code, run_archive
 from platforms.__main__ import main
-from platforms.journal import DONE, PENDING, Journal
-from platforms.keeping import DAY_S
+from platforms.commands import old_code
+from platforms.rundir import run_archive
+from platforms.rundir.retention import DAY_S
+from platforms.rundir.session_history import DONE, PENDING
+from platforms.rundir.session_journal import Journal
 from platforms.schedulers import supervisor
 from tests.waiting import until
 

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from platforms.__main__ import main
-from platforms.config import Platform
-from platforms.journal import DONE, PENDING, Journal
-from platforms.keeping import DAY_S, Keep
+from platforms.config.schema import Platform
+from platforms.rundir.retention import DAY_S, Keep
+from platforms.rundir.session_history import DONE, PENDING
+from platforms.rundir.session_journal import Journal
 from platforms.schedulers import work_dir
 from platforms.schedulers.work_dir import removal, sight
 from platforms.transports.local import LocalTransport

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from platforms.commands.log_reading import FIRST_S, QUIET_S, Reader, Reading
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
-from platforms.reading import FIRST_S, QUIET_S, Reader, Reading
-from platforms.runner.ending import LOG_S
+from platforms.runner.finalizer import LOG_S
 from platforms.schedulers import log_file
 
 RUNS, WAITS, ENDED = Status(State.RUNNING), Status(State.QUEUED, "Priority"), Status(State.SUCCEEDED)

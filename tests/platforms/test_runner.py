@@ -18,8 +18,7 @@ from threading import enumerate as threads
 
 import pytest
 
-from platforms import journal
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import (
     RETRIED,
     AwayError,
@@ -39,11 +38,13 @@ from platforms.job import (
     WorkloadError,
     job_name,
 )
-from platforms.journal import Attempt, Journal, TakenOver
-from platforms.runner import ANSWER_S, Job, Runner, evidence, explain
-from platforms.runner.ending import LOG_S
-from platforms.runner.live import AWAY_S, GRACE_S
-from platforms.runner.turns import Inline, Threads
+from platforms.rundir import job_folder, session_history, session_journal
+from platforms.rundir.session_history import Attempt
+from platforms.rundir.session_journal import Journal, TakenOver
+from platforms.runner import ANSWER_S, Job, Runner, messages
+from platforms.runner.finalizer import LOG_S
+from platforms.runner.live_job import AWAY_S, GRACE_S
+from platforms.runner.workers import InlinePool, ThreadPool
 
 LAYOUT = Layout(1, 1, "cpu")
 PATIENCE_S = 60.0
@@ -117,7 +118,7 @@ def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
 
 def test_a_good_run(runs: Path) -> None:
     seen = []
-    runner = Runner(runs, "r1", turns=Inline(), on_change=lambda job: seen.append(job.status.state))
+    runner = Runner(runs, "r1", turns=InlinePool(), on_change=lambda job: seen.append(job.status.state))
     ticks = []
     job = runner.add(spec("good", *says(GOOD)), local())
     assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
@@ -182,7 +183,7 @@ def test_side_by_side(runs: Path) -> None:
 
 
 def test_one_after_the_other(runs: Path) -> None:
-    runner = Runner(runs, "r1", turns=Inline())
+    runner = Runner(runs, "r1", turns=InlinePool())
     for number in range(3):
         runner.add(spec(str(number), "sleep", "0.1"), local())
     runner.pump()
@@ -309,7 +310,7 @@ def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     seen: list[str] = []
-    runner = Runner(runs, "r1", turns=Inline(), on_change=lambda job: seen.append(str(job.status)))
+    runner = Runner(runs, "r1", turns=InlinePool(), on_change=lambda job: seen.append(str(job.status)))
     job = runner.add(spec("x"), local())
 
     finish(runner)
@@ -338,7 +339,7 @@ def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
 @pytest.mark.parametrize("when", ["live", "ended"])
 def test_found_again(runs: Path, when: str) -> None:
     command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
-    first = Runner(runs, "r1", turns=Inline())
+    first = Runner(runs, "r1", turns=InlinePool())
     before = first.add(spec("x", *command), local())
     first.pump()
     while when == "ended" and not (before.folder / "exit").exists():
@@ -357,7 +358,7 @@ def test_found_again(runs: Path, when: str) -> None:
 
 def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
     """Nobody submits it again, so nobody needs to know what it runs."""
-    first = Runner(runs, "r1", turns=Inline())
+    first = Runner(runs, "r1", turns=InlinePool())
     before = first.add(spec("x", "sh", "-c", "touch ../begun; sleep 0.3"), local())
     first.pump()
     deadline = time.monotonic() + PATIENCE_S
@@ -374,10 +375,10 @@ def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
 
 
 def test_folders_have_names_for_people() -> None:
-    assert evidence.slug("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]") == "test_resnet50-local-1x1cpu-gbs32"
-    assert evidence.slug("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
+    assert job_folder.slug("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]") == "test_resnet50-local-1x1cpu-gbs32"
+    assert job_folder.slug("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
     odd = ["sub/test_a.py::test_b[x]", "test_a.py::test_b[x y]", "test_a.py::test_b[x/y]", "../../etc", "é" * 300, ""]
-    slugs = {evidence.slug(test) for test in odd}
+    slugs = {job_folder.slug(test) for test in odd}
     assert len(slugs) == len(odd)
     assert all("/" not in name and not name.startswith(".") and 0 < len(name) < 120 for name in slugs)
 
@@ -540,7 +541,7 @@ def far(clock: Clock) -> Scripted:
 @pytest.fixture
 def runner(runs: Path, clock: Clock, far: Scripted) -> Runner:
     return Runner(
-        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=Inline(clock.sleep), connect=lambda platform: far
+        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=InlinePool(clock.sleep), connect=lambda platform: far
     )
 
 
@@ -795,7 +796,7 @@ def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scri
     hours = spec("a").device_hours
     far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
     connect = lambda platform: far  # noqa: E731
-    runner = Runner(runs, "r1", max_device_hours=3 * hours, clock=clock, turns=Inline(clock.sleep), connect=connect)
+    runner = Runner(runs, "r1", max_device_hours=3 * hours, clock=clock, turns=InlinePool(clock.sleep), connect=connect)
 
     last = [runner.wait(job) for job in add(runner, "a", "b")]
 
@@ -811,7 +812,7 @@ def test_what_earlier_sessions_have_spent_counts(runs: Path, clock: Clock, far: 
     platform = REMOTE.model_copy(update={"retries": 9})
     for _ in range(3):
         limit = allowed * hours
-        runner = Runner(runs, "r1", max_device_hours=limit, clock=clock, turns=Inline(clock.sleep), connect=connect)
+        runner = Runner(runs, "r1", max_device_hours=limit, clock=clock, turns=InlinePool(clock.sleep), connect=connect)
         jobs = [runner.add(spec(name, platform="far"), platform, tries.get(name)) for name in "ab"]
         far.status_of |= {f"{name}.{number}": gone(State.NODE_LOST) for name in "ab" for number in range(2, 9)}
         tries = {name: runner.wait(job).attempt for name, job in zip("ab", jobs, strict=True)}
@@ -825,7 +826,7 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
     far.status_of = {"a": gone(State.NODE_LOST), "a.2": then((0, RUNNING), (30, ENDED))}
 
     def session() -> Runner:
-        turns, record = Inline(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
+        turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
         return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
 
     first = session()
@@ -833,7 +834,7 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
     while not job.done or (killed == "while it runs" and "a.2" not in far.since):
         first.pump()
         clock.sleep(5)
-    (record,) = journal.sessions(runs / "r1")
+    (record,) = session_history.sessions(runs / "r1")
     attempt = record.attempts[job.spec.test]
     assert attempt.number == (2 if killed == "while it runs" else 1)
 
@@ -852,7 +853,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
     far.status_of = {"a": then((0, RUNNING))}
 
     def session() -> Runner:
-        turns, record = Inline(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
+        turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
         return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
 
     first = session()
@@ -869,7 +870,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
         first.cancel()
     far._cancel = cancel  # type: ignore[method-assign]
     assert not (job.folder / "run.json").exists()
-    (record,) = journal.sessions(runs / "r1")
+    (record,) = session_history.sessions(runs / "r1")
 
     second = session()
     last = second.wait(second.add(spec("a", platform="far"), REMOTE, record.attempts[job.spec.test]))
@@ -881,7 +882,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
 @pytest.mark.parametrize("ended", [True, False])
 def test_who_does_not_wait_reads_what_has_ended_meanwhile(runs: Path, clock: Clock, far: Scripted, ended: bool) -> None:
     def session() -> Runner:
-        return Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+        return Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far)
 
     far.status_of["a"] = then((0, RUNNING), (100 if ended else 9999, ENDED))
     add(first := session(), "a")
@@ -1226,7 +1227,7 @@ def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripte
     assert (first.folder / "log").stat().st_size == 300
 
     later = Runner(
-        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=Inline(clock.sleep), connect=lambda _: far
+        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=InlinePool(clock.sleep), connect=lambda _: far
     )
     (job,) = add(later, "a", start_limit_s=5)
     later.wait(job)
@@ -1271,9 +1272,9 @@ def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Script
 
 def test_evidence_without_room_is_said_with_what_shows_the_disk(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    error = explain.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
+    error = messages.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
     assert f"written: No space left on device: {tmp_path}; `df -h {tmp_path}` shows its disk" in str(error)
-    assert explain.in_short(error.status, ()).startswith("succeeded: its evidence cannot be written")
+    assert messages.in_short(error.status, ()).startswith("succeeded: its evidence cannot be written")
 
 
 def test_what_the_sites_rules_forbid_is_never_submitted(runner: Runner, far: Scripted) -> None:
@@ -1320,13 +1321,13 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     assert tries == [(1000, "a"), (1010, "a"), (1020, "a"), (1030, "a"), (1030, "b")]
     assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit b"]
     assert all(job.result() for job in (a, b))
-    assert evidence.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
+    assert job_folder.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
 
 
 def test_what_another_session_asked_for_is_looked_for_before_it_is_called_ended(runs: Path, clock: Clock) -> None:
     """Ctrl-C before the turn of a job whose submission nobody had answered when its session was killed."""
     far = Scripted(clock, since={"a": 0.0}, status_of={"a": then((0, RUNNING))})
-    runner = Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+    runner = Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far)
     asked = runner.add(spec("a", platform="far"), REMOTE, Attempt(asked_s=1e9))
     (never,) = add(runner, "b")
 
@@ -1354,17 +1355,19 @@ def test_one_that_was_left_in_the_middle_of_a_turn_is_not_submitted(runner: Runn
 
 def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: Clock, far: Scripted) -> None:
     record = Journal(runs / "r1", {"tests": ["a"]})
-    runner = Runner(runs, "r1", journal=record, clock=clock, turns=Inline(clock.sleep), connect=lambda platform: far)
+    runner = Runner(
+        runs, "r1", journal=record, clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far
+    )
     (job,) = add(runner, "a")
-    (past,) = journal.sessions(runs / "r1")
-    journal.take(past, "another one")
+    (past,) = session_history.sessions(runs / "r1")
+    session_journal.take(past, "another one")
 
     with pytest.raises(TakenOver):
         runner.wait(job)
 
     assert far.did == []
     assert not (job.folder / "run.json").exists()
-    record.end(journal.PENDING)
+    record.end(session_history.PENDING)
 
 
 def test_an_end_is_on_the_disk_before_what_it_came_from_is_deleted(runner: Runner, far: Scripted) -> None:
@@ -1479,7 +1482,7 @@ def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs:
 
     assert c.result().status.state is State.SUCCEEDED
     assert not (a.folder / "run.json").exists()  # left for the session that goes on
-    later = Runner(runs, "r1", clock=clock, turns=Inline(clock.sleep), connect=lambda _: far)
+    later = Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda _: far)
     (again,) = add(later, "a")
     later.wait(again)
     assert again.result().folder == a.folder
@@ -1686,7 +1689,7 @@ def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, 
 
 def test_a_turn_whose_wake_up_was_lost_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may strike between the two."""
-    turns, taken = Threads(), Event()
+    turns, taken = ThreadPool(), Event()
     worker = turns.worker("w")
 
     def interrupted() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from platforms import sbatch_options
-from platforms.config import Platform, load_platforms
+from platforms.config import sbatch_options
+from platforms.config.keys import ContainerKeys
+from platforms.config.schema import Platform, load_platforms
 from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
-from platforms.keys import ContainerKeys
 from platforms.schedulers.slurm import (
     SlurmScheduler,
     environment,

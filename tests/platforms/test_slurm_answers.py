@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, State, Submitted, job_name
 from platforms.schedulers import connect
 from platforms.schedulers import slurm as scheduler_module

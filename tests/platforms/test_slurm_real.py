@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, MachineError, Outcome, State, Submitted, job_name
 from platforms.runner import Job, Runner
 from platforms.schedulers.slurm import SlurmScheduler, judge, submission

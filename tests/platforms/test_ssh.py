@@ -26,9 +26,9 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.keys import ContainerKeys
+from platforms.config.schema import Platform
 from platforms.job import AwayError, ConfigError, Layout, MachineError, RefusedError, State
-from platforms.keys import ContainerKeys
 from platforms.schedulers import ssh, supervisor
 from platforms.schedulers.ssh import SshScheduler
 from platforms.transports import Done
@@ -344,7 +344,7 @@ def test_a_work_dir_that_cannot_be(tmp_path: Path) -> None:
 OTHER_USER = """
 import os, sys
 from pathlib import Path
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import BenchError, JobSpec, Layout
 from platforms.schedulers import ssh
 platform = Platform(name="station").model_copy(update={"scheduler": "ssh", "work_dir": sys.argv[1]})

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import AwayError, BenchError, ConfigError, LoginNeeded, RefusedError
 from platforms.transports import CommandTimeout, MissingFile, Transport, connect, framing, ssh
 from platforms.transports.openssh import OpensshTransport
@@ -297,7 +297,7 @@ def test_how_a_person_types_it(to, server):
 
 def test_nothing_is_loaded_or_reached_before_the_first_command():
     code = (
-        "import sys; from platforms.config import Platform; from platforms.transports import connect\n"
+        "import sys; from platforms.config.schema import Platform; from platforms.transports import connect\n"
         "for kind in ('local', 'openssh', 'paramiko'): connect(Platform(name='x', transport=kind, host='nowhere'))\n"
         "print(*{'paramiko', 'jinja2', 'cryptography'} & set(sys.modules))"
     )

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from platforms.__main__ import main
-from platforms.config import Platform
+from platforms.config.schema import Platform
 from platforms.job import Layout, job_name
-from platforms.journal import PENDING, Journal
-from platforms.keeping import Keep
+from platforms.rundir.retention import Keep
+from platforms.rundir.session_history import PENDING
+from platforms.rundir.session_journal import Journal
 from platforms.schedulers import work_dir
 from platforms.schedulers.work_dir import removal, sight
 from platforms.transports.local import LocalTransport

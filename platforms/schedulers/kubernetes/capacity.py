@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platforms.values import quantity_of
+from platforms.config.values import quantity_of
 
 Object = Mapping[str, Any]
 _PASSING = "node.kubernetes.io/"  # taints by which Kubernetes says what a node is going through; they come and go

@@ -11,8 +11,8 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CLAIMS
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
-    from platforms.keys import VolumeKeys
+    from platforms.config.keys import VolumeKeys
+    from platforms.config.schema import Platform
 
 
 def make(client: Client, platform: Platform) -> Iterator[str]:

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from platforms.job import AwayError, LoginNeeded, Outcome, RefusedError, State, Status
-from platforms.schedulers.kubernetes import ending, evidence
+from platforms.schedulers.kubernetes import delete, evidence
 from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.mirror import mirror_of
-from platforms.schedulers.kubernetes.known import Known
+from platforms.schedulers.kubernetes.api.informer import mirror_of
+from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.log import JobLog
-from platforms.schedulers.kubernetes.sights import Sights
-from platforms.schedulers.kubernetes.state import kinds
-from platforms.schedulers.kubernetes.state.judge import Sight, Verdict, judge
+from platforms.schedulers.kubernetes.snapshot import SnapshotReader
+from platforms.schedulers.kubernetes.status import kinds
+from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 
 STOP_S = 30.0  # how long pods may take to stop before their job is deleted
 UNSTOPPED_S = 600.0  # how long a job is stopped that nobody answers for
@@ -28,21 +28,21 @@ class Cluster:
 
     def __init__(self, client: Client, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.client, self._clock = client, clock
-        self._sights = Sights(client, mirror_of(client), pod_start_limit_s, clock)
+        self._sights = SnapshotReader(client, mirror_of(client), pod_start_limit_s, clock)
         self._logs: dict[str, JobLog] = {}
         self.code: set[str] = set()  # names of the archives that this session has put there
 
-    def log(self, job: Known) -> JobLog:
+    def log(self, job: JobRecord) -> JobLog:
         if job.submitted.job_id not in self._logs:
             self._logs[job.submitted.job_id] = JobLog(self.client, job.submitted.folder)
         return self._logs[job.submitted.job_id]
 
-    def forget(self, job: Known) -> None:
+    def forget(self, job: JobRecord) -> None:
         """Nothing of it is followed any more."""
         if (log := self._logs.pop(job.submitted.job_id, None)) is not None:
             log.close()
 
-    def status(self, jobs: Sequence[Known], *, stop: bool = True) -> dict[str, Status]:
+    def status(self, jobs: Sequence[JobRecord], *, stop: bool = True) -> dict[str, Status]:
         """By id. Before an end is believed everything is asked for anew, once for all of them. With `stop`, what still
         runs of a job that has failed is stopped.
 
@@ -67,12 +67,12 @@ class Cluster:
         return found | ended
 
     def _judge(
-        self, jobs: Sequence[Known], *, fresh: bool = False, explain: bool = False
-    ) -> Mapping[str, tuple[Sight, Verdict]]:
+        self, jobs: Sequence[JobRecord], *, fresh: bool = False, explain: bool = False
+    ) -> Mapping[str, tuple[Observation, Verdict]]:
         sights = self._sights.look(jobs, fresh=fresh, explain=explain) if jobs else {}
         return {job_id: (sight, judge(sight)) for job_id, sight in sights.items()}
 
-    def _settle(self, job: Known, sight: Sight, verdict: Verdict, *, stop: bool) -> Status:
+    def _settle(self, job: JobRecord, sight: Observation, verdict: Verdict, *, stop: bool) -> Status:
         """What is to be said of a job now: its end only when nothing of it goes on. What goes wrong with its folder, or
         with stopping it, is no other job's trouble."""
         with contextlib.suppress(RefusedError):  # which whoever reads its log is told
@@ -92,7 +92,7 @@ class Cluster:
         job.ended = replace(job.failed, reason=_said(job.failed.reason, still if job.unstopped else "", unkept))
         return job.ended
 
-    def _stop(self, job: Known, sight: Sight, verdict: Verdict) -> bool:
+    def _stop(self, job: JobRecord, sight: Observation, verdict: Verdict) -> bool:
         """A failed job keeps no device. Whether something of it is still there, so that we must look again; where that
         is of no use any more, `unstopped` says why."""
         now, pods = self._clock(), _there(sight)
@@ -103,10 +103,10 @@ class Cluster:
             return False
         try:
             if not restarts and stopping_s <= STOP_S:
-                ending.stop(self.client, pods)
+                delete.stop(self.client, pods)
                 return True
             _kept(job, sight)
-            ending.delete(self.client, job)
+            delete.delete(self.client, job)
             job.deleted = True
             return False
         except LoginNeeded:
@@ -114,29 +114,29 @@ class Cluster:
         except (AwayError, RefusedError) as error:
             job.unstopped = str(error)
             with contextlib.suppress(AwayError, RefusedError):  # what can be stopped holds nothing meanwhile
-                ending.stop(self.client, pods if restarts else ())
+                delete.stop(self.client, pods if restarts else ())
             return stopping_s <= (UNSTOPPED_S if isinstance(error, AwayError) else STOP_S)
 
-    def _typed(self, job: Known) -> str:
+    def _typed(self, job: JobRecord) -> str:
         return self.client.typed(f"delete {job.address.resource}/{job.name}")
 
 
-def _news(jobs: Sequence[Known], verdicts: Mapping[str, tuple[Sight, Verdict]]) -> bool:
+def _news(jobs: Sequence[JobRecord], verdicts: Mapping[str, tuple[Observation, Verdict]]) -> bool:
     """Whether one of them seems to have come to an end of which nobody knew."""
     seen = (verdicts[job.submitted.job_id][1] for job in jobs if not job.failed and job.submitted.job_id in verdicts)
     return any(verdict.final or verdict.stop for verdict in seen)
 
 
-def _restarts(sight: Sight, verdict: Verdict) -> bool:
+def _restarts(sight: Observation, verdict: Verdict) -> bool:
     """Whether its controller would begin again what we stop."""
     return verdict.stop and sight.root is not None and kinds.restartable(sight.root)
 
 
-def _goes_on(sight: Sight, verdict: Verdict) -> bool:
-    return _restarts(sight, verdict) or bool(ending.live(_there(sight)))
+def _goes_on(sight: Observation, verdict: Verdict) -> bool:
+    return _restarts(sight, verdict) or bool(delete.live(_there(sight)))
 
 
-def _kept(job: Known, sight: Sight) -> str:
+def _kept(job: JobRecord, sight: Observation) -> str:
     """Write down how all of it looked. Why that is not possible, or nothing."""
     try:
         evidence.keep(job.submitted.folder, sight)
@@ -149,7 +149,7 @@ def _said(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def _there(sight: Sight) -> list[Mapping[str, Any]]:
+def _there(sight: Observation) -> list[Mapping[str, Any]]:
     """The pods that there are."""
     return [*sight.pods, *_own(sight.root)]
 

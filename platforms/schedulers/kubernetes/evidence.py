@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.known import CREATED
-from platforms.schedulers.kubernetes.state.judge import Sight
+from platforms.schedulers.kubernetes.job_record import CREATED
+from platforms.schedulers.kubernetes.status.judge import Observation
 
 OBJECTS = "objects.yaml"
 Object = Mapping[str, Any]
@@ -36,7 +36,7 @@ def note_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Obje
     _write(folder / CREATED, json.dumps(record, indent=1) + "\n")
 
 
-def keep(folder: Path, sight: Sight) -> None:
+def keep(folder: Path, sight: Observation) -> None:
     """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
     RefusedError."""
     root = sight.root or sight.root_gone

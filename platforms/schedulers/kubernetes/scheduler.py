@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted, unseen
-from platforms.schedulers.kubernetes import creation, ending, evidence, known, labels, manifest
+from platforms.schedulers.kubernetes import create, delete, evidence, job_record, labels, manifest
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.cluster import Cluster
-from platforms.schedulers.kubernetes.known import Known
+from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.manifest import policy
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 CLEAN_S = 30.0  # how long the last of a session's jobs is watched while it goes: a garbage collector may be busy
 
@@ -26,7 +26,7 @@ CLEAN_S = 30.0  # how long the last of a session's jobs is watched while it goes
 class KubernetesScheduler:
     """The Protocol `Scheduler` on clusters. A job's id is `<context>:<namespace>/<resource>/<name>`."""
 
-    text_name = known.TEXT
+    text_name = job_record.TEXT
     log_in_folder = True  # of many pods at once, so that reading it is no turn of the runner's
     ends_failed = True
     clean_deletes = True
@@ -40,8 +40,8 @@ class KubernetesScheduler:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._platform, self._clock, self._sleep = platform, clock, sleep
-        self._clusters: dict[Place, Cluster] = {}
-        self._jobs: dict[str, Known] = {}
+        self._clusters: dict[ClusterTarget, Cluster] = {}
+        self._jobs: dict[str, JobRecord] = {}
         self._ended_well: set[str] = set()  # ids at the last look: those that are cleaned next
 
     def render(self, spec: JobSpec) -> str:
@@ -67,13 +67,13 @@ class KubernetesScheduler:
             return before
         cluster = self._cluster(self._place(text))
         client = cluster.client
-        made = creation.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
+        made = create.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
-        job_id = str(known.address_of(client.context, client.namespace, resource, made.root))
+        job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
         try:
             evidence.note_created(folder, job_id, made.root, made.unowned)
         except RefusedError as error:
-            raise RefusedError(f"{error}; {creation.undo(client, made)}") from None
+            raise RefusedError(f"{error}; {create.undo(client, made)}") from None
         return job_id
 
     # --- following ---------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class KubernetesScheduler:
         """Delete them, their pods with them, and see that they are gone; what is known of them by then stays known."""
         clusters, left = self._by_cluster(jobs)
         for cluster, mine in clusters.items():
-            remains = ending.cancel(cluster.client, mine, self._clock, self._sleep)
+            remains = delete.cancel(cluster.client, mine, self._clock, self._sleep)
             for one in mine:
                 one.deleted = one.deleted or one.submitted.job_id not in remains
             left |= {job_id: f"{why}: {self._typed(job_id, 'delete {}')}" for job_id, why in remains.items()}
@@ -131,13 +131,13 @@ class KubernetesScheduler:
         """Delete it; with the last job that anybody follows, see that all of them are gone."""
         one = self._known(job)
         cluster = self._cluster(one.place)
-        ending.delete(cluster.client, one)
+        delete.delete(cluster.client, one)
         one.deleted = True
         cluster.forget(one)
         self._ended_well.discard(job.job_id)
         if not self._ended_well and all(each.ended is not None for each in self._jobs.values()):
             deleted = [each for each in self._jobs.values() if each.deleted and each.place == one.place]
-            remains = ending.still_there(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
+            remains = delete.still_there(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
             if remains:
                 names = ", ".join(name for left in remains.values() for name in left)
                 raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
@@ -163,23 +163,23 @@ class KubernetesScheduler:
         one = self._jobs[job_id]
         return self._cluster(one.place).client.typed(words.format(f"{one.address.resource}/{one.name}"))
 
-    def _place(self, text: str) -> Place:
-        return known.place_of(text, Place.of(self._platform), manifest.read(text))
+    def _place(self, text: str) -> ClusterTarget:
+        return job_record.place_of(text, ClusterTarget.of(self._platform), manifest.read(text))
 
-    def _cluster(self, place: Place) -> Cluster:
+    def _cluster(self, place: ClusterTarget) -> Cluster:
         if place not in self._clusters:
             limit_s = self._platform.kubernetes.pod_start_limit_s
             self._clusters[place] = Cluster(Client(place), limit_s, self._clock)
         return self._clusters[place]
 
-    def _known(self, job: Submitted) -> Known:
+    def _known(self, job: Submitted) -> JobRecord:
         if job.job_id not in self._jobs:
-            self._jobs[job.job_id] = known.read(job, self._clock)
+            self._jobs[job.job_id] = job_record.read(job, self._clock)
         return self._jobs[job.job_id]
 
-    def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[Known]], dict[str, str]]:
+    def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[JobRecord]], dict[str, str]]:
         """And why some of them cannot be known any more, by id."""
-        found: dict[Cluster, list[Known]] = {}
+        found: dict[Cluster, list[JobRecord]] = {}
         unreadable: dict[str, str] = {}
         for job in jobs:
             try:

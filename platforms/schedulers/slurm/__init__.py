@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted
-from platforms.schedulers import log_file, placing
+from platforms.schedulers import log_file, staging
 from platforms.schedulers.slurm import errors, judge, policy, queries, submission, trial
 from platforms.schedulers.slurm import render as rendering
 from platforms.schedulers.slurm.states import Row
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
@@ -75,7 +75,7 @@ class SlurmScheduler:
         answer = self._submit(command)
         if (answer.word, answer.rest) == ("missing", "archive"):
             assert spec.archive is not None
-            placing.put_archive(self._transport, spec.archive, str(archive))
+            staging.put_archive(self._transport, spec.archive, str(archive))
             answer = self._submit(command)
         if answer.word == "id":
             return answer.rest
@@ -94,7 +94,7 @@ class SlurmScheduler:
         if answer.unsure:
             return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {said}")
         if answer.word == "missing":
-            return placing.missing_data(self._platform, spec, folder)
+            return staging.missing_data(self._platform, spec, folder)
         self._forget(there)
         if answer.word == "unwritable":
             return RefusedError(f"{where}: {there} cannot be written: {said}; `work_dir:` in {self._platform.source}")

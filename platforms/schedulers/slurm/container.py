@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from platforms.config.keys import ContainerKeys
 from platforms.job import JobSpec
-from platforms.keys import ContainerKeys
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 
 def needs_srun(box: ContainerKeys) -> bool:

@@ -7,7 +7,7 @@ run on, or submit them twice.
 
 from __future__ import annotations
 
-from platforms import sbatch_options
+from platforms.config import sbatch_options
 
 # How the controller is reached, and by what right.
 _REACH = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")

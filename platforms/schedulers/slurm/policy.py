@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from platforms import sbatch_options
+from platforms.config import sbatch_options
 from platforms.job import JobSpec
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 
 def lint(spec: JobSpec, text: str, platform: Platform) -> tuple[str, ...]:

@@ -10,15 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms import sbatch_options
+from platforms.config import sbatch_options
+from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.schedulers.slurm import container
-from platforms.values import clock
 
 if TYPE_CHECKING:
     import jinja2
 
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "slurm_templates" / "job.sh"
 DEADLINE_MARGIN_S = 300  # beyond the limits that we keep ourselves: Slurm counts in minutes

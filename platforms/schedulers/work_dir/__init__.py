@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from platforms.job import Layout, job_name
-from platforms.keeping import DAY_S, Keep, Left
+from platforms.rundir.retention import DAY_S, Keep, Leftover
 from platforms.schedulers.work_dir.sight import GOING, Folder, Seen
 
 # After its last possible start a job that nobody knows may still run: clusters may share a work_dir.
@@ -23,8 +23,8 @@ class Judged:
     """What goes and what stays, and when each was changed as it was looked at. `untold` says why no code goes; `unread`
     which runs could not be asked whether they need a job, and why."""
 
-    jobs: Sequence[Left]
-    code: Sequence[Left]
+    jobs: Sequence[Leftover]
+    code: Sequence[Leftover]
     changed_s: Mapping[str, float]
     unread: Mapping[str, str] = field(default_factory=dict)
     untold: str = ""
@@ -60,8 +60,8 @@ def only(judged: Judged, names: Collection[str]) -> Judged:
 
 def _judged(
     name: str, folder: Folder, seen: Seen, keep: Keep, needed: Mapping[str, str], unread: Mapping[str, str]
-) -> Left:
-    left = Left(name, seen.now_s - folder.changed_s, folder.size_bytes)
+) -> Leftover:
+    left = Leftover(name, seen.now_s - folder.changed_s, folder.size_bytes)
     if folder.uid != seen.uid:
         return replace(left, stays=f"it belongs to user {folder.uid}")
     if name.startswith(GOING):

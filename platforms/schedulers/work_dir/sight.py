@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from platforms.job import AwayError, RefusedError
-from platforms.keeping import Left
+from platforms.rundir.retention import Leftover
 from platforms.schedulers.slurm.environment import CLEAN
 from platforms.schedulers.slurm.states import Row
 from platforms.transports import Done, Transport
@@ -97,7 +97,7 @@ class Seen:
     now_s: float = 0.0
     uid: int = -1
     jobs: Mapping[str, Folder] = field(default_factory=dict)
-    archives: Mapping[str, Left] = field(default_factory=dict)
+    archives: Mapping[str, Leftover] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     missing: bool = False
 
@@ -193,11 +193,11 @@ def _folders(texts: Mapping[str, bytes]) -> dict[str, Folder]:
     }
 
 
-def _archives(text: bytes, now_s: float, uid: int) -> Iterator[tuple[str, Left]]:
+def _archives(text: bytes, now_s: float, uid: int) -> Iterator[tuple[str, Leftover]]:
     for kind, owner, changed_s, size, path in _entries(text):
         ours = path[0] == "archives" and len(path) == 2 and (kind, owner) == ("f", uid)
         if ours and BROUGHT.fullmatch(path[1].removeprefix(GOING)):
-            yield path[1], Left(path[1], now_s - changed_s, size)
+            yield path[1], Leftover(path[1], now_s - changed_s, size)
 
 
 def _pairs(text: bytes, between: str) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from platforms.job import AwayError, RefusedError
-from platforms.schedulers.kubernetes.api.answers import ApiError, Expired, Trouble, of_event
-from platforms.schedulers.kubernetes.api.place import Place
+from platforms.schedulers.kubernetes.api.errors import ApiError, Expired, TransientError, of_event
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import ACCESS_REVIEWS, BUILT_IN, PODS, Resource, api_path
 from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
@@ -43,7 +43,7 @@ class Client:
 
     def __init__(
         self,
-        asked: Place,
+        asked: ClusterTarget,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -237,7 +237,7 @@ class Client:
                 raise AwayError(f"{self.where}: a watch says something that is no event") from None
             if event.get("type") == "ERROR":
                 error = of_event(event.get("object") or {})
-                if isinstance(error, Trouble):
+                if isinstance(error, TransientError):
                     raise AwayError(f"{self.where}: {error.message}")
                 raise error
             yield event

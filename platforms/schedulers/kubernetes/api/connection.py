@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from platforms.job import ConfigError, RefusedError
-from platforms.schedulers.kubernetes.api.answers import Refusal
 from platforms.schedulers.kubernetes.api.credentials import Credentials, credentials
-from platforms.schedulers.kubernetes.api.place import Found
+from platforms.schedulers.kubernetes.api.errors import HttpError
+from platforms.schedulers.kubernetes.api.kubeconfig import ResolvedTarget
 
 POOL = 400  # connections that are kept: followed logs hold one each
 _LOCAL = "local"  # the name of everything in what the client library is given
@@ -58,7 +58,7 @@ class Connection:
         )
 
 
-def connect(found: Found, now_s: float) -> Connection:
+def connect(found: ResolvedTarget, now_s: float) -> Connection:
     """Raises ConfigError, RefusedError, LoginNeeded, AwayError with what is wrong and what to do about it."""
     through = proxy(found) or ""
     for module, package in (("kubernetes", "kubernetes"), *([("socks", "pysocks")] if _is_socks(through) else [])):
@@ -72,7 +72,7 @@ def connect(found: Found, now_s: float) -> Connection:
         raise ConfigError([f"{found.source}: context {found.context!r}: {said}"]) from None
 
 
-def _dynamic(found: Found, mine: Credentials, through: str) -> Any:
+def _dynamic(found: ResolvedTarget, mine: Credentials, through: str) -> Any:
     """Its own configuration and pool of connections, which asks nothing before it is asked."""
     client, config = import_module("kubernetes.client"), import_module("kubernetes.config")
     settings = client.Configuration()
@@ -106,15 +106,15 @@ def _refusing(request: Callable[..., Any]) -> Callable[..., Any]:
         try:
             response = request(*arguments, redirect=False, **options)  # elsewhere nobody is to see a token
         except tls_error as error:
-            raise Refusal(0, str(error), {}, b"") from None
+            raise HttpError(0, str(error), {}, b"") from None
         if 200 <= response.status < 300:
             return response
-        raise Refusal(response.status, str(response.reason or ""), dict(response.headers), response.data)
+        raise HttpError(response.status, str(response.reason or ""), dict(response.headers), response.data)
 
     return asked
 
 
-def _alone(found: Found, mine: Credentials) -> dict[str, Any]:
+def _alone(found: ResolvedTarget, mine: Credentials) -> dict[str, Any]:
     """A kubeconfig of this context only. Paths are absolute in it."""
     return {
         "current-context": _LOCAL,
@@ -149,7 +149,9 @@ def _unverified_pool() -> type[Any]:
 # --- proxies ---------------------------------------------------------------------------------------------------------
 
 
-def proxy(found: Found, environment: Callable[[], Mapping[str, str]] = urllib.request.getproxies) -> str | None:
+def proxy(
+    found: ResolvedTarget, environment: Callable[[], Mapping[str, str]] = urllib.request.getproxies
+) -> str | None:
     """Of the kubeconfig, else of the environment, but not for what $NO_PROXY says nor for this machine itself."""
     if named := found.cluster.get("proxy-url"):
         return str(named)

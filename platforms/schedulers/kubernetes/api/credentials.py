@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
-from platforms.schedulers.kubernetes.api.place import Found
+from platforms.schedulers.kubernetes.api.kubeconfig import ResolvedTarget
 
 PROGRAM_S = 60.0  # how long a program may take that logs in
 EARLY_S = 30.0  # how long before its end a credential is asked for again
@@ -35,7 +35,7 @@ class Credentials:
     until_s: float | None = None
 
 
-def credentials(found: Found, now_s: float) -> Credentials:
+def credentials(found: ResolvedTarget, now_s: float) -> Credentials:
     """Read them, or have them made.
 
     Raises ConfigError for what is wrong with the file, RefusedError for a program that is not installed, LoginNeeded
@@ -60,7 +60,7 @@ def credentials(found: Found, now_s: float) -> Credentials:
     return Credentials("", user)
 
 
-def login_needed(found: Found, why: str) -> LoginNeeded:
+def login_needed(found: ResolvedTarget, why: str) -> LoginNeeded:
     """What a person can do about it: see for themselves what kubectl says, and follow that."""
     command = f"{found.kubectl} auth whoami"
     return LoginNeeded(f"cluster {found.context}: {why}. Type `{command}`", command)
@@ -70,7 +70,7 @@ def _bearer(token: str) -> str:
     return f"Bearer {token.strip()}"
 
 
-def _from_program(found: Found, plugin: Mapping[str, Any], user: dict[str, Any], now_s: float) -> Credentials:
+def _from_program(found: ResolvedTarget, plugin: Mapping[str, Any], user: dict[str, Any], now_s: float) -> Credentials:
     status = _ask_program(found, plugin)
     end_s = _seconds(status.get("expirationTimestamp"))
     until_s = None if end_s is None else max(end_s - EARLY_S, now_s + AGAIN_S)
@@ -83,7 +83,7 @@ def _from_program(found: Found, plugin: Mapping[str, Any], user: dict[str, Any],
     return Credentials(header, user, until_s)
 
 
-def _ask_program(found: Found, plugin: Mapping[str, Any]) -> Mapping[str, Any]:
+def _ask_program(found: ResolvedTarget, plugin: Mapping[str, Any]) -> Mapping[str, Any]:
     """The `status` of the ExecCredential that a credential plugin writes (client.authentication.k8s.io)."""
     command, where = str(plugin.get("command") or ""), f"{found.source}: context {found.context!r}"
     env = {**os.environ, **{str(each["name"]): str(each["value"]) for each in plugin.get("env") or ()}}
@@ -111,7 +111,7 @@ def _ask_program(found: Found, plugin: Mapping[str, Any]) -> Mapping[str, Any]:
     return status
 
 
-def _info(found: Found, plugin: Mapping[str, Any]) -> dict[str, Any]:
+def _info(found: ResolvedTarget, plugin: Mapping[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
         keys = {"server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url"}

@@ -12,20 +12,20 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.schedulers.kubernetes.api import credentials, place
-from platforms.schedulers.kubernetes.api.answers import (
+from platforms.schedulers.kubernetes.api import credentials, kubeconfig
+from platforms.schedulers.kubernetes.api.connection import Connection, connect
+from platforms.schedulers.kubernetes.api.errors import (
     TOO_MANY,
     TRANSIENT,
     UNAUTHORIZED,
     UNDONE,
     ApiError,
     Expired,
-    Trouble,
+    TransientError,
     answered,
     translated,
 )
-from platforms.schedulers.kubernetes.api.connection import Connection, connect
-from platforms.schedulers.kubernetes.api.place import Found, Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget
 
 CONNECT_S = 10.0
 READ_S = 30.0
@@ -66,7 +66,7 @@ class Session:
 
     def __init__(
         self,
-        asked: Place,
+        asked: ClusterTarget,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
@@ -74,12 +74,12 @@ class Session:
         self._asked = asked
         self._clock, self._sleep, self._wall = clock, sleep, wall
         self._lock = threading.RLock()
-        self._found: Found | None = None
+        self._found: ResolvedTarget | None = None
         self._connection: Connection | None = None
         self._refusal: tuple[float, LoginNeeded] | None = None
 
     @property
-    def found(self) -> Found:
+    def found(self) -> ResolvedTarget:
         with self._lock:
             return self._found or self._find()
 
@@ -106,7 +106,7 @@ class Session:
         401, too, says nothing about us where an extension of the API, set up badly, answers in its own place."""
         try:
             return self._once(self._connected(), "GET", path, GLANCE_S)
-        except (ApiError, Expired, Trouble):
+        except (ApiError, Expired, TransientError):
             return None
 
     def _once(self, connection: Connection, method: str, path: str, limit_s: float, **what: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Session:
         try:
             with translated(self.found, silence_s):
                 yield from response.stream(CHUNK)
-        except Trouble as trouble:
+        except TransientError as trouble:
             raise AwayError(f"{self.found.where}: {trouble.message}") from None
 
     def _repeated(self, once: Callable[[Connection], T], repeat: Collection[int]) -> T:
@@ -145,7 +145,7 @@ class Session:
             connection = self._connected()
             try:
                 return once(connection)
-            except Trouble as trouble:
+            except TransientError as trouble:
                 if trouble.status == UNAUTHORIZED:
                     self._unknown(connection, again=refused)
                     refused = True
@@ -158,9 +158,9 @@ class Session:
 
     # --- who we are --------------------------------------------------------------------------------------------------
 
-    def _find(self) -> Found:
+    def _find(self) -> ResolvedTarget:
         """Read the kubeconfig. The first time decides where we are: no change of current-context takes us elsewhere."""
-        self._found = found = place.find(self._asked)
+        self._found = found = kubeconfig.find(self._asked)
         self._asked = replace(self._asked, context=found.context, contexts=(), namespace=found.namespace)
         return found
 

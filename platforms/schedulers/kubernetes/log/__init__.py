@@ -12,8 +12,8 @@ from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.fields import Object
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.follower import Follower
-from platforms.schedulers.kubernetes.log.reading import PATIENCE, Patience, Source
-from platforms.schedulers.kubernetes.log.starts import Seen, containers
+from platforms.schedulers.kubernetes.log.reading import PATIENCE, Source, Timeouts
+from platforms.schedulers.kubernetes.log.starts import ContainerStart, containers
 
 CHUNK = 1 << 20
 CLOSE_S = 5.0
@@ -33,7 +33,7 @@ class JobLog:
         source: Source,
         folder: Path,
         *,
-        patience: Patience = PATIENCE,
+        patience: Timeouts = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
@@ -43,7 +43,7 @@ class JobLog:
         self._wall = wall
         self._files = LogFiles(folder, clock)
         self._followers: dict[str, Follower] = {}
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ContainerStart] = {}
         self._closed = False
 
     def follow(self, pods: Sequence[Object]) -> None:
@@ -61,14 +61,14 @@ class JobLog:
                     self._tell(known)
         self._hurry()
 
-    def _known(self, seen: Seen) -> Seen | None:
+    def _known(self, seen: ContainerStart) -> ContainerStart | None:
         """Of a container that its node has lost, the start that was seen last; None where none ever was."""
         if seen.found:
             return seen
         track = self._files.tracks.get(seen.key)
         return None if track is None else replace(seen, run=track.run, before="", count=track.count)
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: ContainerStart) -> None:
         follower = self._followers.get(seen.key)
         if follower is not None and follower.news.tell(seen):
             return

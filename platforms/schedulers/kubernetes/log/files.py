@@ -16,7 +16,7 @@ from typing import Any
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.log.lines import Overlap, moment
-from platforms.schedulers.kubernetes.log.starts import Seen
+from platforms.schedulers.kubernetes.log.starts import ContainerStart
 
 MERGED = "log"
 FOLDER = "logs"
@@ -94,14 +94,14 @@ class LogFiles:
             (folder / FOLDER).mkdir(parents=True, exist_ok=True)
             self._load()
 
-    def track(self, seen: Seen) -> Track:
+    def track(self, seen: ContainerStart) -> Track:
         """That of a container. Another pod of the same name goes on in the same file."""
         with self.lock:
             if seen.key not in self.tracks:
                 self.tracks[seen.key] = Track(seen.pod, seen.container, self._name(seen))
             return self.tracks[seen.key]
 
-    def _name(self, seen: Seen) -> str:
+    def _name(self, seen: ContainerStart) -> str:
         name = seen.pod if seen.alone else f"{seen.pod}.{seen.container}"
         others = {each.file for each in self.tracks.values() if each.name != seen.name}
         if len(name) > LONGEST or f"{FOLDER}/{name}.log" in others:

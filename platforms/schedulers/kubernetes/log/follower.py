@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from platforms.job import AwayError, BenchError
-from platforms.schedulers.kubernetes.api.answers import ApiError, Expired
+from platforms.schedulers.kubernetes.api.errors import ApiError, Expired
 from platforms.schedulers.kubernetes.fields import short
 from platforms.schedulers.kubernetes.log.files import LogFiles
-from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, Line, Search, Splitter, line_of, rfc3339
-from platforms.schedulers.kubernetes.log.news import News
+from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LogLine, Search, Splitter, line_of, rfc3339
 from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
-from platforms.schedulers.kubernetes.log.reading import PATIENCE, Patience, Reading, Source
+from platforms.schedulers.kubernetes.log.reading import PATIENCE, Reading, Source, Timeouts
+from platforms.schedulers.kubernetes.log.signals import FollowerSignals
 from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, Beginning, Lag, Skips, on_node
-from platforms.schedulers.kubernetes.log.starts import Seen
+from platforms.schedulers.kubernetes.log.starts import ContainerStart
 
 TRIES = 3  # before a no, or something that contradicts what we know, is believed
 AT_ONCE = 1  # streams that were cut before anything new came are followed by another at once
@@ -38,16 +38,16 @@ class Follower:
         self,
         source: Source,
         files: LogFiles,
-        seen: Seen,
+        seen: ContainerStart,
         *,
-        patience: Patience = PATIENCE,
+        patience: Timeouts = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._files, self._patience, self._clock = source, files, patience, clock
         self._lag = Lag(wall)
         self.track = files.track(seen)
-        self.news = News(seen, clock)
+        self.news = FollowerSignals(seen, clock)
         self.trouble = ""  # why nothing comes for now
         self._from_the_beginning()
         self.thread = threading.Thread(target=self._run, name=f"log of {seen.name}", daemon=True)
@@ -79,7 +79,7 @@ class Follower:
         else:
             self._next_start(seen)
 
-    def _next_start(self, seen: Seen) -> None:
+    def _next_start(self, seen: ContainerStart) -> None:
         """The earliest that can be read."""
         track = self.track
         earlier = seen.before not in ("", track.run)
@@ -103,7 +103,7 @@ class Follower:
 
     # --- what a reading means ----------------------------------------------------------------------------------------
 
-    def _read_on(self, seen: Seen, *, previous: bool) -> None:
+    def _read_on(self, seen: ContainerStart, *, previous: bool) -> None:
         ended = previous or seen.ended or (seen.over and self._drained)
         try:
             reading = self._read(seen, follow=not ended, previous=previous)
@@ -216,7 +216,7 @@ class Follower:
 
     # --- one stream --------------------------------------------------------------------------------------------------
 
-    def _read(self, seen: Seen, *, follow: bool, previous: bool) -> Reading | None:
+    def _read(self, seen: ContainerStart, *, follow: bool, previous: bool) -> Reading | None:
         """None: it is of another start. Raises ApiError, Expired, BenchError when it cannot be opened or written."""
         overlap, splitter, new = self.track.overlap, Splitter(), 0
         set_back = not follow and seen.ended_s is not None and overlap.ahead_of(seen.ended_s)
@@ -257,7 +257,9 @@ class Follower:
         return Reading(splitter.size, rest, new, known, search.over, strange, broken, skips.behind, lived_s)
 
     @contextmanager
-    def _opened(self, seen: Seen, *, follow: bool, since: str | None, previous: bool) -> Iterator[Iterator[Arrival]]:
+    def _opened(
+        self, seen: ContainerStart, *, follow: bool, since: str | None, previous: bool
+    ) -> Iterator[Iterator[Arrival]]:
         """What comes, and when. A log that goes on is read by a thread of its own, whatever we do meanwhile."""
 
         def ask() -> AbstractContextManager[Iterator[bytes]]:
@@ -287,7 +289,7 @@ class Follower:
                 self.news.heard_s, self._doubted_s = self._clock(), None
             yield arrival
 
-    def _frozen(self, seen: Seen, rest: bytes) -> bool:
+    def _frozen(self, seen: ContainerStart, rest: bytes) -> bool:
         """Whether a stream that has said nothing for long says nothing though there is something to say."""
         now_s = self._clock()
         if self._doubted_s is not None:
@@ -300,14 +302,14 @@ class Follower:
             self._doubted_s = now_s
         return False
 
-    def _newest(self, seen: Seen, *, previous: bool) -> int | None:
+    def _newest(self, seen: ContainerStart, *, previous: bool) -> int | None:
         """The stamp of the first line in the log's newest file, if that can be had."""
         first = self._peek(seen, previous=previous, limit=FIRST_BYTES)
         return first.nanos if first is not None and first.nanos != UNSTAMPED else None
 
     def _peek(
-        self, seen: Seen, *, previous: bool = False, tail: int | None = None, limit: int | None = None
-    ) -> Line | None:
+        self, seen: ContainerStart, *, previous: bool = False, tail: int | None = None, limit: int | None = None
+    ) -> LogLine | None:
         """A line of the log as it is now. None: it cannot be had."""
         pod, container = seen.pod, seen.container
         try:
@@ -323,13 +325,13 @@ class Follower:
         at, some time later, since what is told of it is a little old."""
         run, seen, sure_s = self.track.run, self.news.seen, self._patience.sure_s
 
-        def holds(seen: Seen) -> bool:
+        def holds(seen: ContainerStart) -> bool:
             return run == (seen.before if previous else seen.run)
 
         doubtful = (search.anew and not seen.fixed) or (search.gap and not (seen.fixed and seen.ended))
         return not doubtful or self.news.confirmed(holds, opened_s + sure_s, 3 * sure_s)
 
-    def _joined(self, search: Search, lines: Sequence[Line]) -> Sequence[Line]:
+    def _joined(self, search: Search, lines: Sequence[LogLine]) -> Sequence[LogLine]:
         """What a log begins with that was opened again, and that does not begin with what is known.
 
         A kubelet ends a stream by itself when the container has ended, at the end of the file that it has open. If a
@@ -354,7 +356,7 @@ class Follower:
             self._files.note()
 
     def _take(
-        self, skips: Skips, beginning: Beginning, lines: Sequence[Line], arrived_s: float, *, quiet: bool = False
+        self, skips: Skips, beginning: Beginning, lines: Sequence[LogLine], arrived_s: float, *, quiet: bool = False
     ) -> int:
         """Into the files with what is new and certain; what is missing is noted. `quiet`: nothing follows at once."""
         self.track.size += on_node(lines)

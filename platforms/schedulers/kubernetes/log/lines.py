@@ -24,7 +24,7 @@ UNSTAMPED = -1
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """`nanos` is its stamp in Unix nanoseconds by the node's clock, or UNSTAMPED; `raw` is stamp and words."""
 
     nanos: int
@@ -41,14 +41,14 @@ class Line(NamedTuple):
         return hashlib.blake2b(self.raw, digest_size=8).digest()
 
 
-def line_of(raw: bytes) -> Line:
+def line_of(raw: bytes) -> LogLine:
     """One line as it came, with its newline if it has one."""
     match = _STAMP.match(raw)
     second = _second(match[1], match[3]) if match else UNSTAMPED
     if match is None or second == UNSTAMPED:
-        return Line(UNSTAMPED, raw, raw)
+        return LogLine(UNSTAMPED, raw, raw)
     fraction = match[2] or b"0"
-    return Line(second * SECOND + int(fraction.ljust(9, b"0")), raw, raw[match.end() :])
+    return LogLine(second * SECOND + int(fraction.ljust(9, b"0")), raw, raw[match.end() :])
 
 
 @lru_cache(maxsize=256)
@@ -80,7 +80,7 @@ class Splitter:
         self._pieces: list[bytes] = []
         self.size = 0
 
-    def feed(self, chunk: bytes) -> list[Line]:
+    def feed(self, chunk: bytes) -> list[LogLine]:
         self.size += len(chunk)
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
@@ -109,7 +109,7 @@ class Overlap:
     def __bool__(self) -> bool:
         return bool(self._recent)
 
-    def extend(self, lines: Sequence[Line]) -> None:
+    def extend(self, lines: Sequence[LogLine]) -> None:
         for line in lines[:-KEEP]:
             self._forget(line.second)
         recent = self._recent
@@ -122,7 +122,7 @@ class Overlap:
     def _forget(self, second: int) -> None:
         self._top = second if self._top is None else max(self._top, second)
 
-    def ends_with(self, line: Line) -> bool:
+    def ends_with(self, line: LogLine) -> bool:
         return bool(self._recent) and self._recent[-1][1] == line.mark
 
     def since(self, rest: bytes = b"", *, small: bool = True) -> int | None:
@@ -177,7 +177,7 @@ class Search:
         self._pending = Counter(known)
         self._last = known[-1] if known else b""
         self._late, self._patient = late, patient
-        self._held: list[Line] = []
+        self._held: list[LogLine] = []
         self._held_bytes = 0
         self.anew = not known  # nothing is to come again
         self.met = not known  # it has come again
@@ -188,9 +188,9 @@ class Search:
     def over(self) -> bool:
         return self.met or self.gap
 
-    def sift(self, lines: Sequence[Line]) -> Sequence[Line]:
+    def sift(self, lines: Sequence[LogLine]) -> Sequence[LogLine]:
         """Those that are new."""
-        at, new = 0, list[Line]()
+        at, new = 0, list[LogLine]()
         while at < len(lines) and not self.over:
             new += self._look(lines[at])
             at += 1
@@ -200,7 +200,7 @@ class Search:
             rest = [line for line in rest if line.nanos != UNSTAMPED]
         return [*new, *rest] if new else rest
 
-    def _look(self, line: Line) -> list[Line]:
+    def _look(self, line: LogLine) -> list[LogLine]:
         if line.nanos == UNSTAMPED:  # the end of a line that began earlier
             return []
         mark = line.mark

@@ -25,7 +25,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """In seconds.
 
     `ended_s`: when a stream has ended cleanly, how long the word that its container has ended is waited for. `again_s`:
@@ -45,7 +45,7 @@ class Patience:
     silent_s: float = 120.0
 
 
-PATIENCE = Patience()
+PATIENCE = Timeouts()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from platforms.schedulers.kubernetes.log.lines import SECOND, Line
+from platforms.schedulers.kubernetes.log.lines import SECOND, LogLine
 
 SMALL = 256 << 10  # bytes on the node: less than any kubelet rotates (its default is 10 MiB)
 UNDECIDED_MAX = 8 << 20  # bytes on the node: what is held until it shows whether there was more
@@ -26,7 +26,7 @@ OVERHEAD = 10  # bytes of a line on the node beside stamp and words
 Range = tuple[int, int]  # stamps, in nanoseconds: something between them is missing, these lines perhaps included
 
 
-def on_node(lines: Sequence[Line]) -> int:
+def on_node(lines: Sequence[LogLine]) -> int:
     """Bytes of its file."""
     return sum(len(line.raw) for line in lines) + OVERHEAD * len(lines)
 
@@ -39,7 +39,7 @@ class Lag:
         self.clock = clock
         self._ahead_s = 0.0
 
-    def of(self, line: Line, arrived_s: float) -> float:
+    def of(self, line: LogLine, arrived_s: float) -> float:
         late_s = arrived_s - line.nanos / SECOND
         self._ahead_s = max(self._ahead_s, -late_s)
         return late_s + self._ahead_s
@@ -59,12 +59,12 @@ class Beginning:
     def __init__(self, began_s: float | None, lag: Lag, opened_s: float) -> None:
         self._began = None if began_s is None else int(began_s * SECOND)
         self._lag, self._opened_s = lag, opened_s
-        self._held: list[Line] = []
+        self._held: list[LogLine] = []
         self._size = 0
         self._over = self._began is None
         self.lost: Range | None = None
 
-    def sift(self, lines: Sequence[Line]) -> Sequence[Line]:
+    def sift(self, lines: Sequence[LogLine]) -> Sequence[LogLine]:
         """What is certain by now: of a log that was opened late, nothing before its first second is there."""
         if self._over or not lines:
             return lines
@@ -77,7 +77,7 @@ class Beginning:
     def _late(self) -> bool:
         return self._held[0].nanos < self._lag.stamp(self._opened_s) + JUMP
 
-    def rest(self) -> Sequence[Line]:
+    def rest(self) -> Sequence[LogLine]:
         """All that was held: nothing more comes for now."""
         if self._over or self._began is None or not self._held:
             return []
@@ -100,11 +100,11 @@ class Skips:
 
     def __init__(self, top: int | None, lag: Lag, newest: Callable[[], int | None]) -> None:
         self._top, self._lag, self._newest = top, lag, newest
-        self._last: Line | None = None
+        self._last: LogLine | None = None
         self._arrived_s = lag.clock()
         self._opened = lag.stamp(self._arrived_s)
-        self._backward: Line | None = None  # it is stamped earlier than the one before it
-        self._held: Line | None = None  # it came late: with the next line it shows whether it is whole
+        self._backward: LogLine | None = None  # it is stamped earlier than the one before it
+        self._held: LogLine | None = None  # it came late: with the next line it shows whether it is whole
         self._starts: dict[bytes, Range] = {}  # by the mark of a line after a jump
         self._said: set[Range] = set()
         self._repeats = False  # what comes is known, up to the last line
@@ -115,7 +115,7 @@ class Skips:
         """Whether the last line came late."""
         return self._last is not None and self._lag.of(self._last, self._arrived_s) >= BEHIND_S
 
-    def sift(self, lines: Sequence[Line], arrived_s: float, *, small: bool) -> list[Line]:
+    def sift(self, lines: Sequence[LogLine], arrived_s: float, *, small: bool) -> list[LogLine]:
         """What is new of them, and certain. `small`: the log was never rotated, by its size."""
         new = [] if self._held is None else [self._held]
         self._held = None
@@ -130,7 +130,7 @@ class Skips:
             self._held = new.pop()
         return new
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[LogLine]:
         """What was held because of what might follow."""
         new = [] if self._held is None else [self._held]
         if self._backward is not None:
@@ -138,12 +138,12 @@ class Skips:
         self._held = self._backward = None
         return new
 
-    def _pass(self, line: Line, new: list[Line]) -> None:
+    def _pass(self, line: LogLine, new: list[LogLine]) -> None:
         new.append(line)
         self._last = line
         self._top = line.nanos if self._top is None else max(self._top, line.nanos)
 
-    def _look(self, line: Line, new: list[Line]) -> None:
+    def _look(self, line: LogLine, new: list[LogLine]) -> None:
         """At a line that does not simply follow the one before it."""
         top = line.nanos if self._top is None else self._top
         backward, self._backward = self._backward, None
@@ -170,23 +170,23 @@ class Skips:
                 return
         self._pass(line, new)
 
-    def _is_last(self, line: Line) -> bool:
+    def _is_last(self, line: LogLine) -> bool:
         return self._last is not None and self._last.raw == line.raw
 
-    def _jumped(self, line: Line) -> Range:
+    def _jumped(self, line: LogLine) -> Range:
         while len(self._starts) >= STARTS:
             del self._starts[next(iter(self._starts))]
         jump = self._starts[line.mark] = (self._top or line.nanos, line.nanos)
         return jump
 
-    def _suspicious(self, line: Line, top: int) -> bool:
+    def _suspicious(self, line: LogLine, top: int) -> bool:
         """Whether a file may have been skipped: what came before the jump came late, or just after the beginning."""
         if line.nanos <= self._opened:
             return False
         late = self._lag.stamp(self._arrived_s) >= line.nanos - JUMP // 5
         return late or top <= self._opened + int(FIRST_S * SECOND)
 
-    def _judge(self, jump: Range, line: Line, new: list[Line]) -> None:
+    def _judge(self, jump: Range, line: LogLine, new: list[LogLine]) -> None:
         """A silence within one file is no skip. Of a skip the lines before and after are left out that may be torn: the
         first words of a file hang on the line before, if that had no end; if not, they may be the end of another."""
         newest = self._newest()

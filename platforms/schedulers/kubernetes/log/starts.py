@@ -11,7 +11,7 @@ OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ContainerStart:
     """A container that has started, once or again. A `run` is one start of it.
 
     `run` is the one whose log is given, `before` the one that `previous` gives, if any; both by the container's id, or
@@ -46,7 +46,7 @@ class Seen:
         return f"container {self.container} of pod {self.pod}"
 
 
-def containers(pod: Object) -> Iterator[Seen]:
+def containers(pod: Object) -> Iterator[ContainerStart]:
     """Init containers first. Those that people attach to debug are not the job's."""
     statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
     specs = {text(each, "name"): each for key in ("initContainers", "containers") for each in items(pod, "spec", key)}
@@ -59,7 +59,7 @@ def containers(pod: Object) -> Iterator[Seen]:
             yield seen
 
 
-def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
+def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> ContainerStart | None:
     running, ended = dig(status, "state", "running") is not None, mapping(status, "state", "terminated")
     last = mapping(status, "lastState", "terminated")
     count = number(status, "restartCount") or 0
@@ -68,7 +68,7 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> Seen | None:
             return None
         ended, last = last or ended, {}  # between two starts, or for good: the log is that of the last one
     begun = ended or mapping(status, "state", "running")
-    return Seen(
+    return ContainerStart(
         pod=text(pod, "metadata", "name"),
         uid=uid(pod),
         container=text(status, "name"),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.manifest import documents, holes, sources, values
+from platforms.schedulers.kubernetes.manifest import documents, sources, templating, values
 from platforms.schedulers.kubernetes.manifest.sources import Source
 from platforms.schedulers.kubernetes.objects import NOTHING_RUNS, Object, nothing_runs, root_last, root_of, templates
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 __all__ = ["read", "render", "root_of", "where"]
 
@@ -70,8 +70,8 @@ def _head(spec: JobSpec, platform: Platform) -> list[str]:
     return lines
 
 
-def _filled(source: Source, known: holes.Values) -> Object:
-    tree = holes.fill(source.tree, known, source.where)
+def _filled(source: Source, known: templating.Values) -> Object:
+    tree = templating.fill(source.tree, known, source.where)
     if not isinstance(tree, dict):
         raise ConfigError([f"{source.where(())}: nothing is left of it"])
     return tree

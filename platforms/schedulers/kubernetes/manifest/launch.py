@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from platforms.job import JobSpec, RefusedError
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 CODE = "/hpc-ml-bench/code"
 CONFIG_MAP_BYTES = 1 << 20

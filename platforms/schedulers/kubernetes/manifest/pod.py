@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.keys import VolumeKeys
+from platforms.config.values import quantity_of
 from platforms.job import JobSpec, RefusedError, names_a_secret
-from platforms.keys import VolumeKeys
 from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.manifest.launch import CODE, literal
-from platforms.values import quantity_of
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 WORK = "/hpc-ml-bench/work"
 LAST_WORD = "/dev/termination-log"

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from platforms.config.loading import nearest
+from platforms.config.values import quantity_of
 from platforms.job import JobSpec
-from platforms.loading import nearest
 from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.manifest import documents, holes, launch, sense, values
+from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, templating, values
 from platforms.schedulers.kubernetes.objects import (
     NOTHING_RUNS,
     Object,
@@ -20,10 +21,9 @@ from platforms.schedulers.kubernetes.objects import (
     root_of,
     templates,
 )
-from platforms.values import quantity_of
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 _PART = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
 
@@ -74,10 +74,10 @@ def _against_sense(each: Object, platform: Platform, *, everything: bool) -> Ite
     rules = platform.policy
     law: Mapping[str, str] = {str(rule): why for rule, why in rules.sense.items()}
     said = {"requests"} if any(rule.startswith("container.resources.requests") for rule in rules.manifest) else set()
-    for one in sense.findings(each):
+    for one in lint_rules.findings(each):
         if one.rule in law:
             yield one.path, f"{one.what}: {law[one.rule]} ({platform.source}: policy: sense: {one.rule})"
-        elif one.rule in sense.ALWAYS or (everything and one.rule not in said):
+        elif one.rule in lint_rules.ALWAYS or (everything and one.rule not in said):
             yield one.path, f"{one.what} (general sense: {one.rule})"
 
 
@@ -105,7 +105,7 @@ def _against_site(each: Object, platform: Platform, *, root: bool) -> Iterator[B
 def _none_of(rule: str, known: Sequence[str], tree: object, path: TreePath) -> Iterator[Broken]:
     parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
     value = _value(tree, parts)
-    if value not in _EMPTY and not sense.open_yet(value) and str(value) not in known:
+    if value not in _EMPTY and not lint_rules.open_yet(value) and str(value) not in known:
         place = (*path, *parts) if rule.startswith(("pod.", "container.")) else tuple(parts)
         yield place, f"{rule}: there is no {value} here {nearest(str(value), known)}", "one_of"
 
@@ -113,13 +113,13 @@ def _none_of(rule: str, known: Sequence[str], tree: object, path: TreePath) -> I
 def _too_long(each: Object, platform: Platform) -> Iterator[Broken]:
     """What Kueue is told."""
     most, path = platform.policy.max_time_s, ("metadata", "labels", labels.MAX_EXEC_TIME)
-    if most is not None and sense.amount_of(said := _value(each, path)) > most:
+    if most is not None and lint_rules.amount_of(said := _value(each, path)) > most:
         yield path, f"{labels.MAX_EXEC_TIME}: {said} s are more than {most:g} s", "max_time"
 
 
 def _unfilled(each: Object) -> Iterator[tuple[TreePath, str]]:
     """The holes of a manifest that is looked at as it is; the first place stands for all."""
-    found = list(holes.left(each, values.HOLES))
+    found = list(templating.left(each, values.HOLES))
     if found:
         names = ", ".join(list(dict.fromkeys(what for _, what in found))[:5])
         cure = "`--dry-run` shows and checks them filled; a shell's own variable is $name"
@@ -130,7 +130,7 @@ def _other_queue(root: Object, platform: Platform) -> Iterator[tuple[TreePath, s
     """A queue that is named is meant in a job of ours, whose test may have one of its own."""
     path, mine = ("metadata", "labels", labels.QUEUE), platform.kubernetes.queue
     named = _value(root, path)
-    if mine and named not in (*_EMPTY, mine) and not sense.open_yet(mine) and not sense.open_yet(named):
+    if mine and named not in (*_EMPTY, mine) and not lint_rules.open_yet(mine) and not lint_rules.open_yet(named):
         yield path, f"the queue {named} is not this project's, {mine} ({platform.source}: kubernetes: queue)"
 
 
@@ -148,8 +148,8 @@ def _amounts(template: Object, path: TreePath, platform: Platform) -> Iterator[B
     for name, most in platform.policy.most.items():
         asked = 0.0
         for _place, container in containers(template, path):
-            asked += max(sense.amount_of(_amount(container, kind, name)) for kind in ("requests", "limits"))
-        if not sense.open_yet(most) and asked > quantity_of(most):
+            asked += max(lint_rules.amount_of(_amount(container, kind, name)) for kind in ("requests", "limits"))
+        if not lint_rules.open_yet(most) and asked > quantity_of(most):
             yield (*path, "spec", "containers"), f"a pod asks for more {name} than {most}", "most"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import ConfigError, JobSpec, RefusedError
-from platforms.schedulers.kubernetes.manifest import documents, holes
-from platforms.schedulers.kubernetes.manifest.holes import Where
+from platforms.schedulers.kubernetes.manifest import documents, templating
+from platforms.schedulers.kubernetes.manifest.templating import Where
 from platforms.schedulers.kubernetes.objects import TreePath
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 TEMPLATES = Path(__file__).resolve().parents[4] / "k8s_templates"
 _MOST_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def from_test(manifest: object, where: str) -> list[Source]:
     found = []
     for number, each in enumerate(several):
         place = where if len(several) == 1 else f"{where}[{number}]"
-        found += _objects(documents.plain(each, place), holes.paths(place))
+        found += _objects(documents.plain(each, place), templating.paths(place))
     if not found:
         raise ConfigError([f"{where}: there is no object in it"])
     return found

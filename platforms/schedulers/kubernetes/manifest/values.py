@@ -12,7 +12,7 @@ from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.manifest import launch, pod
 
 if TYPE_CHECKING:
-    from platforms.config import Platform
+    from platforms.config.schema import Platform
 
 JOB_NAME = 36  # characters of a job's name at most (platforms.job.job_name)
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that Linux gives to outgoing connections

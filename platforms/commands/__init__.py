@@ -1,0 +1,1 @@
+"""`python -m platforms COMMAND`: a module or package for each command."""

@@ -1,0 +1,123 @@
+"""`python -m platforms doctor NAME`: looks at a platform step by step, and says what to do about the first failure."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from platforms import checkout, schedulers, transports
+from platforms.commands.doctor import checks, cluster_checks, node_checks
+from platforms.commands.doctor.checks import Found, Visit
+from platforms.config.schema import Platform, Site
+from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
+
+Step = tuple[str, Callable[[Visit], Found]]
+# By scheduler: what there is to look at between the file and the data sets; of kubernetes, cluster_checks says it.
+STEPS: dict[str, tuple[Step, ...]] = {
+    "slurm": (
+        ("transport", checks.transport),
+        ("commands", checks.commands),
+        ("work_dir", checks.work_dir),
+        ("policy", checks.policy),
+        ("sbatch", checks.sbatch),
+    ),
+    "ssh": (
+        ("transport", checks.transport),
+        ("work_dir", checks.work_dir),
+        ("supervisor", checks.supervisor),
+        ("python", node_checks.python),
+        ("policy", checks.policy),
+    ),
+    "local": (("python", node_checks.python), ("policy", checks.policy)),
+}
+
+# What can be asked of a scheduler of which doctor knows nothing else; --node runs a job through it.
+OF_ANY: tuple[Step, ...] = (("transport", checks.transport), ("policy", checks.policy))
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--node", action="store_true", help="run a job of seconds, too, and look at what it finds")
+    parser.add_argument("--size", choices=("smoke", "quick", "subset", "full"), help="of the data sets to look for")
+    parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="where the evidence of --node goes")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print a line a step. Returns 0 when every step is ok or skipped, 1 after the first that is not.
+
+    Raises BenchError when there is no such platform, or a file cannot be read.
+    """
+    site = checkout.site_folder(options.site)
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(options.name, platforms)
+    if not _done("file", partial(_file, platform, site)):
+        return 1
+    visit = Visit(platform, transports.connect(platform), schedulers.connect(platform), options.size, _more(options))
+    own = STEPS.get(platform.scheduler, OF_ANY)
+    steps: list[Step] = list(cluster_checks.steps(visit) if platform.scheduler == "kubernetes" else own)
+    if options.node:
+        steps.append(("node", partial(_node, options=options, site=site, settings=settings)))
+    elif platform.scheduler not in ("local", "ssh"):  # there `python` has said it
+        steps.append(("node", _not_asked))
+    try:
+        well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", checks.data)])
+    finally:
+        visit.transport.close()
+    if well:
+        print(_next(visit, settings, site))
+    return 0 if well else 1
+
+
+def _done(title: str, step: Callable[[], Found]) -> bool:
+    """Take one step and print its line."""
+    try:
+        found = step()
+    except BenchError as error:
+        again = "; ask again later" if isinstance(error, AwayError) and not isinstance(error, LoginNeeded) else ""
+        print(f"failed   {title:<11}{error}{again}", flush=True)
+        return False
+    print(f"{'skipped' if found.skipped else 'ok':<9}{title:<11}{found.text}", flush=True)
+    return True
+
+
+def _file(platform: Platform, site: Path) -> Found:
+    """It has been read already."""
+    if platform.missing:
+        lines = ", ".join(f"{key}: …" for key in platform.missing)
+        raise RefusedError(f"{platform.source} needs values: write `values: {{{lines}}}` into {site / 'site.yaml'}")
+    if (ended := platform.ended_by(datetime.date.today())) is not None:
+        raise RefusedError(ended)
+    return Found(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
+
+
+def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> Found:
+    checkout.refuse_unready(visit.platform, site, settings)
+    if visit.unmade:
+        claims = ", ".join(visit.unmade)
+        make = f"python -m platforms prepare {visit.platform.name}{visit.more}"
+        raise RefusedError(f"no pod can start before {claims} is there; make it, and the data sets: {make}")
+    return node_checks.node(visit, options.runs_dir or checkout.home(options.site) / "runs")
+
+
+def _not_asked(visit: Visit) -> Found:
+    return Found(f"`python -m platforms doctor {visit.platform.name} --node{visit.more}` runs a job of seconds", True)
+
+
+def _more(options: argparse.Namespace) -> str:
+    """What commands that we print need beside."""
+    return f" --site={shlex.quote(options.site)}" if options.site else ""
+
+
+def _next(visit: Visit, settings: Site, site: Path) -> str:
+    try:
+        checkout.refuse_unready(visit.platform, site, settings)
+    except RefusedError as error:
+        return f"next: {error}"
+    size = f" --size {visit.size}" if visit.size else ""
+    if visit.unmade:
+        return f"next: python -m platforms prepare {visit.platform.name}{size}{visit.more}"
+    return f"next: pytest -m {visit.platform.name}{size}{visit.more}"

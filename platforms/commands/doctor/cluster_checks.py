@@ -1,0 +1,205 @@
+"""The steps of doctor that look at a cluster: who we are there, what it knows, its queue, rules and clock."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from platforms.commands.doctor import checks, cluster_rights, cluster_room, cluster_storage
+from platforms.commands.doctor.checks import Found, Visit
+from platforms.commands.doctor.cluster_context import Look, Rendered
+from platforms.config.loading import nearest
+from platforms.job import RefusedError
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
+
+if TYPE_CHECKING:
+    from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
+
+Object = Mapping[str, Any]
+# Why a namespace refuses a pod, whoever makes it.
+NO_PODS = re.compile(r"violates PodSecurity|service account|no PriorityClass|must specify|m\w+imum \S+ usage per", re.I)
+SKEW_S = 30.0  # what a clock may be off before anybody is told
+
+
+def steps(visit: Visit) -> list[tuple[str, Callable[[Visit], Found]]]:
+    """What there is to look at between the file and the node, in order."""
+    look = Look(visit)
+    each: tuple[tuple[str, Callable[[Look], Found]], ...] = (
+        ("context", context),
+        ("kind", kind),
+        ("rights", cluster_rights.rights),
+        ("queue", queue),
+        ("quota", cluster_room.quota),
+        ("nodes", cluster_room.nodes),
+        ("storage", cluster_storage.storage),
+    )
+    own = [(title, partial(_step, step, look)) for title, step in each]
+    return [*own, ("policy", checks.policy), ("server", partial(_step, server, look))]
+
+
+def _step(step: Callable[[Look], Found], look: Look, visit: Visit) -> Found:
+    try:
+        return step(look)
+    except ApiError as error:  # what a step has not expected to be refused
+        raise RefusedError(f"{look.client.where}: {error.message}") from None
+
+
+def context(look: Look) -> Found:
+    """The kubeconfig can be read, the API server answers, and the namespace is there."""
+    client = look.client
+    version = client.version()
+    try:
+        client.get(NAMESPACES, client.namespace)
+    except ApiError as error:
+        if error.status == 404:
+            raise _no_namespace(look) from None
+        return Found(f"{client.where}: Kubernetes {version}; whether the namespace is there we may not see")
+    return Found(f"{client.where}: Kubernetes {version}")
+
+
+def _no_namespace(look: Look) -> RefusedError:
+    name = look.client.namespace
+    try:
+        known = nearest(name, [str(each["metadata"]["name"]) for each in look.client.list(NAMESPACES)[0]])
+    except ApiError:
+        known = f"(`kubectl config get-contexts {look.client.context}` shows the context's own)"
+    return look.wrong(f"there is no namespace {name!r} {known}", "`kubernetes: {namespace: …}`")
+
+
+def kind(look: Look) -> Found:
+    """The cluster serves every kind of object that the manifests hold."""
+    named = {(str(each["apiVersion"]), str(each["kind"])) for job in look.jobs for each in job.objects}
+    if not named:
+        return _nothing()
+    resources = [look.client.resource(*each) for each in sorted(named)]
+    return Found(f"served: {', '.join(sorted(resource.kubectl for resource in resources))}")
+
+
+def _nothing() -> Found:
+    return Found("every benchmark is unsupported there", skipped=True)
+
+
+# --- Kueue -----------------------------------------------------------------------------------------------------------
+
+
+def queue(look: Look) -> Found:
+    """The LocalQueue is there and takes jobs, and so does the ClusterQueue behind it."""
+    names = sorted({job.queue for job in look.jobs if job.queue})
+    local = look.kueue_kind("LocalQueue")
+    if names and not local:
+        raise look.wrong(f"there is no Kueue, and so no queue {names[0]}: remove", "`kubernetes: {queue: …}`")
+    if not local:
+        return Found("the cluster has no Kueue", skipped=True)
+    if not names:
+        return Found(_unnamed(look, local), skipped=True)
+    return Found("; ".join(_queue(look, local, name) for name in names))
+
+
+def _unnamed(look: Look, local: Resource) -> str:
+    there = _names(look.client, local)
+    hint = f"; there are: {', '.join(there)}: does the site demand one?" if there else ""
+    return f"no `kubernetes: {{queue: …}}` is named{hint}"
+
+
+def _names(client: Client, resource: Resource) -> list[str]:
+    try:
+        return [str(each["metadata"]["name"]) for each in client.list(resource)[0]]
+    except ApiError:
+        return []
+
+
+def _queue(look: Look, local: Resource, name: str) -> str:
+    where = look.client.where
+    try:
+        found = look.client.get(local, name)
+    except ApiError as error:
+        if error.status != 404:
+            return f"{name} may not be seen ({error.message})"
+        known = nearest(name, _names(look.client, local))
+        raise look.wrong(f"there is no LocalQueue {name!r} {known}", "`kubernetes: {queue: …}`") from None
+    _refuse_stopped(f"{where}: LocalQueue {name}", found)
+    behind = str(found["spec"]["clusterQueue"])
+    try:
+        cluster_queue = look.client.get(look.client.resource(local.api_version, "ClusterQueue"), behind)
+    except ApiError:
+        return f"{name} takes jobs{_waiting(found)}; ClusterQueue {behind} may not be seen"
+    _refuse_stopped(f"{where}: ClusterQueue {behind}, behind LocalQueue {name}", cluster_queue)
+    return f"{name} of ClusterQueue {behind} takes jobs{_waiting(found)}"
+
+
+def _refuse_stopped(what: str, found: Object) -> None:
+    if (policy := (found.get("spec") or {}).get("stopPolicy", "None")) != "None":
+        raise RefusedError(f"{what} is stopped ({policy}); ask whoever runs it")
+    for each in (found.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Active" and each.get("status") != "True":
+            said = f"{each.get('reason', 'no reason')}: {each.get('message', '')}"
+            raise RefusedError(f"{what} takes no jobs ({said}); ask whoever runs it")
+
+
+def _waiting(found: Object) -> str:
+    status = found.get("status") or {}
+    return f", {status.get('pendingWorkloads', 0)} wait, {status.get('admittedWorkloads', 0)} admitted"
+
+
+# --- the server's own word -------------------------------------------------------------------------------------------
+
+
+def server(look: Look, wall: Callable[[], float] = time.time) -> Found:
+    """The API server takes the manifests, in a dry run with strict validation; and whose clock is right."""
+    checked = list(_different(look.jobs))
+    if not checked:
+        return _nothing()
+    scheduler = cast("KubernetesScheduler", look.visit.scheduler)
+    for job in checked:
+        if refused := [*scheduler.check(job.spec, job.text), *_refused_pods(look, job)]:
+            show = f"pytest -m {look.visit.platform.name} --dry-run{look.visit.more}"
+            raise RefusedError(f"{look.client.where} refuses {job}: {'; '.join(refused)}. Its manifest: {show}")
+    return Found(f"takes {len(checked)} manifest{'s' if len(checked) > 1 else ''} in a dry run{_skew(look, wall)}")
+
+
+def _refused_pods(look: Look, job: Rendered) -> Iterator[str]:
+    """What the server has against the pods that another object would make: of that one it takes everything, and then
+    nobody sees why there are no pods. That pods may not be made by us, or by nobody, is no answer."""
+    if job.root["kind"] == "Pod":
+        return
+    for demand in job.demands:
+        metadata = {**demand.template.get("metadata", {}), "name": job.spec.name}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": demand.template["spec"]}
+        try:
+            look.client.create(PODS, pod, dry_run=True)
+        except ApiError as error:
+            if NO_PODS.search(error.message):
+                yield f"its pods: {error.message}"
+
+
+def _different(jobs: Sequence[Rendered]) -> Iterator[Rendered]:
+    """One of each layout: what else differs is the command line."""
+    seen: set[str] = set()
+    for job in jobs:
+        if str(job.spec.layout) not in seen:
+            seen.add(str(job.spec.layout))
+            yield job
+
+
+def _skew(look: Look, wall: Callable[[], float]) -> str:
+    """What the server says it is o'clock: a job refuses to start after a time that this machine's clock has set."""
+    name = {"name": f"{look.visit.platform.name.replace('_', '-')}-doctor"}
+    before_s = wall()
+    try:
+        made = look.client.create(
+            CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name}, dry_run=True
+        )
+        there = datetime.datetime.fromisoformat(made["metadata"]["creationTimestamp"]).timestamp()
+    except (ApiError, KeyError, ValueError):
+        return ""
+    ahead_s = there - (before_s + wall()) / 2
+    if abs(ahead_s) < SKEW_S:
+        return ""
+    return (
+        f"; its clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's: set one right"
+    )

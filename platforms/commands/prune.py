@@ -1,0 +1,218 @@
+"""`python -m platforms prune [NAME]`: what old runs have left, here or on a platform, shown, and then taken away."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from platforms import checkout, transports
+from platforms.commands import find_run, old_code, old_runs
+from platforms.config import schema
+from platforms.config.schema import Platform, Site
+from platforms.job import BenchError, RefusedError
+from platforms.rundir import run_archive
+from platforms.rundir.retention import Keep, Leftover, agreed, show, shown, size, table, told
+from platforms.schedulers import work_dir
+from platforms.schedulers.work_dir import removal, sight
+
+OF_CLUSTERS = ("older_than", "kubeconfig", "context", "namespace", "live")
+OF_FOLDERS = ("keep_days", "keep_failed_days")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--run", metavar="RUN", help="only this run: its id, latest, or on a cluster its label r…")
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
+    parser.add_argument("--dry-run", action="store_true", help="show it, and remove nothing")
+    find_run.add_folder(parser)
+    folders = parser.add_argument_group("folders, here and in a platform's work_dir")
+    folders.add_argument(
+        "--keep-days", metavar="N", help="what was changed in the last N days stays (default: site.yaml, else 30)"
+    )
+    folders.add_argument(
+        "--keep-failed-days", metavar="N", help="what has failed stays N days (default: site.yaml, else 180)"
+    )
+    cluster = parser.add_argument_group("Kubernetes")
+    cluster.add_argument("--older-than", metavar="TIME", help="only what is at least that old: 2h, 3-00:00:00")
+    for name in ("kubeconfig", "context", "namespace"):
+        cluster.add_argument(f"--{name}", help=f"where a test with its own {name}= has left them")
+    cluster.add_argument("--live", action="store_true", help="also jobs that still wait or run")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0 when nothing is left of what was shown, 1 when something is, or nobody said yes. Raises BenchError."""
+    site, runs = checkout.site_folder(options.site), find_run.folder(options)
+    if options.run is not None:
+        options.run = find_run.plain(runs, options.run)
+    if options.run == find_run.LATEST:
+        options.run = find_run.latest(runs)
+    if options.name is None:
+        _refuse(options, OF_CLUSTERS, "is for a platform of Kubernetes: python -m platforms prune NAME")
+        return of_runs(runs, _keep(options, schema.load_site(site)), options)
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(options.name, platforms)
+    if platform.scheduler == "local":
+        raise RefusedError("this machine keeps what runs leave in runs/: python -m platforms prune, without a name")
+    checkout.refuse_unready(platform, site, settings)
+    if platform.scheduler == "kubernetes":
+        _refuse(options, OF_FOLDERS, f"is for folders; {platform.name} is a cluster: --older-than TIME")
+        from platforms.commands import prune_cluster  # whose modules take their time to import
+
+        return prune_cluster.of_cluster(platform, options)
+    _refuse(options, OF_CLUSTERS, f"is for Kubernetes; for {platform.name} there are --keep-days, --keep-failed-days")
+    _refuse(options, ("run",), f"is for runs/ and Kubernetes: folders on {platform.name} have the names of jobs")
+    return of_work_dir(platform, runs, _keep(options, settings), options)
+
+
+# --- runs/ -----------------------------------------------------------------------------------------------------------
+
+
+def of_runs(runs: Path, keep: Keep, options: argparse.Namespace) -> int:
+    """As main, for the folders of runs here."""
+    if not runs.is_dir():
+        raise RefusedError(find_run.none_yet(runs))
+    found = old_runs.look(runs, keep, options.run)
+    code, untold = old_code.look(runs, keep, found.stay) if options.run is None else ([], "")
+    going = [each for each in found.runs if each.goes]
+    print(f"{runs}: {keep}; `touch {runs}/RUN/{old_runs.PINNED}` keeps one for ever")
+    show(table(found.runs, f"goes into {run_archive.OLD}/"))
+    show(table(code, "goes: code that no run here needs"))
+    show(f"{shown(name)}  an earlier prune was ended while it removed this: goes on" for name in found.broken)
+    if found.foreign:
+        print(f"left alone, since they are no runs': {', '.join(map(shown, found.foreign))}")
+    if untold:
+        print(f"code archives are left alone: {untold}")
+    if not (going or code or found.broken):
+        print("nothing is old enough to go")
+        return 0
+    if not _agreed(options):
+        return int(not options.dry_run)
+    with run_archive.alone(runs, tell=print):
+        here = [path for path in runs.iterdir() if old_runs.may_be_run(path)]
+        free, _untold = old_code.look(runs, keep, here) if code else ([], "")
+        steps = [partial(_finish, runs, name) for name in found.broken]
+        steps += [partial(old_code.take, runs, left.name) for left in free]  # on a full disk archives need the room
+        steps += [partial(_put_away, runs, left, keep) for left in going]
+        rest = {left.name for left in code} - {left.name for left in free}
+        steps += [partial(old_code.take, runs, name) for name in sorted(rest)]
+        wrong = _each(steps)
+        _unlink_latest(runs)
+    done = len(going) + len(code) + len(found.broken) - len(wrong)
+    print(f"{done} gone; what was a run is in {runs / run_archive.OLD}: tar -xf FILE -C {runs} brings one back")
+    return told(wrong)
+
+
+def _put_away(runs: Path, left: Leftover, keep: Keep) -> None:
+    """Unless somebody has begun to need it since it was shown. Raises BenchError."""
+    if not old_runs.run(runs / left.name, keep, time.time()).goes:
+        raise RefusedError(f"{shown(left.name)} stays: it was changed, or is needed, since it was shown")
+    archive = run_archive.put_away(runs, left.name, old_runs.needed)
+    print(f"{shown(left.name)}: {size(left.size_bytes)} -> {archive} ({size(archive.stat().st_size)})", flush=True)
+
+
+def _finish(runs: Path, name: str) -> None:
+    archive = run_archive.finish(runs, name)
+    print(
+        f"{shown(name)}: " + (f"removed, {archive} has it" if archive else "back in its place: no archive has it all")
+    )
+
+
+def _unlink_latest(runs: Path) -> None:
+    """Where what it leads to is gone."""
+    latest = runs / "latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
+
+
+# --- a work_dir, by Slurm or by supervisors ---------------------------------------------------------------------------
+
+
+# How each scheduler that keeps folders in a work_dir says which of its jobs live. Of any other nothing is removed: what
+# cannot be seen alive must not be taken for dead.
+LIVE = {"slurm": sight.SQUEUE, "ssh": sight.SUPERVISORS}
+
+
+def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Namespace) -> int:
+    """As main, for the folders of jobs on a platform, and for the code that was brought there."""
+    if platform.scheduler not in LIVE:
+        raise RefusedError(
+            f"{platform.source}: prune cannot ask scheduler {platform.scheduler} which of its jobs live, so it removes "
+            f"nothing there (it can ask {', '.join(LIVE)} and kubernetes); remove what is old in "
+            f"{platform.work_dir or 'its folder'} by hand"
+        )
+    transport = transports.connect(platform)
+    folder, live = str(platform.work_dir), LIVE[platform.scheduler]
+
+    def judged() -> work_dir.Judged | None:
+        seen, needed = sight.look(transport, folder, live), old_runs.needed_jobs(runs)
+        return None if seen.missing else work_dir.judge(seen, keep, needed.jobs, needed.unread)
+
+    try:
+        found = judged()
+        if found is None:
+            print(f"{transport.where}: {folder} is not there, so nothing was brought there yet, or it is not mounted")
+            return 0
+        print(f"{transport.where}, {folder}: {keep}; what runs in {runs} still need stays")
+        show(f"run {shown(run)} cannot be read, so what may be of it stays: {why}" for run, why in found.unread.items())
+        show(table(found.jobs, "goes"))
+        show(table(found.code, "goes: code that no job there needs"))
+        if found.untold:
+            print(f"code archives are left alone: {found.untold}")
+        if not found.going:
+            print("nothing is old enough to go")
+            return 0
+        if not _agreed(options):
+            return int(not options.dry_run)
+        now = judged()
+        gone, wrong = ([], []) if now is None else removal.remove(transport, folder, work_dir.only(now, found.going))
+        print(f"{len(gone)} of {len(found.going)} gone")
+        return told(wrong) or int(len(gone) < len(found.going))
+    finally:
+        transport.close()
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+def _agreed(options: argparse.Namespace) -> bool:
+    return agreed(yes=options.yes, dry_run=options.dry_run)
+
+
+def _each(steps: Sequence[Callable[[], None]]) -> list[str]:
+    """Take every step. Returns why some could not be taken."""
+    wrong = []
+    for step in steps:
+        try:
+            step()
+        except BenchError as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def _keep(options: argparse.Namespace, settings: Site) -> Keep:
+    """The command line's, else the site's. Raises RefusedError."""
+    return Keep(*(_days(options, name, getattr(settings, name)) for name in OF_FOLDERS))
+
+
+def _days(options: argparse.Namespace, name: str, default: float) -> float:
+    text = getattr(options, name)
+    if text is None:
+        return default
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not days >= 0:
+        raise RefusedError(f"--{name.replace('_', '-')}: {text!r} is no number of days (as in 30; 0 keeps nothing)")
+    return days
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Raises RefusedError for an option that means nothing here."""
+    for name in names:
+        if getattr(options, name):
+            raise RefusedError(f"--{name.replace('_', '-')} {why}")

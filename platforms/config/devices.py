@@ -1,0 +1,93 @@
+"""Counts this machine's accelerators without torch: the kernel's device files, and the variables that hide some."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class DeviceCount:
+    """What a job on this machine runs on: `count` devices of one kind; a machine without accelerators is one `cpu`."""
+
+    kind: Literal["cuda", "rocm", "cpu"]
+    count: int
+
+
+def count_accelerators(environ: Mapping[str, str], root: Path = Path("/")) -> DeviceCount:
+    """Count the devices that a process with this environment would see.
+
+    NVIDIA: `/dev/nvidia<N>`, then CUDA_VISIBLE_DEVICES. ROCm: `/dev/kfd` and the topology nodes that compute, then
+    ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES, which HIP also obeys).
+    """
+    count = _visible(_nvidia(root), environ.get("CUDA_VISIBLE_DEVICES"))
+    if count:
+        return DeviceCount("cuda", count)
+    count = _visible(_rocm(root), environ.get("ROCR_VISIBLE_DEVICES"))
+    count = _visible(count, environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES")))
+    return DeviceCount("rocm", count) if count else DeviceCount("cpu", 1)
+
+
+def _nvidia(root: Path) -> int:
+    """NVIDIA devices of the machine; `/dev/nvidiactl` and its like are none."""
+    return sum(1 for path in _listed(root / "dev") if re.fullmatch(r"nvidia\d+", path.name))
+
+
+def _rocm(root: Path) -> int:
+    """AMD devices of the machine: topology nodes with SIMDs (CPUs are nodes too) whose render file is here."""
+    if not (root / "dev/kfd").exists():
+        return 0
+    dri = root / "dev/dri"
+    count = 0
+    for node in _listed(root / "sys/class/kfd/kfd/topology/nodes"):
+        properties = _properties(node / "properties")
+        minor = properties.get("drm_render_minor", 0)
+        # A container sees every node of its host, but has the render files of its own devices only.
+        here = not minor or not dri.exists() or (dri / f"renderD{minor}").exists()
+        count += properties.get("simd_count", 0) > 0 and here
+    return count
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _properties(path: Path) -> dict[str, int]:
+    """`name number` lines; nothing where a control group forbids the device, which shows as an unreadable file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = [line.split() for line in lines]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def _visible(count: int, variable: str | None) -> int:
+    """How many of `count` devices a `*_VISIBLE_DEVICES` leaves, read as CUDA and HIP read it.
+
+    Unset leaves all, empty none. The list ends at the first entry that is no device; a doubled entry hides everything;
+    a process sees one MIG slice only, however many are listed.
+    """
+    if variable is None:
+        return count
+    seen: set[str] = set()
+    for entry in (part.strip() for part in variable.split(",")):
+        number = re.match(r"\+?(\d+)", entry)
+        if number and int(number[1]) < count:
+            name = str(int(number[1]))
+        elif re.match(r"(GPU|MIG)-[0-9a-fA-F]", entry):
+            name = entry
+        else:
+            break
+        if name in seen:
+            return 0
+        seen.add(name)
+    if any(name.startswith("MIG-") for name in seen):
+        return min(count, 1)
+    return min(count, len(seen))

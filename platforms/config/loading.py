@@ -1,0 +1,266 @@
+"""One YAML file -> one pydantic model; everything that is wrong with it becomes a sentence with its line and key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from platforms.config.yaml_lines import Document, Float, Int, Loc
+from platforms.job import names_a_secret
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_SITE_REFERENCE = re.compile(r"\$\{site\.([^}:]*)(?::-([^}]*))?\}")
+_HOLE = re.compile(r"\$\{(?P<name>[^${}]*)(?P<closed>\})?")
+_UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
+_SITES_VALUE = "the value of ${site.…}"
+_OWN = ("slurm", "container", "kubernetes")  # keys of one scheduler
+_NEEDED: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "tuple_type": "a list, as in [a, b]",
+    "dict_type": "lines of `key: value`",
+    "mapping_type": "lines of `key: value`",
+    "model_type": "lines of `key: value`",
+}
+
+
+def substitution(
+    site_values: Mapping[str, str], environ: Mapping[str, str], missing: list[str]
+) -> Callable[[str], str]:
+    """A function that fills in every `${site.key}` of a text: HPC_ML_BENCH_KEY of the environment, else the site's,
+    else what stands in `${site.key:-this}`.
+
+    What has no value stays readable, `<key: set in site.yaml>`, and is added to `missing`.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        key = match[1]
+        found = environ.get(f"HPC_ML_BENCH_{key.upper()}", site_values.get(key, match[2]))
+        if found is None and key not in missing:
+            missing.append(key)
+        return f"<{key}: set in site.yaml>" if found is None else found
+
+    return lambda text: _SITE_REFERENCE.sub(value, text)
+
+
+def build(document: Document, model: type[Model], **own: object) -> Model | None:
+    """The model of a document's mapping; None, and why in `document.problems`, when there is none.
+
+    `own` are fields that a file cannot set.
+    """
+    if document.value is None:
+        return None
+    for loc, value in _leaves(document.value, ()):
+        if value is None:
+            document.complain(loc, "nothing is written here (write a value, or remove the line)")
+        elif _is_secret(document, loc, value):
+            hint = "write ${site.key} and export HPC_ML_BENCH_KEY"
+            document.complain(loc, f"looks like a secret, and secrets never reach YAML ({hint})")
+    data = {key: _without_nothing(value) for key, value in document.value.items() if value is not None}
+    for key in own.keys() & data.keys():
+        document.complain((key,), "cannot be set (a platform has the name of its file)")
+    try:
+        return model.model_validate({**data, **own})
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            _explain(document, model, problem, own.keys())
+        return None
+
+
+def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any], own: Collection[str]) -> None:
+    loc = tuple(part for part in error["loc"] if part != "[key]")
+    if loc[:1] == ("name",) and "name" in own:
+        document.complain((), f"the name of the file is the platform's name: {sentence(error, ())} (rename the file)")
+    elif loc not in document.substituted:
+        document.complain(loc, sentence(error, _known_keys(model, loc, own)))
+    elif unset := _UNSET.search(str(error["input"])):
+        document.complain(loc, f"${{site.{unset[1]}}} is not set (write it under `values:` in site.yaml)")
+    elif error["type"] == "value_error":  # whose text quotes the value, and that is the site's
+        document.complain(loc, f"{_SITES_VALUE} does not fit here")
+    else:
+        document.complain(loc, sentence({**error, "input": _SITES_VALUE}, ()))
+
+
+def check_file(document: Document, earlier: Document | None, schedulers: Collection[str] | None) -> None:
+    """What types cannot say about one file: whether it replaces another, its scheduler, where `auto` may stand."""
+    keys = document.value
+    if keys is None:
+        return
+    replaces = keys.get("replaces") is True
+    if earlier and not replaces:
+        hint = "rename it, or write `replaces: true` to use this one instead"
+        document.complain((), f"{earlier.path} is a platform of the same name ({hint})")
+    if replaces and not earlier:
+        document.complain(("replaces",), f"there is no earlier {document.path.name} to replace (remove the line)")
+    scheduler = keys.get("scheduler", "local")
+    if schedulers is not None and isinstance(scheduler, str) and scheduler not in schedulers:
+        document.complain(("scheduler",), f"there is no scheduler {scheduler!r} {nearest(scheduler, schedulers)}")
+    if scheduler != "local":
+        _check_remote(document, keys)
+    elif here := [key for key in ("transport", "host", "work_dir", "modules", *_OWN) if key in keys]:
+        document.complain((here[0],), "is not for this machine (remove it, or name another scheduler)")
+
+
+def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
+    if keys.get("device", "auto") == "auto":
+        document.complain(("device",), "auto looks at this machine only (write cpu, gpu, ipu or csx)")
+    if "layouts" not in keys:
+        document.complain(("layouts",), "is missing (write layouts: {default: [1x4]})")
+    if keys.get("scheduler") in ("slurm", "ssh") and "work_dir" not in keys:
+        document.complain(("work_dir",), "is missing (write an absolute path that login and compute nodes see)")
+    if keys.get("transport", "local") != "local" and "host" not in keys:
+        document.complain(("host",), "is missing (write the login node as ssh knows it)")
+    if keys.get("scheduler") == "kubernetes":
+        _check_kubernetes(document, keys)
+    for key in ("slurm", "kubernetes"):
+        if keys.get("scheduler") != key and key in keys:
+            document.complain((key,), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
+    for loc, value in _leaves(keys, ()):
+        if value == "auto" and "layouts" in loc:
+            document.complain(loc, "auto looks at this machine only (write nodes x devices per node, as in 1x4)")
+
+
+def _check_kubernetes(document: Document, keys: Mapping[str, object]) -> None:
+    for key in ("transport", "host", "ssh_config", "login_shell", "work_dir", "modules", "container"):
+        if key in keys:
+            document.complain((key,), "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)")
+    folder = str(keys.get("data_dir", ""))
+    if not folder.startswith(("/", "<")):
+        why = "is not absolute" if folder else "is missing"
+        document.complain(("data_dir",), f"{why} (write the folder of the data sets as the pods see it: /data)")
+
+
+def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> None:
+    """Complain of keys that are meant as a benchmark's name and are none."""
+    if benchmarks is None or document.value is None:
+        return
+    for key in ("benchmarks", "unsupported"):
+        named = document.value.get(key)
+        for name in named if isinstance(named, Mapping) else ():
+            if name not in benchmarks:
+                document.complain((key, name), f"there is no benchmark {name!r} {nearest(name, benchmarks)}")
+
+
+def check_holes(document: Document) -> None:
+    """Complain of a `${…}` that stays as it is. In `setup:` it is the shell's, in `env:` perhaps the program's."""
+    for loc, value in _leaves(document.value or {}, ()):
+        hole = _HOLE.search(value) if isinstance(value, str) and loc[0] not in ("setup", "env") else None
+        if hole is None or loc in document.substituted:
+            continue
+        if hole["closed"]:
+            key = re.sub(r"\W", "_", hole["name"].rpartition(".")[2]).lower() or "key"
+            document.complain(loc, f"{hole[0]} is filled in by no one (write ${{site.{key}}}, a value of site.yaml)")
+        else:
+            document.complain(loc, f"{hole[0]!r} has no closing brace (write ${{site.key}})")
+
+
+def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
+    """A mark that is another platform's name would name that one too; a centre's file gives way to a shipped one."""
+    marks, names = (document.value or {}).get("marks"), list(documents)
+    for index, mark in enumerate(marks if isinstance(marks, list) else ()):
+        other = documents.get(str(mark))
+        if other is None or other.path.stem == document.path.stem:
+            continue
+        later = names.index(other.path.stem) > names.index(document.path.stem)
+        if later and other.path.parent != document.path.parent:
+            name = f"campus_{mark}"
+            hint = f"rename this file, as {name}.yaml, and give it the mark"
+            other.complain((), f"its name is a mark of {document.path} ({hint})")
+        else:
+            document.complain(("marks", index), f"{mark!r} is the platform of {other.path} (choose another mark)")
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """`(did you mean 'layouts'?)`, or the list of what is known."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"(did you mean {close[0]!r}?)" if close else f"(known: {', '.join(sorted(known))})"
+
+
+def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
+    """One pydantic error as a sentence; `known` are the keys that may stand where an unknown one was found."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key {nearest(str(error['loc'][-1]), known)}"
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        close = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"{_shown(value)} is not one of {', '.join(choices)}{hint}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "greater_than_equal":
+        return f"{_shown(value)} is too small (at least {context['ge']:g})"
+    if kind == "missing":
+        return "is missing"
+    if kind == "greater_than":
+        return f"{_shown(value)} is too small (more than {context['gt']:g})"
+    if kind in _NEEDED:
+        return f"needs {_NEEDED[kind]}, not {_shown(value)}"
+    return str(error["msg"])
+
+
+def _known_keys(model: type[BaseModel], loc: Loc, own: Collection[str]) -> list[str]:
+    """The keys that a file may write beside the one at `loc`: of the model, or of a model that one of its keys holds,
+    by itself, in a mapping or in a list."""
+    for part in loc[:-1]:
+        field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
+        model = next(_held(field.annotation), model) if field else model
+    return [field.alias or name for name, field in model.model_fields.items() if name not in own]
+
+
+def _held(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _held(part)
+
+
+def _shown(value: object) -> str:
+    """A value as it was written, short enough for a sentence."""
+    if value is _SITES_VALUE:
+        return _SITES_VALUE
+    if isinstance(value, Mapping | list):
+        return "a list" if isinstance(value, list) else "lines of `key: value`"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = value.text if isinstance(value, Int | Float) else str(value)
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _leaves(value: object, loc: Loc) -> Iterator[tuple[Loc, object]]:
+    """Everything in a document that is no mapping and no list, with the keys that lead to it."""
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _leaves(child, (*loc, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _leaves(child, (*loc, index))
+    else:
+        yield loc, value
+
+
+def _is_secret(document: Document, loc: Loc, value: object) -> bool:
+    if loc[0] == "policy" or "image_pull_secrets" in loc:  # rules about secrets, and names of those that a cluster has
+        return False
+    key = next((part for part in reversed(loc) if isinstance(part, str)), "")
+    written = document.substituted.get(loc, "")
+    if isinstance(value, bool) or not str(value) or (written and ":-" not in written):
+        return False
+    return names_a_secret(key)
+
+
+def _without_nothing(value: object) -> object:
+    """A copy without nulls, which have been complained of already."""
+    if isinstance(value, dict):
+        return {key: _without_nothing(child) for key, child in value.items() if child is not None}
+    if isinstance(value, list):
+        return [_without_nothing(child) for child in value if child is not None]
+    return value

@@ -1,0 +1,324 @@
+"""YAML files -> frozen `Platform` and `Site`; all problems of all files at once, each `file:line: key: what`.
+
+`python -m platforms.config > platforms/schema.json` writes the JSON schema that editors check platform files with.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from platforms.config import loading, yaml_lines
+from platforms.config.devices import DeviceCount, count_accelerators
+from platforms.config.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys
+from platforms.config.values import (
+    Absolute,
+    Count,
+    CountOrAuto,
+    Day,
+    Filled,
+    HasDefault,
+    LayoutText,
+    Mark,
+    Name,
+    NoMpiLauncher,
+    Option,
+    Seconds,
+    Some,
+    Text,
+    Unique,
+    Variable,
+    ZeroOrMore,
+    ZeroOrMoreOrAuto,
+)
+from platforms.config.yaml_lines import Document
+from platforms.job import ConfigError, Layout
+
+Unit = Literal["cpu", "gpu", "ipu", "csx"]
+Layouts = Annotated[tuple[LayoutText, ...], Field(json_schema_extra={"minItems": 1}), Some, Unique]
+Configurations = Annotated[
+    tuple[Literal["gbs32", "tuned"], ...], Field(json_schema_extra={"minItems": 1}), Some, Unique
+]
+
+_LOCAL: Mapping[str, object] = {"max_running": 1, "poll_s": 0.5}
+_ALONE: Mapping[str, object] = {"max_running": 1, "poll_s": 5.0}
+_WATCHED: Mapping[str, object] = {"max_running": 8, "poll_s": 1.0}  # a look at what a watch has seen asks nobody
+_REMOTE: Mapping[str, object] = {"max_running": 8, "poll_s": 10.0}
+
+
+class CommonKeys(BaseModel):
+    """What a platform says for all benchmarks, and may say otherwise for one of them."""
+
+    model_config = STRICT
+
+    configurations: Configurations = Field(("gbs32", "tuned"), description="which configurations run")
+    size: Literal["smoke", "quick", "subset", "full"] = Field("quick", description="how much is trained")
+    dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = Field(
+        "auto", description="number format of `tuned`; auto: the best that the device computes in"
+    )
+    launcher: Annotated[Literal["auto", "none", "torchrun", "srun", "poprun"], NoMpiLauncher] = Field(
+        "auto", description="what starts the ranks of a job"
+    )
+    ranks_per_device: Count = Field(1, description="processes per device")
+    threads_per_rank: CountOrAuto = Field(None, description="CPU threads of each rank; auto: cores / ranks")
+    workers: ZeroOrMoreOrAuto = Field(None, description="loader processes of each rank; auto: the job decides")
+    time_limit_s: Seconds = Field(
+        3600.0, alias="time_limit", description="how long a job may run", json_schema_extra={"default": "1:00:00"}
+    )
+    data_dir: Filled = Field(
+        "data",
+        description="folder of the data sets on the machine that runs the job; a benchmark's own is its data set",
+    )
+    arguments: tuple[Text, ...] = Field((), description="words added to the command line of the job")
+
+
+class BenchmarkKeys(CommonKeys):
+    """One benchmark's own: only what is written here counts (`model_fields_set`), the rest is the platform's."""
+
+    layouts: Layouts = Field((), description="in place of the platform's default set of layouts")
+
+
+class PlatformFile(CommonKeys):
+    """One platform of hpc-ml-bench: where benchmarks run, and how. The file's name is the platform's name and mark."""
+
+    scheduler: Name = Field("local", description="what starts jobs there")
+    device: Literal["auto", "cpu", "gpu", "ipu", "csx"] = Field(
+        "auto", description="device family; auto: what this machine has (scheduler local only)"
+    )
+    marks: Annotated[tuple[Mark, ...], Unique] = Field((), description="pytest marks beside the platform's own name")
+    layouts: Annotated[Mapping[Name, Layouts], HasDefault] = Field(
+        {"default": ("auto",)}, description="named sets of nodes x devices per node: {default: [1x4], large: [2x4]}"
+    )
+    mode: Literal["overlap", "blocking"] = Field("overlap", description="how it is measured (docs/measuring.md)")
+    start_limit_s: Seconds = Field(
+        43200.0,
+        alias="start_limit",
+        description="how long it may wait to start",
+        json_schema_extra={"default": "12:00:00"},
+    )
+    max_running: Count = Field(1, description="jobs submitted at the same time; default: 1 for local and ssh, else 8")
+    max_queued: Count | None = Field(
+        None, description="of these, jobs that wait to start at the same time; default: all of them"
+    )
+    retries: ZeroOrMore = Field(
+        1, description="how often a job begins again that the machine failed: node lost, preempted, evicted"
+    )
+    poll_s: Annotated[float, Field(gt=0, strict=True)] = Field(
+        0.5,
+        description="longest time in seconds between two looks at the jobs; default: local 0.5, kubernetes 1, ssh 5, "
+        "else 10; with more than 10 Slurm is never asked sooner",
+    )
+    python: Filled = Field(
+        "auto",
+        description="the job's Python; auto: the one that runs pytest; elsewhere the one that `prepare --env` made, "
+        "else python3",
+    )
+    transport: Literal["local", "openssh", "paramiko"] = Field(
+        "local", description="how commands reach the login node: from here, by ssh's own connections, by paramiko"
+    )
+    host: Filled | None = Field(None, description="the login node, as ssh knows it: a name of ~/.ssh/config, user@host")
+    ssh_config: Filled | None = Field(None, description="ssh's configuration in place of ~/.ssh/config")
+    login_shell: Annotated[bool, Field(strict=True)] = Field(
+        False, description="run commands by `bash -lc`, where only a login shell finds sbatch"
+    )
+    work_dir: Absolute | None = Field(
+        None, description="folder for code, scripts, logs and data, seen by login and compute nodes; for slurm and ssh"
+    )
+    modules: tuple[Filled, ...] = Field((), description="environment modules that a job loads")
+    setup: tuple[Text, ...] = Field((), description="shell lines of a job before the ranks start")
+    container: ContainerKeys | None = Field(None, description="the container in which the ranks run")
+    slurm: SlurmKeys = Field(
+        default=SlurmKeys.model_construct(), description="what Slurm is told, with scheduler slurm"
+    )
+    kubernetes: KubernetesKeys = Field(
+        default=KubernetesKeys.model_construct(), description="what Kubernetes is told, with scheduler kubernetes"
+    )
+    policy: PolicyKeys = Field(
+        default=PolicyKeys.model_construct(), description="the site's rules, checked before submitting"
+    )
+    env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
+    benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
+    unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
+    until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
+    successor: Name | None = Field(None, description="name of the platform to use once this one has ended")
+    replaces: Annotated[bool, Field(strict=True)] = Field(
+        False, description="true in a site's file that stands in for a shipped one of the same name"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_scheduler(cls, data: Mapping[str, object]) -> Mapping[str, object]:
+        own = {"local": _LOCAL, "ssh": _ALONE, "kubernetes": _WATCHED}
+        return {**own.get(str(data.get("scheduler", "local")), _REMOTE), **data}
+
+
+class Platform(PlatformFile):
+    """A named place to run, complete and frozen. `missing` are the `${site.…}` that nobody has set."""
+
+    name: Mark
+    source: Path = Path()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def all_marks(self) -> tuple[str, ...]:
+        """The pytest marks of its tests, its own name first."""
+        return tuple(dict.fromkeys((self.name, *self.marks)))
+
+    def ended_by(self, day: datetime.date) -> str | None:
+        """A sentence on a machine whose last day was before that one, None while it is in service."""
+        if self.until is None or day <= self.until:
+            return None
+        instead = f"; use {self.successor}" if self.successor else ""
+        return f"this machine ended on {self.until} (until: in {self.source}){instead}"
+
+    @property
+    def unit(self) -> Unit:
+        """What a layout counts there; `auto` has been resolved by load_platforms and is a CPU anywhere else."""
+        return "cpu" if self.device == "auto" else self.device
+
+    def for_benchmark(self, benchmark: str | None) -> Platform:
+        """This platform with what stands under `benchmarks: {<benchmark>: …}` in place of its own."""
+        keys = self.benchmarks.get(benchmark or "")
+        if keys is None:
+            return self
+        update = {key: getattr(keys, key) for key in keys.model_fields_set}
+        if "layouts" in update:
+            update["layouts"] = {**self.layouts, "default": update["layouts"]}
+        return self.model_copy(update=update)
+
+    def data_folder(self, benchmark: str, size: str, root: Path) -> str:
+        """Where a benchmark's data set lies on the machine: its own `data_dir:`, else `<data_dir>/<benchmark>-<size>`;
+        relative ones start in work_dir, on this machine in `root`."""
+        base = root if self.work_dir is None else PurePosixPath(self.work_dir)
+        own = self.benchmarks.get(benchmark)
+        if own is not None and "data_dir" in own.model_fields_set:
+            return str(base / own.data_dir)
+        return str(base / self.data_dir / f"{benchmark}-{size}")
+
+    def layout_list(self, benchmark: str | None = None, set_name: str = "default") -> tuple[Layout, ...]:
+        """The layouts of one named set. Raises ConfigError when there is no such set."""
+        layouts = self.for_benchmark(benchmark).layouts
+        if set_name not in layouts:
+            hint = loading.nearest(set_name, layouts)
+            raise ConfigError([f"{self.source}: layouts: there is no set {set_name!r} {hint}"])
+        return tuple(Layout.parse("1x1" if text == "auto" else text, self.unit) for text in layouts[set_name])
+
+
+class Site(BaseModel):
+    """A centre's own settings, `site.yaml`: what may be used, and what `${site.…}` stands for."""
+
+    model_config = STRICT
+
+    enabled: Annotated[tuple[Name, ...], Unique] = ()
+    max_device_hours: Annotated[float, Field(ge=0, strict=True)] | None = None
+    keep_days: Annotated[float, Field(ge=0, strict=True)] = 30.0
+    keep_failed_days: Annotated[float, Field(ge=0, strict=True)] = 180.0
+    options: Mapping[str, Option] = {}
+    values: Mapping[Variable, Text] = {}
+
+
+def load_platforms(
+    folders: Sequence[Path],
+    site: Site | None = None,
+    *,
+    schedulers: Collection[str] | None = None,
+    benchmarks: Collection[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+) -> dict[str, Platform]:
+    """Every `*.yaml` of the folders (a missing folder has none), by name.
+
+    A file of a later folder takes the place of an earlier one of the same name only when it says `replaces: true`.
+    `schedulers` and `benchmarks` are the names that exist, where the caller knows them; `root` is where device files
+    are looked for.
+    Raises ConfigError with every problem of every file.
+    """
+    documents: dict[str, Document] = {}
+    platforms: dict[str, Platform] = {}
+    problems: list[str] = []
+    read: list[Document] = []
+    for path in _files(folders, problems):
+        missing: list[str] = []
+        document = yaml_lines.read(path, loading.substitution(site.values if site else {}, environ, missing))
+        loading.check_file(document, documents.get(path.stem), schedulers)
+        loading.check_benchmarks(document, benchmarks)
+        loading.check_holes(document)
+        platform = loading.build(document, Platform, name=path.stem, source=path, missing=missing)
+        documents[path.stem] = document
+        read.append(document)
+        if platform:
+            platforms[path.stem] = platform
+    for document in read:
+        loading.check_marks(document, documents)
+        problems += document.problems
+    if problems:
+        raise ConfigError(problems)
+    found = count_accelerators(environ, root)
+    return {name: _resolved(platform, found) for name, platform in platforms.items()}
+
+
+def load_site(folder: Path) -> Site:
+    """`site.yaml` of a centre's folder, an empty Site when there is none. Raises ConfigError with all problems."""
+    path = folder / "site.yaml"
+    if not path.exists():
+        return Site()
+    document = yaml_lines.read(path)
+    if document.empty:  # everything in it is commented out
+        return Site()
+    site = loading.build(document, Site)
+    if site is None or document.problems:
+        raise ConfigError(document.problems)
+    return site
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a platform file."""
+    schema: dict[str, Any] = _untitled(PlatformFile.model_json_schema())
+    for key in schema["$defs"]["BenchmarkKeys"]["properties"].values():
+        del key["default"]  # what is not written there is the platform's
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _files(folders: Sequence[Path], problems: list[str]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            paths = sorted(folder.iterdir()) if folder.exists() else []
+        except OSError as error:
+            problems.append(f"{folder}:1: cannot be read: {error.strerror}")
+            continue
+        for path in paths:
+            if path.suffix == ".yml":
+                problems.append(f"{path}:1: would not be read (rename it to {path.stem}.yaml)")
+            elif path.suffix == ".yaml" and not path.name.startswith("."):
+                yield path
+
+
+def _resolved(platform: Platform, found: DeviceCount) -> Platform:
+    """With `auto` replaced by what this machine has; only platforms of the local scheduler have any."""
+    here: Unit = "cpu" if found.kind == "cpu" else "gpu"
+    device = here if platform.device == "auto" else platform.device
+    auto = f"1x{found.count if device == here else 1}"
+
+    def real(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(auto if text == "auto" else text for text in texts))
+
+    layouts = {name: real(texts) for name, texts in platform.layouts.items()}
+    benchmarks = {
+        name: keys.model_copy(update={"layouts": real(keys.layouts)}) if "layouts" in keys.model_fields_set else keys
+        for name, keys in platform.benchmarks.items()
+    }
+    return platform.model_copy(update={"device": device, "layouts": layouts, "benchmarks": benchmarks})
+
+
+def _untitled(value: Any) -> Any:
+    """Without the titles that pydantic makes of names, but not without a key called title."""
+    if isinstance(value, list):
+        return [_untitled(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _untitled(item) for key, item in value.items() if key != "title" or not isinstance(item, str)}
+    return value
