@@ -69,7 +69,7 @@ def test_every_recorded_pod_is_judged() -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_recorded_pods(name: str) -> None:
+def test_each_recorded_pod_has_its_state_and_reason(name: str) -> None:
     first, later, words = PODS[name]
     one = was(name)
     assert patience(one, one, events=told(name))[:2] == (first, later)
@@ -82,7 +82,7 @@ def test_recorded_pods(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_recorded_pods_of_a_job_say_the_same(name: str) -> None:
+def test_a_failed_job_has_the_state_and_reason_of_its_recorded_pod(name: str) -> None:
     """A Job that has failed is not known by its own reason, but by its pod's."""
     one = was(name)
     first, later, words = PODS[name]
@@ -95,7 +95,7 @@ def test_recorded_pods_of_a_job_say_the_same(name: str) -> None:
     assert words in look(root, one, events=told(name), waited=LONG).status.reason
 
 
-def test_times_are_the_containers_own_and_1970_is_none() -> None:
+def test_run_times_are_the_containers_own_and_1970_counts_as_unknown() -> None:
     status = look(was("deadline")).status
     assert (status.run_s, status.exit_code, status.signal, status.nodes) == (5.0, 137, 9, ("127.0.0.1",))
     assert (status.submitted_s, status.started_s) == (1795212600.0, 1795212686.0)
@@ -105,7 +105,7 @@ def test_times_are_the_containers_own_and_1970_is_none() -> None:
     assert look(was("gpu-ok")).status.exit_code == 0
 
 
-def test_events_are_told_in_their_order_with_their_number() -> None:
+def test_events_are_listed_in_order_with_their_count() -> None:
     told_now = look(was("img-404"), events=told("img-404")).status.events
     assert told_now[0] == "Scheduled: Successfully assigned default/img-404 to 127.0.0.1"
     assert 'Pulling: Pulling image "127.0.0.1:25999/bench/none:1" (x2)' in told_now
@@ -117,7 +117,7 @@ def test_events_are_told_in_their_order_with_their_number() -> None:
     assert look(was("exit3"), events=[newer]).status.events == ("N: words (x7)",)
 
 
-def test_backing_off_without_a_cause_is_explained_by_the_events() -> None:
+def test_events_explain_an_image_back_off_without_a_message() -> None:
     """Kubelets before 1.30 say why only in the event."""
     one = pod(
         waiting("ImagePullBackOff", 'Back-off pulling image "r/x:1"'),
@@ -129,7 +129,7 @@ def test_backing_off_without_a_cause_is_explained_by_the_events() -> None:
     assert (verdict.status.state, verdict.status.reason) == (State.IMAGE, "r/x:1: not found")
 
 
-def test_the_name_of_an_image_is_no_reason() -> None:
+def test_an_image_name_that_reads_like_an_error_is_no_reason() -> None:
     image = "r.org/timeout-500-not-found:1"
     spec = {"containers": [{"name": "c", "image": image}]}
     gone = pod(waiting("ErrImagePull", f"{image}: manifest unknown"), spec=spec)
@@ -167,7 +167,7 @@ def test_recorded_indexed_job_is_live_until_its_last_condition(step: int) -> Non
     assert look(root, *pods, waited=LONG if last else 0.0).status.state is (State.SUCCEEDED if last else State.RUNNING)
 
 
-def test_recorded_backoff_is_the_pods_failure_and_only_at_the_end() -> None:
+def test_recorded_backoff_has_the_pods_failure_once_the_job_has_ended() -> None:
     pods = pods_of("job-backoff", lambda each: ended(2))
     between = job({"failed": 1}, backoffLimit=1)
     verdict = look(between, pods[1], waited=LONG)
@@ -182,7 +182,7 @@ def test_recorded_backoff_is_the_pods_failure_and_only_at_the_end() -> None:
     assert "Job has reached the specified backoff limit" in over.status.reason
 
 
-def test_recorded_deadline_of_a_job_whose_pods_are_deleted() -> None:
+def test_recorded_job_deadline_is_a_time_limit_after_its_pods_are_deleted() -> None:
     root = job(recorded("job-jdeadline")["status"])
     assert look(root, events=told("job-jdeadline")).status.state is State.TIME_LIMIT
     assert look(root, gone=[pod(running())]).status.state is State.TIME_LIMIT
@@ -195,7 +195,7 @@ def test_recorded_deadline_of_a_job_whose_pods_are_deleted() -> None:
     assert look(dying, pod(running())).status.state is State.RUNNING  # not yet its last word
 
 
-def test_recorded_job_that_restarts_in_place() -> None:
+def test_recorded_job_that_restarts_its_container_fails_at_its_backoff_limit() -> None:
     root = job(recorded("job-onfailure")["status"])
     seen = pod(ended(4), "onfailure-zp8ls", spec={"restartPolicy": "OnFailure"})
     assert look(root, gone=[seen]).status.exit_code == 4
@@ -204,7 +204,7 @@ def test_recorded_job_that_restarts_in_place() -> None:
     assert "Job has reached the specified backoff limit" in unseen.status.reason
 
 
-def test_a_job_that_its_ttl_took() -> None:
+def test_a_job_deleted_by_its_ttl_keeps_its_end_and_names_the_ttl() -> None:
     ttl = {"ttlSecondsAfterFinished": 60}
     last = job(recorded("job-ttl")["status"], **ttl)
     assert look(None, root_gone=last, gone=[pod(ended(0))]).status.state is State.SUCCEEDED
@@ -282,7 +282,7 @@ ENDS: list[Any] = [
 
 
 @pytest.mark.parametrize(("status", "state", "code", "signal"), ENDS)
-def test_how_pods_end(status: Json, state: State, code: int | None, signal: int | None) -> None:
+def test_each_end_of_a_pod_has_its_state(status: Json, state: State, code: int | None, signal: int | None) -> None:
     shm = {"volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "s", "emptyDir": {}}]}
     one = pod(status, spec=shm)
     verdict = look(one)
@@ -295,18 +295,18 @@ def test_how_pods_end(status: Json, state: State, code: int | None, signal: int 
         assert status.get("message", "") in verdict.status.reason + " "
 
 
-def test_an_end_without_a_code_is_no_success() -> None:
+def test_an_end_without_an_exit_code_is_lost() -> None:
     one = pod(ended(0))
     del one["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
     assert look(one).status.state is State.LOST
     assert look(job(COMPLETE), one).status.state is State.LOST
 
 
-def test_137_without_oom_is_said_to_be_none() -> None:
+def test_exit_code_137_without_oom_says_that_memory_was_not_the_cause() -> None:
     assert look(pod(ended(137))).status.reason == "exit code 137: it was killed, and not for memory"
 
 
-def test_a_container_that_ended_before_its_pod_did() -> None:
+def test_an_ended_container_ends_the_job_once_its_pod_has_ended() -> None:
     """For a second the pod still runs; the reason of an eviction may yet come."""
     for code, state in ((0, State.SUCCEEDED), (3, State.EXITED), (137, State.SIGNALLED)):
         assert patience(pod(ended(code, phase="Running")))[:2] == (State.RUNNING, state)
@@ -347,7 +347,7 @@ def killing(at: int, container: str = "c", about: str = "p", words: str = "") ->
         (0, 40, disrupted("PreemptionByScheduler"), None, State.PREEMPTED),
     ],
 )
-def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not(
+def test_deletion_before_the_end_ends_a_pod_and_deletion_afterwards_does_not(
     code: int, at: int, more: Json, killed_at: int | None, state: State
 ) -> None:
     """Whatever its exit code is: a program may handle SIGTERM well. What nobody can know is no success."""
@@ -365,14 +365,14 @@ def test_whoever_deletes_a_pod_ended_it_and_who_deletes_it_later_did_not(
             assert verdict.status.reason == "somebody else deleted it"
 
 
-def test_a_container_is_not_killed_by_the_end_of_another() -> None:
+def test_kill_events_of_other_containers_do_not_change_the_state() -> None:
     probe = killing(10, words="Container c failed liveness probe, will be restarted")
     others = [probe, killing(10, "d"), killing(10, about="q")]
     for code, state in ((0, State.SUCCEEDED), (3, State.EXITED)):
         assert look(pod(ended(code, at=20), **DELETED), events=others).status.state is state
 
 
-def test_what_the_kubelet_stopped_is_no_success_though_nobody_deleted_it() -> None:
+def test_a_container_that_the_kubelet_stopped_is_no_success() -> None:
     """As a node does that restarts its pods' network, or runs short of something."""
     verdict = look(pod(ended(0, at=20)), events=[killing(10)])
     assert (verdict.status.state, verdict.status.exit_code) == (State.EVICTED, 0)
@@ -395,7 +395,7 @@ LAST = {"deletionTimestamp": "2026-11-20T22:11:31Z", "deletionGracePeriodSeconds
         ([pod(running())], State.CANCELLED),  # nobody knows which was first
     ],
 )
-def test_what_was_seen_earlier_says_which_was_first_its_end_or_its_deletion(sights: list[Json], state: State) -> None:
+def test_earlier_observations_decide_whether_end_or_deletion_came_first(sights: list[Json], state: State) -> None:
     """Its last sight has the time of the kubelet's own DELETE, whatever was asked when."""
     last = pod(ended(0), **LAST)
     past = functools.reduce(with_sight, [*sights, last], NOTHING)
@@ -404,13 +404,11 @@ def test_what_was_seen_earlier_says_which_was_first_its_end_or_its_deletion(sigh
 
 
 @pytest.mark.parametrize(("reported", "state"), [(1, State.SUCCEEDED), (2, State.CANCELLED)])
-def test_a_kubelet_that_knew_of_the_deletion_when_it_reported_the_end_had_stopped_it(
-    reported: int, state: State
-) -> None:
+def test_an_end_reported_after_the_deletion_was_caused_by_it(reported: int, state: State) -> None:
     assert look(pod(ended(0) | {"observedGeneration": reported}, **LAST)).status.state is state
 
 
-def test_what_a_kind_takes_away_after_its_success_spoils_nothing() -> None:
+def test_pods_deleted_after_their_success_keep_it() -> None:
     """Also a TTL, and somebody who tidies up. A job that needs each of its pods has not had this one."""
     master, worker = pod(ended(0, at=29), "m"), pod(ended(0, at=40), "w", **DELETED)
     torch = other("PyTorchJob", conditions(("Succeeded", "True", "", "")), "kubeflow.org/v1")
@@ -428,13 +426,13 @@ def test_what_a_kind_takes_away_after_its_success_spoils_nothing() -> None:
 
 
 @pytest.mark.parametrize("status", [ended(0, at=40), ended(143, at=40)])
-def test_of_what_was_deleted_and_what_was_evicted_the_latter_was_first(status: Json) -> None:
+def test_an_evicted_pod_outweighs_a_deleted_one(status: Json) -> None:
     root = failed("BackoffLimitExceeded", completions=2)
     evicted = pod(running(**EVICTION), "b", **DELETED)
     assert look(root, pod(status, "a", **DELETED), gone=[evicted]).status.state is State.EVICTED
 
 
-def test_all_containers_count_and_are_named() -> None:
+def test_each_failed_container_counts_and_is_named() -> None:
     def two(first: Json, second: Json, phase: str = "Running", **more: Any) -> Json:
         spec = {"containers": [{"name": "main", "image": "i"}, {"name": "helper", "image": "i"}], **more}
         states = [{"name": "main", "state": first}, {"name": "helper", "state": second}]
@@ -468,7 +466,7 @@ def test_init_containers_are_named_and_sidecars_do_not_count() -> None:
     assert (verdict.status.state, verdict.status.reason) == (State.STARTING, "init container fetch runs")
 
 
-def test_the_last_word_is_rank_0s_and_its_own() -> None:
+def test_the_last_word_is_that_of_rank_0() -> None:
     index = "batch.kubernetes.io/job-completion-index"
     pods = [pod(ended(0, message_of_end=f"w{n}"), f"p{n}", annotations={index: str(n)}) for n in (10, 2, 0)]
     assert look(job(COMPLETE, completions=3), *pods).status.last_word == "w0"
@@ -516,7 +514,7 @@ WAITS: list[Any] = [
 
 
 @pytest.mark.parametrize(("reason", "message", "first", "later", "words"), WAITS)
-def test_how_containers_wait(reason: str, message: str, first: State, later: State, words: str) -> None:
+def test_each_waiting_reason_has_its_state(reason: str, message: str, first: State, later: State, words: str) -> None:
     for root, one in ((None, pod(waiting(reason, message))), (job({"active": 1}), pod(waiting(reason, message)))):
         now, then, verdict = patience(root or one, one)
         assert (now, then) == (first, later)
@@ -524,7 +522,7 @@ def test_how_containers_wait(reason: str, message: str, first: State, later: Sta
         assert verdict.stop == verdict.final == (not later.live)
 
 
-def test_patience_is_as_long_as_the_table_says() -> None:
+def test_a_waiting_reason_is_final_after_its_time_in_the_table() -> None:
     one = was("img-refused")
     almost = look(one, waited=lambda name: reasons.IMAGE_S - 1 if name == "IMAGE" else 0.0)
     assert (almost.status.state, almost.final, almost.stop) == (State.STARTING, False, False)
@@ -532,7 +530,7 @@ def test_patience_is_as_long_as_the_table_says() -> None:
     assert look(one, waited=lambda name: reasons.IMAGE_S if name == "IMAGE" else 0.0).status.state is State.IMAGE
 
 
-def test_pods_that_do_not_start_for_too_long() -> None:
+def test_pods_that_do_not_start_for_too_long_fail() -> None:
     slow = pod(waiting("ContainerCreating"))
     verdict = look(slow, waited=1200, start_limit_s=1200)
     assert (verdict.status.state, verdict.stop) == (State.START_DEADLINE, True)
@@ -592,13 +590,13 @@ def test_a_taint_without_a_name_may_be_that_of_a_node_that_comes_back(taint: str
     assert states == [State.QUEUED, State.NEVER_ADMISSIBLE]
 
 
-def test_an_autoscaler_is_waited_for() -> None:
+def test_a_pod_waits_while_an_autoscaler_adds_nodes() -> None:
     one = pod(unscheduled(f"0/1 nodes are available: 1 node(s) {SELECTOR}."), node="")
     growing = [event("TriggeredScaleUp", "pod triggered scale-up", "p")]
     assert look(one, events=growing, waited=LONG).status.state is State.QUEUED
 
 
-def test_a_gate_that_is_not_kueues() -> None:
+def test_a_foreign_scheduling_gate_is_named() -> None:
     one = pod({"phase": "Pending"}, node="", spec={"schedulingGates": [{"name": "example.org/wait"}]})
     verdict = look(job({"active": 1}), one, waited=LONG)
     assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "held back by example.org/wait")
@@ -618,7 +616,7 @@ MOUNTS: list[Any] = [
 
 
 @pytest.mark.parametrize(("reason", "message", "state"), MOUNTS)
-def test_what_only_events_say_of_a_pod_that_is_created(reason: str, message: str, state: State) -> None:
+def test_events_explain_a_pod_that_is_being_created(reason: str, message: str, state: State) -> None:
     one = pod(waiting("ContainerCreating"))
     said = event(reason, message, "p", at=5)
     first, later, verdict = patience(one, events=[said])
@@ -643,7 +641,7 @@ def test_what_only_events_say_of_a_pod_that_is_created(reason: str, message: str
         ({}, ""),
     ],
 )
-def test_a_pod_that_is_larger_than_any_node(asked: Json, said: str) -> None:
+def test_a_pod_that_is_larger_than_any_node_is_never_admissible(asked: Json, said: str) -> None:
     """And not one that others leave no room for."""
     message = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient nvidia.com/gpu."
     box = {"name": "c", "resources": {"requests": asked}}
@@ -656,7 +654,7 @@ def test_a_pod_that_is_larger_than_any_node(asked: Json, said: str) -> None:
     assert look(one, waited=LONG).status.state is State.QUEUED  # nodes may not be ours to see
 
 
-def test_the_way_of_a_pod_from_the_queue_to_the_end() -> None:
+def test_a_pod_passes_through_the_states_from_queued_to_its_end() -> None:
     scheduled = conditions(("PodScheduled", "True", "", ""))
     way = [
         (pod({"phase": "Pending"}, node=""), State.QUEUED),
@@ -696,7 +694,7 @@ def test_crash_loops_carry_the_last_exit_code() -> None:
 # --- what takes pods away --------------------------------------------------------------------------------------------
 
 
-def test_a_silent_node() -> None:
+def test_a_job_on_a_silent_node_is_unknown_and_later_lost() -> None:
     one = pod(running(**conditions(("Ready", "False", "", ""))))
     said = {"n1": conditions(("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."))}
     nodes = {"n1": {"status": said["n1"]}}
@@ -736,7 +734,7 @@ def test_a_silent_node() -> None:
         (pod(ended(0)), State.SUCCEEDED),
     ],
 )  # fmt: skip
-def test_pods_that_vanish(last: Json, state: State) -> None:
+def test_a_vanished_pod_has_the_state_of_its_last_observation(last: Json, state: State) -> None:
     verdict = look(None, root_gone=last, gone=[last])
     assert (verdict.status.state, verdict.stop, verdict.final) == (state, False, True)
     # the Job has taken note of it, and of no more than that
@@ -751,12 +749,12 @@ VANISHED = [("Preempted", State.PREEMPTED), ("Evicted", State.EVICTED), ("TaintM
 
 
 @pytest.mark.parametrize(("reason", "state"), VANISHED)
-def test_events_of_a_pod_that_vanished(reason: str, state: State) -> None:
+def test_events_explain_a_vanished_pod(reason: str, state: State) -> None:
     last = pod(running())
     assert look(None, root_gone=last, events=[event(reason, "words", "p")]).status.state is state
 
 
-def test_a_pod_that_is_being_taken_away_still_runs() -> None:
+def test_a_pod_that_is_being_deleted_still_runs() -> None:
     leaving = pod(
         running(**disrupted("PreemptionByScheduler", "preempting to accommodate a higher priority pod")), **DELETED
     )
@@ -766,7 +764,7 @@ def test_a_pod_that_is_being_taken_away_still_runs() -> None:
     assert patience(pod(running(), **DELETED))[:2] == (State.RUNNING, State.CANCELLED)
 
 
-def test_why_a_kind_deletes_a_pod_is_told_meanwhile() -> None:
+def test_the_reason_for_a_deletion_shows_while_it_lasts() -> None:
     """And stays the cause if that takes for ever."""
     leaving, broken = pod(running(), "j-0", **DELETED), pod(ended(3), "j-1")
     two = {"completions": 2, "parallelism": 2}
@@ -786,7 +784,7 @@ def test_why_a_kind_deletes_a_pod_is_told_meanwhile() -> None:
     assert look(tries, leaving, broken).status.reason == "somebody else is deleting it"
 
 
-def test_a_root_that_somebody_deleted() -> None:
+def test_a_job_deleted_by_another_user_is_cancelled_unless_it_had_ended() -> None:
     root = job({"active": 1})
     verdict = look(None, pod(running(), **DELETED), root_gone=root)
     assert (verdict.status.state, verdict.stop) == (State.CANCELLED, True)  # its pod still goes

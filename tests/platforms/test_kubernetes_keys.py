@@ -19,7 +19,7 @@ def load(folder: Path, text: str, site: Site | None = None) -> Platform:
     return load_platforms([folder], site, schedulers=SCHEDULERS, environ={}, root=folder)["cloud"]
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:
     keys = load(
         tmp_path,
         HEAD + "data_dir: /data\nkubernetes:\n  cpu: 2\n  memory: 1.5Gi\n  keep: 1h\n  user: 0\n"
@@ -130,7 +130,7 @@ def test_each_mistake_is_named_with_its_line_and_key(tmp_path: Path, text: str, 
         ("tolerations: [{key: a, opertor: Exists}]", "opertor: unknown key (known: key, operator"),
     ],
 )
-def test_what_a_cluster_would_refuse_is_refused_here(tmp_path: Path, keys: str, said: str) -> None:
+def test_invalid_values_are_refused_when_the_file_is_read(tmp_path: Path, keys: str, said: str) -> None:
     written = keys if keys.startswith("{") else f"{{{keys}}}"
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {written}\n")
@@ -145,11 +145,11 @@ def test_what_a_cluster_would_refuse_is_refused_here(tmp_path: Path, keys: str, 
         "ghcr.io/a/b:1@sha256:0123abc", "${site.image}", "registry.example/${site.image}:1",
     ],
 )  # fmt: skip
-def test_images(tmp_path: Path, image: str) -> None:
+def test_image_references_are_checked(tmp_path: Path, image: str) -> None:
     assert load(tmp_path, f"{HEAD}data_dir: /d\nkubernetes: {{image: '{image}'}}\n").kubernetes.image
 
 
-def test_what_a_cluster_takes_is_taken(tmp_path: Path) -> None:
+def test_unusual_but_valid_values_are_accepted(tmp_path: Path) -> None:
     keys = (
         "{labels: {a.b/C_d: '', '1': x_1.Y}, node_selector: {nvidia.com/gpu.product: NVIDIA-H200}, shm: 4Gi,"
         " memory: 4Gi, user: 2147483647,"
@@ -160,12 +160,12 @@ def test_what_a_cluster_takes_is_taken(tmp_path: Path) -> None:
     assert found.tolerations[:2] == ({"operator": "Exists"}, {"key": "a", "value": "1"})
 
 
-def test_of_another_scheduler_it_means_nothing(tmp_path: Path) -> None:
+def test_kubernetes_keys_are_refused_for_other_schedulers(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kubernetes: means nothing to scheduler ssh"):
         load(tmp_path, "scheduler: ssh\nwork_dir: /w\ndevice: cpu\nlayouts: {default: [1x1]}\nkubernetes: {cpu: 1}\n")
 
 
-def test_values_of_the_site_may_be_missing(tmp_path: Path) -> None:
+def test_site_values_may_be_missing(tmp_path: Path) -> None:
     text = (
         HEAD
         + "data_dir: ${site.data}\nkubernetes: {namespace: '${site.space}', cpu: '${site.cpu}', queue: '${site.q}'}\n"
@@ -177,7 +177,7 @@ def test_values_of_the_site_may_be_missing(tmp_path: Path) -> None:
         load(tmp_path, text, Site(values={"data": "/data", "space": "mine", "cpu": "many", "q": "queue"}))
 
 
-def test_values_of_the_site_may_have_a_default(tmp_path: Path) -> None:
+def test_site_values_may_have_a_default(tmp_path: Path) -> None:
     keys = "{context: '${site.context:-prod}', cpu: '${site.cpu:-4}', queue: '${site.space}-${site.q:-a-b}'}"
     text = HEAD + f"data_dir: /data\nkubernetes: {keys}\nenv: {{A: '${{site.a:-}}', B: '${{B:-c}}'}}\n"
     platform = load(tmp_path, text, Site(values={"space": "mine"}))
@@ -190,7 +190,7 @@ def test_values_of_the_site_may_have_a_default(tmp_path: Path) -> None:
         load(tmp_path, text.replace("-4}", "-many}"))
 
 
-def test_a_default_is_no_place_for_a_secret(tmp_path: Path) -> None:
+def test_a_secret_with_a_default_is_refused(tmp_path: Path) -> None:
     text = HEAD + "data_dir: /data\nenv: {HF_TOKEN: '${site.token:-hunter2}'}\n"
     with pytest.raises(ConfigError, match="looks like a secret") as raised:
         load(tmp_path, text)
@@ -208,7 +208,7 @@ def test_a_default_is_no_place_for_a_secret(tmp_path: Path) -> None:
         ("<cpu: set", 2, "<cpu: set"),
     ],
 )
-def test_so_many_times_a_quantity(quantity: str, count: int, product: str) -> None:
+def test_a_quantity_is_multiplied_in_its_own_unit(quantity: str, count: int, product: str) -> None:
     assert times(quantity, count) == product
 
 
@@ -216,11 +216,11 @@ def test_so_many_times_a_quantity(quantity: str, count: int, product: str) -> No
     ("text", "number"),
     [("8", 8), ("500m", 0.5), ("64Gi", 64 * 2**30), ("1k", 1000), ("1e3", 1000), ("1.5Gi", 1.5 * 2**30), ("2M", 2e6)],
 )
-def test_quantities(text: str, number: float) -> None:
+def test_quantities_are_read_as_numbers(text: str, number: float) -> None:
     assert quantity_of(text) == pytest.approx(number)
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "64GB", "-1", "0x1", "1_000", "ten"])
-def test_what_is_no_quantity(text: str) -> None:
+def test_malformed_quantities_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):
         quantity_of(text)

@@ -116,7 +116,7 @@ def models(each: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 @pytest.mark.parametrize("platform", [EVERYTHING, cluster()], ids=["everything", "nothing"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_template_is_what_kubernetes_knows(kind: str, platform: Platform) -> None:
+def test_every_template_fits_the_models_of_the_kubernetes_package(kind: str, platform: Platform) -> None:
     checked = 0
     for each in of_kind(kind, platform):
         for model, tree in models(each):
@@ -128,7 +128,7 @@ def test_every_template_is_what_kubernetes_knows(kind: str, platform: Platform) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_models_refuse_a_key_that_does_not_exist(kind: str) -> None:
+def test_the_models_refuse_an_unknown_key(kind: str) -> None:
     objects = of_kind(kind)
     pod_of(objects)["nodeSelectr"] = {}
     ((model, tree),) = models(objects[-1])
@@ -148,7 +148,7 @@ def test_a_platform_may_name_each_template() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_template_is_a_manifest_itself_and_has_known_holes_only(kind: str) -> None:
+def test_every_template_is_valid_yaml_with_known_holes(kind: str) -> None:
     text = (ROOT / "k8s_templates" / f"{kind}.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"(?<!\$)\$\{([^}]*)\}", text)) <= values.HOLES.keys()
     assert all({"apiVersion", "kind"} <= one.value.keys() for one in documents.read(text, kind))
@@ -160,7 +160,7 @@ def test_every_hole_has_a_value_and_a_description() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels_stand_on_every_object_and_pod_template(kind: str) -> None:
+def test_our_labels_are_on_every_object_and_pod_template(kind: str) -> None:
     objects = of_kind(kind)
     for each in objects:
         assert OURS.items() <= each["metadata"]["labels"].items()
@@ -172,7 +172,7 @@ def test_labels_stand_on_every_object_and_pod_template(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_root_comes_last_and_has_names_queue_and_limit(kind: str) -> None:
+def test_the_root_object_comes_last_with_its_names_queue_and_limit(kind: str) -> None:
     objects = of_kind(kind)
     *beside, root = objects
     assert root is manifest.root_of(objects)
@@ -186,7 +186,7 @@ def test_the_root_comes_last_and_has_names_queue_and_limit(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_end_by_themselves_and_know_nothing_of_the_cluster(kind: str) -> None:
+def test_pods_have_a_deadline_and_no_access_to_the_cluster(kind: str) -> None:
     pod = pod_of(of_kind(kind))
     assert pod["activeDeadlineSeconds"] == 3600 + 600
     assert pod["restartPolicy"] == "Never"
@@ -200,7 +200,7 @@ def test_pods_end_by_themselves_and_know_nothing_of_the_cluster(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_restricted_standard_but_for_what_a_device_needs(kind: str) -> None:
+def test_pods_meet_the_restricted_standard_except_for_device_needs(kind: str) -> None:
     pod = pod_of(of_kind(kind))
     assert pod["securityContext"] == {
         "runAsNonRoot": True, "runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 1234,
@@ -214,7 +214,7 @@ def test_the_restricted_standard_but_for_what_a_device_needs(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_as_root_it_is_said_and_nothing_claims_otherwise(kind: str) -> None:
+def test_a_manifest_that_runs_as_root_says_so(kind: str) -> None:
     text = manifest.render(layout(kind), cluster(keys={"user": 0, "kind": kind}))
     pod = pod_of(manifest.read(text))
     assert "runAsNonRoot" not in pod["securityContext"]
@@ -224,7 +224,7 @@ def test_as_root_it_is_said_and_nothing_claims_otherwise(kind: str) -> None:
 
 
 @pytest.mark.parametrize("length", [20, 35, 36])
-def test_a_generated_name_is_no_longer_than_a_name_may_be(length: int) -> None:
+def test_a_generated_name_stays_within_the_length_limit(length: int) -> None:
     spec = replace(SPEC, name=f"{'a' * (length - 9)}-k2345abc")
     assert len(spec.name) == length
     keys = {"generate_name": True}
@@ -239,7 +239,7 @@ def test_a_generated_name_is_no_longer_than_a_name_may_be(length: int) -> None:
     ("devices", "cpu", "memory", "shm", "threads"),
     [(1, "1500m", "16Gi", "8Gi", "1"), (8, "12000m", "128Gi", "64Gi", "1")],
 )
-def test_amounts_for_each_device(devices: int, cpu: str, memory: str, shm: str, threads: str) -> None:
+def test_each_device_requests_its_amounts(devices: int, cpu: str, memory: str, shm: str, threads: str) -> None:
     keys = {"cpu_per_device": "1500m", "memory_per_device": "16Gi", "shm_per_device": "8Gi"}
     objects = rendered(replace(SPEC, layout=Layout(1, devices, "gpu")), cluster(keys=keys))
     assert container_of(objects)["resources"]["requests"] == {"cpu": cpu, "memory": memory}
@@ -250,12 +250,12 @@ def test_amounts_for_each_device(devices: int, cpu: str, memory: str, shm: str, 
     assert container_of(own)["resources"]["limits"] == {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(devices)}
 
 
-def test_a_job_is_tried_once_and_kept_for_a_while() -> None:
+def test_a_job_runs_once_and_has_a_ttl() -> None:
     spec = of_kind("job")[-1]["spec"]
     assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 3600)
 
 
-def test_several_nodes_are_numbered_pods_that_know_the_first() -> None:
+def test_jobs_on_several_nodes_are_indexed_pods_that_know_rank_0() -> None:
     service, root = of_kind("indexed_job")
     assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", False)
     assert service["spec"]["selector"].items() <= root["spec"]["template"]["metadata"]["labels"].items()
@@ -281,7 +281,7 @@ def test_the_name_of_a_service_begins_with_a_letter() -> None:
     assert env_of((root,))["MASTER_ADDR"] == "3d-2x4gpu-k2345abc-0.job-3d-2x4gpu-k2345abc"
 
 
-def test_jobs_meet_at_different_ports() -> None:
+def test_each_job_has_its_own_rendezvous_port() -> None:
     ports = {values.of(replace(SPEC, name=f"job-{n}"), EVERYTHING)["port"]() for n in range(50)}
     assert len(ports) > 45
 
@@ -315,12 +315,12 @@ def test_cpu_and_memory_are_requested_and_limited_and_devices_only_limited() -> 
         ("cpu", {"cpu": "500m"}, {"cpu": "500m"}),
     ],
 )
-def test_devices_by_their_names(unit: str, keys: dict[str, object], limits: dict[str, str] | None) -> None:
+def test_each_device_has_its_resource_name(unit: str, keys: dict[str, object], limits: dict[str, str] | None) -> None:
     container = container_of(rendered(replace(SPEC, layout=Layout(1, 4, unit)), cluster(keys=keys)))
     assert container.get("resources", {}).get("limits") == limits
 
 
-def test_volumes_of_every_kind() -> None:
+def test_each_kind_of_volume_is_mounted() -> None:
     pod = pod_of(of_kind("job"))
     sources = {one.pop("name"): one for one in copy.deepcopy(pod["volumes"])}
     mounts = {one.pop("name"): one for one in copy.deepcopy(pod["containers"][0]["volumeMounts"])}
@@ -345,13 +345,13 @@ def test_volumes_of_every_kind() -> None:
     assert pod["containers"][0]["workingDir"] == "/hpc-ml-bench/work"
 
 
-def test_code_that_lies_in_the_image_needs_no_volume() -> None:
+def test_code_in_the_image_needs_no_volume() -> None:
     objects = rendered(platform=cluster(keys={"archive": "/opt/models.pyz"}))
     assert "/opt/models.pyz" in container_of(objects)["args"]
     assert [one["name"] for one in pod_of(objects)["volumes"]] == ["work"]
 
 
-def test_the_environment() -> None:
+def test_the_container_gets_the_environment_of_job_and_platform() -> None:
     objects = of_kind("job")
     env = env_of(objects)
     assert env["OMP_NUM_THREADS"] == "4"
@@ -365,12 +365,12 @@ def test_the_environment() -> None:
     ("threads", "cpu", "expected"),
     [(7, "16", "7"), (None, "16", "4"), (None, "15", "3"), (None, "500m", "1"), (None, None, None)],
 )
-def test_threads_of_a_rank(threads: int | None, cpu: str | None, expected: str | None) -> None:
+def test_omp_num_threads_is_set_for_each_rank(threads: int | None, cpu: str | None, expected: str | None) -> None:
     platform = cluster(keys={} if cpu is None else {"cpu": cpu})
     assert env_of(rendered(replace(SPEC, threads_per_rank=threads), platform)).get("OMP_NUM_THREADS") == expected
 
 
-def test_a_secret_stands_nowhere() -> None:
+def test_secret_values_are_not_in_the_manifest() -> None:
     spec = replace(SPEC, env={"HF_TOKEN": "hf_very-secret", "DB_PASSWORD": "hunter2", "TOKEN_FILE": "/run/token"})
     text = manifest.render(spec, cluster())
     assert "hf_very-secret" not in text
@@ -399,7 +399,7 @@ def test_a_secret_stands_nowhere() -> None:
         ),
     ],
 )
-def test_launchers(changes: dict[str, object], words: list[str]) -> None:
+def test_each_launcher_starts_the_job_with_its_command(changes: dict[str, object], words: list[str]) -> None:
     assert container_of(rendered(replace(SPEC, **changes)))["args"][: len(words)] == words  # type: ignore[arg-type]
 
 
@@ -416,7 +416,7 @@ def test_launchers(changes: dict[str, object], words: list[str]) -> None:
         ({}, {"image": None}, r"a pod needs an image: write `kubernetes: \{image: …\}` in cluster.yaml"),
     ],
 )
-def test_what_kubernetes_cannot_run_is_refused_in_words(
+def test_layouts_that_kubernetes_cannot_run_are_refused(
     changes: dict[str, object], keys: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RefusedError, match=said):
@@ -429,7 +429,7 @@ def test_what_kubernetes_cannot_run_is_refused_in_words(
     [("1", 75, b"", b"hpc-ml-bench: not after\n"), ("9999999999", 0, b"ran\n", b""), ("", 0, b"ran\n", b"")],
 )
 @pytest.mark.parametrize("kind", ["pod", "job", "ipujob"])
-def test_the_script_starts_nothing_after_its_time(
+def test_the_start_script_refuses_to_start_after_its_deadline(
     tmp_path: Path, kind: str, not_after: str, code: int, printed: bytes, last_word: bytes
 ) -> None:
     command = container_of(of_kind(kind))["command"]
@@ -451,7 +451,7 @@ def test_the_script_starts_nothing_after_its_time(
     ],
     ids=["there", "later", "never", "meets nobody"],
 )
-def test_pods_that_meet_wait_for_each_other(
+def test_pods_wait_until_the_names_of_all_pods_resolve(
     tmp_path: Path, there_after: int | None, words: list[str], code: int, asked: list[str]
 ) -> None:
     """getent says which names there are; a second of the script is none of ours."""
@@ -480,7 +480,7 @@ def test_pods_that_meet_wait_for_each_other(
     assert done.stderr == b"pod 0 of 2 does not run after 600 s, or its name is not known\n"
 
 
-def test_torchrun_keeps_the_limit_of_its_static_rendezvous() -> None:
+def test_torchrun_keeps_the_timeout_of_its_static_rendezvous() -> None:
     pytest.importorskip("torch")
     words = ["--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=1", "--no-python", "true"]
     run = [sys.executable, "-m", "torch.distributed.run", "--rdzv-conf=timeout=1", *words]
@@ -520,7 +520,7 @@ def test_no_value_can_break_the_yaml(text: str) -> None:
     assert whole == manifest.render(spec, platform)
 
 
-def test_random_texts_come_back_as_they_were() -> None:
+def test_random_texts_survive_writing_and_reading() -> None:
     source = random.Random(5)
     letters = "ab \n\t:#-'\"\\{}[]$&*!|>%@`,?\x85\u2028é😀\x07\r0e.~=<\ufeff"
     for _ in range(60):
@@ -531,18 +531,18 @@ def test_random_texts_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\udc80"])
-def test_what_no_cluster_takes_is_refused(text: str) -> None:
+def test_characters_that_no_cluster_accepts_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no text that a cluster takes"):
         manifest.render(replace(SPEC, env={"VALUE": text}), cluster())
 
 
-def test_people_read_scripts_as_lines() -> None:
+def test_scripts_are_written_as_block_text() -> None:
     text = manifest.render(SPEC, EVERYTHING)
     assert re.search(r"^ +- \|\n(.*\n)+? +ulimit -n 4096\n +exec \"\$@\"$", text, re.MULTILINE)
     assert "&id001" not in text
 
 
-def test_the_head_names_what_a_test_or_platform_names() -> None:
+def test_the_header_names_context_and_kubeconfig() -> None:
     first = "# test_resnet50.py::test_resnet50[cluster-1x4gpu-tuned] on cluster, 1x4gpu\n"
     assert manifest.render(SPEC, cluster()).startswith(f"{first}apiVersion: ")
     named = manifest.render(SPEC, cluster(keys={"context": "prod", "kubeconfig": "/k"}))
@@ -555,7 +555,7 @@ def test_the_head_names_what_a_test_or_platform_names() -> None:
     assert manifest.where(manifest.render(SPEC, cluster())) == (None, None)
 
 
-def test_a_line_break_cannot_begin_an_object() -> None:
+def test_a_line_break_in_a_value_cannot_start_an_object() -> None:
     text = manifest.render(replace(SPEC, test="a\nkind: Pod"), cluster(keys={"context": "x\n# kubeconfig: /evil"}))
     assert manifest.where(text) == ("x?# kubeconfig: /evil", None)
     assert text.startswith("# a?kind: Pod on cluster")
@@ -571,7 +571,7 @@ def test_a_line_break_cannot_begin_an_object() -> None:
     ],
     ids=["short", "nothing", "full", "long"],  # an id in an id looks like a job's
 )
-def test_a_tests_id_as_a_label(test: str, label: str | None) -> None:
+def test_test_ids_become_unique_label_values(test: str, label: str | None) -> None:
     made = labels.value(test)
     assert label is None or made == label
     assert len(made) <= 63
@@ -627,7 +627,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_own_manifest_is_filled_where_its_author_wants_it(own: Path) -> None:
+def test_a_users_manifest_is_filled_only_at_its_holes(own: Path) -> None:
     config_map, root = rendered(replace(SPEC, manifest=own), EVERYTHING)
     assert (config_map["kind"], root["kind"]) == ("ConfigMap", "PyTorchJob")
     assert config_map["data"] == {"when": "2024-01-01", "mode": "0644", "cluster": "x"}
@@ -646,7 +646,7 @@ def test_an_own_manifest_is_filled_where_its_author_wants_it(own: Path) -> None:
     assert [one["name"] for one in pod["volumes"]][-2:] == ["volume-4", "mine"]
 
 
-def test_an_own_manifest_gets_what_all_our_objects_have_and_nothing_else(own: Path) -> None:
+def test_a_users_manifest_gets_our_labels_queue_and_limit_and_nothing_else(own: Path) -> None:
     config_map, root = rendered(replace(SPEC, manifest=own), EVERYTHING)
     replicas = root["spec"]["pytorchReplicaSpecs"]
     for labelled in (config_map, root, *(one["template"] for one in replicas.values())):
@@ -660,7 +660,7 @@ def test_an_own_manifest_gets_what_all_our_objects_have_and_nothing_else(own: Pa
     assert "securityContext" not in replicas["Master"]["template"]["spec"]
 
 
-def test_a_dict_is_as_good_as_a_file_and_stays_as_it_is(own: Path) -> None:
+def test_a_manifest_may_be_a_dict_and_the_dict_is_not_changed(own: Path) -> None:
     parsed = [document.value for document in documents.read(OWN, "own")]
     before = copy.deepcopy(parsed)
     by_file = manifest.render(replace(SPEC, manifest=own), EVERYTHING)
@@ -669,27 +669,27 @@ def test_a_dict_is_as_good_as_a_file_and_stays_as_it_is(own: Path) -> None:
     assert parsed == before
 
 
-def test_a_platforms_own_manifest_lies_beside_its_file(own: Path) -> None:
+def test_a_platforms_manifest_path_is_relative_to_its_file(own: Path) -> None:
     platform = cluster(keys={"manifest": "own.yaml"}, source=own.with_name("cluster.yaml"))
     assert rendered(SPEC, platform)[-1]["kind"] == "PyTorchJob"
     (pod,) = rendered(replace(SPEC, manifest={"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}), platform)
     assert (pod["kind"], pod["metadata"]["name"], pod["spec"]["activeDeadlineSeconds"]) == ("Pod", NAME, 4800)
 
 
-def test_objects_beside_the_root_that_have_no_name_get_one() -> None:
+def test_unnamed_objects_beside_the_root_get_a_name() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}, "spec": {"containers": [{"name": "c"}]}}
     beside = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "a-"}}] * 2
     objects = rendered(replace(SPEC, manifest=[*beside, {"apiVersion": "v1", "kind": "Service"}, pod]))
     assert [each["metadata"]["name"] for each in objects] == [NAME, f"{NAME}-2", NAME, NAME]
 
 
-def test_a_list_is_its_items() -> None:
+def test_a_list_object_stands_for_its_items() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
     items = {"apiVersion": "v1", "kind": "List", "items": [pod, {"apiVersion": "v1", "kind": "Service"}]}
     assert [each["kind"] for each in rendered(replace(SPEC, manifest=items))] == ["Service", "Pod"]
 
 
-def test_a_manifests_own_namespace_is_the_namespace_of_all_its_objects() -> None:
+def test_the_manifests_namespace_applies_to_all_its_objects() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "theirs"}}
     spaces = [each["metadata"]["namespace"] for each in rendered(replace(SPEC, manifest=[service, pod]))]
@@ -701,7 +701,7 @@ def test_a_manifests_own_namespace_is_the_namespace_of_all_its_objects() -> None
         manifest.render(two, cluster())
 
 
-def test_own_queue_and_limit_stand() -> None:
+def test_a_users_own_queue_and_limit_are_kept() -> None:
     mine = {labels.QUEUE: "other", labels.MAX_EXEC_TIME: "60"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": mine}, "spec": {"containers": [{"name": "c"}]}}
     (root,) = rendered(replace(SPEC, manifest=pod), EVERYTHING)
@@ -810,17 +810,17 @@ def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> Non
         ({"a": ("${number}",), "b": 1.5}, {"a": [3], "b": 1.5}),
     ],
 )
-def test_holes(tree: object, filled: object) -> None:
+def test_each_hole_is_filled_with_its_value(tree: object, filled: object) -> None:
     known = {"number": 3, "text": "it's", "list": ["a b", "c"], "nothing": None, "no": False, "hole": "${number}"}
     assert fill(tree, {name: lambda value=value: value for name, value in known.items()}, paths("it")) == filled
 
 
-def test_what_is_filled_in_is_a_copy() -> None:
+def test_filled_values_are_copies() -> None:
     value = [{"a": 1}]
     filled = fill({"x": "${list}", "y": "${list}"}, {"list": lambda: value}, paths("it"))
     filled["x"][0]["a"] = 2
     assert (value, filled["y"]) == ([{"a": 1}], [{"a": 1}])
 
 
-def test_a_word_of_kubernetes_own_is_escaped() -> None:
+def test_kubernetes_variable_references_are_escaped() -> None:
     assert launch.literal("$(A) $$ $B ${C} $") == "$$(A) $$$ $B ${C} $"

@@ -91,7 +91,7 @@ SCENES = scenes()
 
 
 @pytest.mark.parametrize("number", range(len(SCENES)))
-def test_whatever_is_missing_or_strange_a_verdict_comes_out(number: int) -> None:
+def test_incomplete_or_odd_objects_still_get_a_verdict(number: int) -> None:
     dice = random.Random(number)
     for _ in range(40):
         scene = copy.deepcopy(SCENES[number])
@@ -114,7 +114,7 @@ def test_whatever_is_missing_or_strange_a_verdict_comes_out(number: int) -> None
         assert verdict.status.state is not State.SUCCEEDED or verdict.status.exit_code == 0
 
 
-def test_nothing_at_all_is_no_success() -> None:
+def test_empty_objects_are_never_a_success() -> None:
     for root in ({}, {"kind": "Pod"}, {"kind": "Job"}, {"kind": "Job", "apiVersion": "batch/v1", "status": None}):
         assert look(root, waited=LONG).status.state.outcome is Outcome.PENDING
     assert look(None, waited=LONG).status.state is State.LOST
@@ -150,14 +150,14 @@ def tried() -> dict[str, list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_every_line_of_the_tables_is_tried(name: str) -> None:
+def test_every_row_of_the_reason_tables_is_tested(name: str) -> None:
     """Who adds a line adds a row to a test, and no line hides behind another."""
     table = TABLES[name]
     found = {table.index(rule) for row in tried()[name] if (rule := reasons.find(table, *row)) is not None}
     assert [rule for n, rule in enumerate(table) if n not in found] == []
 
 
-def test_no_line_of_the_tables_passes_a_job_or_waits_too_long() -> None:
+def test_no_row_of_the_reason_tables_passes_a_job_or_waits_10_minutes() -> None:
     for rule in (rule for table in TABLES.values() for rule in table):
         assert Outcome.PASSED not in (rule.state.outcome, rule.unstarted.outcome if rule.unstarted else None)
         assert rule.patience_s == 0 or rule.meanwhile.live

@@ -98,7 +98,7 @@ def no_thread_left() -> Iterator[None]:
         time.sleep(0.05)
 
 
-def test_only_creating_deleting_and_logs_grow_with_the_jobs(kube: Kube, tmp_path: Path) -> None:
+def test_only_create_delete_and_log_requests_grow_with_the_jobs(kube: Kube, tmp_path: Path) -> None:
     code = tmp_path / "models-1.pyz"
     code.write_text("echo $2\nsleep 0.2\n")
     for count in (1, 10, 100):

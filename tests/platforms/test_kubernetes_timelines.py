@@ -50,7 +50,7 @@ def test_every_timeline_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("name", TIMELINES)
-def test_when_all_of_it_was_watched_its_end_is_known(name: str) -> None:
+def test_a_timeline_watched_in_full_ends_in_its_known_state(name: str) -> None:
     state, words = ENDS[name]
     status = Observer(name).watches(len(timeline(name))).judges(lambda _: 0.0).status
     assert status.state is state
@@ -70,22 +70,22 @@ def seen(name: str) -> list[tuple[str, Status]]:
 
 
 @pytest.mark.parametrize("name", [name for name in TIMELINES if name not in GOOD])
-def test_whatever_was_seen_of_it_what_was_no_success_is_none(name: str) -> None:
+def test_no_part_of_an_unsuccessful_timeline_looks_like_a_success(name: str) -> None:
     assert [how for how, status in seen(name) if status.state.outcome is Outcome.PASSED] == []
 
 
 @pytest.mark.parametrize("name", TORN)
-def test_whatever_was_seen_of_it_what_was_taken_away_is_no_failure_of_its_own(name: str) -> None:
+def test_no_part_of_a_deleted_or_evicted_timeline_looks_like_a_failure(name: str) -> None:
     assert [how for how, status in seen(name) if status.state.outcome is Outcome.FAILED] == []
 
 
 @pytest.mark.parametrize("name", UNSTARTED)
-def test_whatever_was_seen_of_it_what_never_started_is_no_failure_of_its_own(name: str) -> None:
+def test_no_part_of_a_never_started_timeline_looks_like_a_failure(name: str) -> None:
     assert [(how, status) for how, status in seen(name) if status.state.outcome is Outcome.FAILED] == []
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_success_is_one_from_its_end_on_and_not_before(name: str) -> None:
+def test_a_timeline_succeeds_only_after_its_end(name: str) -> None:
     changes = timeline(name)
     for at in moments(name):
         ended = any("terminated" in str(change.object["status"]) for change in changes[:at] if change.kind == "Pod")
@@ -94,7 +94,7 @@ def test_a_success_is_one_from_its_end_on_and_not_before(name: str) -> None:
             assert passed <= ended, f"{how} {at}"
 
 
-def test_a_container_that_ended_before_it_started_by_its_node_ran_for_no_time() -> None:
+def test_a_container_with_an_end_before_its_start_ran_for_0_s() -> None:
     status = (
         Observer("finished-before-started")
         .watches(len(timeline("finished-before-started")))
