@@ -1,6 +1,7 @@
 """Runs jobs on a machine without a scheduler, reached by a transport: the supervisor of the local scheduler goes there.
 
-supervisor.py and supervisor_client.py travel there in one file that Python runs. Every method is one command, for many jobs.
+supervisor.py and supervisor_client.py travel there in one file that Python runs.
+Every method is one command, for many jobs.
 """
 
 from __future__ import annotations
