@@ -19,7 +19,7 @@ SITE = "site"
 
 
 @dataclass(frozen=True)
-class Files:
+class TestFiles:
     """The two folders that tests come from, both absolute: the checkout, and the site's."""
 
     root: Path
@@ -70,7 +70,7 @@ class Files:
         return typed
 
 
-FILES = pytest.StashKey[Files]()
+FILES = pytest.StashKey[TestFiles]()
 
 
 def choose(config: pytest.Config, site: Path) -> None:
@@ -78,7 +78,7 @@ def choose(config: pytest.Config, site: Path) -> None:
     benchmarks and all tests of the site; an id is one, in whatever folder it is typed. --resume has chosen already.
     Raises UsageError."""
     here = config.invocation_params.dir
-    files = config.stash[FILES] = Files(config.rootpath, Path(os.path.normpath(here / site)))
+    files = config.stash[FILES] = TestFiles(config.rootpath, Path(os.path.normpath(here / site)))
     typed, source = config.args, config.args_source
     if WANTED in config.stash:
         return
@@ -89,12 +89,12 @@ def choose(config: pytest.Config, site: Path) -> None:
         config.args = _all(files, config) or typed
 
 
-def _all(files: Files, config: pytest.Config) -> list[str]:
+def _all(files: TestFiles, config: pytest.Config) -> list[str]:
     ours = [path for pattern in config.getini("testpaths") for path in sorted(files.root.glob(pattern))]
     return [str(path) for path in (*ours, *files.of_site())]
 
 
-def _meant(files: Files, config: pytest.Config, word: str) -> list[str]:
+def _meant(files: TestFiles, config: pytest.Config, word: str) -> list[str]:
     file, colons, test = word.partition("::")
     typed = Path(os.path.normpath(config.invocation_params.dir / file))
     if not typed.exists() and files.of_test(file).exists():  # an id, as we print it
@@ -107,7 +107,7 @@ def _meant(files: Files, config: pytest.Config, word: str) -> list[str]:
     return [f"{path}{colons}{test}"]
 
 
-class Way(pytest.Directory):
+class SiteDirectory(pytest.Directory):
     """A folder on the way to the site's tests, or the site's own: nothing is looked at but what was named."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
@@ -124,7 +124,7 @@ def folder(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """The collector of a folder outside of the checkout; None leaves it to pytest."""
     if not parent.config.stash[FILES].way_to_site(path):
         return None
-    way: pytest.Collector = Way.from_parent(parent, path=path, nodeid=str(path))
+    way: pytest.Collector = SiteDirectory.from_parent(parent, path=path, nodeid=str(path))
     return way
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pytest_benchmark.session import PerformanceRegression
 
-from harness import collection, options, outcome, places, record, suite
-from harness.show import Show
+from harness import collection, options, outcome, output_paths, record, suite
+from harness.console import Console
 from harness.suite import SUITE, suite_of
 
 pytest_plugins = ["harness.fixtures"]
-SHOW = pytest.StashKey[Show]()
+SHOW = pytest.StashKey[Console]()
 MARKS = (
     "workload(benchmark=… or command=[…], launcher='torchrun', presets={…}, arguments=[…], time_limit='1h', "
     "manifest='pod.yaml' or {…} or function, namespace=…, context=…, kubeconfig=…): the job"
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's cache and pytest-benchmark look for their folders
 def pytest_configure(config: pytest.Config) -> None:
-    places.settle(config)
+    output_paths.settle(config)
     if config.getoption("resume") is not None:
         from harness import resume
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[SHOW] = Show(session.config)
+    session.config.stash[SHOW] = Console(session.config)
     collection.remember_failed(session.config)
 
 
@@ -86,13 +86,13 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     looking = config.option.collectonly or config.option.setupplan or config.option.setuponly
     if looking or session.testsfailed or hasattr(config, "workerinput"):  # a worker of xdist: refused by its controller
         return (yield)
-    from harness import ahead
+    from harness import submission
 
     if mine.options.dry_run:
-        ahead.dry_run(mine, session.items, config.stash[SHOW])
+        submission.dry_run(mine, session.items, config.stash[SHOW])
         session.items.clear()
         return (yield)
-    with ahead.submitted(mine, config, session.items, config.stash[SHOW]):
+    with submission.submitted(mine, config, session.items, config.stash[SHOW]):
         return (yield)
 
 
@@ -100,9 +100,9 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     mine = suite_of(item.config)
     if item.nodeid in mine.jobs:
-        from harness import ahead
+        from harness import submission
 
-        ahead.wait(mine, item, item.config.stash[SHOW])
+        submission.wait(mine, item, item.config.stash[SHOW])
     return (yield)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.beginning import NAMED, is_read, refuse_archived
-from harness.collection import Files
+from harness.collection import TestFiles
 from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
+from harness.session_start import NAMED, is_read, refuse_archived
 from platforms.job import RefusedError
 from platforms.rundir import session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
@@ -45,7 +45,7 @@ def restore(config: pytest.Config) -> None:
     site = dead[-1].plan.get("site")
     if site and not config.option.site and Path(site).is_dir():
         config.option.site = site
-    where = Files(config.rootpath, site_folder(config).absolute())
+    where = TestFiles(config.rootpath, site_folder(config).absolute())
     files = dict.fromkeys(where.of_test(test) for test in tests)
     config.args = [str(file) for file in files if file.exists()]
     if not config.args:

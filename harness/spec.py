@@ -28,7 +28,7 @@ DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobRequest:
     """What a test asks of its platform, before it is put into words."""
 
     mark: Mapping[str, object]
@@ -54,7 +54,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     test's own file."""
     mark, platform = select.workload(item) or {}, case.platform
     time_limit_s = seconds_of(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
-    asked = Asked(mark, case, getattr(item, "callspec").params, item.path.parent, root, time_limit_s)  # noqa: B009
+    asked = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, time_limit_s)  # noqa: B009
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     if benchmark is None:
         arguments, request, data_dir = own_program(asked), dict[str, object](), None
@@ -85,14 +85,14 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     )
 
 
-def manifest_parameters(asked: Asked) -> dict[str, object]:
+def manifest_parameters(asked: JobRequest) -> dict[str, object]:
     """What a test's function that makes its manifest may ask for."""
     layout = asked.case.layout
     known = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": asked.ranks}
     return {**known, **asked.parameters, "platform": asked.case.platform.name}
 
 
-def own_program(asked: Asked) -> list[str]:
+def own_program(asked: JobRequest) -> list[str]:
     """Somebody's own command, its holes filled: python, root, platform, the numbers of the layout, parameters."""
     platform, layout = asked.case.platform, asked.case.layout
     python = "python3" if asked.python == "auto" else asked.python
@@ -102,7 +102,7 @@ def own_program(asked: Asked) -> list[str]:
     return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
 
 
-def own_launcher(asked: Asked, where: str) -> str:
+def own_launcher(asked: JobRequest, where: str) -> str:
     """What starts somebody's own command: what its test says, else nothing, and the command runs once.
 
     Raises UsageError where the layout has several nodes and the command would run on one of them only.
@@ -124,7 +124,7 @@ def own_launcher(asked: Asked, where: str) -> str:
     return "none" if once else str(launcher)
 
 
-def our_benchmark(asked: Asked, benchmark: str) -> tuple[list[str], dict[str, object], str]:
+def our_benchmark(asked: JobRequest, benchmark: str) -> tuple[list[str], dict[str, object], str]:
     """The command line of `models train`, the request that it must answer in `hpcml_start`, and its data folder."""
     platform, given = asked.case.platform, asked.parameters
     settings = {**asked.case.settings, **{name: str(given[name]) for name in select.SETTINGS if name in given}}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness import collection, options, outcome, select
+from harness.console import Console
 from harness.options import Options
 from harness.select import Case
-from harness.show import Show
 from platforms import checkout
 from platforms.config.schema import Platform, Site
 from platforms.job import ConfigError, Run, StillPending
@@ -147,7 +147,7 @@ def new_run_id(suite: Suite) -> str:
     return suite.options.run_id or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
 
 
-def tell_end(suite: Suite, show: Show) -> None:
+def tell_end(suite: Suite, show: Console) -> None:
     """What the jobs took and measured, and one line on those that go on without us."""
     show.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
     if suite.unrecorded:
@@ -160,7 +160,7 @@ def tell_end(suite: Suite, show: Show) -> None:
         show.problem(f"{jobs} {which}: {suite.options.again(suite.runner.run_id)} goes on waiting (-rs says for what)")
 
 
-def regressed(config: pytest.Config, show: Show) -> None:
+def regressed(config: pytest.Config, show: Console) -> None:
     """--benchmark-compare-fail has found slower numbers, and pytest-benchmark has named them."""
     show.problem("numbers have regressed, named above; the exit code is 1")
     session: Any = config.pluginmanager.get_plugin("session")

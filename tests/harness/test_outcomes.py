@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness.show import Show
+from harness.console import Console
 from platforms.job import State
 from platforms.runner import Job, Runner
 from platforms.schedulers import SCHEDULERS
@@ -305,14 +305,14 @@ def test_a_terminal_has_a_block_that_changes_and_a_log_a_line_a_change(project, 
     project.job_test(f"gate={gate}")
     assert drawn(on_a_terminal(project, gate))
     gate.unlink()
-    change = Show.change
+    change = Console.change
 
-    def opens(show: Show, job: Job) -> None:
+    def opens(show: Console, job: Job) -> None:
         change(show, job)
         if job.status.state is State.RUNNING:
             gate.touch()
 
-    monkeypatch.setattr(Show, "change", opens)
+    monkeypatch.setattr(Console, "change", opens)
     logged = project.pytest().stdout.str()
     told = re.findall(r"^\d\d:\d\d:\d\d it-1x1cpu-k\w{7} on local: (\w+)", logged, re.MULTILINE)
     assert told[-2:] == ["running", "succeeded"]

@@ -39,8 +39,8 @@ def test_mine(run):
 # In a session: a log hears every 30 s of a job that does not change, and a cluster that was slow to tell a place is not
 # asked for 300 s. A slow machine must not come so far, or wait so long.
 CALM = """
-import harness.show, platforms.schedulers.kubernetes.queues
-harness.show.HEARTBEAT_S = 600.0
+import harness.console, platforms.schedulers.kubernetes.queues
+harness.console.HEARTBEAT_S = 600.0
 platforms.schedulers.kubernetes.queues.SILENT_S = 1.0
 """
 

@@ -11,7 +11,7 @@ UP, ERASE = "\x1b[1A", "\r\x1b[2K"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")  # a job's own words must not move the cursor
 
 
-class Block:
+class LiveBlock:
     """Drawn below what was written last, which must have ended its line."""
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from harness.beginning import Begun
-from harness.show import Show, describe
+from harness.console import Console, describe
+from harness.session_start import StartedSession
 from harness.suite import Suite
 from platforms.rundir import session_history
 from platforms.rundir.session_journal import TakenOver
@@ -26,7 +26,7 @@ class Hangup(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[None]:
+def leaving(suite: Suite, runner: Runner, begun: StartedSession, show: Console) -> Iterator[None]:
     """While a session has jobs. In the end those that nobody will read are cancelled; what has become of all is written
     down when pytest has written everything, too (suite.end): until then a session that is killed has not ended.
 
@@ -69,7 +69,7 @@ def leaving(suite: Suite, runner: Runner, begun: Begun, show: Show) -> Iterator[
                 signal(number, handler)
 
 
-def _unseen(suite: Suite, begun: Begun) -> set[str]:
+def _unseen(suite: Suite, begun: StartedSession) -> set[str]:
     """Tests whose jobs may be there, and an interrupt came before we had looked for them."""
     asked = {test for test, job in suite.jobs.items() if job.asked_s is not None or job.done}
     return set(begun.before - (asked if begun.unknown else suite.jobs.keys()))
@@ -79,12 +79,12 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise Hangup("SIGHUP") if number == SIGHUP else KeyboardInterrupt("SIGTERM")
 
 
-def _detach(again: str, jobs: Sequence[Job], show: Show) -> None:
+def _detach(again: str, jobs: Sequence[Job], show: Console) -> None:
     with contextlib.suppress(OSError):  # there may be no terminal any more
         show.problem(f"{_many(jobs)} without a session from now on: {again} goes on with them")
 
 
-def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
+def _cancel(runner: Runner, jobs: Sequence[Job], show: Console) -> None:
     names = ", ".join(job.spec.name for job in jobs[:NAMED]) + (", …" if len(jobs) > NAMED else "")
     try:
         with contextlib.suppress(OSError):  # nobody reads what we say, and the jobs must go
@@ -97,7 +97,7 @@ def _cancel(runner: Runner, jobs: Sequence[Job], show: Show) -> None:
     _list(left, show)
 
 
-def _list(jobs: Sequence[Job], show: Show) -> None:
+def _list(jobs: Sequence[Job], show: Console) -> None:
     """What may still run, and how to end it by hand."""
     for job in jobs:
         show.problem("\n".join([f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]))

@@ -32,7 +32,7 @@ def plan(config: pytest.Config, jobs: Mapping[str, JobSpec]) -> dict[str, object
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedSession:
     """This session's journal, and what it goes on with. `attempts` are those of all its tests, `before` which of these
     earlier sessions have begun, or may have: of a run without a record that is `unknown`; `carried` are tests of theirs
     that are not ours and have no result yet; `told` is what a person should know of it."""
@@ -45,17 +45,17 @@ class Begun:
     told: Sequence[str] = ()
 
 
-class BothBegin(Exception):
+class SimultaneousStart(Exception):
     """Another session of the run begins as we do, and one of the two must step back."""
 
 
-def stepping_back(begin: Callable[[], Begun]) -> Begun:
+def stepping_back(begin: Callable[[], StartedSession]) -> StartedSession:
     """`begin`, again after a moment where somebody else begins at the same time. Raises UsageError."""
     said = ""
     for number in range(TRIES):
         try:
             return begin()
-        except BothBegin as error:
+        except SimultaneousStart as error:
             said = str(error)
             time.sleep(random.uniform(0.1, 1.0 + number))  # longer and longer: where disks are slow, so is beginning
     raise pytest.UsageError(said)
@@ -68,7 +68,7 @@ def begin(
     jobs: Mapping[str, JobSpec],
     beat_s: float,
     tell: Callable[[str], None],
-) -> Begun:
+) -> StartedSession:
     """We say that we are there, and then look who else is: of two that begin, one sees the other.
 
     `tell` is given what takes a while. Raises UsageError when another session of the run lives that has a test of ours,
@@ -84,7 +84,7 @@ def begin(
         before = [past for past in known if past.open and not jobs.keys().isdisjoint(past.tests)]
         for past in before:
             if session_liveness.alive(past, mine.touched_s, tell):
-                kind = pytest.UsageError if past.states else BothBegin
+                kind = pytest.UsageError if past.states else SimultaneousStart
                 raise kind(f"run {run_id} is under way in {past}; nothing was submitted")
         old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
         for past in before:
@@ -110,7 +110,7 @@ def begin(
             told.append(f"then {options.again(run_id)} once more: {past} has left jobs that are not among these")
     unknown = options.resume and not known
     attempts = {test: _attempt(options.runs, run_id, test, begun.get(test), unknown=unknown) for test in jobs}
-    return Begun(mine, attempts, frozenset(jobs if unknown else begun), unknown, carried, told)
+    return StartedSession(mine, attempts, frozenset(jobs if unknown else begun), unknown, carried, told)
 
 
 def _not_among(options: Options, run_id: str, carried: Sequence[str]) -> str:

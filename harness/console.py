@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.block import Block
+from harness.live_block import LiveBlock
 from platforms.config.values import short_clock
 from platforms.job import Run, State, setting_of
 
@@ -24,14 +24,14 @@ HEARTBEAT_S = 30.0  # how often a log hears of a job that does not change
 REDRAW_S = 0.2
 
 
-class Show:
+class Console:
     """Writes through pytest's own reporter, so nothing interleaves with it; -q is silent about jobs that go well."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
-        self._block = Block(self._write) if self._terminal else None
+        self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
         self._drawn = 0.0
         self._said: dict[str, str] = {}

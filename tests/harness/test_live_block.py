@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.block import Block
-from harness.show import live
+from harness.console import live
+from harness.live_block import LiveBlock
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
 from platforms.runner import Job
@@ -58,7 +58,7 @@ def screen() -> Screen:
 
 
 def test_it_is_drawn_in_one_place_and_taken_away(screen: Screen) -> None:
-    block = Block(screen.write, screen.size)
+    block = LiveBlock(screen.write, screen.size)
     for lines in (["a", "b", "c"], ["longer than before", "d"], ["e", "f", "g", "h"], ["i"]):
         block.draw(lines)
         assert screen.shown == ["above", *lines]
@@ -69,7 +69,7 @@ def test_it_is_drawn_in_one_place_and_taken_away(screen: Screen) -> None:
 
 
 def test_what_there_is_no_room_for_is_cut_off(screen: Screen) -> None:
-    block = Block(screen.write, screen.size)
+    block = LiveBlock(screen.write, screen.size)
     block.draw([f"line {number} " + 50 * "x" for number in range(20)])
     assert len(screen.shown) == 1 + screen.rows - 2
     assert screen.shown[-1].startswith(f"line {block.most - 1} ")
@@ -93,7 +93,7 @@ def test_of_many_jobs_those_that_there_is_room_for(tmp_path: Path, most: int, sh
 
 
 def test_a_jobs_words_move_no_cursor(screen: Screen) -> None:
-    block = Block(screen.write, screen.size)
+    block = LiveBlock(screen.write, screen.size)
     block.draw(["why: \x1b[2Jgone\r\nand\x07 \x9b31m more", "next"])
     assert screen.shown == ["above", "why:  [2Jgone and   31m more", "next"]
 
@@ -102,7 +102,7 @@ def test_a_jobs_words_move_no_cursor(screen: Screen) -> None:
 def test_whatever_is_drawn_nothing_is_left_of_it(seed: int) -> None:
     """Also when the window is made smaller and larger meanwhile, as far as lines do not wrap by that."""
     dice, screen = random.Random(seed), Screen(60, 12)
-    block, said = Block(screen.write, screen.size), []
+    block, said = LiveBlock(screen.write, screen.size), []
     for number in range(100):
         if dice.random() < 0.2:
             block.erase()

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness import beginning, places, select
-from harness.leaving import leaving
-from harness.show import Show
+from harness import output_paths, select, session_start
+from harness.console import Console
+from harness.session_end import leaving
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id, refuse_in_vain
 from platforms import checkout, schedulers
@@ -44,16 +44,16 @@ def specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobS
     try:
         code = code_archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
     except OSError as error:
-        raise places.unwritable(suite.options.runs, error) from None
+        raise output_paths.unwritable(suite.options.runs, error) from None
     return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, item.config.rootpath) for item in wanted}
 
 
-def _refuse_in_vain(suite: Suite, config: pytest.Config, tests: list[str], show: Show) -> None:
+def _refuse_in_vain(suite: Suite, config: pytest.Config, tests: list[str], show: Console) -> None:
     """Raise UsageError where the jobs' results could not be written, or not be compared as is wanted."""
-    if unchecked := places.without_reference(config, tests):
+    if unchecked := output_paths.without_reference(config, tests):
         show.problem(f"not compared, as there is no earlier number: {', '.join(unchecked)}")
     try:
-        places.refuse_unwritable(config, suite.options.runs)
+        output_paths.refuse_unwritable(config, suite.options.runs)
     except pytest.UsageError:
         suite.unwritten = True
         raise
@@ -122,7 +122,7 @@ def misspelled(missing: Sequence[str], values: Collection[str]) -> str:
     return "".join(f"; {sentence}" for sentence in said)
 
 
-def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
+def dry_run(suite: Suite, items: list[pytest.Item], show: Console) -> None:
     """Show each job as it would be submitted, and stop there. Raises UsageError where the site's rules forbid one, or,
     when it is asked, its scheduler."""
     jobs = specs(suite, items, new_run_id(suite))
@@ -157,7 +157,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], show: Show) -> None:
         raise pytest.UsageError("\n".join(forbidden))
 
 
-def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show: Show) -> list[str]:
+def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show: Console) -> list[str]:
     """What the scheduler itself has against a job, if anything."""
     found = scheduler.check(spec, text)
     if not found:
@@ -166,7 +166,7 @@ def _answers(scheduler: Scheduler, spec: JobSpec, text: str, platform: str, show
 
 
 @contextmanager
-def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], show: Show) -> Iterator[None]:
+def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], show: Console) -> Iterator[None]:
     """All jobs submitted (as many as each platform takes at once); then what is not finished is cancelled."""
     run_id = new_run_id(suite)
     chosen = [item for item in items if case_key(item) in suite.cases and will_run(item)]
@@ -183,8 +183,10 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
     check_training(suite, jobs, items)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
-        plan = beginning.plan(config, jobs)
-        begun = beginning.stepping_back(lambda: beginning.begin(suite.options, run_id, plan, jobs, beat_s, show.line))
+        plan = session_start.plan(config, jobs)
+        begun = session_start.stepping_back(
+            lambda: session_start.begin(suite.options, run_id, plan, jobs, beat_s, show.line)
+        )
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     runner = suite.runner = Runner(
@@ -211,7 +213,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], sho
         yield
 
 
-def wait(suite: Suite, item: pytest.Item, show: Show) -> None:
+def wait(suite: Suite, item: pytest.Item, show: Console) -> None:
     """Wait for the item's job while all others go on; capture is off here, so progress can be shown."""
     job = suite.jobs[item.nodeid]
     assert suite.runner is not None
