@@ -6,7 +6,8 @@
 
 folder={{ folder | q }}
 
-# The last word of this job: how it ended, when, and how long the log was then. `exit 0` before the ranks is no success.
+# Writes the file `exit` at the end of this job: how it ended, when, and how long the log was then.
+# `exit 0` before the ranks have run is not a success.
 finish() {
     code=$?
     trap - EXIT
@@ -27,15 +28,15 @@ refuse() {
     exit 78
 }
 
-# Nobody waits for it any more, or Slurm starts it a second time: the devices are for others.
+# Refuse to start if the start limit has passed, or if Slurm starts this job a second time: the devices are for others.
 [ "$(date +%s)" -le "$(cat "$folder/not_after")" ] ||
     refuse late "it starts later than {{ spec.start_limit_s | whole }} s after it was submitted, its start limit"
 mkdir "$folder/started" || refuse again "it has been started before: Slurm put it back into the queue"
 
-export SLURM_EXPORT_ENV=ALL  # srun gives the ranks what stands here, though sbatch took nothing from the login node
+export SLURM_EXPORT_ENV=ALL  # srun passes this environment to the ranks; sbatch took nothing from the login node
 {% for name, value in env.items() %}
 {% if name is secret %}
-# {{ name }} came with the submission
+# {{ name }} comes with the submission
 {% else %}
 export {{ name }}={{ value | q }}
 {% endif %}
@@ -55,7 +56,7 @@ module load {{ module | q }} || refuse module {{ ("module load " ~ module ~ " fa
 {% endif %}
 
 {% if python_folder %}
-export PATH={{ python_folder | q }}:"$PATH"  # the python3 that was prepared for this platform, where there is one
+export PATH={{ python_folder | q }}:"$PATH"  # python3 of the venv that `prepare --env` made, if it exists
 {% endif %}
 {% if python %}
 python={{ python | q }}
@@ -63,7 +64,7 @@ python={{ python | q }}
 [ -x "$python" ] || python={{ python_else | q }}
 {% endif %}
 {% if refusals %}
-# It is the image's, and is looked at there, by each rank before it starts.
+# This Python is the image's. Each rank checks it in the container before it starts.
 {% else %}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     refuse python "$python is not there or older than Python 3.8: name another one in \`python:\` or \`modules:\` of the platform"
@@ -76,7 +77,7 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Lin
 {{ launch | wrap }}
 ended=$?
 {% if refusals %}
-if [ -e {{ refusals | q }} ]; then  # in the container, by a rank
+if [ -e {{ refusals | q }} ]; then  # a rank refused to start in the container
     refused=python
     ended=78
 fi
