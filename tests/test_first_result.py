@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.real_slurm, pytest.mark.real_ssh]
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 600
 BENCHMARKS = ("resnet50", "cosmoflow", "deepcam")
+# four steps in place of fourteen: one of DeepCAM takes about a second
+FEW_STEPS = "arguments: [--warmup-steps, '1', --steps-per-window, '1']"
 
 
 @pytest.fixture
@@ -69,9 +71,12 @@ def test_from_a_clone_to_results(
     assert "python -m platforms doctor cluster" in said
     file = site / "platforms" / "cluster.yaml"
     edit(file, r"^# modules: .*", f"python: {sys.executable}")
-    edit(file, r"default: \[1x4\]", f"default: [2x1]\nlauncher: {launcher}")  # two sockets of two nodes; both launchers
+    # two sockets of two nodes; both launchers
+    edit(file, r"default: \[1x4\]", f"default: [2x1]\nlauncher: {launcher}\n{FEW_STEPS}")
     words = (tmp_path / "home/hpc-ml-bench-work/data").as_posix()
-    (site / "platforms" / "here.yaml").write_text(f"scheduler: local\nlayouts: {{default: [1x1]}}\ndata_dir: {words}\n")
+    (site / "platforms" / "here.yaml").write_text(
+        f"scheduler: local\nlayouts: {{default: [1x1]}}\ndata_dir: {words}\n{FEW_STEPS}\n"
+    )
     edit(site / "site.yaml", r"cluster\b", "cluster, here")
 
     said = type_in("platforms", "doctor", "cluster", "--node", f"--site={site}", code=1)  # the data is still missing

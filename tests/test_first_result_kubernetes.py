@@ -29,6 +29,8 @@ ON_JOB, ON_POD, ON_PODS, HERE = (
         "cosmoflow[here-1x1cpu",
     )
 )
+# four steps in place of fourteen: one of DeepCAM takes about a second
+FEW_STEPS = "arguments: [--warmup-steps, '1', --steps-per-window, '1']"
 
 
 class Newcomer(CommandLineUser):
@@ -64,9 +66,11 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
     said = newcomer.run("platforms", "init", "jobs", "--context", "fake", "--enable")
     assert "python -m platforms doctor jobs" in said
     newcomer.edits("platforms/jobs.yaml", r"^  # image: .*", f"  image: {IMAGE}")
-    newcomer.edits("platforms/jobs.yaml", r"^layouts:", "benchmarks: {cosmoflow: {layouts: [2x1]}}\nlayouts:")
+    on_two = "benchmarks: {cosmoflow: {layouts: [2x1]}}"
+    newcomer.edits("platforms/jobs.yaml", r"^layouts:", f"{on_two}\n{FEW_STEPS}\nlayouts:")
     newcomer.run("platforms", "init", "pods", "--context", "fake", "--enable")
     newcomer.edits("platforms/pods.yaml", r"^  # image: .*", f"  image: {IMAGE}\n  kind: pod")
+    newcomer.edits("platforms/pods.yaml", r"^layouts:", f"{FEW_STEPS}\nlayouts:")
     said = newcomer.run("platforms", "doctor", "jobs", "--node", code=1)  # the claim is still missing
     assert re.search(r"^failed +node .*platforms prepare jobs", said, re.MULTILINE)
     assert not newcomer.find_objects("jobs")
@@ -79,7 +83,7 @@ def test_from_a_clone_to_results(newcomer: Newcomer, tmp_path: Path) -> None:
 
     newcomer.write_site_file(
         "platforms/here.yaml",
-        f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {data}\n",
+        f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {data}\n{FEW_STEPS}\n",
     )
     newcomer.edits("site.yaml", r"\bpods\b", "pods, here")
     where = [f"--platform={name}" for name in ("jobs", "pods", "here")]

@@ -25,10 +25,12 @@ import meter
 
 dist.init_process_group("gloo")
 data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+model = torch.nn.Linear(4, 1)
 for x, y in meter.steps(torch.utils.data.DataLoader(data, batch_size=4)):
     loss = (model(x) - y).square().mean()
     loss.backward()
+    for parameter in model.parameters():  # to import DistributedDataParallel takes as long as to import torch
+        dist.all_reduce(parameter.grad)
     meter.loss(loss)
 meter.finish()
 line = "rank {RANK} of {WORLD_SIZE} on {SLURMD_NODENAME}".format_map({"SLURMD_NODENAME": None, **os.environ})
@@ -37,7 +39,7 @@ dist.barrier()
 dist.destroy_process_group()
 """
 ALL_ON_ONE_NODE = 'command=["{python}", "-m", "torch.distributed.run", "--nproc-per-node={devices}", "{root}/train.py"]'
-LAYOUTS = ("1x1", "1x4", "2x2")
+LAYOUTS = ("1x1", "1x2", "2x2")
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def ranks_of(project: Project, layout: str) -> list[tuple[str, str, str]]:
 def test_as_documented_on_this_machine(training: Project) -> None:
     on(training, "local", LAYOUTS[:2])
     training.pytest_process("--platform", "mine").assert_outcomes(passed=2)
-    for layout, ranks in (("1x1", 1), ("1x4", 4)):
+    for layout, ranks in (("1x1", 1), ("1x2", 2)):
         assert len(ranks_of(training, layout)) == ranks
         world = run_of(training, layout)["start"]["world"]
         assert (world["size"], world["hosts"], world["ranks_per_host"]) == (ranks, 1, [ranks, ranks])
@@ -114,7 +116,7 @@ def test_a_command_that_uses_one_node_of_two_is_no_result_of_two(through_slurm: 
     (problem,) = run_of(project, "2x2")["problems"]
     assert re.fullmatch(r"hosts: layout 2x2cpu asks for 2, and its ranks ran on 1 \(.+\); let launcher=.*", problem)
     assert len({node for _, _, node in ranks_of(project, "2x2")}) == 1
-    assert run_of(project, "1x4")["problems"] == []
+    assert run_of(project, "1x2")["problems"] == []
 
 
 def test_without_a_launcher_several_nodes_are_refused_before_anything_runs(training: Project) -> None:
