@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
+import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from platforms import checkout
+from platforms import atomic_file, checkout
 from platforms.config import schema, yaml_lines
 from platforms.config.loading import nearest
 from platforms.job import ConfigError, RefusedError
@@ -128,17 +128,8 @@ def _replace(path: Path, text: str) -> None:
     """Whole or not at all, through a link to the file that it leads to, with the rights that the file had."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            draft.chmod(path.stat().st_mode & 0o7777)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    atomic_file.write_bytes(path, text.encode(), sync=True, mode=mode)
 
 
 # --- the text --------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from platforms import atomic_file
 from platforms.job import RefusedError
 
 # The guard keeps a loader's worker, which imports this file again when it is spawned, from training itself.
@@ -49,7 +50,8 @@ def build(source: Path, folder: Path) -> Archive:
     path = folder / f"models-{code}.pyz"
     content = _zip(members)
     if not path.exists() or path.read_bytes() != content:
-        _write(path, content)
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_file.write_bytes(path, content, sync=True)  # another session may build it now, a job may start from it
     else:
         os.utime(path)  # `prune` takes what nobody has used for long
     return Archive(path, code)
@@ -73,14 +75,3 @@ def _zip(members: dict[str, bytes]) -> bytes:
             info.external_attr = 0o644 << 16
             archive.writestr(info, members[name])
     return buffer.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: another session may build the same archive now, and a job may be starting from it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

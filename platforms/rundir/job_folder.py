@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from platforms import atomic_file
 from platforms.job import JobSpec, Layout, RefusedError, Run, State, Status, Window, names_a_secret
-from platforms.rundir.disk import sync_folder
 
 SCHEMA = 1
 RENDERED = ("job.sh", "manifest.yaml")  # what schedulers call the text that they submit
@@ -79,21 +79,10 @@ def link_latest(runs: Path, run_id: str) -> None:
     draft.unlink(missing_ok=True)
 
 
-def write(path: Path, text: str, *, sync: bool = False) -> None:
-    """Write a whole file or none. With `sync`, no power failure makes an empty file of it. Raises OSError."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    draft.replace(path)
-
-
 def keep(folder: Path) -> None:
     """After this the names of the files in a folder outlive a power failure."""
     with contextlib.suppress(OSError):  # which not every network file system knows of folders
-        sync_folder(folder)
+        atomic_file.sync_folder(folder)
 
 
 def put(path: Path, chunk: bytes, offset: int) -> None:
@@ -111,7 +100,7 @@ def put(path: Path, chunk: bytes, offset: int) -> None:
 def write_json(path: Path, value: Mapping[str, object], *, sync: bool = False) -> None:
     """A line for each key, for people. `json` with `indent` is written in Python, and slow."""
     lines = [f" {json.dumps(str(key))}: {as_json(item)}" for key, item in value.items()]
-    write(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
+    atomic_file.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
 
 
 def read_json(path: Path) -> dict[str, Any]:

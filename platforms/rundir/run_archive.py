@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from platforms import atomic_file
 from platforms.job import BenchError, RefusedError
 from platforms.rundir import locks
-from platforms.rundir.disk import sync_folder
 from platforms.rundir.retention import shown
 
 OLD = "old"
@@ -194,7 +194,7 @@ def _write(folder: Path, old: Path) -> Path:
             os.fsync(file.fileno())
         archive = _free(old, folder.name)
         draft.rename(archive)
-        sync_folder(old)
+        atomic_file.sync_folder(old)
     finally:
         draft.unlink(missing_ok=True)
     return archive

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ParamSpec
 
+from platforms import atomic_file
 from platforms.job import ERRORS, BenchError, JobError, JobSpec, LogChanged, MachineError, Outcome, Run, State, Status
 from platforms.rundir import job_folder
 from platforms.rundir.session_history import Attempt
@@ -143,7 +144,7 @@ class Finalizer:
         """A mistake of ours, or of a scheduler's: its traceback lies in the job's folder, and the job is cancelled."""
         path = job.folder / "traceback.txt"
         with contextlib.suppress(OSError):
-            job_folder.write(path, "".join(traceback.format_exception(error)))
+            atomic_file.write_text(path, "".join(traceback.format_exception(error)))
         reason = f"{messages.why(error)}, see {path}"
         ours = self._journal is None or not self._journal.lost()
         if ours and job.submission is not None and (left := self._contact.cancel([job])):

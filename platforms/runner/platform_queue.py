@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from platforms import atomic_file
 from platforms.job import (
     AwayError,
     BenchError,
@@ -104,7 +105,7 @@ class PlatformQueue:
             job.asked_s = job.attempt.asked_s
             job.text = self.contact.scheduler.render(job.spec)
             path = job.folder / self.contact.scheduler.text_name
-            job_folder.write(path, job.text)
+            atomic_file.write_text(path, job.text)
             if findings := self.contact.scheduler.lint(job.spec, job.text):
                 raise RefusedError(messages.against_policy(findings))
         self.places.add(job)

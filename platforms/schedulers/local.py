@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platforms import atomic_file
 from platforms.job import (
     AwayError,
     JobSpec,
@@ -72,9 +73,7 @@ class LocalScheduler:
         if (folder / "pid").exists():
             return job_id
         try:
-            draft = folder / f"job.sh.{os.getpid()}"
-            draft.write_text(text, encoding="utf-8", errors="surrogateescape")
-            draft.replace(folder / "job.sh")
+            atomic_file.write_text(folder / "job.sh", text)
             self._launch(job_id, {**os.environ, **script.handed_on(spec)})
         except OSError as error:
             raise refused(job_id, str(error), folder) from None

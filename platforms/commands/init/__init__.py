@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from platforms import checkout, transports
+from platforms import atomic_file, checkout, transports
 from platforms.commands import enable
 from platforms.commands.init import cluster, cluster_proposal, draft, proposal, sinfo
 from platforms.commands.init.cluster_proposal import ClusterWish
@@ -201,11 +201,9 @@ def _validate(text: str, name: str) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    draft_path = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft_path.write_text(text, encoding="utf-8")
-        draft_path.replace(path)
+        atomic_file.write_text(path, text)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be written: {error.strerror}; --site names another folder") from None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from platforms import atomic_file
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.job_record import CREATED
 from platforms.schedulers.kubernetes.status.judge import Observation
@@ -66,9 +66,7 @@ def _without_fields(each: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8", errors="surrogateescape")
-        draft.replace(path)
+        atomic_file.write_text(path, text)
     except OSError as error:
         raise RefusedError(f"{path} cannot be written: {error.strerror}") from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from platforms import atomic_file
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.log.lines import Overlap, moment
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
@@ -161,9 +162,7 @@ class LogFiles:
             "containers": {key: track.to_json() for key, track in self.tracks.items()},
         }
         path = self._folder / STATE
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.write_text(json.dumps(state, separators=(",", ":")), encoding="utf-8")
-        draft.replace(path)
+        atomic_file.write_text(path, json.dumps(state, separators=(",", ":")))
         self._saved_s, self._changed = self._clock(), False
         self._save_cost_s = self._saved_s - begun_s
 

@@ -1,0 +1,54 @@
+"""Write a file so that every reader sees the old content or the whole new content, and never a part of it.
+
+The content goes into a draft beside the file, and the draft is then renamed. Code that travels alone
+(supervisor.py, models/) has its own copy of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def write_text(path: Path, text: str, *, sync: bool = False) -> None:
+    """Like `write_bytes`, in UTF-8. Surrogate escapes become the bytes that they stand for."""
+    write_bytes(path, text.encode("utf-8", "surrogateescape"), sync=sync)
+
+
+def write_bytes(path: Path, content: bytes, *, sync: bool = False, mode: int | None = None) -> None:
+    """Replace the content of a file, or create the file; its folder must exist.
+
+    Args:
+        sync: flush the content to the disk before the rename, so that a power failure cannot leave an empty file.
+        mode: permission bits of the new file; None leaves them to the umask.
+
+    Raises:
+        OSError: nothing has changed then.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if mode is not None:
+            draft.chmod(mode)
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk: a file that was created or renamed there survives a power failure.
+
+    Raises OSError.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
