@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 def _up(folder: Path, port: int) -> int:
-    """In the background, until down."""
+    """Start a cluster in the background; it runs until `down`. Returns the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     ready = folder / "kubeconfig"
     if _running(folder):
@@ -47,7 +47,7 @@ def _up(folder: Path, port: int) -> int:
 
 
 def _running(folder: Path) -> int:
-    """Its process, 0 where there is none."""
+    """Return the process id of the cluster in this folder, or 0."""
     try:
         pid = int((folder / "pid").read_text())
         if b"tests.fake_kubernetes" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -63,10 +63,10 @@ def _serve(folder: Path, port: int) -> int:
     with Kube(folder, port=port) as kube:
         try:
             while True:
-                time.sleep(0.5)  # and not pause(): a signal that comes just before it would be lost
+                time.sleep(0.5)  # not pause(): it would miss a signal that comes just before it
         finally:
-            told = (f"{request.method} {request.target}\n" for request in list(kube.requests))
-            (folder / "requests").write_text("".join(told))
+            lines = [f"{request.method} {request.target}\n" for request in list(kube.requests)]
+            (folder / "requests").write_text("".join(lines))
 
 
 def _down(folder: Path) -> int:
@@ -79,22 +79,24 @@ def _down(folder: Path) -> int:
     end = time.monotonic() + PATIENCE_S
     while _running(folder) and time.monotonic() < end:
         time.sleep(0.05)
-    lifecycles = bool(_running(folder))
+    still_running = bool(_running(folder))
     (folder / "pid").unlink(missing_ok=True)
     (folder / "kubeconfig").unlink(missing_ok=True)
-    return int(lifecycles)
+    return int(still_running)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fake_kubernetes", description=__doc__)
-    parser.add_argument("what", choices=["up", "down", "serve"])
+    parser.add_argument("action", choices=["up", "down", "serve"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=0)
-    asked = parser.parse_args()
-    folder = asked.folder.resolve()
-    if asked.what == "down":
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    if options.action == "down":
         return _down(folder)
-    return (_up if asked.what == "up" else _serve)(folder, asked.port)
+    if options.action == "up":
+        return _up(folder, options.port)
+    return _serve(folder, options.port)
 
 
 if __name__ == "__main__":

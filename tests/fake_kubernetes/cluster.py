@@ -1,10 +1,9 @@
-"""A Kubernetes cluster in the threads of this process: an API server at the HTTP protocol, a scheduler, controllers and
-nodes whose containers are processes of this machine.
+"""The whole cluster: an API server, a scheduler, controllers, and nodes whose containers are processes.
 
     with Kube(folder) as kube:
         subprocess.run(["kubectl", "get", "nodes"], env=os.environ | kube.environ)
 
-What the API server answers is what a Kubernetes 1.36 was seen to answer, to the word.
+The API server gives the answers of Kubernetes 1.36, word for word.
 """
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ if TYPE_CHECKING:
 
 
 class Kube:
-    """A cluster with one node, `node-1`. `nodes=False`: only the API server, nothing is scheduled or run."""
+    """A cluster with one node, `node-1`.
+
+    `folder` gets the kubeconfig, the logs and the pods' files. With `nodes=False` only the API server runs, and nothing
+    is scheduled. `token` is the bearer token; by default it is random.
+    """
 
     def __init__(
         self, folder: Path, *, port: int = 0, nodes: bool = True, token: str = "", context: str = "fake"
@@ -71,7 +74,7 @@ class Kube:
             self.check()
 
     def start(self) -> None:
-        """Milliseconds."""
+        """Start the server and the node, and write the kubeconfig. This takes milliseconds."""
         for name in ("default", "kube-system"):
             self.namespace(name)
         self.server.up()
@@ -81,7 +84,7 @@ class Kube:
         self._write_kubeconfig()
 
     def close(self) -> None:
-        """Ends the server and all that runs."""
+        """End the server, all threads and all containers."""
         for timer in self._timers:
             timer.cancel()
         self.server.close()
@@ -91,17 +94,17 @@ class Kube:
         self.logs.close()
 
     def check(self) -> None:
-        """Raises what has gone wrong in a controller or a kubelet."""
+        """Raise the first exception of a controller or a kubelet, if there was one."""
         for failure in self._components.failures if self._components else ():
             raise failure
 
     def _wake(self) -> None:
-        """Lets every watch and every follow see that the server goes down."""
+        """Wake all watches and log streams, so that they notice that the server goes down."""
         self.logs.wake()
         with self.store.changed:
             self.store.changed.notify_all()
 
-    # what a client needs
+    # --- what a client needs ---
 
     @property
     def environ(self) -> dict[str, str]:
@@ -113,7 +116,7 @@ class Kube:
 
     @property
     def requests(self) -> list[Request]:
-        """All that have come in, oldest first."""
+        """All requests so far, oldest first."""
         return self.server.requests
 
     def _write_kubeconfig(self) -> None:
@@ -122,10 +125,10 @@ class Kube:
         new.write_text(kubeconfig_text(self.url, self.context, self.access.token))
         new.replace(self.kubeconfig)
 
-    # what there is
+    # --- objects and kinds ---
 
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """With what the controllers put into each."""
+        """Create a namespace with the objects that controllers put into each one."""
         self.store.create("namespaces", "", {"metadata": {"name": name, "labels": dict(labels or {})}})
         add_namespace_defaults(self.store, name)
 
@@ -145,26 +148,29 @@ class Kube:
         )
         self.custom_kinds.serve(new)
 
-    # what goes wrong
+    # --- failures on purpose ---
 
     def fault(self, method: str, path: str, times: int | None = 1, **what: Any) -> Fault:
-        """For the next `times` requests (None: until clear_faults()) whose method is `method` and in whose path and
-        sorted query `path` is found, both regular expressions. `what`: see Fault."""
+        """Let the next `times` matching requests fail; with None all of them, until clear_faults().
+
+        A request matches if its method fully matches the regular expression `method`, and if `path` is found in its
+        path and sorted query. `what` are the fields of Fault.
+        """
         return self.faults.add(Fault(re.compile(method), re.compile(path), times, **what))
 
     def clear_faults(self) -> None:
         self.faults.clear()
 
     def down(self, *, graceful: bool = False) -> None:
-        """The API server is killed: no connection survives, none is accepted. graceful: streams end properly."""
+        """Kill the API server: connections break, and new ones are refused. `graceful` lets streams end properly."""
         self.server.down(graceful=graceful)
 
     def up(self) -> None:
-        """It is there again, at the same address, and knows all that it knew."""
+        """Start the API server again, at the same address and with all its objects."""
         self.server.up()
 
     def restart(self, down_s: float = 0.0, *, graceful: bool = False) -> None:
-        """Down now, up after down_s; does not wait for it."""
+        """Take the API server down now and up again after `down_s`. The call does not wait for that."""
         self.down(graceful=graceful)
         if not down_s:
             return self.up()
@@ -174,76 +180,79 @@ class Kube:
         return timer.start()
 
     def compact(self, *, running: bool = False) -> None:
-        """Old resourceVersions answer 410 from now on. running: also watches that are up to date."""
+        """Answer 410 to all resourceVersions until now. `running` also ends the watches that are up to date."""
         self.store.compact(running=running)
 
     def forbid(self, *rules: str) -> None:
-        """`events`, `pods/log`, `list nodes`: 403 from now on."""
+        """Answer 403 from now on to requests such as `events`, `pods/log` or `list nodes`."""
         self.access.forbid(*rules)
 
     def allow(self, *rules: str) -> None:
-        """Takes back forbid(); all of it without arguments."""
+        """Undo forbid() for these rules, or for all of them if there are no arguments."""
         self.access.allow(*rules)
 
     def revoke_token(self) -> None:
-        """401 for whoever uses the token of before. The kubeconfig has the new one after renew_token()."""
+        """Answer 401 to the old token. renew_token() writes the new one into the kubeconfig."""
         self.access.renew()
 
     def renew_token(self) -> None:
-        """The kubeconfig holds the token that is good now."""
+        """Write the token that is valid now into the kubeconfig."""
         self._write_kubeconfig()
 
     def evict(self, pod: str, namespace: str = "default") -> None:
-        """Through the eviction API, as a drain does."""
+        """Evict a pod through the eviction API, as `kubectl drain` does."""
         kind = self.store.kinds["pods"]
         evict(self.store, ResourceRef(kind, "pods", "v1", namespace, pod, "eviction"), Request("POST", "", {}))
 
     def rotate(self, pod: str, namespace: str = "default") -> None:
-        """The logs of all its containers."""
+        """Rotate the logs of all containers of a pod."""
         self.logs.rotate(self.store.get("pods", namespace, pod)["metadata"]["uid"])
 
-    def until(self, what: Callable[[], Any], timeout_s: float = 180.0) -> Any:
-        """What `what` says as soon as it is true, looked at after every write. TimeoutError."""
+    def until(self, condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
+        """Wait until `condition()` is true and return its value. It is called after every write to the store.
+
+        Raises TimeoutError after `timeout_s` seconds.
+        """
         end = time.monotonic() + timeout_s
         with self.store.changed:
-            while not (found := what()):
+            while not (found := condition()):
                 if time.monotonic() > end:
                     raise TimeoutError(f"not within {timeout_s:g} s")
                 self.store.changed.wait(0.1)
             return found
 
-    # what runs
+    # --- nodes and controllers ---
 
     @property
     def components(self) -> Components:
-        """Kubelets, scheduler, controllers, and what can be asked of them beyond what stands here."""
+        """Kubelets, scheduler and controllers, for settings and actions that this class does not offer."""
         if self._components is None:
             raise ValueError("this cluster has no nodes")
         return self._components
 
     @property
     def images(self) -> Images:
-        """Those that can be pulled, and what pulling others answers."""
+        """The images that can be pulled, and the errors of those that cannot."""
         return self.components.images
 
     def node(
         self, name: str, labels: Mapping[str, str] | None = None, capacity: Mapping[str, str] | None = None
     ) -> None:
-        """A new node, or other labels and another capacity for one that is there."""
+        """Create a node, or replace labels and capacity of an existing one."""
         self.components.node(name, labels or {}, capacity or {})
 
     def kubelet_down(self, node: str = "node-1") -> None:
-        """Containers go on; nothing is written, logs answer 500, follows end without a word."""
+        """Stop a kubelet: containers run on, statuses freeze, logs answer 500, and log streams end silently."""
         self.components.kubelet_down(node)
 
     def kubelet_up(self, node: str = "node-1") -> None:
-        """What has happened meanwhile is told now."""
+        """Start a kubelet again. It reports what has happened meanwhile."""
         self.components.kubelet_up(node)
 
     def lose_node(self, node: str = "node-1") -> None:
-        """Its kubelet is gone, and soon the node controller notices."""
+        """Stop a kubelet for good. After `timings.lost_s` the node controller marks the node as lost."""
         self.components.lose(node)
 
     def kueue(self, **how: Any) -> Kueue:
-        """Machines.kueue()."""
+        """Install Kueue; see Components.kueue()."""
         return self.components.kueue(**how)

@@ -1,4 +1,4 @@
-"""What runs on a cluster beside its API server: container runtime, kubelets, scheduler, controllers."""
+"""What runs beside the API server: container runtime, kubelets, scheduler and controllers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class _Controller(Protocol):
 
 
 class Components:
-    """`images`, `pace`, `log_max`, `log_every_s` and `plain` may be set before start().
+    """A test may set `images`, `timings`, `log_max`, `log_every_s` and `plain` before start().
 
-    log_max: bytes after which a container's log is rotated. plain: containers are no more than processes, even where
-    this machine lets us make namespaces; mount points and names of pods are then replaced in commands and environments.
+    A container's log is rotated at `log_max` bytes, but not within `log_every_s` seconds of the last rotation.
+    With `plain` containers are plain processes, even if this machine permits Linux namespaces. Then mount points and
+    names of pods are replaced in commands and environments.
     """
 
     def __init__(self, kube: Kube) -> None:
@@ -50,7 +51,7 @@ class Components:
         self.kubelets: dict[str, Kubelet] = {}
 
     def start(self) -> None:
-        """Milliseconds: nothing is waited for."""
+        """Start all threads. This takes milliseconds and waits for nothing."""
         kube, store, failures = self._kube, self._kube.store, self.failures
         self.runtime = ContainerRuntime(kube.folder, plain=self.plain)
         host, _, port = kube.url.partition("://")[2].partition(":")
@@ -84,7 +85,7 @@ class Components:
         kube.custom_kinds.served.append(self._new_kind)
 
     def close(self) -> None:
-        """Every process is dead and every thread has ended."""
+        """End every process and every thread."""
         for controller in self._controllers:
             controller.close()
         for kubelet in self.kubelets.values():
@@ -93,14 +94,14 @@ class Components:
         self.runtime.close()
 
     def _new_kind(self, kind: Kind) -> None:
-        """What belongs to its objects goes with them. A controller (Shape) makes pods of them."""
+        """Let the garbage collector follow a new kind, and its controller, if it has one, make pods."""
         key = next(key for key, known in self._kube.store.kinds.items() if known is kind)
         self._garbage_collector.follow(key)
         if isinstance(kind.controller, CustomJobKind):
             self._custom_jobs.follow(key, kind.controller)
 
     def node(self, name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> None:
-        """Ready at once. One that is there gets these labels and this capacity."""
+        """Create a ready node, or give these labels and this capacity to an existing one."""
         store, new = self._kube.store, node_object(name, labels, capacity)
         if name not in self.kubelets:
             store.create("nodes", "", new)
@@ -114,16 +115,16 @@ class Components:
         store.change("nodes", "", name, change)
 
     def cordon(self, name: str, *, on: bool = True) -> None:
-        """No new pods there."""
+        """Let the scheduler put no new pods on a node."""
         self._kube.store.change("nodes", "", name, lambda node: node["spec"].update(unschedulable=on))
 
     def kubelet_down(self, name: str) -> None:
-        """Its containers go on, its pods' statuses freeze, their logs cannot be read."""
+        """Stop a kubelet: containers run on, the statuses of its pods freeze, and their logs cannot be read."""
         self.kubelets[name].stop()
         self._kube.logs.disconnect(name)
 
     def kubelet_up(self, name: str) -> None:
-        """What has happened meanwhile is told now. A node that was lost is found again."""
+        """Start a kubelet again. It reports what has happened meanwhile; a lost node becomes ready."""
         self._kube.logs.connect(name)
         self.kubelets[name].go_on()
         conditions = self._kube.store.get("nodes", "", name)["status"]["conditions"]
@@ -131,11 +132,11 @@ class Components:
             mark_node_found(self._kube.store, name)
 
     def lose(self, name: str) -> None:
-        """Its kubelet is gone, and after pace.lost_s that is noticed: Ready=Unknown, its pods Ready=False."""
+        """Stop a kubelet. After `timings.lost_s` its node becomes Ready=Unknown and its pods Ready=False."""
         self.kubelet_down(name)
 
         def notice() -> None:
-            if self.kubelets[name].down:  # and not there again already
+            if self.kubelets[name].down:  # it may have come back
                 mark_node_lost(self._kube.store, name)
 
         self._custom_jobs.after(self.timings.lost_s, notice)
@@ -145,14 +146,14 @@ class Components:
         return self.kubelets[pod["spec"]["nodeName"]], pod
 
     def kill(self, pod: str, namespace: str = "default", *, number: int = signal.SIGKILL) -> None:
-        """A signal from outside to the first process of every container of a pod."""
+        """Send a signal to the first process of every container of a pod."""
         kubelet, found = self._kubelet_of(pod, namespace)
         for run in [container.process for container in kubelet.lifecycles[found["metadata"]["uid"]].containers]:
             if run:
                 run.signal(number)
 
     def pressure(self, pod: str, namespace: str = "default", *, resource: str = "memory") -> None:
-        """Its node runs out of a resource and evicts the pod."""
+        """Let a pod's node run out of a resource and evict the pod."""
         kubelet, found = self._kubelet_of(pod, namespace)
         container = found["spec"]["containers"][0]["name"]
         message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 52Mi. "
@@ -165,8 +166,11 @@ class Components:
         self, *, queue: str = "user-queue", quota: Mapping[str, str] | None = None, namespace: str = "default",
         versions: tuple[str, ...] = ("v1beta2", "v1beta1"), mandatory: bool = False, visible: bool = True,
     ) -> Kueue:  # fmt: skip
-        """With one ClusterQueue of that quota and one LocalQueue. mandatory: Jobs without a queue are refused. visible:
-        who waits is told, as by Kueue 0.6 and newer."""
+        """Install Kueue with one ClusterQueue of that quota and one LocalQueue.
+
+        With `mandatory` it refuses Jobs without a queue. With `visible` it serves positions of pending workloads, as
+        Kueue 0.6 and newer do.
+        """
         kueue = Kueue(self._kube, self.timings, self.failures, versions, mandatory=mandatory, visible=visible)
         self._controllers.append(kueue)
         kueue.start()

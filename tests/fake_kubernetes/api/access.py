@@ -1,4 +1,4 @@
-"""Who asks and what they may: one bearer token, and a list of what is forbidden."""
+"""Authentication by one bearer token, and a list of forbidden requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USER = "system:serviceaccount:default:ci"
 
 
 class Access:
-    """Everything is allowed but what forbid() has named."""
+    """Everything is allowed except what forbid() has named."""
 
     def __init__(self, token: str = "", user: str = USER) -> None:
         self.user = user
@@ -19,28 +19,28 @@ class Access:
         self._forbidden: set[tuple[str, str]] = set()
 
     def renew(self) -> str:
-        """Only the new token is good from now on."""
+        """Replace the token and return the new one. The old one is invalid from now on."""
         self.token = secrets.token_urlsafe(24)
         return self.token
 
     def forbid(self, *rules: str) -> None:
-        """`events` (every verb), `pods/log`, `list nodes`, `jobs`; a group is not looked at."""
+        """Forbid `events` (every verb), `pods/log` or `list nodes`. API groups are ignored."""
         self._forbidden |= {_rule(rule) for rule in rules}
 
     def allow(self, *rules: str) -> None:
-        """Takes back what forbid() said in the same words; without arguments all of it."""
+        """Undo forbid() for the same rules; without arguments for all of them."""
         self._forbidden -= {_rule(rule) for rule in rules} if rules else set(self._forbidden)
 
     def may(self, verb: str, resource: str) -> bool:
         return not {("*", resource), (verb, resource)} & self._forbidden
 
     def authenticate(self, request: Request) -> None:
-        """401."""
+        """Raise KubeError 401 for a wrong token."""
         if request.headers.get("authorization", "") != f"Bearer {self.token}":
             raise unauthorized()
 
     def authorize(self, verb: str, resource: str, group: str, namespace: str, name: str = "") -> None:
-        """403. `resource` with its subresource: `pods/log`."""
+        """Raise KubeError 403 for a forbidden request. `resource` includes its subresource: `pods/log`."""
         if not self.may(verb, resource):
             raise self.refusal(verb, resource, group, namespace, name)
 

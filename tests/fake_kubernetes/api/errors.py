@@ -1,4 +1,4 @@
-"""What a Kubernetes API server answers when it refuses, in its own words."""
+"""The errors of a Kubernetes API server, with its own messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REASONS = {
 
 
 class KubeError(Exception):
-    """A request that failed: .code (HTTP), .reason ("AlreadyExists"), .message and .details of the Status object."""
+    """A refused request: HTTP code, reason ("AlreadyExists"), message and details of the Status object."""
 
     def __init__(self, code: int, message: str, *, reason: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class KubeError(Exception):
         self.details = dict(details or {})
 
     def status(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the answer."""
         answer: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         answer |= {"message": self.message, "reason": self.reason}
         if self.details:
@@ -49,7 +49,7 @@ def _about(resource: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def not_found(resource: str, name: str) -> KubeError:
-    """`resource` as in all of these with its group: `pods`, `jobs.batch`."""
+    """`resource` includes the group, here and below: `pods`, `jobs.batch`."""
     return KubeError(404, f'{resource} "{name}" not found', details=_about(resource, name))
 
 
@@ -58,7 +58,7 @@ def already_exists(resource: str, name: str) -> KubeError:
 
 
 def conflict(resource: str, name: str, why: str = "") -> KubeError:
-    """Without `why`: somebody else has written since."""
+    """The default reason is that the object has been written meanwhile."""
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     return KubeError(
         409, f'Operation cannot be fulfilled on {resource} "{name}": {why}', details=_about(resource, name)
@@ -66,13 +66,13 @@ def conflict(resource: str, name: str, why: str = "") -> KubeError:
 
 
 def forbidden(resource: str, name: str, why: str) -> KubeError:
-    """What an admission controller refuses: `pods "q2" is forbidden: exceeded quota: …`."""
+    """The refusal of an admission controller: `pods "q2" is forbidden: exceeded quota: …`."""
     subject = f'{resource} "{name}"' if name else resource
     return KubeError(403, f"{subject} is forbidden: {why}", details=_about(resource, name))
 
 
 def may_not(user: str, verb: str, resource: str, group: str, name: str, namespace: str) -> KubeError:
-    """What the authorizer refuses. `resource` may hold a subresource: `pods/log`."""
+    """The refusal of the authorizer. `resource` may have a subresource: `pods/log`."""
     where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
     why = f'User "{user}" cannot {verb} resource "{resource}" in API group "{group}"{where}'
     plural = resource.partition("/")[0]
@@ -92,9 +92,9 @@ def bad_request(message: str) -> KubeError:
     return KubeError(400, message)
 
 
-def expired(asked: int, oldest: int) -> KubeError:
-    """A watch that begins before what is still remembered."""
-    return KubeError(410, f"too old resource version: {asked} ({oldest})")
+def expired(requested: int, oldest: int) -> KubeError:
+    """The error of a watch that starts before the oldest remembered event."""
+    return KubeError(410, f"too old resource version: {requested} ({oldest})")
 
 
 def unauthorized() -> KubeError:

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, for the next requests of a kind."""
+"""Faults that a test injects into the next matching requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ SENTENCES = {
 
 @dataclass
 class Fault:
-    """Something that happens to `left` more requests (None: to all) whose method and target match.
+    """A fault for `left` more requests (None: for all) whose method and target match.
 
-    code: answered so, nothing is done. retry_after: seconds, its header. delay_s: waits first. do: is called with the
-    request first; an Answer from it is the answer. reset: the connection is reset before anything is done; lost: after
-    it was done, instead of the answer. cut_after: so many bytes of the answer's body come, then the connection is
-    closed, as when the API server is killed; with clean=True the answer ends properly there, as when the kubelet is
-    that a log comes from. freeze: after cut_after bytes (0) nothing more comes, and nothing is closed.
+    - `code`: answer with this code and do nothing. `retry_after`: seconds for its header.
+    - `delay_s`: wait first.
+    - `do`: call this with the request first. If it returns an Answer, that is the answer.
+    - `reset`: reset the connection before anything is done. `lost`: reset it afterwards, instead of an answer.
+    - `cut_after`: close the connection after so many bytes of the body, as if the API server were killed.
+      With `clean` the answer ends properly there, as if the kubelet that sends a log were killed.
+    - `freeze`: send nothing after `cut_after` bytes (default 0), and close nothing.
     """
 
     method: re.Pattern[str]
@@ -49,7 +51,7 @@ class Fault:
         return bool(self.method.fullmatch(request.method) and self.target.search(request.target))
 
     def answer(self) -> Answer | None:
-        """Where the fault is an answer."""
+        """Return the answer of a fault with a code, else None."""
         if self.code is None:
             return None
         headers = {} if self.retry_after is None else {"Retry-After": f"{self.retry_after:g}"}
@@ -60,7 +62,7 @@ class Fault:
 
 
 class Faults:
-    """All that are still to happen; the oldest that matches a request is taken."""
+    """The pending faults. The oldest one that matches a request is used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A request as it came in, and what it can be answered with."""
+"""Requests and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BYTES = 3 << 20
 
 @dataclass
 class Request:
-    """What a client has sent. `status` is what it was answered: 0 while it is not, or never will be."""
+    """A client's request. `status` is the code of the answer; 0 if there is none (yet)."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Request:
 
     @property
     def target(self) -> str:
-        """Path and query, in the order of the names: what faults are matched with."""
+        """Path and query, sorted by name. Faults are matched with it."""
         return self.path + ("?" if self.query else "") + "&".join(f"{k}={v}" for k, v in sorted(self.query.items()))
 
     @property
@@ -37,7 +37,7 @@ class Request:
         return self.query.get("watch") in {"1", "true", "True"}
 
     def json(self) -> Any:
-        """400 where the body is no JSON."""
+        """Return the body as JSON. Raises KubeError 400."""
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -45,7 +45,7 @@ class Request:
 
 
 def query_of(text: str) -> dict[str, str]:
-    """The first value of each name, as the API server takes it."""
+    """Return the first value of each name, as the API server does."""
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)
@@ -69,7 +69,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer that comes in pieces. None among them: nothing has come for a while, look whether somebody listens."""
+    """An answer in pieces. None means that nothing came for a while: check that the client still listens."""
 
     content_type: str
     pieces: Iterator[bytes | None]

@@ -23,7 +23,10 @@ HOST = "127.0.0.1"
 
 
 class Server:
-    """Listens on HOST. `respond(request, stop)` answers; a stream ends when `stop` is set, of which `wake` tells it."""
+    """Listen on HOST and answer with `respond(request, stop)`.
+
+    A stream ends once `stop` is set; `wake` is called then, so that streams notice.
+    """
 
     def __init__(self, respond: Respond, faults: Faults, wake: Callable[[], None], port: int = 0) -> None:
         self.respond = respond
@@ -33,16 +36,16 @@ class Server:
         self.port = port
         self.stop = threading.Event()
         self.lock = threading.Lock()
-        self._turn = threading.RLock()  # of who lets it listen, or no more
+        self._switching = threading.RLock()  # held by up() and down()
         self.busy: set[socket.socket] = set()  # connections with a request that is not answered yet
         self._listening: socket.socket | None = None
         self._closed = False
-        self._reserved: weakref.finalize | None = None  # nobody else gets our port while we do not listen
+        self._reserved: weakref.finalize | None = None  # keeps the port for us while we do not listen
         self._connections: set[socket.socket] = set()
 
     def up(self) -> None:
-        """Listens, on the port of before where there was one. It may do so already."""
-        with self._turn:
+        """Listen, on the same port as before. Nothing happens if the server listens already."""
+        with self._switching:
             if self._listening is not None or self._closed:
                 return
             self.stop = threading.Event()
@@ -54,9 +57,11 @@ class Server:
             threading.Thread(target=self._accept, args=(self._listening,), name="apiserver", daemon=True).start()
 
     def down(self, *, graceful: bool = False, grace_s: float = 10.0) -> None:
-        """Stops to listen. As with SIGKILL every connection breaks where it is; graceful: as with SIGTERM streams and
-        requests end properly, for at most grace_s seconds."""
-        with self._turn:
+        """Stop to listen. Every connection breaks at once, as after SIGKILL.
+
+        With `graceful` streams and requests end properly within `grace_s` seconds, as after SIGTERM.
+        """
+        with self._switching:
             listening, self._listening = self._listening, None
             if listening is not None:
                 _shut(listening)
@@ -69,8 +74,8 @@ class Server:
             self._break(idle_only=False)
 
     def close(self) -> None:
-        """Down for good."""
-        with self._turn:
+        """Stop for good and free the port."""
+        with self._switching:
             self._closed = True
             self.down()
             if self._reserved is not None:
@@ -97,7 +102,7 @@ class Server:
     def _serve(self, connection: socket.socket, address: object) -> None:
         try:
             _Handler(connection, address, self)  # type: ignore[arg-type]
-        except (OSError, ValueError):  # the client is gone, or the connection was closed under our hands
+        except (OSError, ValueError):  # the client is gone, or another thread has closed the connection
             pass
         finally:
             self._connections.discard(connection)
@@ -127,12 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
-    def _any(self) -> None:
+    def _handle_request(self) -> None:
         self.server.busy.add(self.connection)
-        self._request()
+        self._answer_request()
         self.server.busy.discard(self.connection)
 
-    def _request(self) -> None:
+    def _answer_request(self) -> None:
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -141,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.requests.append(request)
         fault = self.server.faults.take(request)
         try:
-            answer = self._before(request, fault) or self._asked(request)
+            answer = self._apply_fault(request, fault) or self._respond(request)
         except KubeError as error:
             answer = Answer(error.code, error.status())
         if fault and fault.lost:
@@ -150,16 +155,16 @@ class _Handler(BaseHTTPRequestHandler):
             return self._freeze()
         request.status = 200 if isinstance(answer, Stream) else answer.status
         if isinstance(answer, Stream):
-            return self._stream(answer, fault)
-        return self._whole(answer, fault)
+            return self._send_stream(answer, fault)
+        return self._send_answer(answer, fault)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = _any
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = _handle_request
 
-    def _asked(self, request: Request) -> Answer | Stream:
+    def _respond(self, request: Request) -> Answer | Stream:
         return self.server.respond(request, self._stop)
 
-    def _before(self, request: Request, fault: Fault | None) -> Answer | None:
-        """What a fault does before anything else."""
+    def _apply_fault(self, request: Request, fault: Fault | None) -> Answer | None:
+        """Do what the fault demands before the request is handled; return the fault's answer, if it has one."""
         if fault is None:
             return None
         if fault.delay_s:
@@ -170,26 +175,26 @@ class _Handler(BaseHTTPRequestHandler):
         return answer if isinstance(answer, Answer) else fault.answer()
 
     def _reset(self) -> None:
-        """A reset, not an end: what the peer has not read yet is lost, too."""
+        """Reset the connection: the client also loses what it has not read yet."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         raise ConnectionResetError
 
     def _freeze(self) -> None:
-        """Nothing, until the server or the client ends."""
+        """Send nothing until the server or the client ends."""
         self.wfile.flush()
-        while not self._stop.wait(0.2) and not self._deserted():
+        while not self._stop.wait(0.2) and not self._client_is_gone():
             pass
         self.close_connection = True
         if self._stop.is_set():
             self._reset()
 
-    def _deserted(self) -> bool:
+    def _client_is_gone(self) -> bool:
         readable, _, _ = select.select([self.connection], [], [], 0)
         return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
-    def _whole(self, answer: Answer, fault: Fault | None) -> None:
+    def _send_answer(self, answer: Answer, fault: Fault | None) -> None:
         content_type, body = answer.encoded()
         self.send_response(answer.status)
         for name, value in answer.headers.items():
@@ -216,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         _shut(self.connection)
 
-    def _stream(self, stream: Stream, fault: Fault | None) -> None:
+    def _send_stream(self, stream: Stream, fault: Fault | None) -> None:
         pieces = stream.pieces
         if fault and (fault.cut_after is not None or fault.freeze):
             pieces = _first(pieces, fault.cut_after or 0)
@@ -226,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._end_headers()
         self.wfile.flush()
         for piece in pieces:
-            if self._stop.is_set() or (piece is None and self._deserted()):
+            if self._stop.is_set() or (piece is None and self._client_is_gone()):
                 break
             if piece:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
@@ -240,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _first(pieces: Iterator[bytes | None], size: int) -> Iterator[bytes | None]:
-    """So many bytes of them; all of a shorter stream."""
+    """Yield the first `size` bytes of a stream."""
     while size > 0:
         piece = next(pieces, b"")
         if piece == b"":

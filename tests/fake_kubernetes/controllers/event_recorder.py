@@ -1,4 +1,4 @@
-"""Events: what controllers tell people of an object. The same thing told again raises the count of the first time."""
+"""Events: notes of a controller about an object. A repeated event raises the count of the first one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EventRecorder:
         self._lock = threading.Lock()
 
     def record(self, obj: Tree, kind: str, reason: str, message: str, container: str = "") -> None:
-        """kind is Normal or Warning. An object whose namespace is gone is not told of."""
+        """Write an event of type `kind`, Normal or Warning. Nothing is written if the namespace is gone."""
         meta = obj["metadata"]
         path = f"spec.containers{{{container}}}" if container else ""
         key = (meta["uid"], kind, reason, message, path)
@@ -52,7 +52,7 @@ class EventRecorder:
 
 
 class SchedulerEventRecorder(EventRecorder):
-    """Of the scheduler, whose events have one time and no count, and another place for who tells them."""
+    """The scheduler's events have one time and no count, and name their source in another field."""
 
     def _new(self, obj: Tree, kind: str, reason: str, message: str, path: str) -> Tree:
         event = super()._new(obj, kind, reason, message, path)

@@ -1,4 +1,4 @@
-"""What a DELETE does to an object before it vanishes: grace of pods, finalizers, propagation to dependents."""
+"""What a DELETE does to an object before it vanishes: grace period, finalizers, propagation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_GRACE_S = 30
 
 
 def check_preconditions(kind: Kind, obj: Tree, uid: str | None, version: str | None) -> None:
-    """409 where the object is another one than the caller means."""
+    """Raise 409 if the object is not the one that the caller means."""
     meta = obj["metadata"]
     if uid is not None and uid != meta["uid"]:
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
@@ -29,7 +29,7 @@ def check_propagation(propagation: str) -> None:
 
 
 def grace_of(plural: str, pod: Tree, asked_s: int | None) -> int:
-    """The seconds that a pod gets to end by itself; other kinds, pods without a node and finished pods get none."""
+    """Return the seconds that a running pod gets to end by itself; 0 for everything else."""
     if plural != "pods" or not pod.get("spec", {}).get("nodeName"):
         return 0
     if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
@@ -40,7 +40,7 @@ def grace_of(plural: str, pod: Tree, asked_s: int | None) -> int:
 
 
 def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
-    """Writes down that obj is to go. A second request can only shorten the grace of the first."""
+    """Mark obj as being deleted. A second request can only shorten the grace period of the first."""
     meta, grace_s = obj["metadata"], grace_of(plural, obj, asked_s)
     if propagation == "Foreground" and plural != "pods":
         finalizers = meta.setdefault("finalizers", [])
@@ -52,8 +52,11 @@ def mark(plural: str, obj: Tree, propagation: str, asked_s: int | None) -> None:
 
 
 def set_grace(meta: Tree, grace_s: int) -> None:
-    """The timestamp is that of the first request and the grace, also when that is shortened later; but without any
-    grace it is now, as the kubelet's DELETE at the end of a pod has it. The first request is a new generation."""
+    """Set deletionTimestamp and grace period.
+
+    The timestamp is the time of the first request plus the grace period, even if that is shortened later. Without a
+    grace period it is now, as in the kubelet's own DELETE at the end of a pod. The first request raises the generation.
+    """
     asked_s = time.time()
     if "deletionTimestamp" in meta and grace_s:
         asked_s = unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0)
@@ -64,13 +67,13 @@ def set_grace(meta: Tree, grace_s: int) -> None:
 
 
 def is_over(obj: Tree) -> bool:
-    """Nothing keeps it any more: neither its grace nor a finalizer."""
+    """Return whether neither a grace period nor a finalizer keeps the object."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not meta.get("finalizers")
 
 
 def disown(obj: Tree, owner_uid: str) -> None:
-    """The object belongs to that owner no longer."""
+    """Remove an owner from an object."""
     left = [owner for owner in obj["metadata"].get("ownerReferences", []) if owner["uid"] != owner_uid]
     obj["metadata"]["ownerReferences"] = left
     if not left:
@@ -78,6 +81,6 @@ def disown(obj: Tree, owner_uid: str) -> None:
 
 
 def being_deleted(namespace: str) -> KubeError:
-    """What creation in a namespace answers that is on its way out."""
+    """Return the error of a create in a namespace that is being deleted."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     return KubeError(403, why)

@@ -1,4 +1,4 @@
-"""The kinds of objects that the server knows, as its discovery tells them."""
+"""The kinds of objects that the server knows, as its discovery lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Kind:
-    """One resource of one API group. `versions`: all that serve it, the preferred one first."""
+    """One resource of one API group. `versions` serve it, the preferred one first."""
 
     group: str
     versions: tuple[str, ...]
@@ -18,10 +18,10 @@ class Kind:
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()  # "status", "log", …
-    stored: bool = True  # False: can be asked, as a review is, but nothing stays
-    custom: bool = False  # by a CustomResourceDefinition
-    schema: dict[str, Any] | None = None  # openAPIV3Schema of a custom one; None: anything goes and stays
-    controller: Callable[..., Any] | None = None  # of a custom one, for whoever runs controllers
+    stored: bool = True  # False: it answers a POST and stores nothing, as a review does
+    custom: bool = False  # defined by a CustomResourceDefinition
+    schema: dict[str, Any] | None = None  # openAPIV3Schema of a custom kind; None: every field is accepted and kept
+    controller: Callable[..., Any] | None = None  # of a custom kind: what makes pods of its objects
 
     @property
     def api_version(self) -> str:
@@ -32,12 +32,12 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """As errors name it: `pods`, `jobs.batch`."""
+        """The name in errors: `pods`, `jobs.batch`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def qualified(self) -> str:
-        """As validation errors name it: `Pod`, `Job.batch`."""
+        """The name in validation errors: `Pod`, `Job.batch`."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property

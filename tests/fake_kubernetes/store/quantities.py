@@ -14,7 +14,7 @@ SUFFIXES |= {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 
 
 
 def quantity(text: str | float) -> Fraction:
-    """ValueError in the API server's words."""
+    """Return a quantity as a number. Raises ValueError with the API server's message."""
     found = re.match(PATTERN, str(text))
     if not found:
         raise ValueError(f"quantities must match the regular expression '{PATTERN}'")
@@ -27,18 +27,18 @@ def quantity(text: str | float) -> Fraction:
 
 
 def ceiling(text: str | float) -> int:
-    """In whole units, rounded up."""
+    """Return a quantity in whole units, rounded up."""
     return -(-quantity(text) // 1)
 
 
 def requests_of(container: Mapping[str, Any]) -> dict[str, str]:
-    """What a container requests: where it says only a limit, that."""
+    """Return what a container requests; a limit counts as the request if there is none."""
     resources = container.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
 def canonical(text: str | float) -> str:
-    """As the API server gives it back: what has a suffix keeps it, what is no whole number is in thousandths."""
+    """Return a quantity as the API server writes it: a suffix stays, a fraction becomes thousandths."""
     value = quantity(text)
     if isinstance(text, str) and not text[-1].isdigit():
         return text
@@ -46,7 +46,7 @@ def canonical(text: str | float) -> str:
 
 
 def written(value: Fraction, like: str) -> str:
-    """A sum, in the unit of one of its parts where that is a power of 1024."""
+    """Return a sum as text, in the unit of `like` if that is a power of 1024."""
     suffix = next((suffix for suffix in ("Ki", "Mi", "Gi", "Ti") if like.endswith(suffix)), "")
     if suffix and (value / SUFFIXES[suffix]).denominator == 1:
         return f"{value / SUFFIXES[suffix]}{suffix}"

@@ -69,7 +69,7 @@ def _label_rule(part: str, text: str) -> Match:
 
 
 def field_match(text: str, plural: str) -> Match:
-    """`metadata.name=x,status.phase!=Failed`: only what the server can select by."""
+    """Return a test for `metadata.name=x,status.phase!=Failed`; fields that the server cannot select by are a 400."""
     rules = []
     for part in filter(None, text.split(",")):
         found = _EQUALS.match(part)
@@ -97,6 +97,6 @@ def _field(obj: Mapping[str, Any], path: str) -> str:
 
 
 def matcher(labels: str, fields: str, plural: str) -> Match:
-    """What satisfies a label selector and a field selector."""
+    """Return a function that tests an object against a label selector and a field selector."""
     first, second = label_match(labels), field_match(fields, plural)
     return lambda obj: first(obj) and second(obj)

@@ -1,7 +1,7 @@
-"""What the API server knows: every object, every write in order, and who wants to be told of it.
+"""The API server's store: all objects, all writes in order, and the subscriptions to them.
 
-Everything here is thread-safe. The objects that create(), get(), list(), change() return are copies, to do with as one
-likes; those that events hold are shared and must not be changed.
+Everything here is thread-safe. create(), get(), list() and change() return copies, which the caller may change.
+The objects in events are shared and must not be changed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Store:
         return self._version
 
     def create(self, plural: str, namespace: str, obj: Mapping[str, Any], *, dry_run: bool = False) -> Tree:
-        """AlreadyExists; NotFound for an unknown namespace; what the admission raises. A dry run stores nothing."""
+        """Store a new object and return it. A dry run stores nothing.
+
+        Raises KubeError: AlreadyExists, NotFound for an unknown namespace, and what the admission raises.
+        """
         kind, new = self.kinds[plural], deep_copy(obj)
         with self.lock:
             meta = new.setdefault("metadata", {})
@@ -79,7 +82,7 @@ class Store:
             meta["name"] = meta["generateName"][:58] + "".join(secrets.choice(_LETTERS) for _ in range(5))
 
     def get(self, plural: str, namespace: str, name: str) -> Tree:
-        """NotFound."""
+        """Return an object. Raises KubeError NotFound."""
         with self.lock:
             return deep_copy(self._at((plural, namespace, name)))  # type: ignore[no-any-return]
 
@@ -91,7 +94,7 @@ class Store:
     def list(
         self, plural: str, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> tuple[list[Tree], int]:
-        """Sorted by namespace and name (namespace None: of all), and the resourceVersion at which that was so."""
+        """Return objects sorted by namespace and name, and the resourceVersion of the list. Namespace None: all."""
         match = matcher(labels, fields, plural)
         with self.lock:
             keys = sorted(key for key in self._objects if key[0] == plural and namespace in (None, key[1]))
@@ -99,9 +102,9 @@ class Store:
             return [deep_copy(obj) for obj in found if match(obj)], self._version
 
     def change(self, plural: str, namespace: str, name: str, function: Callable[[Tree], Any]) -> Tree:
-        """`function` changes a copy in place, under the lock; whatever it raises leaves all as it was. NotFound.
+        """Let `function` change a copy in place, under the lock, and store it. An exception of it changes nothing.
 
-        What loses its last finalizer while it is being deleted vanishes.
+        An object that is being deleted vanishes when it loses its last finalizer. Raises KubeError NotFound.
         """
         key = (plural, namespace, name)
         with self.lock:
@@ -110,7 +113,7 @@ class Store:
             function(new)
             if new == old:
                 return new  # type: ignore[no-any-return]
-            if "generation" in old["metadata"] and _wanted(new) != _wanted(old):
+            if "generation" in old["metadata"] and _desired_state(new) != _desired_state(old):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1
             over = deletion.is_over(new)
             if not over or (plural == "pods" and not deletion.is_over(old)):  # watches of pods see this, too
@@ -121,7 +124,7 @@ class Store:
             return deep_copy(new)  # type: ignore[no-any-return]
 
     def patch_status(self, plural: str, namespace: str, name: str, status: Mapping[str, Any]) -> Tree:
-        """Top-level fields of the status are replaced, the others stay."""
+        """Replace these top-level fields of the status and keep the others."""
         return self.change(
             plural, namespace, name, lambda obj: obj.setdefault("status", {}).update(deep_copy(dict(status)))
         )
@@ -137,11 +140,11 @@ class Store:
         uid: str | None = None,
         version: str | None = None,
     ) -> Tree:
-        """The object as it then is. NotFound, Conflict (uid, version).
+        """Delete an object, or mark it as being deleted, and return it. Raises KubeError NotFound or Conflict.
 
-        A pod that is on a node stays, marked with deletionTimestamp, until remove() (but grace_s=0 removes it at once);
-        Foreground and other finalizers keep what they guard; Orphan takes the owner away from dependents. Background:
-        the garbage collector has to remove dependents.
+        A pod on a node stays, marked with deletionTimestamp, until remove(); `grace_s=0` removes it at once.
+        Finalizers keep an object. Foreground adds one, Orphan takes the owner away from dependents, and with
+        Background the garbage collector removes dependents.
         """
         deletion.check_propagation(propagation)
         with self.lock:
@@ -157,8 +160,10 @@ class Store:
                 self.change(plural, namespace, name, lambda new: deletion.disown(new, uid))
 
     def remove(self, plural: str, namespace: str, name: str, uid: str | None = None) -> None:
-        """Ends the grace of a deletion: the object vanishes, or as soon as its finalizers are gone. What is not there
-        (or has another uid by now) is no error."""
+        """End the grace period of a deletion: the object vanishes as soon as it has no finalizers.
+
+        An object that is gone, or has another uid by now, is no error.
+        """
 
         def end(obj: Tree) -> None:
             deletion.set_grace(obj["metadata"], 0)
@@ -183,7 +188,7 @@ class Store:
         self.changed.notify_all()
 
     def events_since(self, version: int, plural: str) -> Sequence[WatchEvent]:
-        """What has been written after `version`. Expired where that is no longer remembered."""
+        """Return the events after `version`. Raises KubeError Expired if they are forgotten."""
         with self.lock:
             if version < self._oldest:
                 raise expired(version, self._oldest)
@@ -196,7 +201,7 @@ class Store:
             return later[::-1]
 
     def wait_since(self, version: int, plural: str, timeout_s: float, stop: threading.Event) -> Sequence[WatchEvent]:
-        """events_since() as soon as there is one, or [] after timeout_s, or when `changed` is notified with `stop`."""
+        """Wait for events after `version`. Returns [] after `timeout_s` or once `stop` is set."""
         found: list[WatchEvent] = []
 
         def came() -> bool:
@@ -208,7 +213,7 @@ class Store:
         return found
 
     def at(self, version: int, plural: str) -> dict[Key, Tree]:
-        """Shared objects of a kind as they were then. Expired where that is no longer known."""
+        """Return the shared objects of a kind as of `version`. Raises KubeError Expired if that is forgotten."""
         with self.lock:
             if version < self._oldest:
                 raise expired(version, self._oldest)
@@ -223,7 +228,7 @@ class Store:
             return found
 
     def subscribe(self, *plurals: str) -> Subscription:
-        """What there is now, then all that happens."""
+        """Return a subscription: first the existing objects, then every write."""
         subscription = Subscription(plurals)
         with self.lock:
             for (plural, _, _), obj in self._objects.items():
@@ -233,8 +238,7 @@ class Store:
         return subscription
 
     def compact(self, *, running: bool = False) -> None:
-        """Forgets how it came to this: watches from before, continue tokens end with 410 Expired. running: also the
-        watches that are up to date."""
+        """Forget all events: older watches and continue tokens end with 410. `running` also ends current watches."""
         with self.lock:
             self._version += running
             self._oldest = self._version
@@ -243,12 +247,12 @@ class Store:
 
     @property
     def oldest(self) -> int:
-        """Before this resourceVersion all is forgotten."""
+        """Events before this resourceVersion are forgotten."""
         return self._oldest
 
 
-def _wanted(obj: Tree) -> Tree:
-    """What counts for the generation: neither metadata and status nor where a pod has been put."""
+def _desired_state(obj: Tree) -> Tree:
+    """Return what counts for the generation: not metadata, status or the node of a pod."""
     wanted = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
     if isinstance(wanted.get("spec"), dict):
         wanted["spec"] = {key: value for key, value in wanted["spec"].items() if key != "nodeName"}

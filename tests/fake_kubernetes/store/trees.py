@@ -1,4 +1,4 @@
-"""JSON trees as objects are: copied, compared, stamped with a time."""
+"""Helpers for objects as JSON trees: copy, compare, merge, timestamps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Tree = dict[str, Any]
 
 
 def deep_copy(tree: Any) -> Any:
-    """A deep copy, several times as fast as copy.deepcopy."""
+    """Return a deep copy, several times as fast as copy.deepcopy."""
     if isinstance(tree, dict):
         return {key: deep_copy(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -18,27 +18,27 @@ def deep_copy(tree: Any) -> Any:
 
 
 def is_older(obj: Tree, known: Tree | None) -> bool:
-    """Whether obj is the object as it was before `known`: who has written it knows more than the event that comes."""
+    """Return whether obj is an older version of `known`: a controller knows its own write before the event comes."""
     if known is None or obj["metadata"]["uid"] != known["metadata"]["uid"]:
         return False
     return int(obj["metadata"]["resourceVersion"]) < int(known["metadata"]["resourceVersion"])
 
 
 def timestamp(unix_s: float | None = None) -> str:
-    """metav1.Time, now by default: whole seconds, `2026-11-20T22:11:16Z`."""
+    """Return a time, now by default, as `2026-11-20T22:11:16Z`, in whole seconds."""
     moment = datetime.now(UTC) if unix_s is None else datetime.fromtimestamp(unix_s, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def unix(text: str) -> float:
-    """Of a timestamp with or without fractions (nanoseconds are cut to microseconds)."""
+    """Return the Unix seconds of a timestamp with or without fractions."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     seconds = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC).timestamp()
     return seconds + float(f"0.{fraction or 0}")
 
 
 def merge_patched(tree: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396)."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return deep_copy(patch)
     result = dict(tree) if isinstance(tree, dict) else {}

@@ -1,4 +1,4 @@
-"""Writes as those who follow them see them: events for watches, subscriptions for controllers."""
+"""Writes as others see them: events for watches, subscriptions for controllers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fake_kubernetes.store.trees import Tree
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """One write. `before` is what the object was until then (None for ADDED)."""
+    """One write. `before` is the object until then, None for ADDED."""
 
     version: int
     type: str  # ADDED, MODIFIED, DELETED
@@ -23,12 +23,12 @@ class WatchEvent:
 
     @cached_property
     def text(self) -> str:
-        """The object as JSON: written once, however many watch."""
+        """The object as JSON, written once for all watches."""
         return json.dumps(self.obj)
 
 
 class Subscription:
-    """Events as they happen, for a controller: (type, plural, object), existing objects first as ADDED."""
+    """A queue of (type, plural, object) for one controller; existing objects come first, as ADDED."""
 
     def __init__(self, plurals: Collection[str]) -> None:
         self.plurals = frozenset(plurals)
@@ -38,12 +38,12 @@ class Subscription:
         self._queue.put((event_type, plural, obj))
 
     def get(self, timeout_s: float | None = None) -> tuple[str, str, Tree] | None:
-        """None after timeout_s without an event, and once for each wake()."""
+        """Return the next event; None after `timeout_s` seconds without one, and once for each wake()."""
         try:
             return self._queue.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def wake(self) -> None:
-        """Ends one get(), now or the next one, with None."""
+        """Let the current or the next get() return None."""
         self._queue.put(None)
