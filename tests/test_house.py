@@ -121,6 +121,26 @@ def test_links_in_the_docs_exist(page):
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_named_in_the_docs_exist(page):
+    folders = "platforms|models|harness|reporting|tests|benchmarks|slurm_templates|k8s_templates"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "house.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_lines_of_the_docs_outside_of_tables_and_code_are_at_most_120_characters(page):
+    prose = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL | re.M)
+    long = [
+        f"{page.relative_to(ROOT)}:{number}: {len(line)} characters"
+        for number, line in enumerate(prose.splitlines(), 1)
+        if len(line) > 120 and not line.startswith(("|", "    "))
+    ]
+    assert long == []
+
+
 def test_rooms_named_in_the_house_exist():
     text = (ROOT / "docs/house.md").read_text().partition("```")[2].partition("```")[0]
     for line in text.splitlines():
