@@ -16,8 +16,7 @@ from platforms.config.schema import Platform, Site
 from platforms.job import BenchError, RefusedError
 from platforms.rundir import run_archive
 from platforms.rundir.retention import Keep, Leftover, agreed, show, shown, size, table, told
-from platforms.schedulers import work_dir
-from platforms.schedulers.work_dir import removal, sight
+from platforms.schedulers.work_dir import listing, removal, removal_plan
 
 OF_CLUSTERS = ("older_than", "kubeconfig", "context", "namespace", "live")
 OF_FOLDERS = ("keep_days", "keep_failed_days")
@@ -133,7 +132,7 @@ def _unlink_latest(runs: Path) -> None:
 
 # How each scheduler that keeps folders in a work_dir says which of its jobs live. Of any other nothing is removed: what
 # cannot be seen alive must not be taken for dead.
-LIVE = {"slurm": sight.SQUEUE, "ssh": sight.SUPERVISORS}
+LIVE = {"slurm": listing.SQUEUE, "ssh": listing.SUPERVISORS}
 
 
 def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Namespace) -> int:
@@ -147,9 +146,9 @@ def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Na
     transport = transports.connect(platform)
     folder, live = str(platform.work_dir), LIVE[platform.scheduler]
 
-    def judged() -> work_dir.Judged | None:
-        seen, needed = sight.look(transport, folder, live), old_runs.needed_jobs(runs)
-        return None if seen.missing else work_dir.judge(seen, keep, needed.jobs, needed.unread)
+    def judged() -> removal_plan.RemovalPlan | None:
+        seen, needed = listing.list_work_dir(transport, folder, live), old_runs.needed_jobs(runs)
+        return None if seen.missing else removal_plan.plan_removal(seen, keep, needed.jobs, needed.unread)
 
     try:
         found = judged()
@@ -168,7 +167,9 @@ def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Na
         if not _agreed(options):
             return int(not options.dry_run)
         now = judged()
-        gone, wrong = ([], []) if now is None else removal.remove(transport, folder, work_dir.only(now, found.going))
+        gone, wrong = (
+            ([], []) if now is None else removal.remove(transport, folder, removal_plan.restrict(now, found.going))
+        )
         print(f"{len(gone)} of {len(found.going)} gone")
         return told(wrong) or int(len(gone) < len(found.going))
     finally:

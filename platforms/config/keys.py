@@ -19,7 +19,7 @@ from platforms.config.cluster_values import (
     Toleration,
     User,
 )
-from platforms.config.sbatch_options import sites_own
+from platforms.config.sbatch_options import check_site_directive
 from platforms.config.values import (
     Count,
     Filled,
@@ -65,7 +65,7 @@ class SlurmKeys(BaseModel):
     tasks: Literal["sbatch", "srun"] = Field(
         default="sbatch", description="where the numbers of tasks and CPUs stand: in #SBATCH lines, or with srun only"
     )
-    directives: tuple[Annotated[Text, AfterValidator(sites_own)], ...] = Field(
+    directives: tuple[Annotated[Text, AfterValidator(check_site_directive)], ...] = Field(
         default=(), description="more #SBATCH options: `[--switches=1]`; not those that other keys say"
     )
     srun: Words = Field(default=(), description="more options of srun: `[--hint=nomultithread]`")

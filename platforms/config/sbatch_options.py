@@ -50,17 +50,17 @@ _NOT_THE_SITES = {
 
 
 @dataclass(frozen=True)
-class Given:
+class SbatchOption:
     """An option in its long form, and its value; None where there is none."""
 
     name: str
     value: str | None = None
 
 
-def given(line: str) -> list[Given]:
+def parse_options(line: str) -> list[SbatchOption]:
     """The options of one line, without #SBATCH."""
     words = iter(_words(line))
-    found: list[Given] = []
+    found: list[SbatchOption] = []
     for word in words:
         if word.startswith("--"):
             found.append(_long(word, words))
@@ -69,17 +69,17 @@ def given(line: str) -> list[Given]:
     return found
 
 
-def last(name: str, lines: Iterable[str]) -> str | None:
+def last_value(name: str, lines: Iterable[str]) -> str | None:
     """The value of an option in lines of options, of which the last one counts; None where there is none."""
     value = None
     for line in lines:
-        for option in given(line):
+        for option in parse_options(line):
             if option.name == name:
                 value = option.value
     return value
 
 
-def of_script(script: str) -> dict[int, str]:
+def directives_of_script(script: str) -> dict[int, str]:
     """What stands behind #SBATCH at the head of a script, by the number of the line; below its first command nothing
     counts."""
     found = {}
@@ -91,37 +91,37 @@ def of_script(script: str) -> dict[int, str]:
     return found
 
 
-def sites_own(line: str) -> str:
+def check_site_directive(line: str) -> str:
     """A line of `slurm.directives:`, as it is. Raises ValueError where it is none, or says what another key says."""
     if not line.isprintable():
         raise ValueError(f"{line!r} cannot stand in a #SBATCH line (write one line, and a list for several)")
-    for option in given(line):
+    for option in parse_options(line):
         if option.name in _NOT_THE_SITES:
             raise ValueError(f"{option.name} cannot be set here: {_NOT_THE_SITES[option.name]} (remove it)")
     return line
 
 
-def _long(word: str, following: Iterator[str]) -> Given:
+def _long(word: str, following: Iterator[str]) -> SbatchOption:
     name, equals, value = word.partition("=")
     names = [name] if name in _TAKES else [known for known in _TAKES if known.startswith(name)]
     name = names[0] if len(names) == 1 else name  # else one of a plugin's, or one that sbatch refuses
     if equals:
-        return Given(name, value)
-    return Given(name, next(following, "") if _TAKES.get(name) == "=" else None)
+        return SbatchOption(name, value)
+    return SbatchOption(name, next(following, "") if _TAKES.get(name) == "=" else None)
 
 
-def _short(word: str, following: Iterator[str]) -> list[Given]:
+def _short(word: str, following: Iterator[str]) -> list[SbatchOption]:
     """`-n3`, `-n 3`, and `-Hn3` for `-H -n 3`."""
-    found: list[Given] = []
+    found: list[SbatchOption] = []
     rest = word[1:]
     while rest:
         letter, rest = rest[0], rest[1:]
         name = _SHORT.get(letter, f"-{letter}")
         if _TAKES.get(name) == "=":
-            return [*found, Given(name, rest or next(following, ""))]
+            return [*found, SbatchOption(name, rest or next(following, ""))]
         if _TAKES.get(name) == "?":
-            return [*found, Given(name, rest or None)]
-        found.append(Given(name))
+            return [*found, SbatchOption(name, rest or None)]
+        found.append(SbatchOption(name))
     return found
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 SCHEDULERS: dict[str, str] = {
-    "slurm": "platforms.schedulers.slurm:SlurmScheduler",
+    "slurm": "platforms.schedulers.slurm.scheduler:SlurmScheduler",
     "kubernetes": "platforms.schedulers.kubernetes.scheduler:KubernetesScheduler",
     "ssh": "platforms.schedulers.ssh:SshScheduler",
     "local": "platforms.schedulers.local:LocalScheduler",

@@ -179,7 +179,7 @@ class SshScheduler:
             raise self._failed(what, done)
         return dict(json.loads(line) for line in done.stdout.splitlines())
 
-    def _failed(self, what: str, done: transports.Done) -> BenchError:
+    def _failed(self, what: str, done: transports.CommandResult) -> BenchError:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
         message = f"{self._transport.where}: {what} of the supervisor failed: {said}"
         if done.exit_code != 1:

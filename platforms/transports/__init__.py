@@ -28,7 +28,7 @@ class MissingFile(RefusedError):
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """A command that has ended. `exit_code` is as a shell gives it: 127 not found, 128 + n ended by signal n."""
 
     exit_code: int
@@ -50,7 +50,7 @@ class Transport(Protocol):
     where: str
     """What messages call the machine: `this machine`, or the platform's `host:`."""
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002 (as subprocess.run calls it)
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002 (as subprocess.run calls it)
         """Run one command, found by PATH, with LC_ALL=C; how it ends is in `exit_code` and no error here.
 
         What it leaves in the background goes on and is not waited for.

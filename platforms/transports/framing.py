@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from platforms.job import AwayError, RefusedError
-from platforms.transports import CommandTimeout, Done
+from platforms.transports import CommandResult, CommandTimeout
 
 START_LIMIT_S = 30.0  # for the first mark to come back: longer than a slow profile, and how a frozen peer is noticed
 KILL_S = 5  # between SIGTERM and SIGKILL on the other side
@@ -33,7 +33,7 @@ _LOGIN = 'exec 3<&0 </dev/null; exec bash -lc "$@"'
 _AFTER_PROFILE = "exec <&3 3<&-; "
 
 
-class Stream:
+class FramedStream:
     """One stream of a wrapped command, as it comes: noise, mark, the command's bytes, mark."""
 
     def __init__(self, mark: bytes) -> None:
@@ -69,7 +69,7 @@ class Stream:
         return int(digits) if dot else None
 
 
-class Framed:
+class FramedCommand:
     """One command on its way: what to execute, what has come back, whether it is late."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Framed:
         mark = (first + second).encode()
         script = ["-c", (_AFTER_PROFILE if login_shell else "") + _SCRIPT, "sh", first, second, f"{timeout_s:.3f}"]
         self.argv = ["sh", *(["-c", _LOGIN, "sh", *script[1:]] if login_shell else script), *argv]
-        self.stdout, self.stderr = Stream(mark), Stream(mark)
+        self.stdout, self.stderr = FramedStream(mark), FramedStream(mark)
         self._shown = " ".join(shlex.join(argv)[:MOST_SHOWN].split())  # in one line, whatever the command has
         self._timeout_s = timeout_s
         self._clock = clock
@@ -103,7 +103,7 @@ class Framed:
             return now - self._sent_s > START_LIMIT_S
         return now - self._started_s > self._timeout_s + KILL_S + GRACE_S
 
-    def done(self, where: str, words: str = "") -> Done:
+    def done(self, where: str, words: str = "") -> CommandResult:
         """How it ended. `words` are the connection's own about its end, when it ended before the command did.
 
         Raises AwayError for an answer that never came and CommandTimeout for a command that was ended.
@@ -116,7 +116,7 @@ class Framed:
             raise CommandTimeout(
                 f"{where}: {self._shown}: ended at its limit of {self._timeout_s:g} s; nobody knows how much was done"
             )
-        return Done(code, self.stdout.content, self.stderr.content)
+        return CommandResult(code, self.stdout.content, self.stderr.content)
 
     @property
     def noise(self) -> str:

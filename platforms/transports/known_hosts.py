@@ -20,7 +20,7 @@ class HostKey:
     revoked: bool
 
 
-def of(host: str, files: Sequence[Path]) -> list[HostKey]:
+def keys_of_host(host: str, files: Sequence[Path]) -> list[HostKey]:
     """Every key that the files have for a host, named as there: `archer2.ac.uk`, `[127.0.0.1]:2222`.
 
     A file that is not there or cannot be read has none, and a line that nobody can read is no key.

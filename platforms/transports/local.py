@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platforms.transports import Done, files, process
-from platforms.transports.framing import Framed
+from platforms.transports import CommandResult, file_transfer, process
+from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -23,16 +23,16 @@ class LocalTransport:
         self._login_shell = platform.login_shell
         self._clock = clock
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
-        framed = Framed(argv, timeout_s, self._clock, login_shell=self._login_shell)
-        process.carry(framed, framed.argv, input)
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
+        framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
+        process.run_framed(framed, framed.argv, input)
         return framed.done(self.where)
 
     def put(self, content: bytes, path: str) -> None:
-        files.put(self, content, path)
+        file_transfer.put(self, content, path)
 
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return files.get(self, path, offset, limit)
+        return file_transfer.get(self, path, offset, limit)
 
     def existing(self, paths: Sequence[str]) -> list[str]:
         return [path for path in paths if Path(path).exists()]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
-from platforms.transports import Done, files, process, ssh
-from platforms.transports.framing import Framed
+from platforms.transports import CommandResult, file_transfer, process, ssh
+from platforms.transports.framing import FramedCommand
 from platforms.transports.openssh_words import NO_LOGIN, explain, was_not_sent
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class OpensshTransport:
         self._ended = False
         self._refusal: tuple[float, LoginNeeded] | None = None
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         with self._slots:
             for wait_s in RETRIES_S:
                 socket = self._connected()
                 through = self._login.argv(*_THROUGH, "-S", _escaped(socket))
-                framed = Framed(argv, timeout_s, self._clock, login_shell=self._login_shell)
-                process.carry(framed, [*through, shlex.join(framed.argv)], input, {**os.environ, **_ENV})
+                framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
+                process.run_framed(framed, [*through, shlex.join(framed.argv)], input, {**os.environ, **_ENV})
                 if framed.finished:
                     return framed.done(self.where)
                 self._forget()
@@ -79,13 +79,13 @@ class OpensshTransport:
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {said}")
 
     def put(self, content: bytes, path: str) -> None:
-        files.put(self, content, path)
+        file_transfer.put(self, content, path)
 
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return files.get(self, path, offset, limit)
+        return file_transfer.get(self, path, offset, limit)
 
     def existing(self, paths: Sequence[str]) -> list[str]:
-        return files.existing(self, paths)
+        return file_transfer.existing(self, paths)
 
     def typed(self, command: str) -> str:
         return self._login.typed(command=command)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.transports import Done, files, ssh
-from platforms.transports.framing import Framed
+from platforms.transports import CommandResult, file_transfer, ssh
+from platforms.transports.framing import FramedCommand
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -38,14 +38,14 @@ class ParamikoTransport:
         self._connection: Connection | None = None
         self._refusal: tuple[float, LoginNeeded] | None = None
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         from platforms.transports.paramiko_connection import NotSentError
 
         words = ""
         with self._slots:
             for wait_s in RETRIES_S:
                 connection = self._connected()
-                framed = Framed(argv, timeout_s, self._clock, login_shell=self._login_shell)
+                framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
                 try:
                     return framed.done(self.where, connection.carry(framed, input))
                 except NotSentError as error:
@@ -54,13 +54,13 @@ class ParamikoTransport:
         raise AwayError(f"{self.where}: gives no session, the command was not sent: {words}")
 
     def put(self, content: bytes, path: str) -> None:
-        files.put(self, content, path)
+        file_transfer.put(self, content, path)
 
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        return files.get(self, path, offset, limit)
+        return file_transfer.get(self, path, offset, limit)
 
     def existing(self, paths: Sequence[str]) -> list[str]:
-        return files.existing(self, paths)
+        return file_transfer.existing(self, paths)
 
     def typed(self, command: str) -> str:
         return self._login.typed(command=command)

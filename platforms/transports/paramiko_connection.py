@@ -14,7 +14,7 @@ from collections.abc import Callable
 import paramiko
 
 from platforms.transports import ssh
-from platforms.transports.framing import Framed
+from platforms.transports.framing import FramedCommand
 
 CHUNK = 1 << 18
 TICK_S = 1.0  # between two looks at the clock
@@ -52,7 +52,7 @@ class Connection:
         """Notice from now on within half a minute when the other side has gone silent, and close then."""
         threading.Thread(target=self._pulse, name="ssh-pulse", daemon=True).start()
 
-    def carry(self, framed: Framed, content: bytes) -> str:
+    def carry(self, framed: FramedCommand, content: bytes) -> str:
         """Run a command, until it is finished, late or the connection lost. Returns the connection's words about that.
 
         Raises NotSentError when there was no session to be had.
@@ -87,7 +87,7 @@ class Connection:
                 self.transport.close()
             raise NotSentError(str(error) or type(error).__name__) from error
 
-    def _exchange(self, channel: paramiko.Channel, framed: Framed, content: memoryview) -> None:
+    def _exchange(self, channel: paramiko.Channel, framed: FramedCommand, content: memoryview) -> None:
         channel.setblocking(0)
         feeding = True
         with selectors.DefaultSelector() as selector:
@@ -105,7 +105,7 @@ class Connection:
                     feeding = False
                 selector.select(0 if sent else WINDOW_S if feeding else TICK_S)
 
-    def _drain(self, channel: paramiko.Channel, framed: Framed) -> bool:
+    def _drain(self, channel: paramiko.Channel, framed: FramedCommand) -> bool:
         """Both streams: who reads one only, blocks the other side with what it has for the other."""
         some = False
         while channel.recv_ready():

@@ -119,7 +119,7 @@ def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Tran
     """Agree on keys, then look whether it is the host that it says it is. Nothing is ever learned here."""
     transport.set_log_channel(LOG)
     transport.banner_timeout = transport.auth_timeout = ssh.CONNECT_S
-    known = known_hosts.of(settings.known_as, settings.known_hosts)
+    known = known_hosts.keys_of_host(settings.known_as, settings.known_hosts)
     options = transport.get_security_options()
     options.key_types = known_hosts.algorithms(known, options.key_types)
     transport.start_client(timeout=ssh.CONNECT_S)

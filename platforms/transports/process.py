@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from platforms.job import RefusedError
-from platforms.transports.framing import Framed, Stream
+from platforms.transports.framing import FramedCommand, FramedStream
 
 CHUNK = 1 << 18
 TICK_S = 1.0  # between two looks at the clock
 END_S = 0.5  # for a process to end by itself once everything has come back; background work may hold it for ever
 
 
-def carry(framed: Framed, argv: Sequence[str], content: bytes, env: Mapping[str, str] | None = None) -> None:
+def run_framed(
+    framed: FramedCommand, argv: Sequence[str], content: bytes, env: Mapping[str, str] | None = None
+) -> None:
     """Run `argv`, feed it `content` and give its streams to `framed`, until that is finished, late, or both are closed.
 
     The process has a session of its own: a Ctrl-C here does not reach it half-way. Raises RefusedError when it cannot
@@ -43,7 +45,9 @@ def carry(framed: Framed, argv: Sequence[str], content: bytes, env: Mapping[str,
         _exchange(framed, process.stdin, memoryview(content), streams)
 
 
-def _exchange(framed: Framed, stdin: IO[bytes], content: memoryview, streams: Mapping[int, Stream]) -> None:
+def _exchange(
+    framed: FramedCommand, stdin: IO[bytes], content: memoryview, streams: Mapping[int, FramedStream]
+) -> None:
     os.set_blocking(stdin.fileno(), False)
     with selectors.DefaultSelector() as selector:
         for descriptor in streams:

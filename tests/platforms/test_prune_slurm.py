@@ -17,8 +17,7 @@ from platforms.config.schema import Platform
 from platforms.rundir.retention import DAY_S, Keep
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
-from platforms.schedulers import work_dir
-from platforms.schedulers.work_dir import removal, sight
+from platforms.schedulers.work_dir import listing, removal, removal_plan
 from platforms.transports.local import LocalTransport
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
@@ -193,7 +192,9 @@ def test_what_has_changed_since_is_put_back(place: Place, monkeypatch: pytest.Mo
     monkeypatch.setattr(removal, "ARCHIVES_S", 1)
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("x")}
     transport = LocalTransport(Platform(name="mine", work_dir=str(place.work), **fixed))
-    judged = work_dir.judge(sight.look(transport, str(place.work), sight.SQUEUE), Keep(), {}, {})
+    judged = removal_plan.plan_removal(
+        listing.list_work_dir(transport, str(place.work), listing.SQUEUE), Keep(), {}, {}
+    )
     assert [each.name for each in judged.jobs if each.goes] == [written.name]
     (written / "log").write_text("again\n")
     (submitted / "job.sh").write_text(f"python archives/{CODE[3]}\n")

@@ -17,27 +17,18 @@ from platforms.config import sbatch_options
 from platforms.config.keys import ContainerKeys
 from platforms.config.schema import Platform, load_platforms
 from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
-from platforms.schedulers.slurm import (
-    SlurmScheduler,
-    environment,
-    errors,
-    judge,
-    policy,
-    queries,
-    render,
-    submission,
-    words,
-)
-from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, Exit, Seen
+from platforms.schedulers.slurm import environment, error_messages, errors, judge, policy, queries, render, submission
+from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, ExitFile, PolledJob
+from platforms.schedulers.slurm.scheduler import SlurmScheduler
 from platforms.schedulers.slurm.states import (
     STATES,
-    Row,
+    JobRow,
     can_never_start,
-    nodes_of,
+    expand_nodes,
     sacct_rows,
     scontrol_row,
-    seconds,
     squeue_rows,
+    unix_time,
 )
 from platforms.transports.local import LocalTransport
 
@@ -97,19 +88,19 @@ def test_squeue() -> None:
         ("72", "b-k2", "PENDING", True),
         ("73", "c-k3", "DEADLINE", False),
     ]
-    assert rows["71"].started_s == seconds("2026-11-20T22:09:53") == 1795212593
+    assert rows["71"].started_s == unix_time("2026-11-20T22:09:53") == 1795212593
     assert rows["72"].reason == "Nodes required for job are DOWN, DRAINED | or so"
     assert (rows["72"].started_s, rows["73"].started_s) == (None, None)  # a forecast, and its end
-    assert [row.expected_s for row in rows.values()] == [None, seconds("2026-11-21T09:00:00"), None]
+    assert [row.expected_s for row in rows.values()] == [None, unix_time("2026-11-21T09:00:00"), None]
 
 
 def test_when_a_job_is_expected_to_start_is_no_start() -> None:
-    waits = Row("7", "a", "PENDING", "Priority", submitted_s=10.0, expected_s=500.0)
-    status = judge.judge(Seen(waits))
+    waits = JobRow("7", "a", "PENDING", "Priority", submitted_s=10.0, expected_s=500.0)
+    status = judge.judge(PolledJob(waits))
     assert (status.state, status.reason, status.started_s, status.expected_s) == (State.QUEUED, "Priority", None, 500.0)
-    moved = judge.judge(Seen(replace(waits, expected_s=600.0)))
+    moved = judge.judge(PolledJob(replace(waits, expected_s=600.0)))
     assert (moved.state, moved.reason) == (status.state, status.reason)  # which is all that a session calls news
-    held = judge.judge(Seen(replace(waits, reason="JobHeldUser"), waiting_s=NEVER_S))
+    held = judge.judge(PolledJob(replace(waits, reason="JobHeldUser"), waiting_s=NEVER_S))
     assert (held.state, held.expected_s) == (State.NEVER_ADMISSIBLE, None)
 
 
@@ -143,7 +134,7 @@ def test_scontrol() -> None:
     row = scontrol_row(line)
     assert row is not None
     assert (row.name, row.state, row.exit_code, row.signal, row.nodes) == ("a-k1", "FAILED", 3, 0, "cn1")
-    assert row.ended_s == seconds("2026-11-20T22:00:09")
+    assert row.ended_s == unix_time("2026-11-20T22:00:09")
     assert scontrol_row("slurm_load_jobs error: Invalid job id specified") is None
 
 
@@ -156,12 +147,12 @@ def test_scontrol() -> None:
     ],
 )  # fmt: skip
 def test_node_lists(text: str, names: list[str]) -> None:
-    assert sorted(nodes_of(text)) == names
+    assert sorted(expand_nodes(text)) == names
 
 
 # --- what became of a job --------------------------------------------------------------------------------------------
 
-GOOD = Exit(0, 1000.0, 50)
+GOOD = ExitFile(0, 1000.0, 50)
 NO_COMMAND = ("slurmstepd-cn1: error: execve(): x: No such file or directory",)
 NO_MEMORY = ("slurmstepd-cn1: error: Exceeded job memory limit",)
 TASK_FAILED = ("srun: error: cn1: tasks 0-1: Exited with exit code 7",)
@@ -172,16 +163,16 @@ MUNGE = ("slurmstepd: error: Munge encode failed: Failed to access socket",)
 DONE = {"exit": GOOD, "log_bytes": 50}
 
 
-def row(state: str, **changes: object) -> Row:
-    return replace(Row("7", "a", state, nodes="cn1", submitted_s=10.0, started_s=20.0), **changes)
+def row(state: str, **changes: object) -> JobRow:
+    return replace(JobRow("7", "a", state, nodes="cn1", submitted_s=10.0, started_s=20.0), **changes)
 
 
-def account(state: str, code: int = 0, number: int = 0, *steps: Row) -> tuple[Row, ...]:
+def account(state: str, code: int = 0, number: int = 0, *steps: JobRow) -> tuple[JobRow, ...]:
     """As accounting has it: the job, its script's step, and those that srun started."""
     return (row(state, exit_code=code, signal=number, ended_s=30.0), row("COMPLETED", id="7.batch"), *steps)
 
 
-def step(state: str, code: int = 0, number: int = 0) -> Row:
+def step(state: str, code: int = 0, number: int = 0) -> JobRow:
     return row(state, id="7.0", exit_code=code, signal=number)
 
 
@@ -191,86 +182,92 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
 @pytest.mark.parametrize(
     ("seen", "state"),
     [
-        (Seen(row("RUNNING")), State.RUNNING),
-        (Seen(row("COMPLETING")), State.RUNNING),
-        (Seen(row("PENDING", reason="Priority")), State.QUEUED),
-        (Seen(row("CONFIGURING")), State.STARTING),
-        (Seen(row("A_STATE_OF_TOMORROW")), State.UNKNOWN),
+        (PolledJob(row("RUNNING")), State.RUNNING),
+        (PolledJob(row("COMPLETING")), State.RUNNING),
+        (PolledJob(row("PENDING", reason="Priority")), State.QUEUED),
+        (PolledJob(row("CONFIGURING")), State.STARTING),
+        (PolledJob(row("A_STATE_OF_TOMORROW")), State.UNKNOWN),
         # nothing is concluded before squeue, sacct and the script's own word are all there
-        (Seen(row("COMPLETED"), **DONE), State.RUNNING),
-        (Seen(row("COMPLETED"), account=(row("RUNNING"),), **DONE), State.RUNNING),
-        (Seen(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49), State.RUNNING),
-        (Seen(row("COMPLETED"), account("COMPLETED"), **DONE), State.SUCCEEDED),
-        (Seen(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49, waiting_s=LAG_S), State.SUCCEEDED),
-        (Seen(row("COMPLETED"), None, **DONE, waiting_s=1), State.RUNNING),
-        (Seen(row("COMPLETED"), None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (Seen(row("COMPLETED"), (), accounting=False, **DONE), State.SUCCEEDED),
-        (Seen(row("COMPLETED"), STEP_OPEN, **DONE), State.RUNNING),
-        (Seen(row("COMPLETED"), STEP_OPEN, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), **DONE), State.RUNNING),
+        (PolledJob(row("COMPLETED"), account=(row("RUNNING"),), **DONE), State.RUNNING),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49), State.RUNNING),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49, waiting_s=LAG_S), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), None, **DONE, waiting_s=1), State.RUNNING),
+        (PolledJob(row("COMPLETED"), None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), (), accounting=False, **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), STEP_OPEN, **DONE), State.RUNNING),
+        (PolledJob(row("COMPLETED"), STEP_OPEN, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
         # squeue forgets first, then the controller; an exit file outlives both
-        (Seen(None, account("COMPLETED"), **DONE), State.SUCCEEDED),
-        (Seen(None, account("FAILED", 3)), State.EXITED),
-        (Seen(None, waiting_s=1), State.UNKNOWN),
-        (Seen(None, waiting_s=LOST_S), State.LOST),
+        (PolledJob(None, account("COMPLETED"), **DONE), State.SUCCEEDED),
+        (PolledJob(None, account("FAILED", 3)), State.EXITED),
+        (PolledJob(None, waiting_s=1), State.UNKNOWN),
+        (PolledJob(None, waiting_s=LOST_S), State.LOST),
         # accounting hears of an end later than the controller forgets it, and is away sometimes
-        (Seen(None, account=(row("PENDING"),), waiting_s=LOST_S), State.UNKNOWN),
-        (Seen(None, account=(row("RUNNING"), step("RUNNING")), waiting_s=RUNAWAY_S - 1), State.UNKNOWN),
-        (Seen(None, account=(row("RUNNING"),), waiting_s=RUNAWAY_S), State.LOST),
-        (Seen(None, account=(row("RUNNING"),), **DONE, waiting_s=1), State.RUNNING),
-        (Seen(None, account=(row("RUNNING"),), **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (Seen(None, account=None, waiting_s=10 * RUNAWAY_S), State.UNKNOWN),
-        (Seen(None, account=None, accounting=False, waiting_s=1), State.UNKNOWN),
-        (Seen(None, account=None, accounting=False, waiting_s=LOST_S), State.LOST),
-        (Seen(None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (Seen(None, exit=replace(GOOD, exit_code=4), log_bytes=50, waiting_s=ACCOUNT_S), State.EXITED),
+        (PolledJob(None, account=(row("PENDING"),), waiting_s=LOST_S), State.UNKNOWN),
+        (PolledJob(None, account=(row("RUNNING"), step("RUNNING")), waiting_s=RUNAWAY_S - 1), State.UNKNOWN),
+        (PolledJob(None, account=(row("RUNNING"),), waiting_s=RUNAWAY_S), State.LOST),
+        (PolledJob(None, account=(row("RUNNING"),), **DONE, waiting_s=1), State.RUNNING),
+        (PolledJob(None, account=(row("RUNNING"),), **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(None, account=None, waiting_s=10 * RUNAWAY_S), State.UNKNOWN),
+        (PolledJob(None, account=None, accounting=False, waiting_s=1), State.UNKNOWN),
+        (PolledJob(None, account=None, accounting=False, waiting_s=LOST_S), State.LOST),
+        (PolledJob(None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(None, exit=replace(GOOD, exit_code=4), log_bytes=50, waiting_s=ACCOUNT_S), State.EXITED),
         # what a number in the log would have let pass
-        (Seen(row("FAILED"), account("FAILED", 3)), State.EXITED),
-        (Seen(row("FAILED"), account("FAILED", 0, 9)), State.SIGNALLED),
-        (Seen(row("FAILED"), account("FAILED", 0, 53)), State.NOT_STARTABLE),
-        (Seen(row("TIMEOUT"), account("TIMEOUT")), State.TIME_LIMIT),
-        (Seen(row("CANCELLED"), account("CANCELLED"), **DONE), State.CANCELLED),
+        (PolledJob(row("FAILED"), account("FAILED", 3)), State.EXITED),
+        (PolledJob(row("FAILED"), account("FAILED", 0, 9)), State.SIGNALLED),
+        (PolledJob(row("FAILED"), account("FAILED", 0, 53)), State.NOT_STARTABLE),
+        (PolledJob(row("TIMEOUT"), account("TIMEOUT")), State.TIME_LIMIT),
+        (PolledJob(row("CANCELLED"), account("CANCELLED"), **DONE), State.CANCELLED),
         # a job that Slurm had forgotten to have started, and starts again in vain
-        (Seen(row("CANCELLED"), account("CANCELLED"), exit=Exit(0, 19.0, 50), log_bytes=50), State.SUCCEEDED),
-        (Seen(row("CANCELLED"), account("CANCELLED"), exit=Exit(4, 19.0, 50), log_bytes=50), State.EXITED),
-        (Seen(row("OUT_OF_MEMORY"), account("OUT_OF_MEMORY", 0, 125), **DONE), State.OUT_OF_MEMORY),
-        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("OUT_OF_MEMORY")), **DONE), State.OUT_OF_MEMORY),
-        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("FAILED", 3)), **DONE), State.EXITED),
-        (Seen(row("COMPLETED"), account("COMPLETED", 0, 0, step("CANCELLED", 0, 15)), **DONE), State.SIGNALLED),
-        (Seen(row("NODE_FAIL"), account("NODE_FAIL")), State.NODE_LOST),
-        (Seen(row("PREEMPTED"), account("PREEMPTED"), **DONE), State.PREEMPTED),
-        (Seen(row("PENDING", reason="BeginTime"), started=True), State.PREEMPTED),
-        (Seen(row("PENDING", reason="None"), started=True, **DONE, waiting_s=LOST_S - 1), State.UNKNOWN),
-        (Seen(row("PENDING", reason="BeginTime"), started=True, **DONE, waiting_s=LOST_S), State.PREEMPTED),
-        (Seen(row("PENDING", reason="BeginTime"), started=True, exit=replace(GOOD, exit_code=143)), State.PREEMPTED),
-        (Seen(row("PENDING", reason="JobHeldUser"), waiting_s=1), State.QUEUED),
-        (Seen(row("PENDING", reason="JobHeldUser"), waiting_s=NEVER_S), State.NEVER_ADMISSIBLE),
-        (Seen(row("DEADLINE"), account("DEADLINE", 1)), State.START_DEADLINE),
-        (Seen(row("DEADLINE"), account("DEADLINE", 1), started=True), State.TIME_LIMIT),
-        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "late")), State.START_DEADLINE),
-        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "again")), State.PREEMPTED),
-        (Seen(row("FAILED"), account("FAILED", 78), exit=Exit(78, 1.0, 0, "module")), State.REQUEST_REFUSED),
+        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit=ExitFile(0, 19.0, 50), log_bytes=50), State.SUCCEEDED),
+        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit=ExitFile(4, 19.0, 50), log_bytes=50), State.EXITED),
+        (PolledJob(row("OUT_OF_MEMORY"), account("OUT_OF_MEMORY", 0, 125), **DONE), State.OUT_OF_MEMORY),
+        (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("OUT_OF_MEMORY")), **DONE), State.OUT_OF_MEMORY),
+        (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("FAILED", 3)), **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("CANCELLED", 0, 15)), **DONE), State.SIGNALLED),
+        (PolledJob(row("NODE_FAIL"), account("NODE_FAIL")), State.NODE_LOST),
+        (PolledJob(row("PREEMPTED"), account("PREEMPTED"), **DONE), State.PREEMPTED),
+        (PolledJob(row("PENDING", reason="BeginTime"), started=True), State.PREEMPTED),
+        (PolledJob(row("PENDING", reason="None"), started=True, **DONE, waiting_s=LOST_S - 1), State.UNKNOWN),
+        (PolledJob(row("PENDING", reason="BeginTime"), started=True, **DONE, waiting_s=LOST_S), State.PREEMPTED),
+        (
+            PolledJob(row("PENDING", reason="BeginTime"), started=True, exit=replace(GOOD, exit_code=143)),
+            State.PREEMPTED,
+        ),
+        (PolledJob(row("PENDING", reason="JobHeldUser"), waiting_s=1), State.QUEUED),
+        (PolledJob(row("PENDING", reason="JobHeldUser"), waiting_s=NEVER_S), State.NEVER_ADMISSIBLE),
+        (PolledJob(row("DEADLINE"), account("DEADLINE", 1)), State.START_DEADLINE),
+        (PolledJob(row("DEADLINE"), account("DEADLINE", 1), started=True), State.TIME_LIMIT),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "late")), State.START_DEADLINE),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "again")), State.PREEMPTED),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "module")), State.REQUEST_REFUSED),
         # srun gives the code of those that it ended itself
-        (Seen(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit=Exit(143, 1.0, 0)), State.EXITED),
-        (Seen(row("FAILED"), account("FAILED", 2), lines=NO_COMMAND), State.NOT_STARTABLE),
-        (Seen(row("FAILED"), account("FAILED", 0, 9), lines=NO_MEMORY), State.OUT_OF_MEMORY),
+        (
+            PolledJob(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit=ExitFile(143, 1.0, 0)),
+            State.EXITED,
+        ),
+        (PolledJob(row("FAILED"), account("FAILED", 2), lines=NO_COMMAND), State.NOT_STARTABLE),
+        (PolledJob(row("FAILED"), account("FAILED", 0, 9), lines=NO_MEMORY), State.OUT_OF_MEMORY),
         # where no row of a step is, Slurm's own words in the log decide
-        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_FAILED, **DONE), State.EXITED),
-        (Seen(row("COMPLETED"), None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
-        (Seen(row("COMPLETED"), account("COMPLETED")[:1], lines=TASK_FAILED, **DONE), State.EXITED),
-        (Seen(None, None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
-        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_KILLED, **DONE), State.SIGNALLED),
-        (Seen(row("COMPLETED"), (), accounting=False, lines=TASK_STOPPED, **DONE), State.SIGNALLED),
-        (Seen(row("COMPLETED"), (), accounting=False, lines=NO_MEMORY, **DONE), State.OUT_OF_MEMORY),
-        (Seen(row("COMPLETED"), (), accounting=False, lines=MUNGE, **DONE), State.SUCCEEDED),
-        (Seen(row("COMPLETED"), account("COMPLETED"), lines=REFUSED_STEP, **DONE), State.NOT_STARTABLE),
+        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_FAILED, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED")[:1], lines=TASK_FAILED, **DONE), State.EXITED),
+        (PolledJob(None, None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_KILLED, **DONE), State.SIGNALLED),
+        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_STOPPED, **DONE), State.SIGNALLED),
+        (PolledJob(row("COMPLETED"), (), accounting=False, lines=NO_MEMORY, **DONE), State.OUT_OF_MEMORY),
+        (PolledJob(row("COMPLETED"), (), accounting=False, lines=MUNGE, **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), lines=REFUSED_STEP, **DONE), State.NOT_STARTABLE),
         # and where rows are, they do
-        (Seen(row("COMPLETED"), account("COMPLETED"), lines=TASK_FAILED, **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), lines=TASK_FAILED, **DONE), State.SUCCEEDED),
         # without accounting scontrol knows the code
-        (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=6, signal=0)), State.EXITED),
-        (Seen(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=0, signal=11)), State.SIGNALLED),
+        (PolledJob(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=6, signal=0)), State.EXITED),
+        (PolledJob(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=0, signal=11)), State.SIGNALLED),
     ],
 )  # fmt: skip
-def test_judgement(seen: Seen, state: State) -> None:
+def test_judgement(seen: PolledJob, state: State) -> None:
     status = judge.judge(seen)
     assert status.state is state, status
     if state is State.SUCCEEDED:
@@ -279,28 +276,30 @@ def test_judgement(seen: Seen, state: State) -> None:
 
 def test_the_nodes_of_a_job_that_slurm_has_forgotten_are_in_its_exit_file() -> None:
     ended = {"exit": replace(GOOD, nodes="cn[1-2]"), "log_bytes": 50, "waiting_s": ACCOUNT_S}
-    others = judge.judge(Seen(None, None, lines=("srun: error: cn3: task 0: Exited with exit code 7",), **ended))
+    others = judge.judge(PolledJob(None, None, lines=("srun: error: cn3: task 0: Exited with exit code 7",), **ended))
     assert (others.state, others.nodes) == (State.SUCCEEDED, ("cn1", "cn2"))
-    assert judge.judge(Seen(None, None, lines=TASK_FAILED, **ended)).state is State.EXITED
+    assert judge.judge(PolledJob(None, None, lines=TASK_FAILED, **ended)).state is State.EXITED
 
 
 def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
-    status = judge.judge(Seen(row("FAILED"), account("FAILED", 3), lines=MUNGE, exit=Exit(3, 25.0, 50), log_bytes=50))
+    status = judge.judge(
+        PolledJob(row("FAILED"), account("FAILED", 3), lines=MUNGE, exit=ExitFile(3, 25.0, 50), log_bytes=50)
+    )
     assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
 
 
 def test_a_controller_that_was_away_hears_late_of_an_end() -> None:
-    ended = judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), exit=Exit(0, 25.0, 50), log_bytes=50))
+    ended = judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), exit=ExitFile(0, 25.0, 50), log_bytes=50))
     assert (ended.started_s, ended.ended_s, ended.run_s) == (20.0, 25.0, 5.0)  # Slurm says 30
-    skewed = judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), exit=Exit(0, 19.0, 50), log_bytes=50))
+    skewed = judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), exit=ExitFile(0, 19.0, 50), log_bytes=50))
     assert skewed.ended_s == 30.0
-    killed = judge.judge(Seen(row("TIMEOUT"), account("TIMEOUT"), exit=Exit(143, 25.0, 50), log_bytes=50))
+    killed = judge.judge(PolledJob(row("TIMEOUT"), account("TIMEOUT"), exit=ExitFile(143, 25.0, 50), log_bytes=50))
     assert killed.ended_s == 30.0  # it held its nodes until then
 
 
 @pytest.mark.parametrize(("code", "number"), [(139, 11), (137, 9), (192, 64), (255, None), (1, None)])
 def test_an_exit_code_of_128_and_more_names_its_signal(code: int, number: int | None) -> None:
-    status = judge.judge(Seen(row("FAILED"), account("FAILED", code), exit=Exit(code, 25.0, 50), log_bytes=50))
+    status = judge.judge(PolledJob(row("FAILED"), account("FAILED", code), exit=ExitFile(code, 25.0, 50), log_bytes=50))
     assert (status.exit_code, status.signal) == (code, number)
     assert (status.state is State.SIGNALLED) == (number is not None)
 
@@ -310,7 +309,7 @@ def test_a_judgement_carries_what_is_known(code: int) -> None:
     steps = account("FAILED", 15, 0, step("FAILED", code))
     steps = tuple(replace(each, nodes="cn[1-2]") for each in steps)
     lines = ("srun: error: cn1: task 0: Exited with exit code 3", "srun: error: cn2: task 1: Terminated")
-    status = judge.judge(Seen(row("FAILED"), steps, exit=Exit(143, 31.0, 0), lines=lines))
+    status = judge.judge(PolledJob(row("FAILED"), steps, exit=ExitFile(143, 31.0, 0), lines=lines))
     assert (status.exit_code, status.nodes) == (3, ("cn1", "cn2"))
     assert (status.submitted_s, status.started_s, status.ended_s) == (10.0, 20.0, 30.0)
     assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
@@ -318,13 +317,13 @@ def test_a_judgement_carries_what_is_known(code: int) -> None:
 
 def test_what_is_not_known_of_steps_is_said() -> None:
     ended = {**DONE, "exit": replace(GOOD, steps_known=False)}
-    none = judge.judge(Seen(row("COMPLETED"), (), accounting=False, **ended))
-    away = judge.judge(Seen(row("COMPLETED"), None, waiting_s=ACCOUNT_S, **ended))
+    none = judge.judge(PolledJob(row("COMPLETED"), (), accounting=False, **ended))
+    away = judge.judge(PolledJob(row("COMPLETED"), None, waiting_s=ACCOUNT_S, **ended))
     assert "is not known, since Slurm keeps no account of steps here;" in none.warnings[0]
     assert f"since accounting said nothing about them for {ACCOUNT_S:g} s;" in away.warnings[0]
     ours = {**DONE, "exit": replace(GOOD, steps_known=True)}
-    assert judge.judge(Seen(row("COMPLETED"), (), accounting=False, **ours)).warnings == ()
-    assert judge.judge(Seen(row("COMPLETED"), account("COMPLETED"), **ended)).warnings == ()
+    assert judge.judge(PolledJob(row("COMPLETED"), (), accounting=False, **ours)).warnings == ()
+    assert judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), **ended)).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -355,8 +354,8 @@ def test_slurms_own_words_in_a_log(tmp_path: Path, line: str, cause: str | None)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log").write_bytes(b"\xff\n" + line.encode() + b"\n" + b"x" * 80 * 100 + b"\n" + b"y\n" * 9999)
     job = Submitted("7", "a", 0.0)
-    found = queries.account(LocalTransport(cluster()), [job], str(tmp_path)).lines.get("a", [])
-    said = words.read(found, "7", ("cn1", "cn2"))
+    found = queries.ask_accounting(LocalTransport(cluster()), [job], str(tmp_path)).lines.get("a", [])
+    said = error_messages.find_errors(found, "7", ("cn1", "cn2"))
     if cause is None:
         assert said.telling == ""
     else:
@@ -622,14 +621,14 @@ def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
     last = f"#SBATCH --exclude={shlex.quote(wanted or '')}"
     assert (lines[-1] == last) == (wanted is not None)
     wide = render.directives(replace(alone, layout=LAYOUT), platform)
-    assert sbatch_options.last("--exclude", wide) == sbatch_options.last("--exclude", site)
+    assert sbatch_options.last_value("--exclude", wide) == sbatch_options.last_value("--exclude", site)
 
 
 def test_who_pays_is_read_as_sbatch_reads_it() -> None:
     said = ["--nodes=1 -A one", "--acco two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
-    found = [sbatch_options.last(name, said) for name in ("--account", "--wckey", "--exclude")]
+    found = [sbatch_options.last_value(name, said) for name in ("--account", "--wckey", "--exclude")]
     assert found == ["two", "k", None]
-    assert sbatch_options.last("--account", ["--comment='"]) is None
+    assert sbatch_options.last_value("--account", ["--comment='"]) is None
 
 
 @pytest.mark.parametrize(
@@ -644,12 +643,12 @@ def test_who_pays_is_read_as_sbatch_reads_it() -> None:
     ],
 )
 def test_options_are_read_as_sbatch_reads_them(line: str, options: list[tuple[str, str | None]]) -> None:
-    assert [(option.name, option.value) for option in sbatch_options.given(line)] == options
+    assert [(option.name, option.value) for option in sbatch_options.parse_options(line)] == options
 
 
 def test_options_of_a_script_stand_at_its_head() -> None:
     text = "#!/bin/sh\n#SBATCH --nodes=1\n# more\n\n#SBATCH\t-n 3\n#SBATCHED --x\necho\n#SBATCH --mem=1\n"
-    assert sbatch_options.of_script(text) == {2: "--nodes=1", 5: "-n 3"}
+    assert sbatch_options.directives_of_script(text) == {2: "--nodes=1", 5: "-n 3"}
 
 
 @pytest.mark.parametrize(
@@ -695,7 +694,7 @@ def test_what_a_person_says_to_slurm_by_the_environment(shell: list[str], script
     program = shutil.which(shell[0]) or ""
     value = 'it\'s\nexport SLURM_CONF=x\nSLURM_B="$(false)" `false` \\'
     values = dict.fromkeys((*PERSONS, *OURS), value)
-    lines = environment.CLEAN if script is None else environment.submitting(script)
+    lines = environment.UNSET_SLURM_VARIABLES if script is None else environment.submission_preamble(script)
     show = "".join(f'[ -z "${{{name}+set}}" ] || printf "%s=%s\\0" {name} "${name}"\n' for name in values)
     environ = {"PATH": "/nowhere", "BASH_FUNC_module%%": "() { echo; }", "odd-name": "x", **values}
     done = subprocess.run(
@@ -710,7 +709,7 @@ def test_what_a_person_says_to_slurm_by_the_environment(shell: list[str], script
 
 def submit(
     tmp_path: Path, sbatch: str, spec: JobSpec = ALONE, squeue: str = "exit 0", needs: str = ""
-) -> submission.Answer:
+) -> submission.SubmissionResult:
     """Run the submission with a sbatch and a squeue of our own on PATH."""
     tools = tmp_path / "bin"
     tools.mkdir(exist_ok=True)
@@ -718,7 +717,9 @@ def submit(
         (tools / name).write_text(f"#!/bin/sh\n{body}\n")
         (tools / name).chmod(0o755)
     platform = cluster(work_dir=str(tmp_path))
-    command = submission.script(spec, render.render(spec, platform), render.folder_of(platform, spec.name), needs)
+    command = submission.submission_script(
+        spec, render.render(spec, platform), render.folder_of(platform, spec.name), needs
+    )
     environ = {
         "PATH": f"{tools}:{os.environ['PATH']}",
         "SBATCH_PARTITION": "mine",
@@ -726,14 +727,14 @@ def submit(
         "SLURM_CONF": "/c",
     }
     done = subprocess.run(["sh", "-s"], input=command, capture_output=True, env=environ)
-    return submission.read_answer(done.stdout, done.stderr)
+    return submission.parse_result(done.stdout, done.stderr)
 
 
 def test_one_sbatch_whoever_asks(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     sbatch = f'echo "$SBATCH_PARTITION|$SLURM_JOB_ID|$SLURM_CONF|$*" >> {calls}; echo "42;cluster"'
-    assert submit(tmp_path, sbatch) == submission.Answer("id", "42", "")
-    assert submit(tmp_path, sbatch) == submission.Answer("id", "42", "")
+    assert submit(tmp_path, sbatch) == submission.SubmissionResult("id", "42", "")
+    assert submit(tmp_path, sbatch) == submission.SubmissionResult("id", "42", "")
     folder = tmp_path / "jobs" / ALONE.name
     assert calls.read_text() == f"||/c|--parsable {folder}/job.sh\n"
     assert (folder / "job.sh").read_text() == render.render(ALONE, cluster(work_dir=str(tmp_path)))
@@ -818,13 +819,13 @@ def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) ->
 
 def test_what_must_be_there_first(tmp_path: Path) -> None:
     archive, data = tmp_path / "archives" / "a.pyz", tmp_path / "data" / "x"
-    needs = submission.needs_of(str(archive), str(data), str(tmp_path))
-    assert submit(tmp_path, "echo 1", needs=needs) == submission.Answer("missing", "archive", "")
+    needs = submission.requirements(str(archive), str(data), str(tmp_path))
+    assert submit(tmp_path, "echo 1", needs=needs) == submission.SubmissionResult("missing", "archive", "")
     assert not (tmp_path / "jobs").exists()  # nothing is left behind
     archive.parent.mkdir()
     archive.touch()
     assert submit(tmp_path, "echo 1", needs=needs).rest == "data"
-    elsewhere = submission.needs_of(None, "/nowhere/that/a/login/node/sees", str(tmp_path))
+    elsewhere = submission.requirements(None, "/nowhere/that/a/login/node/sees", str(tmp_path))
     assert submit(tmp_path, "echo 1", needs=elsewhere).word == "id"  # the job itself will say so
 
 
@@ -835,9 +836,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_says_nothing_leaves_it_open() -> None:
-    assert submission.read_answer(b"", b"sh: killed").unsure
-    assert submission.read_answer(b"Welcome!\n", b"").unsure
-    assert not submission.read_answer(b"Welcome!\nid 7\n", b"").unsure
+    assert submission.parse_result(b"", b"sh: killed").unsure
+    assert submission.parse_result(b"Welcome!\n", b"").unsure
+    assert not submission.parse_result(b"Welcome!\nid 7\n", b"").unsure
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
@@ -863,7 +864,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_secrets_come_on_standard_input() -> None:
     spec = replace(ALONE, env={"HF_TOKEN": "s3cr3t", "MINE": "1"})
     text = render.render(spec, cluster())
-    command = submission.script(spec, text, "/f").decode()
+    command = submission.submission_script(spec, text, "/f").decode()
     assert "s3cr3t" not in text
     assert "export HF_TOKEN=s3cr3t\n" in command
     assert "--export=HF_TOKEN " in command
@@ -876,7 +877,7 @@ def test_a_look_at_many_jobs() -> None:
         "log 7 a/log\nlog 12 c/log\n"
     )
     exits, started, sizes = queries._files(files)
-    assert exits == {"a": Exit(3, 100.0, 7, "", True, "cn[1-2]"), "b": Exit(78, 1.0, 0, "late")}
+    assert exits == {"a": ExitFile(3, 100.0, 7, "", True, "cn[1-2]"), "b": ExitFile(78, 1.0, 0, "late")}
     assert (started, sizes) == ({"a"}, {"a": 7, "c": 12})
 
 

@@ -19,8 +19,9 @@ import pytest
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, State, Submitted, job_name
 from platforms.schedulers import connect
-from platforms.schedulers import slurm as scheduler_module
-from platforms.schedulers.slurm import SlurmScheduler, judge, queries, submission
+from platforms.schedulers.slurm import judge, queries, submission
+from platforms.schedulers.slurm import scheduler as scheduler_module
+from platforms.schedulers.slurm.scheduler import SlurmScheduler
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_slots import slot
 

@@ -17,7 +17,8 @@ import pytest
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, MachineError, Outcome, State, Submitted, job_name
 from platforms.runner import Job, Runner
-from platforms.schedulers.slurm import SlurmScheduler, judge, submission
+from platforms.schedulers.slurm import judge, submission
+from platforms.schedulers.slurm.scheduler import SlurmScheduler
 from tests.clusters.slurm import Cluster
 
 pytestmark = pytest.mark.real_slurm

@@ -31,7 +31,7 @@ from platforms.config.schema import Platform
 from platforms.job import AwayError, ConfigError, Layout, MachineError, RefusedError, State
 from platforms.schedulers import ssh, supervisor
 from platforms.schedulers.ssh import SshScheduler
-from platforms.transports import Done
+from platforms.transports import CommandResult
 from platforms.transports.local import LocalTransport
 from tests.clusters.sshd import Sshd
 from tests.platforms.supervised import SPEC, gone, job, pids, shell, start, status_of, until, wait
@@ -63,7 +63,7 @@ class Line:
         self.commands: list[Sequence[str]] = []
         self.cut_before = self.cut_after = False
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done:  # noqa: A002
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         if self.cut_before:
             raise AwayError("far: the connection was lost")
         self.commands.append(argv)

@@ -17,8 +17,7 @@ from platforms.job import Layout, job_name
 from platforms.rundir.retention import Keep
 from platforms.rundir.session_history import PENDING
 from platforms.rundir.session_journal import Journal
-from platforms.schedulers import work_dir
-from platforms.schedulers.work_dir import removal, sight
+from platforms.schedulers.work_dir import listing, removal, removal_plan
 from platforms.transports.local import LocalTransport
 from tests.platforms.test_prune import CODE, aged, as_nobody, names, needs_root, reached, to_nobody
 
@@ -54,8 +53,8 @@ def test_folders_of_supervisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     transport = LocalTransport(platform)
 
-    def judged(keep: Keep) -> work_dir.Judged:
-        return work_dir.judge(sight.look(transport, str(home), sight.SUPERVISORS), keep, {}, {})
+    def judged(keep: Keep) -> removal_plan.RemovalPlan:
+        return removal_plan.plan_removal(listing.list_work_dir(transport, str(home), listing.SUPERVISORS), keep, {}, {})
 
     found = judged(Keep())
     why = {each.name: each.stays for each in found.jobs}

@@ -15,8 +15,8 @@ from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, RefusedError, Submitted, job_name, run_label
 from platforms.schedulers import Scheduler
 from platforms.schedulers.slurm import trial
-from platforms.schedulers.slurm.environment import CLEAN
-from platforms.transports import Done, Transport
+from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
+from platforms.transports import CommandResult, Transport
 
 LEAST_BYTES = 1e9  # code, logs and the smallest data sets
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sacct")
@@ -68,7 +68,7 @@ class Visit:
     folders: dict[str, str] = field(default_factory=dict)
     unmade: list[str] = field(default_factory=list)
 
-    def sh(self, script: str, timeout_s: float = 120.0) -> Done:
+    def sh(self, script: str, timeout_s: float = 120.0) -> CommandResult:
         return self.transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=timeout_s)
 
     @property
@@ -112,7 +112,7 @@ def spec_of(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
     )
 
 
-def said(done: Done) -> str:
+def said(done: CommandResult) -> str:
     """What a command printed, in one line."""
     text = (done.stderr + done.stdout).decode(errors="replace")
     return "; ".join(line.strip() for line in text.splitlines() if line.strip()) or f"exit code {done.exit_code}"
@@ -129,14 +129,14 @@ def transport(visit: Visit) -> Found:
 
 def commands(visit: Visit) -> Found:
     """Slurm's commands are there, its controller answers, and whether it keeps accounts."""
-    done = visit.sh(CLEAN + _COMMANDS.format(commands=" ".join(COMMANDS)))
+    done = visit.sh(UNSET_SLURM_VARIABLES + _COMMANDS.format(commands=" ".join(COMMANDS)))
     missing, _, rest = done.stdout.decode(errors="replace").partition("---\n")
     where, source = visit.transport.where, visit.platform.source
     if set(missing.split()) - {"sacct"}:
         hint = "is it a login node?" if visit.platform.login_shell else f"`login_shell: true` in {source} may find them"
         raise RefusedError(f"{where}: there is no {', '.join(missing.split())}; {hint}")
     if done.exit_code:
-        raise AwayError(f"{where}: Slurm's controller does not answer: {said(Done(1, b'', done.stderr))}")
+        raise AwayError(f"{where}: Slurm's controller does not answer: {said(CommandResult(1, b'', done.stderr))}")
     version, _, accounts = rest.partition("\n")
     kept = "sacct" not in missing and "disabled" not in accounts
     answers = not re.search(r"error|refused|Unable", accounts)
@@ -152,7 +152,7 @@ def work_dir(visit: Visit) -> Found:
     done = visit.sh(_WORK_DIR.format(folder=shlex.quote(folder)))
     hint = f"name another `work_dir:` in {visit.platform.source}"
     if done.exit_code:
-        raise RefusedError(f"{where}: {folder} cannot be written: {said(Done(1, b'', done.stderr))}; {hint}")
+        raise RefusedError(f"{where}: {folder} cannot be written: {said(CommandResult(1, b'', done.stderr))}; {hint}")
     columns = done.stdout.decode(errors="replace").strip().rpartition("\n")[2].split()
     free = int(columns[3]) * 1024 if len(columns) > 3 and columns[3].isdigit() else None
     if free is not None and free < LEAST_BYTES:
@@ -178,7 +178,7 @@ def sbatch(visit: Visit) -> Found:
         asked = "\n".join(re.findall(r"^#SBATCH (?!--job-name|--output|--chdir).*", text, re.MULTILINE))
         if asked in answers:
             continue
-        taken, words = trial.ask(visit.transport, text)
+        taken, words = trial.sbatch_test_only(visit.transport, text)
         if not taken:
             raise _refused(visit, spec, words)
         answers[asked] = words

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from platforms.commands.init.machine import Association, Gres, Hardware, Machine, Partition, Qos, duration, gres_of
 from platforms.job import AwayError, RefusedError
-from platforms.schedulers.slurm.environment import CLEAN
+from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
 from platforms.transports import Transport
 
 LIMIT_S = 120.0
@@ -161,7 +161,7 @@ def _rows(lines: Iterable[str], count: int) -> list[list[str]]:
 def _answers(transport: Transport, questions: str) -> dict[str, Answer]:
     mark = f":::{secrets.token_hex(6)}"
     script = (_ASK + questions).format(mark=mark, nodes=NODES, associations=ASSOCIATIONS, qos=QOS)
-    done = transport.run(["sh", "-s"], input=(CLEAN + script).encode(), timeout_s=LIMIT_S)
+    done = transport.run(["sh", "-s"], input=(UNSET_SLURM_VARIABLES + script).encode(), timeout_s=LIMIT_S)
     return _split(done.stdout.decode(errors="replace"), mark, _names(script))
 
 

@@ -27,17 +27,19 @@ done); do unset "$name"; done
 """
 
 
-def clean(*kept: str) -> str:
+def unset_slurm_variables(*kept: str) -> str:
     """Lines of shell that every script begins with which calls Slurm; `kept` are variables that stay beside ours."""
     return _CLEAN.format(kept=" | ".join((*_REACH, *kept)))
 
 
-CLEAN = clean()
+UNSET_SLURM_VARIABLES = unset_slurm_variables()
 # Before a question: times in UTC, as states.py reads them.
-ASKING = f"{CLEAN}export TZ=UTC SLURM_TIME_FORMAT=standard\n"
+QUERY_PREAMBLE = f"{UNSET_SLURM_VARIABLES}export TZ=UTC SLURM_TIME_FORMAT=standard\n"
 
 
-def submitting(script: str) -> str:
+def submission_preamble(script: str) -> str:
     """Before sbatch: who pays may stand in the environment, where neither the platform nor its directives say it."""
-    lines = sbatch_options.of_script(script).values()
-    return clean(*(name for name, option in _PAYS.items() if sbatch_options.last(option, lines) is None))
+    lines = sbatch_options.directives_of_script(script).values()
+    return unset_slurm_variables(
+        *(name for name, option in _PAYS.items() if sbatch_options.last_value(option, lines) is None)
+    )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from platforms.job import State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
-from platforms.schedulers.slurm import words
-from platforms.schedulers.slurm.states import STATES, Row, can_never_start, nodes_of
-from platforms.schedulers.slurm.words import Words
+from platforms.schedulers.slurm import error_messages
+from platforms.schedulers.slurm.error_messages import LogErrors
+from platforms.schedulers.slurm.states import STATES, JobRow, can_never_start, expand_nodes
 
 NEVER_S = 20.0  # a job that can never start is believed so after that long: reasons come and go at first
 ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or be away
@@ -19,7 +19,7 @@ RUNAWAY_S = 300.0  # how long accounting may take a job for alive that the contr
 
 
 @dataclass(frozen=True)
-class Exit:
+class ExitFile:
     """What the job's own script wrote last (slurm_templates/job.sh). `steps_known`: its exit code tells how every step
     of the job ended, since no command of others starts one."""
 
@@ -32,17 +32,17 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PolledJob:
     """All that is known of a job at one look. `account` is None while accounting does not answer, and empty where it
     knows no such job; `accounting` says whether there is any; `detail` is scontrol's word, asked for where there is no
     other; `log_bytes` is the size of the file `log`, None where there is none; `waiting_s` is how long the job has been
     ended, unknown to Slurm, or pending for the same reason."""
 
-    row: Row | None = None
-    account: Sequence[Row] | None = ()
+    row: JobRow | None = None
+    account: Sequence[JobRow] | None = ()
     accounting: bool = True
-    detail: Row | None = None
-    exit: Exit | None = None
+    detail: JobRow | None = None
+    exit: ExitFile | None = None
     log_bytes: int | None = 0
     started: bool = False
     job_id: str = ""
@@ -51,7 +51,7 @@ class Seen:
     waiting_s: float = 0.0
 
 
-def judge(seen: Seen) -> Status:
+def judge(seen: PolledJob) -> Status:
     """The job's status now; live while its end cannot be told for certain yet."""
     row, account = seen.row, list(seen.account or ())
     if row is not None and row.live:
@@ -69,7 +69,7 @@ def judge(seen: Seen) -> Status:
     return _ended(row, account if over else [], seen)
 
 
-def _lacking(seen: Seen) -> tuple[str, ...]:
+def _lacking(seen: PolledJob) -> tuple[str, ...]:
     """What a job leaves that has run, and what the login node does not see."""
     lacking = []
     if seen.log_bytes is None:
@@ -81,7 +81,7 @@ def _lacking(seen: Seen) -> tuple[str, ...]:
     return tuple(lacking)
 
 
-def _missing(account: Sequence[Row], seen: Seen) -> Status:
+def _missing(account: Sequence[JobRow], seen: PolledJob) -> Status:
     """The controller knows of no such job, and nothing says how it ended. It forgets a job soon after its end, and what
     it tells accounting may come later; after a crash it may have forgotten one that accounting never hears of again."""
     no_word = "its script left no word of its end"
@@ -97,13 +97,13 @@ def _missing(account: Sequence[Row], seen: Seen) -> Status:
     return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_word}")
 
 
-def _ending(reason: str, row: Row | None, account: Sequence[Row]) -> Status:
+def _ending(reason: str, row: JobRow | None, account: Sequence[JobRow]) -> Status:
     """Not all is known of its end yet. One that never had a node was cancelled in the queue, and never ran."""
     status = _status(State.RUNNING, reason, row, account)
     return status if status.nodes else replace(status, state=State.STARTING)
 
 
-def _live(row: Row, seen: Seen) -> Status:
+def _live(row: JobRow, seen: PolledJob) -> Status:
     state = STATES.get(row.state) or State.UNKNOWN
     if state is State.QUEUED and seen.started:
         if seen.exit and seen.exit.exit_code == 0 and seen.waiting_s < LOST_S:
@@ -111,19 +111,19 @@ def _live(row: Row, seen: Seen) -> Status:
         return _status(State.PREEMPTED, f"Slurm queued it again after it had started ({row.reason})", row)
     if state is State.QUEUED and can_never_start(row.reason) and seen.waiting_s >= NEVER_S:
         return _status(State.NEVER_ADMISSIBLE, f"it pends for {row.reason}, which waiting does not change", row)
-    words = [row.state.lower()] if row.state not in ("PENDING", "RUNNING") else []
-    words += [row.reason] if row.reason and state is not State.RUNNING else []
-    return _status(state, ": ".join(words), row)
+    error_messages = [row.state.lower()] if row.state not in ("PENDING", "RUNNING") else []
+    error_messages += [row.reason] if row.reason and state is not State.RUNNING else []
+    return _status(state, ": ".join(error_messages), row)
 
 
-def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
+def _ended(row: JobRow | None, account: Sequence[JobRow], seen: PolledJob) -> Status:
     best = account[0] if account else seen.detail
     job = best or row
     why = _why(job, row) if job else "Slurm has forgotten it; its own script says how it ended"
     status = _status(State.UNKNOWN, why, row, [best] if best else [])
     if seen.exit and not status.nodes:
-        status = replace(status, nodes=nodes_of(seen.exit.nodes))
-    said = words.read(seen.lines, seen.job_id, status.nodes)
+        status = replace(status, nodes=expand_nodes(seen.exit.nodes))
+    said = error_messages.find_errors(seen.lines, seen.job_id, status.nodes)
     if seen.exit:
         status = replace(status, ended_s=status.ended_s or seen.exit.ended_s)
         if seen.exit.refused:
@@ -148,7 +148,7 @@ def _ended(row: Row | None, account: Sequence[Row], seen: Seen) -> Status:
     return replace(status, state=state)
 
 
-def _script_ended_s(status: Status, exit_file: Exit | None) -> float | None:
+def _script_ended_s(status: Status, exit_file: ExitFile | None) -> float | None:
     """When the job ended by its script's word: a controller that was away hears of it later. The clocks of two machines
     differ, and an end before the start would be none."""
     if exit_file is None or status.ended_s is None or exit_file.ended_s < (status.started_s or 0.0):
@@ -156,7 +156,7 @@ def _script_ended_s(status: Status, exit_file: Exit | None) -> float | None:
     return min(status.ended_s, exit_file.ended_s)
 
 
-def _doubts(seen: Seen, steps: Sequence[Row]) -> tuple[str, ...]:
+def _doubts(seen: PolledJob, steps: Sequence[JobRow]) -> tuple[str, ...]:
     """What is not known of a success for which there are no rows of steps."""
     if steps or (seen.exit and seen.exit.steps_known):
         return ()
@@ -168,7 +168,7 @@ def _doubts(seen: Seen, steps: Sequence[Row]) -> tuple[str, ...]:
     return (f"how the steps of the job ended is not known, since {why}; {evidence}",)
 
 
-def _refused(exit_file: Exit, status: Status, said: Words) -> Status:
+def _refused(exit_file: ExitFile, status: Status, said: LogErrors) -> Status:
     """The script itself would not start the ranks."""
     states = {"late": State.START_DEADLINE, "again": State.PREEMPTED}
     state = states.get(exit_file.refused, State.REQUEST_REFUSED)
@@ -177,7 +177,7 @@ def _refused(exit_file: Exit, status: Status, said: Words) -> Status:
     return replace(status, state=state, reason=reason, exit_code=exit_file.exit_code)
 
 
-def _by_code(code: int | None, number: int | None, job: Row | None) -> State:
+def _by_code(code: int | None, number: int | None, job: JobRow | None) -> State:
     if number:
         return State.SIGNALLED
     if code is None or (code == 0 and job is not None and job.state == "FAILED"):
@@ -186,7 +186,7 @@ def _by_code(code: int | None, number: int | None, job: Row | None) -> State:
     return state_of_exit(code, speaks_wire=False)
 
 
-def _by_steps(state: State, steps: Sequence[Row], said: Words, status: Status) -> tuple[State, Status]:
+def _by_steps(state: State, steps: Sequence[JobRow], said: LogErrors, status: Status) -> tuple[State, Status]:
     """A job is as good as the worst of its steps, and a step knows more than the code that srun made of it: with
     --kill-on-bad-exit that is the one of the tasks that srun itself ended, 143. Where accounting has no steps, what
     Slurm wrote into the log tells of them."""
@@ -216,7 +216,7 @@ def _by_steps(state: State, steps: Sequence[Row], said: Words, status: Status) -
     return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=reason)
 
 
-def _exit(job: Row | None, exit_file: Exit | None) -> tuple[int | None, int | None]:
+def _exit(job: JobRow | None, exit_file: ExitFile | None) -> tuple[int | None, int | None]:
     """Exit code and signal. Slurm knows of a signal that ended the script, and gives 53 where it could not begin; of
     codes above 128 it keeps only the rest, so the script's own word goes before."""
     if job is not None and job.signal:
@@ -226,7 +226,7 @@ def _exit(job: Row | None, exit_file: Exit | None) -> tuple[int | None, int | No
     return (job.exit_code if job is not None else None), None
 
 
-def _why(job: Row, row: Row | None) -> str:
+def _why(job: JobRow, row: JobRow | None) -> str:
     """Slurm's own words for an end that is no exit code of the job's."""
     if STATES.get(job.state) is None:
         return ""
@@ -234,13 +234,13 @@ def _why(job: Row, row: Row | None) -> str:
     return f"Slurm says {job.state}" + (f": {said}" if said and said != job.state else "")
 
 
-def _status(state: State, reason: str, row: Row | None, account: Sequence[Row] = ()) -> Status:
+def _status(state: State, reason: str, row: JobRow | None, account: Sequence[JobRow] = ()) -> Status:
     """With nodes and times from whoever knows them."""
     known = [job for job in (account[0] if account else None, row) if job is not None]
     return Status(
         state,
         reason,
-        nodes=next((nodes_of(job.nodes) for job in known if job.nodes), ()),
+        nodes=next((expand_nodes(job.nodes) for job in known if job.nodes), ()),
         submitted_s=next((job.submitted_s for job in known if job.submitted_s), None),
         started_s=next((job.started_s for job in known if job.started_s), None),
         ended_s=next((job.ended_s for job in known if job.ended_s), None),

@@ -47,6 +47,6 @@ def _limits(spec: JobSpec, platform: Platform, options: dict[str, int], where: s
 
 def _options(text: str) -> Iterator[tuple[str, int]]:
     """Every option of the #SBATCH lines in its long form, with the number of its line."""
-    for number, line in sbatch_options.of_script(text).items():
-        for option in sbatch_options.given(line):
+    for number, line in sbatch_options.directives_of_script(text).items():
+        for option in sbatch_options.parse_options(line):
             yield option.name, number

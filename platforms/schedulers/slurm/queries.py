@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from platforms.job import AwayError, Submitted
-from platforms.schedulers.slurm.environment import ASKING
+from platforms.schedulers.slurm.environment import QUERY_PREAMBLE
+from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR
 from platforms.schedulers.slurm.errors import UNSURE
-from platforms.schedulers.slurm.judge import Exit
-from platforms.schedulers.slurm.states import SACCT, SQUEUE, Row, sacct_rows, scontrol_row, squeue_rows
-from platforms.schedulers.slurm.words import ERRORS, TELLING
+from platforms.schedulers.slurm.judge import ExitFile
+from platforms.schedulers.slurm.states import SACCT_FIELDS, SQUEUE_FORMAT, JobRow, sacct_rows, scontrol_row, squeue_rows
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
@@ -68,22 +68,22 @@ echo "scancel $?"
 
 
 @dataclass(frozen=True)
-class Look:
+class PollResult:
     """One look at all jobs: rows by job id; exit files, `started` and log sizes by name."""
 
-    rows: Mapping[str, Row] = field(default_factory=dict)
-    exits: Mapping[str, Exit] = field(default_factory=dict)
+    rows: Mapping[str, JobRow] = field(default_factory=dict)
+    exits: Mapping[str, ExitFile] = field(default_factory=dict)
     started: frozenset[str] = frozenset()
     log_bytes: Mapping[str, int] = field(default_factory=dict)
     away: str = ""  # why squeue did not answer
 
 
 @dataclass(frozen=True)
-class Account:
+class AccountingResult:
     """What accounting says of ended jobs: rows by job id (None: it does not answer), and by name the lines of their
     logs that Slurm may have written."""
 
-    rows: Mapping[str, list[Row]] | None
+    rows: Mapping[str, list[JobRow]] | None
     enabled: bool
     lines: Mapping[str, list[str]]
 
@@ -94,7 +94,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Order:
+class CancelResult:
     """How Slurm took the order to end jobs: what it refused for good, by job id, and what it said where it did not
     answer, so that the order has to be given again; what else was `said`. `for_nobody`: squeue had none of them, and
     nothing was ordered."""
@@ -105,13 +105,13 @@ class Order:
     for_nobody: bool = False
 
 
-def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
+def poll(transport: Transport, jobs: Sequence[Submitted], folder: str) -> PollResult:
     """Ask squeue once for all jobs, and read what lies in their folders. Raises AwayError as the transport does."""
     names = [job.name for job in jobs]
     script = _LOOK.format(
-        asking=ASKING,
+        asking=QUERY_PREAMBLE,
         ids=_ids(jobs),
-        format=shlex.quote(SQUEUE),
+        format=shlex.quote(SQUEUE_FORMAT),
         jobs=shlex.quote(folder),
         names=" ".join(map(shlex.quote, names)),
         logs=" ".join(shlex.quote(f"{name}/log") for name in names),
@@ -125,58 +125,58 @@ def look(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Look:
     away = "" if code == "0" or _UNKNOWN_JOB in errors else errors or f"squeue ended with exit code {code}"
     if code == "127":
         away = f"there is no squeue on {transport.where}: {errors}; `login_shell: true` may find it"
-    return Look(squeue_rows(squeue), *_files(files), away=away)
+    return PollResult(squeue_rows(squeue), *_files(files), away=away)
 
 
-def account(transport: Transport, jobs: Sequence[Submitted], folder: str) -> Account:
+def ask_accounting(transport: Transport, jobs: Sequence[Submitted], folder: str) -> AccountingResult:
     """Ask accounting once for jobs that have ended, and look in their logs for Slurm's own words."""
     script = _ACCOUNT.format(
-        asking=ASKING,
+        asking=QUERY_PREAMBLE,
         ids=_ids(jobs),
-        format=SACCT,
+        format=SACCT_FIELDS,
         jobs=shlex.quote(folder),
         names=" ".join(shlex.quote(job.name) for job in jobs),
         lines=TELLING_LINES,
-        telling=shlex.quote(TELLING),
+        telling=shlex.quote(TELLING_ERROR),
         bytes=TAIL_BYTES,
-        errors=shlex.quote(ERRORS),
+        errors=shlex.quote(ANY_ERROR),
     )
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     errors = done.stderr.decode(errors="replace")
     said = re.search(rb"(?:^|\n)sacct (\d+)\n", done.stdout)
     if said is None:
-        return Account(None, True, {})
+        return AccountingResult(None, True, {})
     text, logs = done.stdout[: said.start()].decode(errors="replace"), done.stdout[said.end() :]
     enabled = _NO_ACCOUNTING not in errors and said[1] != b"127"
     rows = sacct_rows(text) if said[1] == b"0" else None
-    return Account(rows, enabled, _lines(logs.decode(errors="replace")))
+    return AccountingResult(rows, enabled, _lines(logs.decode(errors="replace")))
 
 
-def detail(transport: Transport, job: Submitted) -> Row | None:
+def show_job(transport: Transport, job: Submitted) -> JobRow | None:
     """What scontrol says of one job, for a cluster without accounting; None when it has forgotten it."""
-    script = f"{ASKING}scontrol --oneliner show job {shlex.quote(job.job_id)}\n"
+    script = f"{QUERY_PREAMBLE}scontrol --oneliner show job {shlex.quote(job.job_id)}\n"
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     row = scontrol_row(done.stdout.decode(errors="replace")) if done.exit_code == 0 else None
     return row if row is not None and row.name == job.name else None
 
 
-def cancel(transport: Transport, jobs: Sequence[Submitted]) -> Order:
+def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:
     """Order the jobs' end, of those that squeue knows by id and name. Raises AwayError as the transport does."""
     ours = " | ".join(shlex.quote(f"{job.job_id}|{job.name}") for job in jobs)
-    script = _CANCEL.format(asking=ASKING, ids=_ids(jobs), ours=ours)
+    script = _CANCEL.format(asking=QUERY_PREAMBLE, ids=_ids(jobs), ours=ours)
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     errors = done.stderr.decode(errors="replace").strip()
     codes = dict(re.findall(r"^(squeue|scancel|none) (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
     if not codes.keys() & {"scancel", "none"}:
-        return Order(away=errors or "no answer")
+        return CancelResult(away=errors or "no answer")
     if codes["squeue"] != "0" and _UNKNOWN_JOB not in errors:
-        return Order(away=errors or f"squeue ended with exit code {codes['squeue']}")
+        return CancelResult(away=errors or f"squeue ended with exit code {codes['squeue']}")
     if "none" in codes:
-        return Order(said=errors, for_nobody=True)
+        return CancelResult(said=errors, for_nobody=True)
     refused = {job_id: line for line in errors.splitlines() for job_id in _KILL_ERROR.findall(line)}
     if UNSURE.search(errors) or (codes["scancel"] != "0" and not refused):
-        return Order(away=errors or f"scancel ended with exit code {codes['scancel']}")
-    return Order(refused, said=errors)
+        return CancelResult(away=errors or f"scancel ended with exit code {codes['scancel']}")
+    return CancelResult(refused, said=errors)
 
 
 def _ids(jobs: Sequence[Submitted]) -> str:
@@ -195,8 +195,8 @@ def _lines(text: str) -> dict[str, list[str]]:
     return found
 
 
-def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
-    exits: dict[str, Exit] = {}
+def _files(text: str) -> tuple[dict[str, ExitFile], frozenset[str], dict[str, int]]:
+    exits: dict[str, ExitFile] = {}
     started, sizes = set(), {}
     for line in text.splitlines():
         kind, _, rest = line.partition(" ")
@@ -211,5 +211,5 @@ def _files(text: str) -> tuple[dict[str, Exit], frozenset[str], dict[str, int]]:
             if {"exit_code", "ended", "log_bytes"} <= values.keys():
                 numbers = int(values["exit_code"]), float(values["ended"]), int(values["log_bytes"])
                 steps_known, nodes = values.get("steps_known") == "yes", values.get("nodes", "")
-                exits[name] = Exit(*numbers, values.get("refused", ""), steps_known, nodes)
+                exits[name] = ExitFile(*numbers, values.get("refused", ""), steps_known, nodes)
     return exits, frozenset(started), sizes

@@ -138,7 +138,7 @@ def excluded(spec: JobSpec, platform: Platform) -> str | None:
     None where the site's own is enough: of several nodes nobody knows which one failed, and Slurm itself gives a job no
     node that is down. A site's file of nodes (a path, to sbatch) is on the login node, and names cannot join it.
     """
-    site = sbatch_options.last("--exclude", platform.slurm.directives)
+    site = sbatch_options.last_value("--exclude", platform.slurm.directives)
     if not spec.avoid_nodes or spec.layout.nodes > 1 or "/" in (site or ""):
         return None
     return ",".join([*([site] if site else []), *spec.avoid_nodes])

@@ -62,7 +62,7 @@ def can_never_start(reason: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """One job or step as squeue or sacct shows it. Times are Unix seconds; `expected_s` is the backfill scheduler's
     guess when a job that waits may start."""
 
@@ -85,34 +85,34 @@ class Row:
         return state is not None and state.live
 
 
-SQUEUE = "%i|%T|%j|%V|%S|%N|%r"  # the reason last: it may contain anything
-SACCT = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
+SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%r"  # the reason last: it may contain anything
+SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
 
 
-def squeue_rows(text: str) -> dict[str, Row]:
+def squeue_rows(text: str) -> dict[str, JobRow]:
     """What `squeue -h -o SQUEUE` printed, by job id."""
     rows = {}
     for line in text.splitlines():
         fields = line.split("|", 6)
         if len(fields) == 7:
             job_id, state, name, submitted, started, nodes, reason = (field.strip() for field in fields)
-            when, waits = seconds(started), STATES.get(state) is State.QUEUED
-            rows[job_id] = Row(
+            when, waits = unix_time(started), STATES.get(state) is State.QUEUED
+            rows[job_id] = JobRow(
                 job_id,
                 name,
                 state,
                 _reason(reason),
                 nodes,
-                submitted_s=seconds(submitted),
+                submitted_s=unix_time(submitted),
                 started_s=when if nodes else None,  # without, it is a forecast, or the end of what never had a node
                 expected_s=when if waits and not nodes else None,
             )
     return rows
 
 
-def sacct_rows(text: str) -> dict[str, list[Row]]:
+def sacct_rows(text: str) -> dict[str, list[JobRow]]:
     """What `sacct -n -P -o SACCT` printed: of each job id its own row first, then its steps'."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[JobRow]] = {}
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) != 8:
@@ -121,7 +121,7 @@ def sacct_rows(text: str) -> dict[str, list[Row]]:
         state, _, by = said.partition(" ")  # CANCELLED by 1000
         exit_code, _, number = code.partition(":")
         had_nodes = nodes not in ("", "None assigned")
-        row = Row(
+        row = JobRow(
             row_id,
             name,
             state.rstrip("+"),
@@ -129,21 +129,21 @@ def sacct_rows(text: str) -> dict[str, list[Row]]:
             nodes if had_nodes else "",
             int(exit_code) if exit_code.isdigit() else None,
             int(number) if number.isdigit() else None,
-            seconds(submitted),
-            seconds(started) if had_nodes else None,
-            seconds(ended),
+            unix_time(submitted),
+            unix_time(started) if had_nodes else None,
+            unix_time(ended),
         )
         rows.setdefault(row_id.partition(".")[0], []).append(row)
     return rows
 
 
-def scontrol_row(text: str) -> Row | None:
+def scontrol_row(text: str) -> JobRow | None:
     """What `scontrol -o show job` printed of one job; for clusters without accounting."""
     values = dict(re.findall(r"(\w+)=(\S*)", text))
     if "JobId" not in values or "JobState" not in values:
         return None
     code, _, number = values.get("ExitCode", "").partition(":")
-    return Row(
+    return JobRow(
         values["JobId"],
         values.get("JobName", ""),
         values["JobState"],
@@ -151,11 +151,11 @@ def scontrol_row(text: str) -> Row | None:
         _reason(values.get("NodeList", "")),
         int(code) if code.isdigit() else None,
         int(number) if number.isdigit() else None,
-        *(seconds(values.get(name, "")) for name in ("SubmitTime", "StartTime", "EndTime")),
+        *(unix_time(values.get(name, "")) for name in ("SubmitTime", "StartTime", "EndTime")),
     )
 
 
-def seconds(text: str) -> float | None:
+def unix_time(text: str) -> float | None:
     """A time of Slurm's, which we ask for in UTC, as Unix seconds; None for `Unknown`, `N/A`, `None`."""
     try:
         return float(calendar.timegm(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S")))
@@ -163,7 +163,7 @@ def seconds(text: str) -> float | None:
         return None
 
 
-def nodes_of(text: str) -> tuple[str, ...]:
+def expand_nodes(text: str) -> tuple[str, ...]:
     """`cn[1-3,07],gpu1` -> each node's name. What is not understood stays as it is."""
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from platforms.job import JobSpec, names_a_secret
-from platforms.schedulers.slurm.environment import submitting
+from platforms.schedulers.slurm.environment import submission_preamble
 from platforms.schedulers.slurm.errors import UNSURE
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
@@ -52,7 +52,7 @@ say id "$id"
 
 
 @dataclass(frozen=True)
-class Answer:
+class SubmissionResult:
     """What the login node said: `word` is id, refused, claimed, away, unwritable or missing."""
 
     word: str
@@ -67,7 +67,7 @@ class Answer:
         return self.word not in ("id", "missing", "unwritable")
 
 
-def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
+def submission_script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
     """The command, to be read by `sh` from its standard input, so that secrets stand in no process list.
 
     `needs` are shell lines that end it by `say missing …` when something is not there.
@@ -75,7 +75,7 @@ def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
     hidden = {name: value for name, value in spec.env.items() if names_a_secret(name)}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in hidden.items()]
     filled = _SCRIPT.format(
-        clean=submitting(text),
+        clean=submission_preamble(text),
         folder=shlex.quote(folder),
         name=shlex.quote(spec.name),
         needs=needs,
@@ -89,7 +89,7 @@ def script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
     return filled.encode(errors="surrogateescape")
 
 
-def needs_of(archive: str | None, data_dir: str | None, work_dir: str) -> str:
+def requirements(archive: str | None, data_dir: str | None, work_dir: str) -> str:
     """Shell lines that look for code and data where the login node can see them."""
     lines = [f"[ -f {shlex.quote(archive)} ] || say missing archive"] if archive else []
     if data_dir:
@@ -99,8 +99,8 @@ def needs_of(archive: str | None, data_dir: str | None, work_dir: str) -> str:
     return "\n".join(lines)
 
 
-def read_answer(stdout: bytes, stderr: bytes) -> Answer:
+def parse_result(stdout: bytes, stderr: bytes) -> SubmissionResult:
     """The last line of what the command printed."""
     line = stdout.decode(errors="replace").strip().rpartition("\n")[2]
     word, _, rest = line.partition(" ")
-    return Answer(word, rest.strip(), stderr.decode(errors="replace").strip())
+    return SubmissionResult(word, rest.strip(), stderr.decode(errors="replace").strip())

@@ -6,8 +6,8 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from platforms.schedulers.work_dir import Judged
-from platforms.schedulers.work_dir.sight import GOING, LIMIT_S, UNREAD, words
+from platforms.schedulers.work_dir.listing import LIMIT_S, REMOVING, UNREAD, error_text
+from platforms.schedulers.work_dir.removal_plan import RemovalPlan
 from platforms.transports import Transport
 
 ARCHIVES_S = 5  # between taking a code archive out of sight and looking whether a submission has just begun to need it
@@ -38,7 +38,7 @@ gone() {{
 """
 
 
-def remove(transport: Transport, work_dir: str, judged: Judged) -> tuple[list[str], list[str]]:
+def remove(transport: Transport, work_dir: str, judged: RemovalPlan) -> tuple[list[str], list[str]]:
     """Remove what goes. Returns the names of what is gone, and a sentence for each that is not. Raises AwayError."""
     gone: list[str] = []
     wrong: list[str] = []
@@ -48,23 +48,23 @@ def remove(transport: Transport, work_dir: str, judged: Judged) -> tuple[list[st
         if not names:
             continue
         lines = _of_jobs(names, judged) if kind == "jobs" else _of_archives(names, judged)
-        script = _REMOVE.format(work_dir=shlex.quote(work_dir), kind=kind, going=GOING, lines="\n".join(lines))
+        script = _REMOVE.format(work_dir=shlex.quote(work_dir), kind=kind, going=REMOVING, lines="\n".join(lines))
         done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
         said = [line.split(" ", 2) for line in done.stdout.decode(errors="replace").splitlines()]
         gone += [word[1] for word in said if word[0] == "gone"]
         left = [f"{work_dir}/{kind}/{word[1]}: {word[2]}" for word in said if word[0] == "left"]
         if len(said) != len(names):
             left.append(f"{work_dir}/{kind}: not all were looked at")
-        wrong += [*left, words(done)] if left and done.stderr else left
+        wrong += [*left, error_text(done)] if left and done.stderr else left
     return gone, wrong
 
 
-def _of_jobs(names: Iterable[str], judged: Judged) -> Iterator[str]:
+def _of_jobs(names: Iterable[str], judged: RemovalPlan) -> Iterator[str]:
     for name in names:
         yield f"aside {name} -d {math.ceil(judged.changed_s[name])} && gone {name}"
 
 
-def _of_archives(names: Sequence[str], judged: Judged) -> Iterator[str]:
+def _of_archives(names: Sequence[str], judged: RemovalPlan) -> Iterator[str]:
     """A submission looks for the archive before it writes the script that names it."""
     for number, name in enumerate(names):
         yield f"aside {name} -f {math.ceil(judged.changed_s[name])} && taken{number}=1"
@@ -72,6 +72,8 @@ def _of_archives(names: Sequence[str], judged: Judged) -> Iterator[str]:
     yield f"unread=$({UNREAD.format(jobs='../jobs')})"
     scripts = "find ../jobs -mindepth 2 -maxdepth 2 -type f -name job.sh"
     for number, name in enumerate(names):
-        used = f"{scripts} -exec grep -lFs {name.removeprefix(GOING)} {{}} +"
-        back = f'[ -e {name} ] || mv -T -- "{GOING}{name}" {name}; echo "left {name} a job has just begun to need it"'
+        used = f"{scripts} -exec grep -lFs {name.removeprefix(REMOVING)} {{}} +"
+        back = (
+            f'[ -e {name} ] || mv -T -- "{REMOVING}{name}" {name}; echo "left {name} a job has just begun to need it"'
+        )
         yield f'[ -z "$taken{number}" ] || if [ -n "$unread$({used})" ]; then {back}; else gone {name}; fi'

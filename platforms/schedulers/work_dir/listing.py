@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from platforms.job import AwayError, RefusedError
 from platforms.rundir.retention import Leftover
-from platforms.schedulers.slurm.environment import CLEAN
-from platforms.schedulers.slurm.states import Row
-from platforms.transports import Done, Transport
+from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
+from platforms.schedulers.slurm.states import JobRow
+from platforms.transports import CommandResult, Transport
 
 LIMIT_S = 600.0  # of a command; a parallel file system may take minutes for ten thousand folders
 
@@ -20,11 +20,11 @@ JOB = re.compile(r"[a-z0-9][a-z0-9-]*-k[a-z2-7]{7}")
 CODE = re.compile(r"(models|node-report)-[0-9a-f]{12}\.pyz?")
 # Whole, or as far as a broken connection let it.
 BROUGHT = re.compile(rf"{CODE.pattern}|\.{CODE.pattern}\.[0-9a-f]{{8}}")
-GOING = ".going-"  # before a name: a prune was killed while it removed this
+REMOVING = ".going-"  # before a name: a prune was killed while it removed this
 
 # Lines `id|state|name` of the jobs that live, then the exit code of who was asked.
 SQUEUE = f"""\
-{CLEAN}squeue --noheader --me --states=all --format='%i|%T|%j'
+{UNSET_SLURM_VARIABLES}squeue --noheader --me --states=all --format='%i|%T|%j'
 echo "asked $?"
 """
 # Of jobs under a supervisor: its process, where that can be seen; the pid of another's counts as well.
@@ -74,7 +74,7 @@ mark end
 
 
 @dataclass(frozen=True)
-class Folder:
+class RemoteJobFolder:
     """A job's. `changed_s` is when it or anything right in it was; after `may_start_s` the job does not begin; `test`
     is the test's id, as its script has it."""
 
@@ -89,20 +89,20 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkDirListing:
     """A work_dir as one command has shown it. `live` are states by the name of a job; `unread` are folders and scripts
     that may not be read; `missing` where there is no work_dir."""
 
     live: Mapping[str, str] = field(default_factory=dict)
     now_s: float = 0.0
     uid: int = -1
-    jobs: Mapping[str, Folder] = field(default_factory=dict)
+    jobs: Mapping[str, RemoteJobFolder] = field(default_factory=dict)
     archives: Mapping[str, Leftover] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     missing: bool = False
 
 
-def look(transport: Transport, work_dir: str, live: str) -> Seen:
+def list_work_dir(transport: Transport, work_dir: str, live: str) -> WorkDirListing:
     """Ask once. `live` is SQUEUE or SUPERVISORS.
 
     Raises:
@@ -120,25 +120,29 @@ def look(transport: Transport, work_dir: str, live: str) -> Seen:
     )
     done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
     if done.exit_code == 3:
-        return Seen(missing=True)
+        return WorkDirListing(missing=True)
     if done.exit_code == 4:
         raise RefusedError(
-            f"{transport.where}: {work_dir} cannot be looked into, so nothing is removed: {words(done)}; is its file "
-            "system mounted there, and is it ours?"
+            f"{transport.where}: {work_dir} cannot be looked into, so nothing is removed: {error_text(done)}; "
+            "is its file system mounted there, and is it ours?"
         )
     parts = done.stdout.split(f"\n{token} ".encode())
     texts = {name.decode(): rest for name, _, rest in (part.partition(b"\n") for part in parts[1:])}
     if "end" not in texts:
-        raise AwayError(f"{transport.where}: {work_dir} cannot be looked at: {words(done)}")
+        raise AwayError(f"{transport.where}: {work_dir} cannot be looked at: {error_text(done)}")
     rows, asked, code = texts["live"].decode(errors="replace").rpartition("asked ")
     if not asked or code.strip() != "0":
-        raise RefusedError(f"{transport.where}: nobody tells which jobs live, so nothing is removed: {words(done)}")
+        raise RefusedError(
+            f"{transport.where}: nobody tells which jobs live, so nothing is removed: {error_text(done)}"
+        )
     now_s, uid = map(int, texts["about"].split())
     unread = frozenset(texts["unread"].decode(errors="replace").splitlines())
-    return Seen(dict(_live(rows)), now_s, uid, _folders(texts), dict(_archives(texts["entries"], now_s, uid)), unread)
+    return WorkDirListing(
+        dict(_live(rows)), now_s, uid, _folders(texts), dict(_archives(texts["entries"], now_s, uid)), unread
+    )
 
 
-def words(done: Done) -> str:
+def error_text(done: CommandResult) -> str:
     """What a command has said, in one line."""
     said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
     return said or f"exit code {done.exit_code}"
@@ -148,7 +152,7 @@ def _live(rows: str) -> Iterator[tuple[str, str]]:
     for line in rows.splitlines():
         job_id, _, rest = line.partition("|")
         state, _, name = rest.partition("|")
-        if Row(job_id, name, state).live:
+        if JobRow(job_id, name, state).live:
             yield name.strip(), state
 
 
@@ -160,17 +164,17 @@ def _entries(text: bytes) -> Iterator[tuple[str, int, float, int, list[str]]]:
             yield fields[0].strip(), int(fields[1]), float(fields[2]), int(fields[3]), fields[4].split("/", 2)
 
 
-def _folders(texts: Mapping[str, bytes]) -> dict[str, Folder]:
+def _folders(texts: Mapping[str, bytes]) -> dict[str, RemoteJobFolder]:
     """Of our jobs, by name."""
-    own: dict[str, Folder] = {}
+    own: dict[str, RemoteJobFolder] = {}
     inside: dict[str, dict[str, float]] = {}
     for kind, uid, changed_s, _size, path in _entries(texts["entries"]):
-        if path[0] != "jobs" or not JOB.fullmatch(path[1].removeprefix(GOING)):
+        if path[0] != "jobs" or not JOB.fullmatch(path[1].removeprefix(REMOVING)):
             continue
         if len(path) == 3:
             inside.setdefault(path[1], {})[path[2]] = changed_s
         elif kind == "d":
-            own[path[1]] = Folder(uid, changed_s)
+            own[path[1]] = RemoteJobFolder(uid, changed_s)
     sizes = {path: int(kilobytes) * 1024 for kilobytes, path in _pairs(texts["sizes"], "\t") if kilobytes.isdigit()}
     exits = {path: int(re.sub(r"\D", "", said)) for path, said in _pairs(texts["exits"], ":")}
     starts = {path: float(said) for path, said in _pairs(texts["starts"], ":")}
@@ -196,7 +200,7 @@ def _folders(texts: Mapping[str, bytes]) -> dict[str, Folder]:
 def _archives(text: bytes, now_s: float, uid: int) -> Iterator[tuple[str, Leftover]]:
     for kind, owner, changed_s, size, path in _entries(text):
         ours = path[0] == "archives" and len(path) == 2 and (kind, owner) == ("f", uid)
-        if ours and BROUGHT.fullmatch(path[1].removeprefix(GOING)):
+        if ours and BROUGHT.fullmatch(path[1].removeprefix(REMOVING)):
             yield path[1], Leftover(path[1], now_s - changed_s, size)
 
 

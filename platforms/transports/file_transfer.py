@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from platforms.job import AwayError, RefusedError
-from platforms.transports import Done, MissingFile
+from platforms.transports import CommandResult, MissingFile
 
 MINUTE_S = 60.0
 SLOWEST = 1e6  # bytes/s: a transfer may take a minute and what it needs at this speed
@@ -30,7 +30,7 @@ class Shell(Protocol):
 
     where: str
 
-    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> Done: ...  # noqa: A002
+    def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult: ...  # noqa: A002
     def typed(self, command: str) -> str: ...
 
 
@@ -74,6 +74,6 @@ def _limit_s(size: float) -> float:
     return MINUTE_S + size / SLOWEST
 
 
-def _words(done: Done) -> str:
+def _words(done: CommandResult) -> str:
     words = done.stderr.decode(errors="replace").strip()
     return words.replace("\n", "; ") or f"exit code {done.exit_code}"

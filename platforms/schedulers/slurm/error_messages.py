@@ -13,12 +13,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from platforms.schedulers.slurm.errors import UNSURE
-from platforms.schedulers.slurm.states import nodes_of
+from platforms.schedulers.slurm.states import expand_nodes
 
 # Both are read by grep -E on the login node and by Python here. slurmstepd 24 writes its time in place of its name.
 _ANY = r"((srun|sbatch|slurmstepd[^ :]*): |\[[-0-9T:.]+\] )error: "
-ERRORS = f"{_ANY}.*"
-TELLING = (
+ANY_ERROR = f"{_ANY}.*"
+TELLING_ERROR = (
     f"{_ANY}([^ ]+: tasks? [-0-9,]+: |.*[Ee]xceeded .*memory|.*oom.kill|.*OOM Killed|.*Out Of Memory|"
     r".*execve\(\): |.*Unable to create step|Only allocated |.*[Ll]aunch failed|.*Task launch for|\*\*\* STEP ).*"
 )
@@ -34,7 +34,7 @@ _SIGNALS = {signal.strsignal(each): each for each in signal.Signals}
 
 
 @dataclass(frozen=True)
-class Words:
+class LogErrors:
     """Slurm's own lines on one job, each "" where there is none.
 
     `memory`: there was not enough. `command`: it is not there. `not_begun`: a step was refused. `task`: the first one
@@ -65,14 +65,14 @@ class Words:
         return None if number is None else 128 + number
 
 
-def read(lines: Sequence[str], job_id: str, nodes: Collection[str]) -> Words:
+def find_errors(lines: Sequence[str], job_id: str, nodes: Collection[str]) -> LogErrors:
     """The words among lines that match ERRORS, as far as they are about this job; `nodes` are empty if not known."""
     own = [line.strip() for line in lines if _is_own(line, job_id, nodes)]
     tasks = [line for line in own if _TASK.search(line)]
     failed = [line for line in tasks if not line.endswith(": Terminated")]
     stopped = [line for line in own if line.endswith(": Terminated") or _STEP_ENDED.search(line)]
     others = [line for line in own if not UNSURE.search(line)]  # trouble with the controller ends no step
-    return Words(
+    return LogErrors(
         memory=_first(own, _MEMORY),
         command=_first(own, _NO_COMMAND),
         not_begun=_first(own, _NOT_BEGUN),
@@ -90,4 +90,4 @@ def _is_own(line: str, job_id: str, nodes: Collection[str]) -> bool:
     if said := _JOB_ID.search(line):
         return not job_id or job_id in said.groups()
     task = _TASK.search(line)
-    return task is None or not nodes or set(nodes_of(task["nodes"])) <= set(nodes)
+    return task is None or not nodes or set(expand_nodes(task["nodes"])) <= set(nodes)
