@@ -17,6 +17,9 @@ EXTRA := $(if $(SYSTEM_TORCH),job,local)
 RUN   := $(VENV)/bin/python
 PIP   := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint environments/constraints.txt
 
+# tests wait more than they compute, so there are more workers than cores
+WORKERS ?= 6
+
 # a test that hangs shows where each of its threads is, and fails
 HANGS := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
 
@@ -32,7 +35,7 @@ data: $(VENV)/bench.stamp
 	  $(RUN) -m models data $$benchmark --size $(SIZE) --data-dir $(DATA)/$$benchmark-$(SIZE) || exit; done
 
 test: $(VENV)/test.stamp
-	$(RUN) -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder $(HANGS) $(ARGS)
+	$(RUN) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(HANGS) $(ARGS)
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .

@@ -42,7 +42,34 @@ KEPT = (
 )
 
 os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that a test makes
-MINUTES = ("test_first_result", "test_first_result_kubernetes", "test_slurm_real", "test_benchmarks", "test_train")
+
+# The files that take longest, in the order in which workers of xdist take them: longest first, so that none is left to
+# run alone at the end, and those that compute (trainings) among those that mostly wait (for Slurm and Kubernetes).
+LONGEST = (
+    "platforms/test_slurm_real.py",
+    "test_first_result.py",
+    "platforms/test_slurm_answers.py",
+    "models/test_benchmarks.py",
+    "kubernetes_scenarios/test_scenarios.py",
+    "harness/test_jobs.py",
+    "harness/test_foreign.py",
+    "harness/test_torture.py",
+    "platforms/test_transports.py",
+    "models/test_train.py",
+    "clusters/test_slurm_cluster.py",
+    "harness/test_resume.py",
+    "test_first_result_kubernetes.py",
+    "platforms/test_changed_logs.py",
+    "platforms/test_local.py",
+    "harness/test_kubernetes.py",
+    "harness/test_connections.py",
+    "platforms/test_ssh.py",
+    "platforms/test_kubernetes_rotation.py",
+    "harness/test_login_nodes.py",
+    "platforms/test_kubernetes_scale.py",
+    "platforms/test_prepare.py",
+    "models/test_slow_first_step.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,8 +103,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take minutes come first, so that no worker of xdist is left alone with one at the end."""
-    items.sort(key=lambda item: item.path.stem not in MINUTES)
+    """The longest files come first; the others stay in their order."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from platforms.rundir import session_history
 from tests.clusters.slurm import Cluster
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import ROOT, Project
-from tests.harness.test_kubernetes import Cloud, waiting
+from tests.harness.test_kubernetes import CLOUD, Cloud, waiting
 from tests.waiting import until
 
 PATIENCE_S = 60.0
@@ -473,6 +473,7 @@ def test_on_kubernetes_what_was_left_is_ended(cloud: Cloud) -> None:
 
 def test_a_kubernetes_that_does_not_answer_is_said_so(cloud: Cloud) -> None:
     left_on(cloud)
+    cloud.platform(f"{CLOUD}poll_s: 60\n")  # each request for the job's state is repeated for several seconds
     cloud.kube.down()
     try:
         said = types(cloud.project, "fetch", status=1)

@@ -42,6 +42,7 @@ CALM = """
 import harness.console, platforms.schedulers.kubernetes.queues
 harness.console.HEARTBEAT_S = 600.0
 platforms.schedulers.kubernetes.queues.SILENT_S = 1.0
+platforms.schedulers.kubernetes.queues.LOOK_S = 0.5
 """
 
 
