@@ -123,7 +123,7 @@ class World:
             yield self._stream(reading.given(self.log_file.followed()))
         else:
             with self._lock:
-                whole = b"".join(text for text in reading.chosen(self.log_file) if text is not None)
+                whole = b"".join(text for text in reading.select(self.log_file) if text is not None)
             yield iter([whole])
 
     def _stream(self, texts: Iterator[bytes | None]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: a kind is served a moment after its definition has been accepted."""
+"""Serves the kinds of CustomResourceDefinitions, a moment after each definition was accepted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEY = "customresourcedefinitions"
 
 
 class CustomKinds:
-    """Called by the store at each creation; `established_s` (2.1 on a real cluster) is how long a kind takes."""
+    """An admission function of the store. A kind is served after `established_s` seconds (2.1 on a real cluster)."""
 
     def __init__(self, store: Store, established_s: float = 0.1) -> None:
         self.established_s = established_s
-        self.served: list[Callable[[Kind], None]] = []  # told of each new kind
+        self.served: list[Callable[[Kind], None]] = []  # called with each new kind
         self._store = store
         self._timers: list[threading.Timer] = []
         store.admission.append(self)
@@ -37,7 +37,7 @@ class CustomKinds:
         name, kind = obj["metadata"]["name"], kind_of(obj)
         there, _ = self._store.list(KEY, fields=f"metadata.name={name}")
         if [one["metadata"]["uid"] for one in there] != [obj["metadata"]["uid"]]:
-            return  # it was a dry run, refused after all, or deleted meanwhile
+            return  # the create was a dry run or refused, or the definition was deleted meanwhile
         self.serve(kind)
         now = timestamp()
         conditions = [
@@ -54,13 +54,13 @@ class CustomKinds:
             self._store.patch_status(KEY, "", name, status)
 
     def serve(self, kind: Kind) -> None:
-        """From now on; what another group has under the same plural stays."""
-        with self._store.lock:  # no object of it is made before all who follow it have been told
+        """Serve a kind from now on. A kind of another group with the same plural stays."""
+        with self._store.lock:  # no object is created before all callbacks know the kind
             taken = self._store.kinds.get(kind.plural)
             key = kind.plural if taken is None or taken.group == kind.group else kind.resource
             self._store.kinds[key] = kind
-            for told in self.served:
-                told(kind)
+            for callback in self.served:
+                callback(kind)
 
     def close(self) -> None:
         for timer in self._timers:

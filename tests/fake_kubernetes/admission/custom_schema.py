@@ -1,14 +1,14 @@
-"""Kinds that a CustomResourceDefinition makes: what its schema drops, and what it refuses."""
+"""Schemas of custom kinds: which fields they drop, and what they refuse."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from tests.fake_kubernetes.admission.field_errors import Cause
 from tests.fake_kubernetes.store.kinds import Kind
 from tests.fake_kubernetes.store.trees import Tree
 
-Cause = tuple[str, str, str]
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
@@ -21,7 +21,7 @@ ROOT = {"apiVersion", "kind", "metadata"}
 
 
 def kind_of(definition: Tree) -> Kind:
-    """Of a CustomResourceDefinition; the storage version comes first."""
+    """Return the kind that a CustomResourceDefinition defines; its storage version comes first."""
     spec, names = definition["spec"], definition["spec"]["names"]
     served = sorted(
         (one for one in spec["versions"] if one.get("served", True)), key=lambda one: not one.get("storage")
@@ -40,7 +40,7 @@ def kind_of(definition: Tree) -> Kind:
 
 
 def pruned(schema: Tree, tree: Any, path: str = "") -> tuple[Any, list[str]]:
-    """Without the fields that the schema does not name, and their paths."""
+    """Return the tree without the fields that the schema does not name, and the paths of those."""
     if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-embedded-resource"):
         return tree, []
     if isinstance(tree, list) and isinstance(schema.get("items"), dict):
@@ -67,7 +67,7 @@ def pruned(schema: Tree, tree: Any, path: str = "") -> tuple[Any, list[str]]:
 
 
 def faults(schema: Tree, tree: Any, path: str = "") -> list[Cause]:
-    """What the schema refuses, as causes of a 422."""
+    """Return the violations of the schema as causes of a 422."""
     kind = schema.get("type")
     if kind and not _is(tree, kind):
         why = f'Invalid value: "{_go_type(tree)}": {path} in body must be of type {kind}: "{_go_type(tree)}"'

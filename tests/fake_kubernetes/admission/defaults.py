@@ -1,4 +1,4 @@
-"""What the API server adds to an object that it accepts, and what its admission controllers refuse."""
+"""The defaults that the API server adds to a new object, and refusals of its admission controllers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYSTEM_PRIORITIES = {"system-node-critical": 2000001000, "system-cluster-critica
 
 
 class Defaults:
-    """To be called by the store at each creation, with (plural, object)."""
+    """An admission function of the store: called with (plural, object) at each creation."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

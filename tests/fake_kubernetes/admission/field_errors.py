@@ -1,4 +1,4 @@
-"""Why the API server refuses a field, in its words, and its syntax of names and labels."""
+"""The API server's messages about refused fields, and its syntax of names and labels."""
 
 from __future__ import annotations
 

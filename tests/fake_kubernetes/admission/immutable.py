@@ -1,4 +1,4 @@
-"""What of an object cannot be changed any more."""
+"""Fields that cannot be changed after creation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ POD = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 JOB = ("completions", "selector", "template", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
-# of a template while its Job is suspended and has not begun: what a queue's controller decides
+# fields of a template that may change while its Job is suspended and has not started: Kueue sets them
 SCHEDULING = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
 def check_update(kind: Kind, old: Tree, new: Tree) -> None:
-    """422."""
+    """Raise KubeError 422 if an update changes an immutable field."""
     causes = []
     if kind.kind == "Pod":
         causes = _pod(old.get("spec") or {}, new.get("spec") or {})

@@ -28,7 +28,7 @@ VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persiste
 
 
 class PodSecurity:
-    """To be called by the store at each creation: 403 for pods that the namespace's level does not let in."""
+    """An admission function of the store: raises KubeError 403 for pods that violate the namespace's level."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class PodSecurity:
 
 
 def violations(spec: Tree, level: str) -> Iterator[str]:
-    """In the order and the words of the admission controller."""
+    """Yield violations in the order and with the messages of the real admission controller."""
     if level == "privileged":
         return
     restricted, containers = level == "restricted", [*spec.get("initContainers", []), *spec.get("containers", [])]
@@ -96,7 +96,7 @@ def _capabilities(container: Tree, which: str) -> list[str]:
 
 
 def _unset(pod: Tree, containers: list[Tree], good) -> list[str]:  # type: ignore[no-untyped-def]
-    """Containers for which neither they nor the pod say so."""
+    """Return the containers for which neither they nor the pod have a good setting."""
     return [one["name"] for one in containers if not good({**pod, **_context(one)})]
 
 

@@ -1,4 +1,4 @@
-"""ResourceQuota: what the pods of a namespace may request together."""
+"""ResourceQuota: limits of what the objects of a namespace use together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_CONTAINER = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 
 
 def pod_usage(pod: Tree) -> dict[str, Fraction]:
-    """By the names that quotas have: `requests.nvidia.com/gpu`, `limits.cpu`, `cpu`, `pods`."""
+    """Return what a pod uses, by the names in quotas: `requests.nvidia.com/gpu`, `limits.cpu`, `cpu`, `pods`."""
     used = {"pods": Fraction(1), "count/pods": Fraction(1)}
     for field in ("requests", "limits"):
         total: dict[str, Fraction] = {}
@@ -31,7 +31,7 @@ def pod_usage(pod: Tree) -> dict[str, Fraction]:
 
 
 class Quota:
-    """To be called by the store at each creation: 403 for what is too much."""
+    """An admission function of the store: raises KubeError 403 for an object beyond a quota."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class Quota:
             raise forbidden(resource, name, f"{why}, limited: {limited}")
 
     def used(self, quota: Tree) -> dict[str, Fraction]:
-        """Of each thing that the quota limits."""
+        """Return the used amount of each resource that the quota limits."""
         namespace = quota["metadata"]["namespace"]
         total = dict.fromkeys(quota["spec"].get("hard", {}), Fraction(0))
         for pod in self._store.list("pods", namespace)[0]:
@@ -80,7 +80,7 @@ class Quota:
         return total
 
     def refresh(self) -> None:
-        """Writes down in each quota's status what is used."""
+        """Write the used amounts into the status of each quota."""
         for quota in self._store.list("resourcequotas")[0]:
             hard, meta = quota["spec"].get("hard", {}), quota["metadata"]
             used = {name: written(value, str(hard[name])) for name, value in self.used(quota).items()}

@@ -1,4 +1,4 @@
-"""What the API server refuses in an object that decodes: 422, with a cause for each field."""
+"""Validation of decoded objects: 422, with one cause for each refused field."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTED = {"cpu", "memory", "ephemeral-storage"}  # can be promised more than on
 
 
 def check(kind: Kind, obj: Tree) -> None:
-    """422."""
+    """Raise KubeError 422 with the causes, if the object has any."""
     causes = [*_meta(kind, obj.get("metadata") or {}), *_content(kind, obj)]
     if causes:
         raise invalid(kind.qualified, obj.get("metadata", {}).get("name", ""), causes)

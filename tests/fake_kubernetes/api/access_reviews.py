@@ -1,4 +1,4 @@
-"""Questions that are asked with POST and leave nothing behind: who am I, may I?"""
+"""Access reviews: POST requests that ask who the user is and what they may do. They store nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fake_kubernetes.store.trees import Tree
 
 
 def answer(access: Access, ref: ResourceRef, request: Request) -> Answer:
-    """201 with the status filled in."""
+    """Answer 201 with the status of the review."""
     if request.method != "POST":
         raise KubeError(405, "the server does not allow this method on the requested resource")
     asked = request.json()

@@ -1,4 +1,4 @@
-"""Decoding what comes as an object: unknown fields are found (and dropped), wrong types are refused."""
+"""Decodes objects: drops and reports unknown fields, refuses wrong types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAPS = {"map": "string", "quantities": "quantity"}
 
 @cache
 def types() -> dict[str, dict[str, str]]:
-    """Type -> field -> its type."""
+    """Return the fields of each type with their types, from fields.txt."""
     text = (Path(__file__).parent / "fields.txt").read_text()
     found: dict[str, dict[str, str]] = {}
     for line in re.sub(r"\n +", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines():
@@ -30,7 +30,7 @@ def types() -> dict[str, dict[str, str]]:
 
 
 def decoded(kind: Kind, version: str, tree: Tree) -> tuple[Tree, list[str]]:
-    """What the server keeps, and the paths of the fields that it does not know. 400 for wrong types."""
+    """Return the object without unknown fields, and the paths of those. Raises KubeError 400 for wrong types."""
     if kind.custom:
         meta, unknown = _Decoder(kind, version).decode("ObjectMeta", tree.get("metadata") or {}, "metadata")
         known, more = pruned(kind.schema, tree) if kind.schema else (tree, [])

@@ -13,7 +13,7 @@ from tests.fake_kubernetes.store.trees import Tree
 
 
 def _options(request: Request) -> dict[str, Any]:
-    """Of a deletion: from the body, where one came, else from the query."""
+    """Return the options of a deletion from the body, else from the query."""
     body = request.json() if request.body.strip() else {}
     conditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))
@@ -27,7 +27,7 @@ def _options(request: Request) -> dict[str, Any]:
 
 
 def _delete(store: Store, ref: ResourceRef, name: str, home: str, options: dict[str, Any]) -> Tree:
-    """Whoever deletes a Job without saying what is to become of its pods leaves them running."""
+    """Delete one object. Deleting a Job without a policy leaves its pods running, as on a real server."""
     policy = options["propagation"] or ("Orphan" if ref.key == "jobs" else "Background")
     return store.delete(ref.key, home, name, **options | {"propagation": policy})
 

@@ -1,4 +1,4 @@
-"""/version, /api, /apis and the lists of what is served: how a client learns what kinds there are."""
+"""/version, /api, /apis and resource lists: how a client learns which kinds exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION = {
 
 
 def answer(store: Store, path: str, version: Mapping[str, str]) -> Answer | None:
-    """None: not a question of discovery."""
+    """Answer a discovery request; None if the path is not one."""
     parts = [part for part in path.split("/") if part]
     match parts:
         case ["version"]:

@@ -1,4 +1,4 @@
-"""PATCH: merge (RFC 7396), JSON (RFC 6902), and strategic merge with the lists that objects here have."""
+"""Patches: merge (RFC 7396), JSON (RFC 6902), and strategic merge for the lists that our objects have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fake_kubernetes.api.errors import KubeError, bad_request
 from tests.fake_kubernetes.store.trees import Tree, deep_copy, merge_patched
 
 MERGE, STRATEGIC, JSON = (f"application/{name}-patch+json" for name in ("merge", "strategic-merge", "json"))
-# By what an element of a list is known in a strategic merge patch; other lists are replaced.
+# The key of a list's elements in a strategic merge patch; other lists are replaced.
 KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -24,7 +24,11 @@ KEYS = {
 
 
 def patched(obj: Tree, content_type: str, patch: Any, *, custom: bool) -> Tree:
-    """415 for other types, and for a strategic one on a custom resource; 400, 422 for what does not fit."""
+    """Return the patched object.
+
+    Raises KubeError 415 for an unsupported type, which a strategic patch of a custom object is; 400 or 422 if the patch
+    does not fit.
+    """
     supported = [JSON, MERGE] if custom else [JSON, MERGE, STRATEGIC]
     media = content_type.partition(";")[0].strip()
     if media not in supported:

@@ -1,4 +1,4 @@
-"""Subresources of pods: the log, and the eviction."""
+"""Subresources of pods: log and eviction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ OPTIONS = ("container", "follow", "limitBytes", "previous", "sinceSeconds", "sin
 
 
 def log(store: Store, logs: LogSource, ref: ResourceRef, request: Request) -> Answer | Stream:
-    """What the kubelet has of a container, passed on; 204 without a node, 400 before a container has begun, 500 without
-    the kubelet."""
+    """Stream a container's log from its kubelet.
+
+    Answers 204 for a pod without a node, 400 before the container has started, 500 if the kubelet is down.
+    """
     pod = store.get("pods", ref.home, ref.name)
     container = _container(pod, request.query.get("container", ""))
     since = _since(request)
@@ -32,7 +34,7 @@ def log(store: Store, logs: LogSource, ref: ResourceRef, request: Request) -> An
         raise KubeError(500, f'Get "{url}": dial tcp {KUBELET}: connect: connection refused')
     restart = _start(pod, container, previous=_yes(request, "previous"))
     file = logs.find(pod["metadata"]["uid"], container, restart)
-    lines = LogRequest(request, since).chosen(file) if file else iter(())
+    lines = LogRequest(request, since).select(file) if file else iter(())
     return Stream("text/plain", logs.connected(pod["spec"]["nodeName"], outages, lines))
 
 
@@ -58,7 +60,7 @@ def _container(pod: Tree, asked: str) -> str:
 
 
 def _start(pod: Tree, container: str, *, previous: bool) -> int:
-    """Which start of the container is meant; 400 in the kubelet's words where there is none yet."""
+    """Return the number of the requested start of the container; 400 with the kubelet's message if there is none."""
     subject = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     status = pod.get("status", {})
     rows = [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]
@@ -79,7 +81,7 @@ def _start(pod: Tree, container: str, *, previous: bool) -> int:
 
 
 def _since(request: Request) -> float:
-    """Unix seconds, whole: the API server passes a time on with the precision of its own times."""
+    """Return sinceTime or sinceSeconds as whole Unix seconds: the API server passes times on with that precision."""
     if text := request.query.get("sinceTime"):
         try:
             return float(int(unix(text)))
@@ -94,7 +96,7 @@ def _since(request: Request) -> float:
 
 
 class LogRequest:
-    """One request's way through a log."""
+    """The options of one log request, applied to the lines of a log."""
 
     def __init__(self, request: Request, since: float) -> None:
         self._follow = _yes(request, "follow")
@@ -103,8 +105,8 @@ class LogRequest:
         self._tail = int(request.query["tailLines"]) if request.query.get("tailLines") else None
         self._left = int(request.query["limitBytes"]) if request.query.get("limitBytes") else None
 
-    def chosen(self, file: LogFile) -> Iterator[bytes | None]:
-        """As it comes; None when nothing has come for a while."""
+    def select(self, file: LogFile) -> Iterator[bytes | None]:
+        """Yield the selected bytes; None after a while without new lines."""
         skip = 0
         if self._tail is not None:
             skip = max(0, sum(1 for _ in file.records(follow=False)) - self._tail)

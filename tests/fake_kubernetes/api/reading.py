@@ -27,7 +27,7 @@ def get(store: Store, ref: ResourceRef, request: Request) -> Answer:
 
 
 def list_(store: Store, ref: ResourceRef, request: Request) -> Answer:
-    """Pages with limit and continue are all of the same moment; 410 where that is forgotten."""
+    """List objects. All pages show the same resourceVersion; 410 if that is forgotten."""
     limit, asked = int(request.query.get("limit") or 0), version_of(request)
     version, start = store.version, ("", "")
     exact = request.query.get("resourceVersionMatch") == "Exact" or limit

@@ -1,4 +1,4 @@
-"""What the server answers, by what is asked for: paths here, each kind of request in a module of its own."""
+"""What the path of a request refers to: a collection, an object or a subresource."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from tests.fake_kubernetes.store.trees import Tree
 
 @dataclass(frozen=True)
 class ResourceRef:
-    """What a path names: a collection (name ""), an object, or a subresource of one."""
+    """A collection (name ""), an object, or a subresource of an object."""
 
     kind: Kind
-    key: str  # the kind in the store
-    version: str  # as which it is asked for
-    namespace: str | None  # None: of all namespaces, or a kind that has none
+    key: str  # the key of the kind in the store
+    version: str  # the requested API version
+    namespace: str | None  # None: all namespaces, or a kind without namespaces
     name: str = ""
     subresource: str = ""
 
     @property
     def home(self) -> str:
-        """The namespace as the store wants it."""
+        """The namespace as the store expects it."""
         return self.namespace or ""
 
     @property
     def resource(self) -> str:
-        """With its subresource, as it is authorized: `pods/log`."""
+        """The resource with its subresource, as access rules name it: `pods/log`."""
         return self.kind.plural + (f"/{self.subresource}" if self.subresource else "")
 
 
 def parse_path(store: Store, path: str) -> ResourceRef | None:
-    """None: nothing there."""
+    """Return what a path refers to; None if the server does not serve it."""
     parts = [part for part in path.split("/") if part]
     if parts[:2] == ["api", "v1"]:
         group, version, rest = "", "v1", parts[2:]
@@ -67,7 +67,7 @@ def with_kind(ref: ResourceRef, obj: Tree) -> Tree:
 
 
 def list_item(ref: ResourceRef, obj: Tree) -> Tree:
-    """Those of built-in kinds do not say what they are."""
+    """Return an object as a list shows it: objects of built-in kinds lack kind and apiVersion there."""
     if ref.kind.custom:
         return with_kind(ref, obj)
     return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}

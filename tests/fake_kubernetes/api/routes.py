@@ -1,4 +1,4 @@
-"""Every request on its way: who asks, what for, whether they may, and who answers."""
+"""Authenticates and authorizes each request, and hands it to the module that answers it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class Api:
-    """What there is to ask of a cluster."""
+    """The API of a cluster. `extensions` answer GETs of further subresources."""
 
     def __init__(self, store: Store, logs: LogSource, access: Access, quota: Quota) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Api:
         self.extensions: dict[str, Callable[[ResourceRef, Request], Answer]] = {}
 
     def respond(self, request: Request, stop: threading.Event) -> Answer | Stream:
-        """KubeError for whatever is refused."""
+        """Answer a request. Raises KubeError for a refusal."""
         self._access.authenticate(request)
         found = discovery.answer(self._store, request.path, self.version)
         if found is not None:

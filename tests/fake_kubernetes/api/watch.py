@@ -1,4 +1,4 @@
-"""A watch: what was written after a resourceVersion, as it happens."""
+"""Watches: streams of the writes after a resourceVersion."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.fake_kubernetes.store.trees import Tree
 from tests.fake_kubernetes.store.watch_events import WatchEvent
 
 IDLE_S = 1.0
-SHORTEST_S = 1800.0  # without timeoutSeconds: between that and the double of it
+SHORTEST_S = 1800.0  # without timeoutSeconds a watch lasts once to twice as long
 
 
 def version_of(request: Request) -> int | None:
-    """resourceVersion; None: none was given, which is 0 just as well for a watch. 400."""
+    """Return the resourceVersion of a request, None if it has none. Raises KubeError 400."""
     text = request.query.get("resourceVersion", "")
     if text and not text.isdecimal():
         raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
@@ -29,7 +29,10 @@ def version_of(request: Request) -> int | None:
 
 
 def stream(store: Store, ref: ResourceRef, request: Request, bookmark_s: float, stop: threading.Event) -> Stream:
-    """400 for bad selectors. That the resourceVersion is too old is told by an event."""
+    """Return the stream of a watch. Raises KubeError 400 for bad selectors.
+
+    An expired resourceVersion is reported by an event in the stream.
+    """
     fields = request.query.get("fieldSelector", "")
     if ref.name:
         fields = ",".join(filter(None, [fields, f"metadata.name={ref.name}"]))
@@ -65,8 +68,8 @@ class _Watch:
         if version == 0:
             objects, version = store.list(self._ref.key)
             yield from (self._line("ADDED", json.dumps(obj)) for obj in objects if self._wanted(obj))
-        told = time.monotonic()
-        while not self._stop.is_set():  # also the shortest watch tells what there is
+        last_bookmark = time.monotonic()
+        while not self._stop.is_set():  # even the shortest watch sends what is there
             rest_s = max(0.0, end - time.monotonic())
             try:
                 events = store.wait_since(version, self._ref.key, min(IDLE_S, rest_s), self._stop)
@@ -75,20 +78,20 @@ class _Watch:
                 return
             for event in events:
                 version = event.version
-                if line := self._seen(event):
+                if line := self._event_line(event):
                     yield line
             if not events:
                 yield None
-            if self._bookmark_s is not None and time.monotonic() - told >= self._bookmark_s:
-                told = time.monotonic()
+            if self._bookmark_s is not None and time.monotonic() - last_bookmark >= self._bookmark_s:
+                last_bookmark = time.monotonic()
                 with store.lock:
                     version = version if store.events_since(version, self._ref.key) else store.version
                 yield self._bookmark(version)
             if time.monotonic() >= end:
                 return
 
-    def _seen(self, event: WatchEvent) -> bytes | None:
-        """An object that begins to match is ADDED to this watch, one that no longer does is DELETED."""
+    def _event_line(self, event: WatchEvent) -> bytes | None:
+        """Return the line for an event. An object that starts to match is ADDED, one that stops matching is DELETED."""
         before = event.before is not None and self._wanted(event.before)
         now = event.type != "DELETED" and self._wanted(event.obj)
         if not before and not now:

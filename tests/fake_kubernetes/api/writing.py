@@ -33,8 +33,10 @@ def _unsupported(text: str) -> str:
 
 
 def _body(ref: ResourceRef, request: Request, headers: dict[str, str]) -> Tree:
-    """The object that came, without what its kind does not know; 400 for what cannot be one. What it does not say
-    itself of its kind the path says, unless a definition made that kind."""
+    """Return the object in the body without unknown fields. Raises KubeError 400.
+
+    For a built-in kind the path supplies kind and apiVersion if the body lacks them.
+    """
     tree, wanted = request.json(), ref.kind.served_as(ref.version)
     if isinstance(tree, dict) and not ref.kind.custom:
         tree = {"apiVersion": wanted, "kind": ref.kind.kind, **{key: tree[key] for key in tree if tree[key]}}
@@ -130,8 +132,10 @@ def _check_record(ref: ResourceRef, old: Tree, new: Tree) -> None:
 
 
 def _recorded(old: Tree, new: Tree, *, status: bool, apart: bool) -> Tree:
-    """What is written: of the status only that, of the object all but it (where the status is apart); and neither
-    changes what the system has written into the metadata."""
+    """Return what a write stores: for the status only the status, for the object everything else.
+
+    Neither changes the metadata fields that belong to the system.
+    """
     if status:
         return {**old, "status": new.get("status", {})}
     meta = {name: value for name, value in new["metadata"].items() if name not in SYSTEM}

@@ -1,4 +1,4 @@
-"""The test process's side of the container runtime: starts it, asks it for containers, writes their logs."""
+"""The client of the container runtime: starts the runtime, requests containers, writes their logs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 PATIENCE_S = 60.0
-TOGETHER_S = 0.002  # what comes within it comes at once
-# A container's two streams are read by two threads of containerd: which of two lines is first is left open, and here
-# the one that was written later is
+TOGETHER_S = 0.002  # output within this time counts as simultaneous
+# containerd reads a container's two streams in two threads, so the order of two lines is open.
+# Here the later one comes first.
 ORDER, LAST = {"stderr": 0, "stdout": 1}, 2
 Tell = Callable[[dict[str, Any]], None]
 
 
 class Log(Protocol):
-    """Where a container's output goes."""
+    """The log that gets a container's output."""
 
     def write(self, stream: str, data: bytes) -> None: ...
 
@@ -40,7 +40,7 @@ class Log(Protocol):
 
 @dataclass
 class _Open:
-    """A container that has not ended, or whose output has not."""
+    """A container that still runs, or whose output has not ended."""
 
     log: Log
     tell: Tell
@@ -52,8 +52,10 @@ class _Open:
 
 
 class ContainerRuntime:
-    """All containers of a cluster. `isolated`: in namespaces of their own; else just processes. Starts in no time: the
-    runtime is waited for when the first container is run."""
+    """All containers of a cluster. The first container waits until the runtime has started.
+
+    If `isolated`, each container has its own Linux namespaces; else it is a plain process.
+    """
 
     def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self._socket, theirs = socket.socketpair()
@@ -73,15 +75,16 @@ class ContainerRuntime:
 
     @property
     def isolated(self) -> bool:
-        """Waits until the runtime has found out."""
+        """Wait until the runtime knows whether this machine permits namespaces."""
         if not self._ready.wait(PATIENCE_S):
             raise RuntimeError(f"the container runtime does not start: {self.errors.read_text()}")
         return self._isolated
 
     def run(self, spec: dict[str, Any], log: Log, tell: Tell, *, log_max: int = 0, log_every_s: float = 0.0) -> None:
-        """tell gets {"is": "running"}, then {"is": "ended", "code", "oom"}, or only {"is": "unstartable", "why"}.
+        """Start a container. Its messages go to `tell`, its output to `log`.
 
-        log_max: bytes after which the log is rotated (0: never), when so long has passed since it was last.
+        `tell` gets {"is": "running"} and later {"is": "ended", "code", "oom"}, or only {"is": "unstartable", "why"}.
+        The log is rotated at `log_max` bytes (0: never), but not within `log_every_s` of the last rotation.
         """
         pipes = [os.pipe() for _ in range(2)]
         one = self._open[spec["id"]] = _Open(log, tell, log_max, log_every_s, time.monotonic())
@@ -93,18 +96,18 @@ class ContainerRuntime:
             os.close(write)
 
     def signal(self, container: str, number: int) -> None:
-        """To its first process. One that has ended is no error."""
+        """Send a signal to the first process of a container. An ended container is no error."""
         self._send({"do": "signal", "container": container, "number": int(number)})
 
     def tmpfs(self, path: Path, size: int) -> None:
-        """In memory, for containers that are run later; size in bytes, 0: any."""
+        """Mount a file system in memory for later containers. `size` is in bytes, 0 means no limit."""
         self._send({"do": "tmpfs", "path": str(path), "size": size})
 
     def unmount(self, path: Path) -> None:
         self._send({"do": "unmount", "path": str(path)})
 
     def _send(self, request: dict[str, Any], files: list[int] | None = None) -> None:
-        with self._lock, contextlib.suppress(OSError):  # closed: everything is dead anyway
+        with self._lock, contextlib.suppress(OSError):  # the runtime is closed, and all containers have ended
             if files:
                 socket.send_fds(self._socket, [b"\n"], files)
             self._socket.sendall(json.dumps(request).encode() + b"\n")
@@ -129,7 +132,7 @@ class ContainerRuntime:
                 self._open[message["id"]].tell(message)
             else:
                 self._open[message["id"]].last = message
-                self._perhaps_over(message["id"])
+                self._finish_if_ended(message["id"])
         if not data:
             self._selector.unregister(self._socket)
             self._ready.set()
@@ -146,11 +149,11 @@ class ContainerRuntime:
                 self._selector.unregister(fd)
                 os.close(fd)
                 one.pipes -= 1
-                self._perhaps_over(container)
+                self._finish_if_ended(container)
 
         return read
 
-    def _perhaps_over(self, container: str) -> None:
+    def _finish_if_ended(self, container: str) -> None:
         one = self._open[container]
         if one.last is not None and not one.pipes:
             one.log.close()
@@ -158,7 +161,7 @@ class ContainerRuntime:
             one.tell(one.last)
 
     def close(self) -> None:
-        """When this returns, every process of every container is dead."""
+        """End every process of every container, and wait for that."""
         self._socket.shutdown(socket.SHUT_WR)
         self._process.wait(PATIENCE_S)
         self._thread.join(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What one container sees: its command, environment, mounts, names and user, as the container runtime is told them."""
+"""The specification of a container for the runtime: command, environment, mounts, host names and user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def host_name(pod: Tree) -> str:
 
 
 def user_of(pod: Tree, container: Tree, image_user: int) -> dict[str, Any]:
-    """uid, gid and groups. Misconfigured: root where it must not be."""
+    """Return uid, gid and groups. Raises Misconfigured if it is root and must not be."""
     context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
     meta, asked = pod["metadata"], context.get("runAsUser")
     uid = image_user if asked is None else asked
@@ -42,7 +42,7 @@ def user_of(pod: Tree, container: Tree, image_user: int) -> dict[str, Any]:
 
 
 def mounts_of(container: Tree, places: Mapping[str, Path], values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """volumeMounts, with subPath made where it is missing. Misconfigured: a volume that the pod does not have."""
+    """Return the mounts, and create missing subPaths. Raises Misconfigured for an unknown volume."""
     mounts = []
     for entry in container.get("volumeMounts", []):
         if entry["name"] not in places:
@@ -67,7 +67,10 @@ def specification(
     pod: Tree, container: Tree, folder: Path, places: Mapping[str, Path], image: Mapping[str, str],
     values: Mapping[str, str], hosts: Path, user: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """All but the id. folder is for this start of the container alone; it is made. `user` is of user_of()."""
+    """Return the specification without its id, and create `folder` for this start of the container.
+
+    `user` comes from user_of().
+    """
     for name in ("root", "tmp"):
         (folder / name).mkdir(parents=True)
     (folder / "tmp").chmod(0o1777)
@@ -99,20 +102,23 @@ def specification(
 
 
 def software_mounts(env: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The folders of this machine that stand for what an image holds: this Python, and the programs on PATH."""
+    """Return mounts of the software that an image would hold: this Python and the programs on PATH."""
     shown = {Path(sys.prefix), Path(sys.base_prefix)}
     for word in env.get("PATH", "").split(":"):
         path = Path(word)
         if path.is_dir() and path.is_absolute():
             shown.add(path.parent if path.name == "bin" and len(path.parts) > 2 else path)
-    system = {"bin", "sbin", "usr", "lib", "lib64", "etc", "var"}  # which a container has anyway
+    system = {"bin", "sbin", "usr", "lib", "lib64", "etc", "var"}  # a container has these anyway
     kept = sorted(str(path) for path in shown if len(path.parts) > 1 and path.parts[1] not in system)
     return [{"source": path, "target": path, "read_only": True} for path in kept]
 
 
 def without_namespaces(pod: Tree, spec: dict[str, Any]) -> dict[str, Any]:
-    """For a machine that lets us make no namespaces: in words and values every mount point becomes what is mounted, and
-    every name of a pod of the same service this machine's address."""
+    """Rewrite a specification for a machine that forbids Linux namespaces.
+
+    In arguments and values each mount point becomes the mounted path.
+    Each name of a pod of the same service becomes this machine's address.
+    """
     mounts = {m["target"]: m["source"] for m in spec["mounts"] if m["source"] != m["target"] and m["target"] != HOSTS}
     ordered = sorted(mounts, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w./-])({'|'.join(re.escape(target) for target in ordered)})(?=$|[/\W])")

@@ -1,4 +1,4 @@
-"""One start of one container: its image, its configuration, its run."""
+"""One start of a container: its image, its configuration, its process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.fake_kubernetes.node.pod_lifecycle import PodLifecycle
 
 LONGEST_MESSAGE = 4096  # bytes of a termination message
-HURRIED_S = 0.05  # of a container that lasts no longer containerd may date the start after the end
-FROM_LOG = (2048, 80)  # bytes and lines of the log that stand for it
+HURRIED_S = 0.05  # containerd may date the start of a shorter container after its end
+FROM_LOG = (2048, 80)  # bytes and lines of the log that replace it
 
 
 class ContainerStart:
-    """From the look for the image to the running container, with all that can go wrong on the way."""
+    """The way from an image to a running container, with everything that can go wrong."""
 
     def __init__(self, lifecycle: PodLifecycle, container: PodContainer) -> None:
         self._lifecycle, self._container, self._shared = lifecycle, container, lifecycle.node.shared
@@ -36,32 +36,32 @@ class ContainerStart:
     def begin(self) -> None:
         spec = self._lifecycle.pod["spec"]
         named = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
-        self._image = str(named[self._container.name])  # somebody may have corrected it
+        self._image = str(named[self._container.name])  # the image may have been corrected meanwhile
         if why := invalid(self._image):
-            self._refused("InvalidImageName", why, told="InspectFailed")
+            self._wait_and_retry("InvalidImageName", why, event="InspectFailed")
         elif self._policy == "Never" and not self._shared.images.present(self._image):
             why = f'Container image "{self._image}" is not present with pull policy of Never'
-            self._refused("ErrImageNeverPull", why, told="ErrImageNeverPull")
+            self._wait_and_retry("ErrImageNeverPull", why, event="ErrImageNeverPull")
         elif is_always_pulled(self._image, self._policy) or not self._shared.images.present(self._image):
-            self._tell("Normal", "Pulling", f'Pulling image "{self._image}"')
-            self._lifecycle.node.after(self._shared.timings.pull_s, lambda: self._if_wanted(self._pulled))
+            self._record("Normal", "Pulling", f'Pulling image "{self._image}"')
+            self._lifecycle.node.after(self._shared.timings.pull_s, lambda: self._unless_stopped(self._pulled))
         else:
             words = "already present on machine and can be accessed by the pod"
-            self._tell("Normal", "Pulled", f'Container image "{self._image}" {words}')
+            self._record("Normal", "Pulled", f'Container image "{self._image}" {words}')
             self._create()
 
-    def _tell(self, kind: str, reason: str, message: str) -> None:
-        self._lifecycle.tell(kind, reason, message, self._container)
+    def _record(self, kind: str, reason: str, message: str) -> None:
+        self._lifecycle.record_event(kind, reason, message, self._container)
 
-    def _if_wanted(self, action: Any) -> None:
+    def _unless_stopped(self, action: Any) -> None:
         if not (self._lifecycle.stopping or self._lifecycle.over):
             action()
 
-    def _refused(self, reason: str, why: str, *, told: str = "") -> None:
-        """A waiting state that is tried again and again."""
-        if told:
-            self._tell("Warning", told, why)
-        self._tell("Warning", "Failed", f"Error: {reason if told else why}")
+    def _wait_and_retry(self, reason: str, why: str, *, event: str = "") -> None:
+        """Set a waiting reason and try again later."""
+        if event:
+            self._record("Warning", event, why)
+        self._record("Warning", "Failed", f"Error: {reason if event else why}")
         self._wait(reason, why)
         self._attempts += 1
         self._lifecycle.later(self._attempts, self.begin)
@@ -72,26 +72,26 @@ class ContainerStart:
 
     def _pulled(self) -> None:
         if why := self._shared.images.pull(self._image):
-            self._tell("Warning", "Failed", f'Failed to pull image "{self._image}": {why}')
-            self._tell("Warning", "Failed", "Error: ErrImagePull")
+            self._record("Warning", "Failed", f'Failed to pull image "{self._image}": {why}')
+            self._record("Warning", "Failed", "Error: ErrImagePull")
             self._wait("ErrImagePull", why)
             self._attempts += 1
             pause = self._shared.timings.backoff(self._shared.timings.image_backoff_s, self._attempts)
             self._lifecycle.node.after(
-                self._shared.timings.retry_s / 2, lambda: self._if_wanted(lambda: self._back_off(why, pause))
+                self._shared.timings.retry_s / 2, lambda: self._unless_stopped(lambda: self._back_off(why, pause))
             )
         else:
             self._shared.images.keep(self._image)
             size = "1ms (1ms including waiting). Image size: 1000 bytes."
-            self._tell("Normal", "Pulled", f'Successfully pulled image "{self._image}" in {size}')
+            self._record("Normal", "Pulled", f'Successfully pulled image "{self._image}" in {size}')
             self._create()
 
     def _back_off(self, why: str, pause_s: float) -> None:
         backing = f'Back-off pulling image "{self._image}"'
-        self._tell("Normal", "BackOff", backing)
-        self._tell("Warning", "Failed", "Error: ImagePullBackOff")
+        self._record("Normal", "BackOff", backing)
+        self._record("Warning", "Failed", "Error: ImagePullBackOff")
         self._wait("ImagePullBackOff", f"{backing}: ErrImagePull: {why}")
-        self._lifecycle.node.after(pause_s, lambda: self._if_wanted(self.begin))
+        self._lifecycle.node.after(pause_s, lambda: self._unless_stopped(self.begin))
 
     def _create(self) -> None:
         lifecycle, container = self._lifecycle, self._container
@@ -99,11 +99,11 @@ class ContainerStart:
         try:
             spec = self._specification(folder)
         except Misconfigured as error:
-            self._refused("CreateContainerConfigError", str(error))
+            self._wait_and_retry("CreateContainerConfigError", str(error))
             return
         container.image_id = "sha256:" + hashlib.sha256(self._image.encode()).hexdigest()
         container.process = ContainerProcess(lifecycle, container, folder)
-        self._tell("Normal", "Created", "Container created")
+        self._record("Normal", "Created", "Container created")
         spec["id"] = container.process.id
         if not self._shared.runtime.isolated:
             spec = container_spec.without_namespaces(lifecycle.pod, spec)
@@ -126,7 +126,7 @@ class ContainerStart:
 
 
 class ContainerProcess:
-    """A container that has been given to the runtime and has not ended."""
+    """A container that the runtime runs."""
 
     def __init__(self, lifecycle: PodLifecycle, container: PodContainer, folder: Path) -> None:
         self._lifecycle, self._container, self._folder = lifecycle, container, folder
@@ -137,7 +137,7 @@ class ContainerProcess:
         self._lifecycle.node.shared.runtime.signal(self.id, number)
 
     def written(self) -> int:
-        """Bytes that it has written beside its volumes, as far as this machine lets us see them."""
+        """Return the bytes written outside of volumes, as far as this machine shows them."""
         own = 0
         if self._pid and self._lifecycle.node.shared.runtime.isolated:
             with contextlib.suppress(OSError):  # it ends just now
@@ -145,18 +145,18 @@ class ContainerProcess:
                 own = (system.f_blocks - system.f_bfree) * system.f_frsize
         return own + held_bytes(self._folder / "tmp")
 
-    def hear(self, message: dict[str, Any]) -> bool:
-        """What the runtime says of it. True when that was the end."""
+    def handle_message(self, message: dict[str, Any]) -> bool:
+        """Handle a message of the runtime. Returns True if the container has ended."""
         container, moment = self._container, timestamp(message["t"])
         container.id = f"containerd://{self.id}"
         if message["is"] == "running":
             self._started, self._began, self._pid = moment, message["t"], message["pid"]
             container.state = {"running": {"startedAt": moment}}
-            self._lifecycle.tell("Normal", "Started", "Container started", container)
+            self._lifecycle.record_event("Normal", "Started", "Container started", container)
             self._lifecycle.publish()
             return False
         if message["is"] == "unstartable":
-            self._lifecycle.tell("Warning", "Failed", f"Error: {message['why']}", container)
+            self._lifecycle.record_event("Warning", "Failed", f"Error: {message['why']}", container)
             container.state = terminated(128, "StartError", NEVER, moment, container.id, message["why"])
             return True
         if message["t"] - self._began < HURRIED_S:

@@ -1,4 +1,4 @@
-"""A container's environment as the kubelet makes it: values, references, and $(NAMES) in them and in commands."""
+"""A container's environment: values, references, and $(NAME) in values and commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Get = Callable[[str, str], Tree | None]  # (plural, name) -> the object in the p
 
 
 class Misconfigured(Exception):
-    """CreateContainerConfigError: what the container refers to is not there."""
+    """The container refers to something that does not exist: CreateContainerConfigError."""
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """$(NAME) becomes its value where there is one, $$ becomes $."""
+    """Replace $(NAME) by its value, if it has one, and $$ by $."""
 
     def one(match: re.Match[str]) -> str:
         if match["name"] is None:
@@ -31,7 +31,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def environment(pod: Tree, container: Tree, get: Get) -> dict[str, str]:
-    """What env and envFrom say, in their order. Misconfigured."""
+    """Return the variables of envFrom and env, in this order. Raises Misconfigured."""
     values: dict[str, str] = {}
     for source in container.get("envFrom", []):
         values |= _all_of(pod, source, get)
@@ -82,12 +82,12 @@ def _object(pod: Tree, plural: str, reference: Tree, get: Get) -> Tree | None:
 
 
 def missing(plural: str, name: str) -> str:
-    """In the words of the API."""
+    """Return the API's message for a missing object."""
     return f'{plural.removesuffix("s")} "{name}" not found'
 
 
 def contents(obj: Tree) -> dict[str, bytes]:
-    """Of a Secret or a ConfigMap, by key."""
+    """Return the contents of a Secret or ConfigMap by key."""
     if obj["kind"] == "Secret":
         plain = {key: value.encode() for key, value in (obj.get("stringData") or {}).items()}
         return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()} | plain
@@ -96,7 +96,7 @@ def contents(obj: Tree) -> dict[str, bytes]:
 
 
 def field_of(pod: Tree, path: str) -> str:
-    """Of the downward API; of what a pod has not yet, nothing."""
+    """Return a field of the pod for the downward API, "" if the pod does not have it yet."""
     if match := _BY_KEY.match(path):
         return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
     if path in ("metadata.labels", "metadata.annotations"):
@@ -109,7 +109,7 @@ def field_of(pod: Tree, path: str) -> str:
 
 
 def resource_field(pod: Tree, container: Tree, reference: Tree) -> str:
-    """limits.x or requests.x of a container, in units of the divisor, rounded up; 0 where it has none."""
+    """Return limits.x or requests.x of a container in units of the divisor, rounded up; 0 if it has none."""
     name = reference.get("containerName", container["name"])
     every: Sequence[Tree] = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
     chosen = next(each for each in every if each["name"] == name)

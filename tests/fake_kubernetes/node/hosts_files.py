@@ -1,4 +1,4 @@
-"""Names of pods and services, as files of hosts: one for each pod, replaced as a whole when its namespace changes."""
+"""DNS for pods: a hosts file for each pod, replaced when pods or services of its namespace change."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ DOMAIN = "svc.cluster.local"
 
 
 class NamespaceHosts:
-    """What is known of one namespace."""
+    """Pods, services and host names of one namespace."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Tree]] = {"pods": {}, "services": {}}  # by uid
         self.served: dict[str, tuple[Path, str]] = {}  # uid of a pod -> its folder, its own lines
-        self.text = ""  # what all its pods see
+        self.text = ""  # the lines that all its pods share
 
     def refresh(self) -> bool:
-        """Whether the names have changed."""
+        """Compute the shared lines anew and return whether they have changed."""
         lines = []
         for service in self.objects["services"].values():
             selector = service["spec"].get("selector")
@@ -34,7 +34,7 @@ class NamespaceHosts:
 
 
 class HostsFiles:
-    """Follows pods and services. A pod's folder holds its file `hosts`."""
+    """Watches pods and services, and writes `hosts` into the folder of each pod."""
 
     def __init__(self, store: Store) -> None:
         self._namespaces: dict[str, NamespaceHosts] = {}
@@ -45,7 +45,7 @@ class HostsFiles:
         self._thread.start()
 
     def serve(self, pod: Tree, folder: Path) -> None:
-        """Writes folder/hosts now and keeps it right. The pod must have its address."""
+        """Write folder/hosts now and keep it up to date. The pod must have its address."""
         folder.mkdir(parents=True, exist_ok=True)
         meta, address = pod["metadata"], pod.get("status", {}).get("podIP", "127.0.0.1")
         own = f"127.0.0.1 localhost\n::1 localhost\n{address} {pod['spec'].get('hostname') or meta['name']}\n"
@@ -55,7 +55,7 @@ class HostsFiles:
             _write(folder, own + namespace_hosts.text)
 
     def forget(self, pod: Tree) -> None:
-        """Before its folder goes."""
+        """Stop writing the hosts file of a pod, before its folder is deleted."""
         with self._lock:
             self._namespaces[pod["metadata"]["namespace"]].served.pop(pod["metadata"]["uid"], None)
 
@@ -69,9 +69,9 @@ class HostsFiles:
             event = self._subscription.get()
             if event is not None:
                 with self._lock:
-                    self._take(*event)
+                    self._update(*event)
 
-    def _take(self, event: str, plural: str, obj: Tree) -> None:
+    def _update(self, event: str, plural: str, obj: Tree) -> None:
         namespace_hosts = self._namespaces.setdefault(obj["metadata"]["namespace"], NamespaceHosts())
         objects = namespace_hosts.objects[plural]
         objects.pop(obj["metadata"]["uid"], None)

@@ -1,4 +1,4 @@
-"""Container images of the test cluster: which there are, what is in them, and what pulling others answers."""
+"""Container images of the fake cluster, and the errors of pulls that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-EMPTY = "127.0.0.1:25999"  # a registry that is there and holds nothing
+EMPTY = "127.0.0.1:25999"  # a registry that exists and is empty
 ANSWERS = {
     "NotFound": "rpc error: code = NotFound desc = {lead}{image}: not found",
     "401": "{lead}pulling from host {host} failed with status code [manifests {tag}]: 401 Unauthorized",
@@ -25,7 +25,7 @@ _NAME = re.compile(
 
 @dataclass
 class Refusal:
-    """What pulls of certain images answer, for a number of times (None: for ever)."""
+    """An error for pulls of matching images, for a number of times (None: always)."""
 
     pattern: re.Pattern[str]
     answer: str
@@ -33,12 +33,12 @@ class Refusal:
 
 
 class Images(MutableMapping[str, dict[str, str]]):
-    """Image -> its environment. PATH is the machine's where it is not given, with this Python first."""
+    """Maps each image to its environment. The default PATH has this Python first, then the machine's programs."""
 
     def __init__(self) -> None:
         self._present: dict[str, dict[str, str]] = {}
         self.refusals: list[Refusal] = []
-        self.users: dict[str, int] = {}  # who an image runs as where the pod does not say; 0 where nothing stands here
+        self.users: dict[str, int] = {}  # the image's user id, if the pod sets none; 0 by default
         self["bench.local/busybox:1.35"] = {}
         self["bench.local/python:3.11"] = {}
 
@@ -58,11 +58,11 @@ class Images(MutableMapping[str, dict[str, str]]):
         return len(self._present)
 
     def refuse(self, pattern: str, answer: str, times: int | None = None) -> None:
-        """Pulls of images that match answer so (a key of ANSWERS, or any text): that many times, then they work."""
+        """Let pulls of matching images fail `times` times with `answer`: a key of ANSWERS, or any text."""
         self.refusals.insert(0, Refusal(re.compile(pattern), answer, times))
 
     def pull(self, image: str) -> str:
-        """Why it cannot be pulled; empty: it can. An image that is neither here nor refused is not found."""
+        """Return the error of a pull, "" if it succeeds. An unknown image is not found."""
         for refusal in self.refusals:
             if refusal.pattern.search(image) and refusal.times != 0:
                 if refusal.times is not None:
@@ -72,16 +72,16 @@ class Images(MutableMapping[str, dict[str, str]]):
         return "" if healed or image in self._present else _asked(image)
 
     def present(self, image: str) -> bool:
-        """Whether it is on the nodes already."""
+        """Return whether the nodes have the image."""
         return image in self._present
 
     def keep(self, image: str) -> None:
-        """It has been pulled."""
+        """Record a successful pull."""
         self._present.setdefault(image, {})
 
 
 def invalid(image: str) -> str:
-    """Why no registry can have such an image; empty: it might."""
+    """Return why an image reference is invalid, "" if it is valid."""
     if _NAME.match(image):
         return ""
     name = image.partition(":")[0]
@@ -92,13 +92,13 @@ def invalid(image: str) -> str:
 
 
 def is_always_pulled(image: str, policy: str | None) -> bool:
-    """imagePullPolicy, with its default by the image's tag."""
+    """Return whether the pull policy is Always; its default depends on the image's tag."""
     tag = (match["tag"] if (match := _NAME.match(image)) else None) or "latest"
     return (policy or ("Always" if tag == "latest" and "@" not in image else "IfNotPresent")) == "Always"
 
 
 def _asked(image: str) -> str:
-    """Why a registry on this machine has none; there is no other registry."""
+    """Ask a registry on this machine for an image and return its error, "" if it has the image."""
     match = _NAME.match(image)
     if not match or not str(match["host"]).startswith("127.0.0.1:") or match["host"] == EMPTY:
         return _said("NotFound", image)

@@ -1,4 +1,4 @@
-"""A node's agent: runs the pods that are bound to its node, and says how they are."""
+"""The kubelet: runs the pods of its node and reports their status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fake_kubernetes.timings import Timings
 
 @dataclass
 class SharedByNodes:
-    """What all nodes of a cluster share."""
+    """What the nodes of a cluster share."""
 
     store: Store
     folder: Path
@@ -32,26 +32,26 @@ class SharedByNodes:
     hosts_files: HostsFiles
     images: Images
     timings: Timings
-    environment: dict[str, str]  # of every container: where the API is
-    log_max: int  # bytes after which a container's log is rotated
-    log_every_s: float  # but no sooner than that after the last time
+    environment: dict[str, str]  # of every container: the address of the API server
+    log_max: int  # bytes at which a container's log is rotated
+    log_every_s: float  # shortest time between two rotations
     failures: list[BaseException]
     addresses: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def address(self) -> str:
-        """For a pod: this machine answers to all of 127/8, so that pods find each other by name and address."""
+        """Return an address for a new pod. This machine answers to all of 127/8, so pods can reach each other."""
         number = next(self.addresses)
         return f"127.77.{number // 250}.{number % 250 + 1}"
 
 
 class Kubelet:
-    """One node. Its containers are the workshop's: they go on without it."""
+    """The kubelet of one node. Containers belong to the shared runtime and run on while the kubelet is down."""
 
     def __init__(self, shared: SharedByNodes, name: str) -> None:
         self.shared, self.name = shared, name
         self.recorder = EventRecorder(shared.store, "kubelet", name)
         self.lifecycles: dict[str, PodLifecycle] = {}  # by uid
-        self._looking = False
+        self._checking_volumes = False
         self._loop = EventLoop(f"kubelet {name}", shared.store.subscribe("pods"), self._handle, shared.failures)
         self._loop.start()
 
@@ -60,7 +60,7 @@ class Kubelet:
         return self._loop.paused
 
     def stop(self) -> None:
-        """As if it were killed: containers go on, nothing is written, logs cannot be read."""
+        """Stop as if killed: containers run on, nothing is written, and logs cannot be read."""
         self._loop.pause()
 
     def go_on(self) -> None:
@@ -70,11 +70,11 @@ class Kubelet:
         self._loop.close()
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """In this node's thread."""
+        """Call `action` in this node's thread after so many seconds."""
         self._loop.after(seconds, action)
 
     def get(self, pod: Tree, plural: str, name: str) -> Tree | None:
-        """What a pod refers to, in its namespace."""
+        """Return an object that a pod refers to, None if there is none."""
         namespace = pod["metadata"]["namespace"] if self.shared.store.kinds[plural].namespaced else ""
         try:
             return self.shared.store.get(plural, namespace, name)
@@ -82,13 +82,13 @@ class Kubelet:
             return None
 
     def runtime_listener(self, uid: str) -> Callable[[dict[str, Any]], None]:
-        """Takes what the runtime says of a pod's containers, to be handled in this node's thread."""
+        """Return a function that passes the runtime's messages about a pod to this node's thread."""
         return lambda message: self._loop.subscription.put("RUNTIME", uid, message)
 
     def _handle(self, event: str, subject: str, obj: Tree) -> None:
         if event == "RUNTIME":
             if subject in self.lifecycles:
-                self.lifecycles[subject].hear(obj)
+                self.lifecycles[subject].handle_runtime_message(obj)
             return
         uid = obj["metadata"]["uid"]
         if obj["spec"].get("nodeName") != self.name:
@@ -98,21 +98,21 @@ class Kubelet:
             if lifecycle:
                 lifecycle.vanish()
         elif uid in self.lifecycles:
-            self.lifecycles[uid].see(obj)
+            self.lifecycles[uid].handle_update(obj)
         elif obj.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self.lifecycles[uid] = PodLifecycle(self, obj)
             self.lifecycles[uid].begin()
 
     def watch_volumes(self) -> None:
-        """From now on, as long as pods need it."""
-        if not self._looking:
-            self._looking = True
-            self.after(self.shared.timings.eviction_s, self._look)
+        """Check volume sizes regularly, as long as a pod needs that."""
+        if not self._checking_volumes:
+            self._checking_volumes = True
+            self.after(self.shared.timings.eviction_s, self._check_volumes)
 
-    def _look(self) -> None:
+    def _check_volumes(self) -> None:
         watched = [lifecycle for lifecycle in self.lifecycles.values() if lifecycle.limited and not lifecycle.over]
         for lifecycle in watched:
             lifecycle.check_volumes()
-        self._looking = False
+        self._checking_volumes = False
         if watched:
             self.watch_volumes()

@@ -1,14 +1,14 @@
 """Container logs as containerd writes and the kubelet reads them: CRI lines in a file per start of a container.
 
-A line is `<RFC 3339 time, nanoseconds> stdout|stderr F|P <text>`. P (partial) pieces have no newline of their own: of a
-line over 16 KiB all pieces but the last, and what a container has left without a newline when it ends or its log is
-rotated. A carriage return before a newline is dropped with that. A rotation renames the file and begins a new one; a
-request reads only the newest file.
+A line is `<RFC 3339 time, nanoseconds> stdout|stderr F|P <text>`. P (partial) pieces have no newline of their own. They
+are all pieces but the last of a line over 16 KiB, and an unterminated line when the container ends or its log is
+rotated. A carriage return before a newline is dropped. A rotation renames the file and starts a new one.
+A request reads only the newest file.
 
-A follow reads its file to the end and then waits for news: that lines were written, or that there is a new file. For
-each new file that it is told of it opens the newest. So one that is held up by its reader skips files, and begins the
-newest more than once. It is told nothing before it has read its first file to the end. When the container is over it
-ends with the file that it has open, whether there is a newer one or not.
+A follow reads its file to the end and then waits for new lines or a new file. For each rotation that it learns of it
+opens the newest file. So a follow with a slow reader skips files and reads the newest more than once. It learns of no
+rotation before it has read its first file to the end. When the container has ended it stops after the file that it has
+open, even if there is a newer one.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ def nano_timestamp(unix_ns: int) -> str:
 
 
 class LogFile:
-    """The log of one start of one container: written by whoever runs it, read by any number of requests. `clock`: in
-    nanoseconds."""
+    """The log of one start of a container, with one writer and any number of readers. `clock` is in nanoseconds."""
 
     def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._clock = path, clock
         self._stamped_ns = 0
         self.size = 0  # of the newest file
-        self.waiting = 0  # follows that have read all there is
+        self.waiting = 0  # number of follows that wait for more
         self._changed = threading.Condition()
         self._rest: dict[str, bytes] = {}
         self._written = 0
@@ -61,7 +60,7 @@ class LogFile:
         self._file = path.open("ab", buffering=0)
 
     def write(self, stream: str, data: bytes) -> None:
-        """What came out of `stdout` or `stderr`, in any pieces."""
+        """Write output of `stdout` or `stderr`, in any pieces."""
         with self._changed:
             *lines, rest = (self._rest.get(stream, b"") + data).split(b"\n")
             out = []
@@ -78,7 +77,7 @@ class LogFile:
         return [*(self._cri(stream, b"P", piece) for piece in pieces[:-1]), self._cri(stream, tag, pieces[-1])]
 
     def _cri(self, stream: str, tag: bytes, text: bytes) -> bytes:
-        """No two have the same time."""
+        """Return one CRI line. No two lines have the same time."""
         self._stamped_ns = max(self._clock(), self._stamped_ns + 1)
         return b"%s %s %s %s\n" % (nano_timestamp(self._stamped_ns).encode(), stream.encode(), tag, text)
 
@@ -89,12 +88,12 @@ class LogFile:
             self._changed.notify_all()
 
     def _flush(self) -> None:
-        """What has no newline yet."""
+        """Write the unterminated lines."""
         self._append([self._cri(stream, b"P", rest) for stream, rest in self._rest.items() if rest])
         self._rest.clear()
 
     def close(self) -> None:
-        """The container has ended: what it left without a newline is written now. May be called twice."""
+        """Write the unterminated lines and close the file. May be called twice."""
         with self._changed:
             if not self._closed:
                 self._flush()
@@ -103,7 +102,7 @@ class LogFile:
                 self._changed.notify_all()
 
     def rotate(self) -> None:
-        """As the kubelet does at 10 MiB by default. A line that is half written is cut in two pieces."""
+        """Start a new file, as the kubelet does at 10 MiB by default. An unterminated line is cut into two pieces."""
         with self._changed:
             if self._closed:
                 return
@@ -116,7 +115,7 @@ class LogFile:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Lets those who follow look around."""
+        """Wake all follows."""
         with self._changed:
             self._nudges += 1
             self._changed.notify_all()
@@ -125,7 +124,7 @@ class LogFile:
         return self._written, self._closed, self._rotations, self._nudges
 
     def records(self, *, follow: bool) -> Iterator[Record | None]:
-        """From the beginning of the newest file; None when nothing came for a while (only when following)."""
+        """Yield the records from the start of the newest file; a follow yields None after a while without new ones."""
         if not follow:
             with self._path.open("rb") as file:
                 yield from _whole_lines(file)
@@ -144,20 +143,20 @@ class LogFile:
                 yield None
 
     def followed(self) -> Iterator[Record | None]:
-        """As a follow gives it; None: there is nothing for now."""
-        told: int | None = None  # of how many new files
+        """Yield records as a follow sends them; None when there is nothing more for now."""
+        known_rotations: int | None = None
         file, runs = self._path.open("rb"), True
         try:
             while True:
                 yield from _whole_lines(file)
                 if not runs:
                     return
-                if told is None:
-                    told = self._rotations
+                if known_rotations is None:
+                    known_rotations = self._rotations
                 elif self._closed:
                     runs = False
-                elif told < self._rotations:
-                    told += 1
+                elif known_rotations < self._rotations:
+                    known_rotations += 1
                     file.close()
                     file = self._path.open("rb")
                 else:
@@ -173,7 +172,7 @@ def _whole_lines(file: BinaryIO) -> Iterator[Record]:
 
 
 class LogSource:
-    """All logs under one folder: `open()` to write one, `find()` to read it."""
+    """All logs below one folder. open() returns a log to write, find() one to read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -182,7 +181,7 @@ class LogSource:
         self._files: dict[tuple[str, str, int], LogFile] = {}
 
     def open(self, pod_uid: str, container: str, restart: int = 0) -> LogFile:
-        """A new log, for the `restart`-th start (0: the first) of that container."""
+        """Create the log for a start of a container; 0 is the first start."""
         log = LogFile(self._folder / pod_uid / container / f"{restart}.log")
         self._files[pod_uid, container, restart] = log
         return log
@@ -191,27 +190,27 @@ class LogSource:
         return self._files.get((pod_uid, container, restart))
 
     def rotate(self, pod_uid: str) -> None:
-        """Of all containers of a pod that run."""
+        """Rotate the logs of all containers of a pod."""
         for (uid, _, _), log in list(self._files.items()):
             if uid == pod_uid:
                 log.rotate()
 
     def unreachable(self, node: str) -> bool:
-        """Its kubelet does not answer."""
+        """Return whether the node's kubelet is down."""
         return node in self._down
 
     def outages(self, node: str) -> int:
-        """How often its kubelet has gone until now."""
+        """Return how often the node's kubelet has gone down."""
         return self._outages.get(node, 0)
 
     def disconnect(self, node: str) -> None:
-        """The kubelet of that node is gone: what is read from it ends, without a word."""
+        """Take a node's kubelet down: reads from it end silently."""
         self._outages[node] = self.outages(node) + 1
         self._down.add(node)
         self.wake()
 
     def wake(self) -> None:
-        """Lets all who follow look around."""
+        """Wake all follows of all logs."""
         for log in list(self._files.values()):
             log.wake()
 
@@ -219,13 +218,13 @@ class LogSource:
         self._down.discard(node)
 
     def connected(self, node: str, outages: int, pieces: Iterator[bytes | None]) -> Iterator[bytes | None]:
-        """As long as the kubelet stays that was there at that outage."""
+        """Yield the pieces until the kubelet goes down once more."""
         for piece in pieces:
             if self.outages(node) != outages:
                 return
             yield piece
 
     def close(self) -> None:
-        """Ends all follows."""
+        """End all follows."""
         for log in list(self._files.values()):
             log.close()

@@ -1,4 +1,4 @@
-"""A pod's life on its node: volumes, init containers, containers, restarts, deadline, grace, end."""
+"""The life of a pod on its node: volumes, init containers, containers, restarts, deadline, grace period, end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_GRACE_S = 30
 
 
 class PodLifecycle:
-    """All methods run in the node's thread."""
+    """One pod on its node. All methods run in the node's thread."""
 
     def __init__(self, node: Kubelet, pod: Tree) -> None:
         self.node, self.pod = node, pod
@@ -48,20 +48,20 @@ class PodLifecycle:
         self.over = False
         self.stopping = False
         self._kill_at = float("inf")
-        self._why: Tree = {}
-        self._forgotten = False  # the node has nothing left of its containers when it looks for how they ended
+        self._end_reason: Tree = {}
+        self._forgotten = False  # the node has lost its containers before it can see how they ended
         self._phase = "Pending"
         self._attempts = 0
-        self._limit: int | None = None  # activeDeadlineSeconds that is kept
+        self._limit: int | None = None  # the activeDeadlineSeconds that has a timer
         self._began = time.time()
         self._address = HOST_IP if spec.get("hostNetwork") else node.shared.address()
 
-    def tell(self, kind: str, reason: str, message: str, container: PodContainer | None = None) -> None:
+    def record_event(self, kind: str, reason: str, message: str, container: PodContainer | None = None) -> None:
         self.node.recorder.record(self.pod, kind, reason, message, container.name if container else "")
 
     def begin(self) -> None:
         if "deletionTimestamp" in self.pod["metadata"]:
-            self.see(self.pod)
+            self.handle_update(self.pod)
             return
         self.publish()
         self.node.shared.hosts_files.serve(self.pod, self.folder / "names")
@@ -71,20 +71,20 @@ class PodLifecycle:
         self.advance()
 
     def publish(self) -> None:
-        """Writes the status as it is now."""
+        """Write the current status."""
         meta = self.pod["metadata"]
-        with contextlib.suppress(KubeError):  # it is gone: the event of that comes
+        with contextlib.suppress(KubeError):  # the pod is gone, and its event comes
             self.pod = self.node.shared.store.change("pods", meta["namespace"], meta["name"], self._write)
 
     def _write(self, pod: Tree) -> None:
         if pod["metadata"]["uid"] != self.uid:
             raise KubeError(404, "another pod of that name")
-        if not self.over:  # the last phase is only told when all is cleaned up
+        if not self.over:  # the final phase is written only after cleaning up
             phase = phase_of(self.containers, self.policy)
             self._phase = self._phase if phase in ("Succeeded", "Failed") else phase
         status: Tree = {"observedGeneration": pod["metadata"].get("generation", 1), "phase": self._phase}
         status["conditions"] = conditions(self.containers, self._phase, pod.get("status", {}).get("conditions", []))
-        status |= self._why if self.over else {}
+        status |= self._end_reason if self.over else {}
         status |= {"hostIP": HOST_IP, "hostIPs": [{"ip": HOST_IP}]}
         status |= {"podIP": self._address, "podIPs": [{"ip": self._address}], "startTime": timestamp(self._began)}
         initial = [container_status(container) for container in self.containers if container.initial]
@@ -95,24 +95,24 @@ class PodLifecycle:
         ]
         pod["status"] = status | {"qosClass": qos(pod["spec"]), "resources": {}}
 
-    def see(self, pod: Tree) -> None:
-        """The pod as somebody has written it."""
+    def handle_update(self, pod: Tree) -> None:
+        """Handle a new version of the pod."""
         if int(pod["metadata"]["resourceVersion"]) > int(self.pod["metadata"]["resourceVersion"]):
             self.pod = pod
-        if self.pod["spec"].get("activeDeadlineSeconds") != self._limit:  # it may have come with a write of ours
+        if self.pod["spec"].get("activeDeadlineSeconds") != self._limit:  # the change may have come with our own write
             self._set_deadline()
         if "deletionTimestamp" in pod["metadata"]:
             self.stop(pod["metadata"].get("deletionGracePeriodSeconds", 0))
 
     def advance(self) -> None:
-        """Begins what can be begun now."""
+        """Start what can start now."""
         if self.stopping or self.over:
             return
         try:
             self.volumes.set_up(self.pod, lambda plural, name: self.node.get(self.pod, plural, name))
         except NotMounted as error:
             self._attempts += 1
-            self.tell("Warning", "FailedMount", str(error))
+            self.record_event("Warning", "FailedMount", str(error))
             self.later(self._attempts, self.advance)
             return
         for container in self.containers:
@@ -125,17 +125,17 @@ class PodLifecycle:
                 return
 
     def later(self, attempt: int, action: Any) -> None:
-        """What did not work is tried again, if the pod still wants it."""
+        """Call `action` again after a pause, unless the pod has ended by then."""
         timings = self.node.shared.timings
         self.node.after(
             timings.backoff(timings.retry_s, attempt), lambda: None if self.stopping or self.over else action()
         )
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """Of the runtime, about one of the containers."""
+    def handle_runtime_message(self, message: dict[str, Any]) -> None:
+        """Handle a message of the runtime about one of the containers."""
         for container in self.containers:
             if container.process is not None and container.process.id == message["id"]:
-                if container.process.hear(message):
+                if container.process.handle_message(message):
                     self._ended(container)
                 return
 
@@ -160,7 +160,7 @@ class PodLifecycle:
         return bool(self.policy != "Never")
 
     def _restart(self, container: PodContainer) -> None:
-        """The first time at once, then after longer and longer times."""
+        """Restart a container: the first time at once, then after growing pauses."""
         container.crashes, container.busy = container.crashes + 1, True
         timings = self.node.shared.timings
         if container.crashes == 1:
@@ -176,7 +176,7 @@ class PodLifecycle:
         pause = ("10s", "20s", "40s", "1m20s", "2m40s", "5m0s")[min(container.crashes - 2, 5)]
         container.last = ended
         container.wait("CrashLoopBackOff", f"back-off {pause} restarting failed container={container.name} pod={name}")
-        self.tell(
+        self.record_event(
             "Warning", "BackOff", f"Back-off restarting failed container {container.name} in pod {name}", container
         )
         self.publish()
@@ -198,8 +198,8 @@ class PodLifecycle:
         limit = self.pod["spec"].get("activeDeadlineSeconds")
         if limit is None or time.time() < self._began + limit - 0.01 or self.over or self.stopping:
             return
-        self.tell("Normal", "DeadlineExceeded", OVERDUE)
-        self._why = {"reason": "DeadlineExceeded", "message": OVERDUE}
+        self.record_event("Normal", "DeadlineExceeded", OVERDUE)
+        self._end_reason = {"reason": "DeadlineExceeded", "message": OVERDUE}
         self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_S))
 
     def check_volumes(self) -> None:
@@ -218,20 +218,20 @@ class PodLifecycle:
             self.evict(f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
 
     def evict(self, message: str) -> None:
-        """By the node: at once."""
+        """End the pod at once, as an eviction by its node."""
         if not (self.stopping or self.over):
-            self.tell("Warning", "Evicted", message)
-            self._why = {"reason": "Evicted", "message": message}
+            self.record_event("Warning", "Evicted", message)
+            self._end_reason = {"reason": "Evicted", "message": message}
             self.stop(0)
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, after the grace SIGKILL, then the end. Asked again it can only become quicker."""
+        """Send SIGTERM, and SIGKILL after the grace period. A second call can only shorten that period."""
         if not self.stopping and not self.over:
             self.stopping = True
-            self.publish()  # that it knows of its deletion
+            self.publish()  # shows that the kubelet knows of the deletion
             for container in self.containers:
                 if container.process:
-                    self.tell("Normal", "Killing", f"Stopping container {container.name}", container)
+                    self.record_event("Normal", "Killing", f"Stopping container {container.name}", container)
                     if grace_s:
                         container.process.signal(signal.SIGTERM)
         if self.over or not any(container.process for container in self.containers):
@@ -248,17 +248,17 @@ class PodLifecycle:
                 container.process.signal(signal.SIGKILL)
 
     def finish(self) -> None:
-        """Nothing of it runs any more. A pod that is being deleted is removed."""
+        """Finish a pod whose containers have ended. A pod that is being deleted is removed."""
         if not self.over:
             self.over = True
             phase = phase_of(self.containers, self.policy)
-            self._phase = phase if phase in ("Succeeded", "Failed") and not self._why else "Failed"
+            self._phase = phase if phase in ("Succeeded", "Failed") and not self._end_reason else "Failed"
             self.node.shared.hosts_files.forget(self.pod)
             if self._forgotten:
                 self._forget_ends()
             self.publish()
             self._tidy()
-            if self._why:
+            if self._end_reason:
                 self.node.after(self.node.shared.timings.settle_s, self._miss_containers)
         meta = self.pod["metadata"]
         if "deletionTimestamp" in meta:
@@ -272,7 +272,7 @@ class PodLifecycle:
                 container.id, container.restarts, container.last = "", container.restarts + 1, missing(HAD_RUN)
 
     def _miss_containers(self) -> None:
-        """Of those that never began, or of which nothing is left, it then says that it cannot find them."""
+        """Report containers that never started, or were lost, as not located."""
         waiting = [container for container in self.containers if "waiting" in container.state]
         for container in waiting:
             container.state = missing("The container could not be located when the pod was terminated")
@@ -280,7 +280,7 @@ class PodLifecycle:
             self.publish()
 
     def vanish(self) -> None:
-        """The object is gone: what still runs is killed."""
+        """Kill what still runs, because the object is gone."""
         self.stopping = self.over = True
         self._kill()
         self.node.shared.hosts_files.forget(self.pod)

@@ -1,4 +1,4 @@
-"""What a pod's status says, made from what its containers do: pure functions."""
+"""Computes the status of a pod from the states of its containers. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NEVER = "1970-01-01T00:00:00Z"
 HAD_RUN = "The container could not be located when the pod was deleted.  The container used to be Running"
-OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # what a pod's conditions hold beside
+OF_POD = {"observedGeneration": 1, "lastProbeTime": None}  # further fields of a pod's conditions
 
 
 @dataclass
@@ -27,9 +27,9 @@ class PodContainer:
     restarts: int = 0
     image_id: str = ""
     id: str = ""  # containerd://…
-    crashes: int = 0  # one after another
-    busy: bool = False  # something is under way or waited for: do not begin it again
-    process: ContainerProcess | None = None  # while the runtime has it
+    crashes: int = 0  # in a row
+    busy: bool = False  # a start is under way or scheduled
+    process: ContainerProcess | None = None  # while the runtime runs it
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ def container_status(container: PodContainer) -> Tree:
 
 
 def phase_of(containers: Sequence[PodContainer], policy: str) -> str:
-    """Without regard to what may still run, as the kubelet computes it from container states."""
+    """Compute the phase from container states as the kubelet does, without regard to what still runs."""
     initial = [container for container in containers if container.initial]
     if any(container.exit_code not in (None, 0) for container in initial) and policy == "Never":
         return "Failed"
@@ -105,7 +105,7 @@ def qos(spec: Tree) -> str:
 
 
 def conditions(containers: Sequence[PodContainer], phase: str, old: Iterable[Tree]) -> list[Tree]:
-    """The five that every pod has, times of transition kept, and what others have written (DisruptionTarget)."""
+    """Return the five conditions of every pod and those of others (DisruptionTarget), with transition times kept."""
     before = {condition["type"]: condition for condition in old}
     over = phase in ("Succeeded", "Failed")
     ended = {"Succeeded": {"reason": "PodCompleted"}, "Failed": {"reason": "PodFailed"}}.get(phase, {})
@@ -117,7 +117,7 @@ def conditions(containers: Sequence[PodContainer], phase: str, old: Iterable[Tre
     if initial:
         message = f"containers with incomplete status: [{' '.join(initial)}]"
         initialised = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
-    # the sandbox is up as soon as anything has come of a container, an image that cannot be pulled included
+    # the sandbox is up once a container has got anywhere, even to an image that cannot be pulled
     up = any(
         container.state.get("waiting", {}).get("reason") not in ("ContainerCreating", "PodInitializing")
         for container in containers
@@ -134,14 +134,14 @@ def conditions(containers: Sequence[PodContainer], phase: str, old: Iterable[Tre
 
 
 def stamped(name: str, body: Mapping[str, Any], before: Tree | None, **more: Any) -> Tree:
-    """A condition with its time of transition, which only another status changes."""
+    """Return a condition with its transition time, which changes only with the status."""
     changed = before is None or before["status"] != body["status"]
     moment = timestamp() if changed or before is None else before["lastTransitionTime"]
     return {"type": name, **more, "lastTransitionTime": moment, **body}
 
 
 def set_condition(status: Tree, name: str, value: str, reason: str, message: str, **more: Any) -> None:
-    """In place, of any kind that has conditions. `more`: what conditions of that kind have beside (OF_POD)."""
+    """Set a condition of any object, in place. `more` are further fields of its conditions (OF_POD)."""
     listed = status.setdefault("conditions", [])
     before = next((condition for condition in listed if condition["type"] == name), None)
     told = {**({"reason": reason} if reason else {}), **({"message": message} if message else {})}
@@ -159,6 +159,6 @@ def terminated(code: int, reason: str, started: str, finished: str, container_id
 
 
 def missing(message: str) -> Tree:
-    """What a kubelet says of a container that it looked for in vain: no times, and no id."""
+    """Return the state of a container that the kubelet cannot locate: without times and id."""
     return {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message,
                            "startedAt": None, "finishedAt": None}}  # fmt: skip

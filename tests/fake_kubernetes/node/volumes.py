@@ -16,21 +16,21 @@ STORAGE = "ephemeral-storage"
 
 
 class NotMounted(Exception):
-    """A volume that cannot be set up now: the kubelet tells so in an event and tries again."""
+    """A volume cannot be set up now. The kubelet writes an event and tries again."""
 
 
 class Volumes:
-    """Of one pod. `claims` is where the cluster's claims are, a folder each."""
+    """The volumes of one pod. `claims` has a folder for each claim of the cluster."""
 
     def __init__(self, folder: Path, claims: Path, containers: ContainerRuntime) -> None:
         self._folder = folder
         self._claims = claims
         self._containers = containers
         self._in_memory: list[Path] = []
-        self.places: dict[str, Path] = {}  # volume -> what of this machine it is
+        self.places: dict[str, Path] = {}  # volume -> path on this machine
 
     def set_up(self, pod: Tree, get: Get) -> None:
-        """What is there already stays, and what no container mounts is never looked at. NotMounted."""
+        """Create the volumes that a container mounts and that do not exist yet. Raises NotMounted."""
         wanted = _mounted(pod)
         for volume in pod["spec"].get("volumes", []):
             if volume["name"] in wanted and volume["name"] not in self.places:
@@ -74,7 +74,7 @@ class Volumes:
             self._in_memory.append(path)
 
     def _write(self, pod: Tree, name: str, path: Path, source: Tree, get: Get) -> None:
-        """A Secret, a ConfigMap or parts of the pod itself as files."""
+        """Write a Secret, a ConfigMap or fields of the pod as files."""
         for field, plural, key in (("secret", "secrets", "secretName"), ("configMap", "configmaps", "name")):
             if field in source:
                 how = source[field]
@@ -101,7 +101,7 @@ class Volumes:
                 place.chmod(place.stat().st_mode | 0o2770)
 
     def beyond_limit(self, pod: Tree) -> tuple[str, str] | None:
-        """(name, limit) of an emptyDir on disk that holds more than it may."""
+        """Return (name, limit) of an emptyDir on disk that is beyond its limit, None if there is none."""
         for volume in pod["spec"].get("volumes", []):
             how = volume.get("emptyDir") or {}
             watched = how.get("sizeLimit") and how.get("medium") != "Memory" and volume["name"] in self.places
@@ -110,26 +110,26 @@ class Volumes:
         return None
 
     def used(self) -> int:
-        """Bytes in its volumes that count as storage of the node."""
+        """Return the bytes in its volumes that count as storage of the node."""
         kept = [path for path in self.places.values() if path.parent == self._folder and path not in self._in_memory]
         return sum(map(held_bytes, kept))
 
     def tear_down(self) -> None:
-        """Nothing of them is left but claims and the machine's own folders."""
+        """Delete the volumes, but no claims and no folders of the machine."""
         for path in self._in_memory:
             self._containers.unmount(path)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def limited(pod: Tree) -> bool:
-    """Whether how much it writes has to be looked at."""
+    """Return whether a pod has a storage limit that must be checked."""
     volumes = pod["spec"].get("volumes", [])
     sized = any((volume.get("emptyDir") or {}).get("sizeLimit") for volume in volumes)
     return sized or storage_limit(pod) < float("inf")
 
 
 def storage_limit(pod: Tree) -> float:
-    """How many bytes it may write to its node in all; one container without a limit makes that any number."""
+    """Return how many bytes a pod may write to its node; infinite if a container has no limit."""
     limits = [
         ((container.get("resources") or {}).get("limits") or {}).get(STORAGE) for container in pod["spec"]["containers"]
     ]
@@ -137,7 +137,7 @@ def storage_limit(pod: Tree) -> float:
 
 
 def _mounted(pod: Tree) -> set[str]:
-    """Names of volumes that one of its containers has somewhere."""
+    """Return the names of the volumes that a container mounts."""
     containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
     return {str(mount["name"]) for container in containers for mount in container.get("volumeMounts", [])}
 
@@ -160,7 +160,7 @@ def _file(path: Path, data: bytes, mode: int) -> None:
 
 
 def held_bytes(folder: Path) -> int:
-    """What the files below it take."""
+    """Return the disk space of the files in a folder."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # removed meanwhile
