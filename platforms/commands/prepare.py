@@ -145,11 +145,11 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
 
 def make_claims(platform: Platform) -> None:
     """The volumes that a cluster lacks. Raises RefusedError."""
-    from platforms.schedulers.kubernetes import claims
+    from platforms.schedulers.kubernetes import volume_claims
     from platforms.schedulers.kubernetes.api.client import Client
     from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 
-    for said in claims.make(Client(ClusterTarget.of(platform)), platform):
+    for said in volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform):
         print(said)
 
 

@@ -12,7 +12,7 @@ from platforms.config.values import SCALAR, Quantity, is_open, quantity_of, text
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _WORD = re.compile(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", re.ASCII)
-_OURS = ("hpc-ml-bench/", "app.kubernetes.io/managed-by")  # platforms/schedulers/kubernetes/labels.py
+_OURS = ("hpc-ml-bench/", "app.kubernetes.io/managed-by")  # platforms/schedulers/kubernetes/objects/labels.py
 _LONGEST_LABEL, _LONGEST_NAME = 63, 253
 _MOST_USER = (1 << 31) - 1
 _HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:\d))(?::\d+)?"

@@ -11,11 +11,10 @@ import pytest
 from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes import manifest
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
-from platforms.schedulers.kubernetes.manifest import policy, values
-from platforms.schedulers.kubernetes.objects import templates
+from platforms.schedulers.kubernetes.manifest import placeholders, policy, render
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,8 +58,8 @@ def test_its_manifests_render_keep_a_sites_rules_and_hold_valid_pods(
     path = tmp_path / "own.yaml"
     path.write_text(written(kind), encoding="utf-8")
     platform, spec = clusters["eidf_a100"], spec_of(path, nodes, code=kind == "PyTorchJob")
-    text = manifest.render(spec, platform)
-    (root,) = objects = manifest.read(text)
+    text = render.render(spec, platform)
+    (root,) = objects = render.parse(text)
     assert (root["apiVersion"], root["kind"]) == (KINDS[kind], kind)
     assert policy.lint(objects, platform, spec, text) == ()
     ((_path, template),) = templates(root)
@@ -109,7 +108,7 @@ def test_the_job_that_it_shows_is_what_a_dry_run_shows(
 def test_every_hole_stands_there() -> None:
     table = MANIFESTS.partition("| placeholder | value |")[2].partition("\n\n")[0]
     named = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `")))
-    assert sorted(named) == sorted(values.HOLES)
+    assert sorted(named) == sorted(placeholders.PLACEHOLDERS)
 
 
 def test_each_cluster_and_its_values_stand_among_the_profiles(clusters: dict[str, Platform]) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from platforms.schedulers.kubernetes.api.object_cache import ObjectCache, version_of
-from platforms.schedulers.kubernetes.pod_history import PodHistory
+from platforms.schedulers.kubernetes.objects.pod_history import PodHistory
 from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 from tests.platforms.kubernetes_objects import RECORDED, Json
 

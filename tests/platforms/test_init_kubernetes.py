@@ -16,8 +16,8 @@ from platforms.commands.init.draft import DraftLine
 from platforms.config import schema, yaml_lines
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
-from platforms.schedulers.kubernetes import capacity
-from platforms.schedulers.kubernetes.capacity import Limit, Taint, node_of
+from platforms.schedulers.kubernetes.objects import capacity
+from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, node_of
 from tests.fake_kubernetes import Kube
 
 GI = 2**30

@@ -15,9 +15,10 @@ import pytest
 
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, MachineError, NoRoom, RefusedError, State, Submitted
-from platforms.schedulers.kubernetes import claims, labels
+from platforms.schedulers.kubernetes import volume_claims
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.messages import Answer
@@ -318,7 +319,7 @@ def volume(**keys: str) -> dict[str, str]:
 
 def make(kube: Kube, *volumes: dict[str, str]) -> list[str]:
     platform = platform_of(kube, volumes=volumes)
-    return list(claims.make(Client(ClusterTarget.of(platform)), platform))
+    return list(volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform))
 
 
 def test_a_missing_claim_is_created_once(kube: Kube) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.fields import WORDS
-from platforms.schedulers.kubernetes.pod_history import NOTHING, with_sight
+from platforms.schedulers.kubernetes.objects.fields import REASON_LENGTH
+from platforms.schedulers.kubernetes.objects.pod_history import NO_HISTORY, with_observation
 from platforms.schedulers.kubernetes.status import reasons
 from tests.platforms.kubernetes_objects import (
     BORN,
@@ -75,7 +75,7 @@ def test_each_recorded_pod_has_its_state_and_reason(name: str) -> None:
     assert patience(one, one, events=told(name))[:2] == (first, later)
     verdict = look(one, one, waited=LONG, events=told(name))
     assert words in verdict.status.reason
-    assert len(verdict.status.reason) <= WORDS
+    assert len(verdict.status.reason) <= REASON_LENGTH
     over = one["status"]["phase"] in ("Succeeded", "Failed")
     assert verdict.stop == (verdict.final and not over)  # what waits for ever, or is started again, must be stopped
     assert verdict.final == (not verdict.status.state.live)
@@ -398,7 +398,7 @@ LAST = {"deletionTimestamp": "2026-11-20T22:11:31Z", "deletionGracePeriodSeconds
 def test_earlier_observations_decide_whether_end_or_deletion_came_first(sights: list[Json], state: State) -> None:
     """Its last sight has the time of the kubelet's own DELETE, whatever was asked when."""
     last = pod(ended(0), **LAST)
-    past = functools.reduce(with_sight, [*sights, last], NOTHING)
+    past = functools.reduce(with_observation, [*sights, last], NO_HISTORY)
     for one in (look(last, pasts={"p": past}), look(None, root_gone=last, gone=[last], pasts={"p": past})):
         assert one.status.state is state
 

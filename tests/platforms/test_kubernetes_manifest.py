@@ -18,13 +18,13 @@ import pytest
 from platforms.config.keys import KubernetesKeys
 from platforms.config.schema import Platform
 from platforms.job import ConfigError, JobSpec, Layout, RefusedError
-from platforms.schedulers.kubernetes import labels, manifest
-from platforms.schedulers.kubernetes.manifest import documents, launch, values
+from platforms.schedulers.kubernetes.manifest import documents, launch, placeholders, render
 from platforms.schedulers.kubernetes.manifest.templating import fill, paths
-from platforms.schedulers.kubernetes.objects import NOTHING_RUNS as SAID
-from platforms.schedulers.kubernetes.objects import templates
+from platforms.schedulers.kubernetes.objects import labels, pod_templates
+from platforms.schedulers.kubernetes.objects.pod_templates import NO_TEMPLATE as NO_TEMPLATE_MESSAGE
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 
-NOTHING_RUNS = re.escape(SAID)
+NOTHING_RUNS = re.escape(NO_TEMPLATE_MESSAGE)
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "resnet50-1x4gpu-k2345abc"
 SPEC = JobSpec(
@@ -66,7 +66,7 @@ EVERYTHING = cluster(
 
 
 def rendered(spec: JobSpec = SPEC, platform: Platform | None = None) -> tuple[dict[str, Any], ...]:
-    return manifest.read(manifest.render(spec, platform or cluster()))
+    return render.parse(render.render(spec, platform or cluster()))
 
 
 def pod_of(objects: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -150,13 +150,13 @@ def test_a_platform_may_name_each_template() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_template_is_valid_yaml_with_known_holes(kind: str) -> None:
     text = (ROOT / "k8s_templates" / f"{kind}.yaml").read_text(encoding="utf-8")
-    assert set(re.findall(r"(?<!\$)\$\{([^}]*)\}", text)) <= values.HOLES.keys()
+    assert set(re.findall(r"(?<!\$)\$\{([^}]*)\}", text)) <= placeholders.PLACEHOLDERS.keys()
     assert all({"apiVersion", "kind"} <= one.value.keys() for one in documents.read(text, kind))
     assert max(map(len, text.splitlines())) <= 120
 
 
 def test_every_hole_has_a_value_and_a_description() -> None:
-    assert values.of(SPEC, EVERYTHING).keys() == values.HOLES.keys()
+    assert placeholders.of(SPEC, EVERYTHING).keys() == placeholders.PLACEHOLDERS.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,7 +175,7 @@ def test_our_labels_are_on_every_object_and_pod_template(kind: str) -> None:
 def test_the_root_object_comes_last_with_its_names_queue_and_limit(kind: str) -> None:
     objects = of_kind(kind)
     *beside, root = objects
-    assert root is manifest.root_of(objects)
+    assert root is pod_templates.root_of(objects)
     assert root["metadata"]["name"] == NAME
     assert root["metadata"]["generateName"] == f"{NAME}-"
     queue = {"kueue.x-k8s.io/queue-name": "project-user-queue", "kueue.x-k8s.io/max-exec-time-seconds": "4200"}
@@ -215,12 +215,12 @@ def test_pods_meet_the_restricted_standard_except_for_device_needs(kind: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_manifest_that_runs_as_root_says_so(kind: str) -> None:
-    text = manifest.render(layout(kind), cluster(keys={"user": 0, "kind": kind}))
-    pod = pod_of(manifest.read(text))
+    text = render.render(layout(kind), cluster(keys={"user": 0, "kind": kind}))
+    pod = pod_of(render.parse(text))
     assert "runAsNonRoot" not in pod["securityContext"]
     assert pod["securityContext"]["runAsUser"] == 0
     assert re.search(r"^# `user: 0`: as root", text, re.MULTILINE)
-    assert "as root" not in manifest.render(layout(kind), cluster(keys={"kind": kind}))
+    assert "as root" not in render.render(layout(kind), cluster(keys={"kind": kind}))
 
 
 @pytest.mark.parametrize("length", [20, 35, 36])
@@ -282,7 +282,7 @@ def test_the_name_of_a_service_begins_with_a_letter() -> None:
 
 
 def test_each_job_has_its_own_rendezvous_port() -> None:
-    ports = {values.of(replace(SPEC, name=f"job-{n}"), EVERYTHING)["port"]() for n in range(50)}
+    ports = {placeholders.of(replace(SPEC, name=f"job-{n}"), EVERYTHING)["port"]() for n in range(50)}
     assert len(ports) > 45
 
 
@@ -372,10 +372,10 @@ def test_omp_num_threads_is_set_for_each_rank(threads: int | None, cpu: str | No
 
 def test_secret_values_are_not_in_the_manifest() -> None:
     spec = replace(SPEC, env={"HF_TOKEN": "hf_very-secret", "DB_PASSWORD": "hunter2", "TOKEN_FILE": "/run/token"})
-    text = manifest.render(spec, cluster())
+    text = render.render(spec, cluster())
     assert "hf_very-secret" not in text
     assert "hunter2" not in text
-    env = env_of(manifest.read(text))
+    env = env_of(render.parse(text))
     assert env["HF_TOKEN"] == {"secretKeyRef": {"name": NAME, "key": "HF_TOKEN"}}
     assert env["TOKEN_FILE"] == "/run/token"
 
@@ -420,7 +420,7 @@ def test_layouts_that_kubernetes_cannot_run_are_refused(
     changes: dict[str, object], keys: dict[str, object], said: str
 ) -> None:
     with pytest.raises(RefusedError, match=said):
-        manifest.render(replace(SPEC, **changes), cluster(keys=keys))  # type: ignore[arg-type]
+        render.render(replace(SPEC, **changes), cluster(keys=keys))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
@@ -510,14 +510,14 @@ def test_no_value_can_break_the_yaml(text: str) -> None:
     platform = cluster(keys={"annotations": {"note": text}})
     keys = platform.kubernetes.model_copy(update={"node_selector": {"key": text}})  # which a file may not say
     platform = platform.model_copy(update={"kubernetes": keys})
-    whole = manifest.render(spec, platform)
-    objects = manifest.read(whole)
+    whole = render.render(spec, platform)
+    objects = render.parse(whole)
     assert as_a_program_gets_it(container_of(objects)["args"][-2]) == text
     assert as_a_program_gets_it(env_of(objects)["VALUE"]) == text
     assert objects[-1]["metadata"]["annotations"] == {"note": text}
     assert pod_of(objects)["nodeSelector"] == {"key": text}
     assert len(objects) == 1
-    assert whole == manifest.render(spec, platform)
+    assert whole == render.render(spec, platform)
 
 
 def test_random_texts_survive_writing_and_reading() -> None:
@@ -533,31 +533,31 @@ def test_random_texts_survive_writing_and_reading() -> None:
 @pytest.mark.parametrize("text", ["a\0b", "\udc80"])
 def test_characters_that_no_cluster_accepts_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no text that a cluster takes"):
-        manifest.render(replace(SPEC, env={"VALUE": text}), cluster())
+        render.render(replace(SPEC, env={"VALUE": text}), cluster())
 
 
 def test_scripts_are_written_as_block_text() -> None:
-    text = manifest.render(SPEC, EVERYTHING)
+    text = render.render(SPEC, EVERYTHING)
     assert re.search(r"^ +- \|\n(.*\n)+? +ulimit -n 4096\n +exec \"\$@\"$", text, re.MULTILINE)
     assert "&id001" not in text
 
 
 def test_the_header_names_context_and_kubeconfig() -> None:
     first = "# test_resnet50.py::test_resnet50[cluster-1x4gpu-tuned] on cluster, 1x4gpu\n"
-    assert manifest.render(SPEC, cluster()).startswith(f"{first}apiVersion: ")
-    named = manifest.render(SPEC, cluster(keys={"context": "prod", "kubeconfig": "/k"}))
+    assert render.render(SPEC, cluster()).startswith(f"{first}apiVersion: ")
+    named = render.render(SPEC, cluster(keys={"context": "prod", "kubeconfig": "/k"}))
     assert named.startswith(f"{first}# context: prod\n# kubeconfig: /k\napiVersion: ")
-    assert manifest.where(named) == ("prod", "/k")
+    assert render.cluster_of(named) == ("prod", "/k")
     own = replace(SPEC, cluster={"context": "test", "kubeconfig": "/mine", "namespace": "other"})
-    text = manifest.render(own, cluster(keys={"context": "prod", "kubeconfig": "/k", "namespace": "project"}))
-    assert manifest.where(text) == ("test", "/mine")
-    assert [each["metadata"]["namespace"] for each in manifest.read(text)] == ["other"]
-    assert manifest.where(manifest.render(SPEC, cluster())) == (None, None)
+    text = render.render(own, cluster(keys={"context": "prod", "kubeconfig": "/k", "namespace": "project"}))
+    assert render.cluster_of(text) == ("test", "/mine")
+    assert [each["metadata"]["namespace"] for each in render.parse(text)] == ["other"]
+    assert render.cluster_of(render.render(SPEC, cluster())) == (None, None)
 
 
 def test_a_line_break_in_a_value_cannot_start_an_object() -> None:
-    text = manifest.render(replace(SPEC, test="a\nkind: Pod"), cluster(keys={"context": "x\n# kubeconfig: /evil"}))
-    assert manifest.where(text) == ("x?# kubeconfig: /evil", None)
+    text = render.render(replace(SPEC, test="a\nkind: Pod"), cluster(keys={"context": "x\n# kubeconfig: /evil"}))
+    assert render.cluster_of(text) == ("x?# kubeconfig: /evil", None)
     assert text.startswith("# a?kind: Pod on cluster")
 
 
@@ -572,11 +572,11 @@ def test_a_line_break_in_a_value_cannot_start_an_object() -> None:
     ids=["short", "nothing", "full", "long"],  # an id in an id looks like a job's
 )
 def test_test_ids_become_unique_label_values(test: str, label: str | None) -> None:
-    made = labels.value(test)
+    made = labels.label_value(test)
     assert label is None or made == label
     assert len(made) <= 63
     assert not made or re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", made)
-    assert len({labels.value(test + end) for end in ("1", "2")}) == (2 if made else 1 if label is None else 2)
+    assert len({labels.label_value(test + end) for end in ("1", "2")}) == (2 if made else 1 if label is None else 2)
 
 
 # --- somebody's own manifest ------------------------------------------------------------------------------------------
@@ -663,9 +663,9 @@ def test_a_users_manifest_gets_our_labels_queue_and_limit_and_nothing_else(own: 
 def test_a_manifest_may_be_a_dict_and_the_dict_is_not_changed(own: Path) -> None:
     parsed = [document.value for document in documents.read(OWN, "own")]
     before = copy.deepcopy(parsed)
-    by_file = manifest.render(replace(SPEC, manifest=own), EVERYTHING)
-    assert manifest.render(replace(SPEC, manifest=parsed), EVERYTHING) == by_file
-    assert manifest.render(replace(SPEC, manifest=tuple(parsed)), EVERYTHING) == by_file
+    by_file = render.render(replace(SPEC, manifest=own), EVERYTHING)
+    assert render.render(replace(SPEC, manifest=parsed), EVERYTHING) == by_file
+    assert render.render(replace(SPEC, manifest=tuple(parsed)), EVERYTHING) == by_file
     assert parsed == before
 
 
@@ -698,7 +698,7 @@ def test_the_manifests_namespace_applies_to_all_its_objects() -> None:
     assert {each["metadata"]["namespace"] for each in rendered(asked)} == {"mine"}
     two = replace(SPEC, manifest=[service, {**pod, "metadata": {"namespace": "other"}}])
     with pytest.raises(ConfigError, match="several namespaces: theirs, other"):
-        manifest.render(two, cluster())
+        render.render(two, cluster())
 
 
 def test_a_users_own_queue_and_limit_are_kept() -> None:
@@ -750,7 +750,7 @@ def test_each_mistake_is_one_sentence_with_file_and_line(tmp_path: Path, text: s
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError, match=said) as raised:
-        manifest.render(replace(SPEC, manifest=path), cluster())
+        render.render(replace(SPEC, manifest=path), cluster())
     assert len(raised.value.problems) == 1
 
 
@@ -758,7 +758,7 @@ def test_every_unknown_hole_is_named(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("kind: Pod\napiVersion: v1\nspec:\n  a: ${nome}\n  b: ['${x_y}']\n")
     with pytest.raises(ConfigError) as raised:
-        manifest.render(replace(SPEC, manifest=path), cluster())
+        render.render(replace(SPEC, manifest=path), cluster())
     assert [problem.split(": there")[0] for problem in raised.value.problems] == [f"{path}:4", f"{path}:5"]
 
 
@@ -784,7 +784,7 @@ def test_every_unknown_hole_is_named(tmp_path: Path) -> None:
 )
 def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        manifest.render(replace(SPEC, test="t::x", manifest=tree), cluster())
+        render.render(replace(SPEC, test="t::x", manifest=tree), cluster())
 
 
 # --- holes ------------------------------------------------------------------------------------------------------------

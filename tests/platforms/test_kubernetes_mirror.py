@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from platforms.job import AwayError, LoginNeeded
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api import informer
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.informer import Informer, View, mirror_of
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.object_cache import ObjectCache
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
+from platforms.schedulers.kubernetes.objects import labels
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.messages import Answer
 
@@ -104,7 +104,7 @@ class Seen:
 
 
 def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
-    metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.US, labels.RUN: run}}
+    metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.OUR_NAME, labels.RUN: run}}
     spec = {"containers": [{"name": "c", "image": "i"}]}
     made: dict[str, Any] = kube.store.create("pods", "default", {"metadata": metadata, "spec": spec})
     return made

@@ -15,9 +15,8 @@ from platforms.__main__ import main
 from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import ConfigError, JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes import manifest
-from platforms.schedulers.kubernetes.manifest import documents, policy
-from platforms.schedulers.kubernetes.objects import NOTHING_RUNS
+from platforms.schedulers.kubernetes.manifest import documents, policy, render
+from platforms.schedulers.kubernetes.objects.pod_templates import NO_TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = JobSpec(
@@ -92,7 +91,7 @@ def cluster(rules: Mapping[str, object] | None = None, **more: object) -> Platfo
 
 
 def against(text: str, platform: Platform, spec: JobSpec | None = None) -> tuple[str, ...]:
-    return policy.lint(manifest.read(text), platform, spec, text)
+    return policy.lint(render.parse(text), platform, spec, text)
 
 
 # --- the paper's listing ----------------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ def test_each_defect_is_found_once(shipped: dict[str, Platform]) -> None:
 
 
 def test_the_mended_listing_passes(shipped: dict[str, Platform]) -> None:
-    (pod,) = manifest.read(LISTING)
+    (pod,) = render.parse(LISTING)
     container = pod["spec"]["containers"][0]
     container["args"][2:] = ["-c", "/workspace/ML/ResNet50/Torch/config.yaml"]
     container["resources"]["requests"] = {"cpu": 16, "memory": "32Gi"}
@@ -216,7 +215,7 @@ def test_lint_finds_an_archive_that_is_too_large_for_a_config_map(tmp_path: Path
     archive = tmp_path / "models-01.pyz"
     archive.write_bytes(bytes(1 << 20))
     spec = replace(SPEC, archive=archive)
-    text = manifest.render(spec, cluster())
+    text = render.render(spec, cluster())
     assert against(text, cluster(), spec) == ()
     archive.write_bytes(bytes((1 << 20) + 1))
     (found,) = against(text, cluster(), spec)
@@ -225,7 +224,7 @@ def test_lint_finds_an_archive_that_is_too_large_for_a_config_map(tmp_path: Path
     )
     keys = {"image": "registry/image:1", "cpu": "16", "memory": "64Gi", "shm": "8Gi", "archive": "/opt/models.pyz"}
     inside = cluster(kubernetes=keys)
-    assert against(manifest.render(spec, inside), inside, spec) == ()
+    assert against(render.render(spec, inside), inside, spec) == ()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_our_own_manifests_pass_the_general_rules(kind: str) -> None:
     spec = replace(SPEC, layout=Layout(2, 4, "gpu")) if kind == "indexed_job" else SPEC
     platform = cluster()
     platform = platform.model_copy(update={"kubernetes": platform.kubernetes.model_copy(update={"kind": kind})})
-    text = manifest.render(spec, platform)
+    text = render.render(spec, platform)
     assert against(text, platform, spec) == ()
     (found,) = against(text, platform)  # without a job all of sense counts, and the image has a tag only
     assert "image registry/image:1 has no digest" in found
@@ -266,7 +265,7 @@ def test_our_own_manifests_pass_the_general_rules(kind: str) -> None:
 def test_unset_site_values_are_no_mistake(shipped: dict[str, Platform]) -> None:
     found = load_platforms([ROOT / "platforms"], None, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
     platform = found["eidf_a100"]
-    text = manifest.render(SPEC, platform)
+    text = render.render(SPEC, platform)
     assert "set in site.yaml" in text
     assert against(text, platform, SPEC) == ()
 
@@ -340,10 +339,10 @@ def test_the_limits_of_a_site_are_applied(
     rules: dict[str, object], changes: dict[str, Any], more: dict[str, object], said: str
 ) -> None:
     platform, spec = cluster(rules, **more), replace(SPEC, **changes)
-    (found,) = against(manifest.render(spec, platform), platform, spec)
+    (found,) = against(render.render(spec, platform), platform, spec)
     assert re.fullmatch(said, found)
     fine = cluster(rules, max_running=2)
-    assert against(manifest.render(SPEC, fine), fine, SPEC) == ()
+    assert against(render.render(SPEC, fine), fine, SPEC) == ()
 
 
 # --- general sense ----------------------------------------------------------------------------------------------------
@@ -351,13 +350,13 @@ def test_the_limits_of_a_site_are_applied(
 
 def job(**changes: Any) -> str:
     """CLEAN with another container."""
-    (tree,) = manifest.read(CLEAN)
+    (tree,) = render.parse(CLEAN)
     tree["spec"]["template"]["spec"]["containers"][0].update(changes)
     return documents.write([tree])
 
 
 def pod(**changes: Any) -> str:
-    (tree,) = manifest.read(CLEAN)
+    (tree,) = render.parse(CLEAN)
     spec = tree["spec"]["template"]["spec"]
     spec.update(changes)
     for key in [key for key, value in changes.items() if value is None]:
@@ -425,7 +424,7 @@ def test_each_general_rule_finds_its_violation(text: str, rule: str | None, said
 
 
 def test_a_mounted_memory_volume_counts_as_shared_memory() -> None:
-    (tree,) = manifest.read(job(resources=GPUS, env=[{"name": "OMP_NUM_THREADS"}]))
+    (tree,) = render.parse(job(resources=GPUS, env=[{"name": "OMP_NUM_THREADS"}]))
     spec = tree["spec"]["template"]["spec"]
     spec.update(SHM)
     assert "shm" in against(documents.write([tree]), cluster())[0]
@@ -439,7 +438,7 @@ def test_a_mounted_memory_volume_counts_as_shared_memory() -> None:
 
 @pytest.mark.parametrize("place", [("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds")])
 def test_a_deadline_of_the_job_counts_as_a_deadline(place: tuple[str, ...]) -> None:
-    (tree,) = manifest.read(pod(activeDeadlineSeconds=None))
+    (tree,) = render.parse(pod(activeDeadlineSeconds=None))
     inner = tree
     for key in place[:-1]:
         inner = inner.setdefault(key, {})
@@ -448,7 +447,7 @@ def test_a_deadline_of_the_job_counts_as_a_deadline(place: tuple[str, ...]) -> N
 
 
 def test_pod_templates_are_found_wherever_they_sit() -> None:
-    (tree,) = manifest.read(job(image="i"))
+    (tree,) = render.parse(job(image="i"))
     spec = {
         "replicatedJobs": [{"name": "w", "template": tree}],
         "other": {"deep": {"template": tree["spec"]["template"]}},
@@ -458,7 +457,7 @@ def test_pod_templates_are_found_wherever_they_sit() -> None:
 
 
 def test_findings_for_a_dict_have_no_line_numbers() -> None:
-    assert policy.lint(manifest.read(job(image="i")), cluster())[0].startswith("image i has")
+    assert policy.lint(render.parse(job(image="i")), cluster())[0].startswith("image i has")
 
 
 # --- python -m platforms lint -----------------------------------------------------------------------------------------
@@ -517,7 +516,7 @@ def test_lint_exits_2_for_what_it_cannot_read(
     ],
 )
 def test_lint_finds_a_manifest_without_a_pod_template(text: str, line: int) -> None:
-    assert f"line {line}: {NOTHING_RUNS}" in against(text, cluster())
+    assert f"line {line}: {NO_TEMPLATE}" in against(text, cluster())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from platforms.job import Outcome, State
-from platforms.schedulers.kubernetes.fields import WORDS
+from platforms.schedulers.kubernetes.objects.fields import REASON_LENGTH
 from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.judge import Observation, judge
 from tests.platforms.kubernetes_objects import (
@@ -110,7 +110,7 @@ def test_incomplete_or_odd_objects_still_get_a_verdict(number: int) -> None:
         verdict = judge(Observation(**scene, waited=lambda name: dice.choice((0.0, LONG))))
         assert verdict.final == (not verdict.status.state.live)
         assert not (verdict.stop and not verdict.final)
-        assert len(verdict.status.reason) <= WORDS
+        assert len(verdict.status.reason) <= REASON_LENGTH
         assert verdict.status.state is not State.SUCCEEDED or verdict.status.exit_code == 0
 
 

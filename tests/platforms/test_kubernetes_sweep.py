@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from platforms.schedulers.kubernetes import labels, leftovers
+from platforms.schedulers.kubernetes import leftovers
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.schedulers.kubernetes.objects import labels
 from tests.fake_kubernetes import Kube
 
 CODE = "hpc-ml-bench-models-0123"
 OURS = {
-    labels.MANAGED_BY: labels.US,
+    labels.MANAGED_BY: labels.OUR_NAME,
     labels.PLATFORM: "k",
     labels.RUN: "rabcdefg",
     labels.JOB: "it-1x1cpu-abcdefgh",
@@ -29,7 +30,7 @@ def kube(tmp_path: Path) -> Iterator[Kube]:
     with Kube(tmp_path / "kube", nodes=False) as kube:
         kube.add_crd(*TRAINER)
         kube.add_crd(KUEUE, "v1beta2", "Workload", "workloads")
-        archive = {"metadata": {"name": CODE, "labels": {labels.MANAGED_BY: labels.US}}, "binaryData": {"x": ""}}
+        archive = {"metadata": {"name": CODE, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}, "binaryData": {"x": ""}}
         kube.store.create("configmaps", "default", archive)
         yield kube
 

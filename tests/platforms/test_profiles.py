@@ -20,9 +20,9 @@ from harness.suite import suite_of
 from platforms.config.schema import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import SCHEDULERS
-from platforms.schedulers.kubernetes import manifest
 from platforms.schedulers.kubernetes.manifest import policy as rules
-from platforms.schedulers.kubernetes.objects import templates
+from platforms.schedulers.kubernetes.manifest import render as manifest
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.slurm import policy, render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -399,7 +399,7 @@ def test_every_manifest_keeps_its_own_sites_rules(specs: Specs, clusters: dict[s
                 launcher = "torchrun" if platform.launcher == "auto" and layout.devices > 1 else platform.launcher
                 spec = replace(specs[name][benchmark][0], layout=layout, launcher=launcher)
                 text = manifest.render(spec, platform)
-                assert rules.lint(manifest.read(text), platform, spec, text) == ()
+                assert rules.lint(manifest.parse(text), platform, spec, text) == ()
                 assert "set in site.yaml" not in text
 
 
@@ -417,7 +417,7 @@ def test_every_manifest_keeps_its_own_sites_rules(specs: Specs, clusters: dict[s
 def test_what_a_cluster_is_asked_for(
     specs: Specs, clusters: dict[str, Platform], name: str, kind: str, asked: dict[str, str]
 ) -> None:
-    (root,) = manifest.read(manifest.render(specs[name]["resnet50"][0], clusters[name]))
+    (root,) = manifest.parse(manifest.render(specs[name]["resnet50"][0], clusters[name]))
     ((_path, template),) = templates(root)
     (container,) = template["spec"]["containers"]
     found = {**container["resources"]["limits"]}
@@ -444,7 +444,7 @@ def test_a_pods_share_goes_with_its_devices(
     specs: Specs, clusters: dict[str, Platform], name: str, layout: str, cpu: str, memory: str, shm: str
 ) -> None:
     spec = replace(specs[name]["resnet50"][0], layout=Layout.parse(layout, "gpu"))
-    *_, root = manifest.read(manifest.render(spec, clusters[name]))
+    *_, root = manifest.parse(manifest.render(spec, clusters[name]))
     ((_path, template),) = templates(root)
     (container,) = template["spec"]["containers"]
     (memories,) = (one["emptyDir"]["sizeLimit"] for one in template["spec"]["volumes"] if one["name"] == "shm")
@@ -488,10 +488,10 @@ def test_rules_of_eidf_find_what_breaks_them(specs: Specs, clusters: dict[str, P
     for rule, changes in broken.items():
         other = platform.model_copy(update={"kubernetes": keys.model_copy(update=changes)})
         text = manifest.render(spec, other)
-        assert any(rule in found for found in rules.lint(manifest.read(text), other, spec, text)), rule
+        assert any(rule in found for found in rules.lint(manifest.parse(text), other, spec, text)), rule
     long = replace(spec, time_limit_s=35 * 86400.0 + 1)
     text = manifest.render(long, platform)
-    assert any("policy: max_time" in found for found in rules.lint(manifest.read(text), platform, long, text))
+    assert any("policy: max_time" in found for found in rules.lint(manifest.parse(text), platform, long, text))
 
 
 # --- pytest itself, on a fresh clone ----------------------------------------------------------------------------------

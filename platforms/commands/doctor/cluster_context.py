@@ -8,11 +8,12 @@ from typing import Any
 
 from platforms.commands.doctor.checks import Visit
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.kubernetes import manifest
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import Resource
-from platforms.schedulers.kubernetes.capacity import Demand, demands
+from platforms.schedulers.kubernetes.manifest import render
+from platforms.schedulers.kubernetes.objects import pod_templates
+from platforms.schedulers.kubernetes.objects.capacity import PodDemand, demands
 from platforms.schedulers.kubernetes.status import kueue
 
 Object = dict[str, Any]
@@ -28,10 +29,10 @@ class Rendered:
 
     @property
     def root(self) -> Object:
-        return manifest.root_of(self.objects)
+        return pod_templates.root_of(self.objects)
 
     @property
-    def demands(self) -> list[Demand]:
+    def demands(self) -> list[PodDemand]:
         """Its pods."""
         return list(demands(self.root))
 
@@ -58,7 +59,7 @@ class Look:
     def jobs(self) -> tuple[Rendered, ...]:
         """A job of each benchmark in each of its layouts, the largest first."""
         made = [(spec, self.visit.scheduler.render(spec)) for spec in self.visit.specs()]
-        jobs = [Rendered(spec, text, tuple(manifest.read(text))) for spec, text in made]
+        jobs = [Rendered(spec, text, tuple(render.parse(text))) for spec, text in made]
         return tuple(sorted(jobs, key=lambda job: -job.spec.layout.devices))
 
     def kueue_kind(self, kind: str) -> Resource | None:

@@ -11,10 +11,10 @@ from platforms.config.loading import nearest
 from platforms.job import AwayError
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import LIMIT_RANGES, NODES, QUOTAS
-from platforms.schedulers.kubernetes.capacity import (
-    Demand,
+from platforms.schedulers.kubernetes.objects.capacity import (
+    ClusterNode,
     Limit,
-    Node,
+    PodDemand,
     node_of,
     queue_limits,
     quota_limits,
@@ -122,7 +122,7 @@ def nodes(look: Look) -> Found:
     return Found(f"{least} of {len(found)} nodes suit{'s' if least == 1 else ''} every layout")
 
 
-def _suited(look: Look, job: Rendered, demand: Demand, found: Sequence[Node]) -> list[Node]:
+def _suited(look: Look, job: Rendered, demand: PodDemand, found: Sequence[ClusterNode]) -> list[ClusterNode]:
     """The nodes that can take such a pod when nothing else runs there. Raises RefusedError when there is none."""
     pod = demand.template["spec"]
     selector = {key: str(value) for key, value in (pod.get("nodeSelector") or {}).items()}
@@ -144,13 +144,13 @@ def _suited(look: Look, job: Rendered, demand: Demand, found: Sequence[Node]) ->
     return ready
 
 
-def _too_small(job: Rendered, demand: Demand, nodes: Sequence[Node]) -> str:
+def _too_small(job: Rendered, demand: PodDemand, nodes: Sequence[ClusterNode]) -> str:
     closest = min(nodes, key=lambda node: len(node.lacks(demand.requests)))
     lacks = [f"{demand.requests[what]:g} {what} (it has {n:g})" for what, n in closest.lacks(demand.requests).items()]
     return f"no node is large enough for a pod of {job}, which wants of {closest.name} {', '.join(lacks)}"
 
 
-def _misspelt(selector: Mapping[str, str], found: Sequence[Node]) -> str:
+def _misspelt(selector: Mapping[str, str], found: Sequence[ClusterNode]) -> str:
     for key, value in selector.items():
         values = sorted({node.labels[key] for node in found if key in node.labels})
         if not values:

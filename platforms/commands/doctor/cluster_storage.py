@@ -10,7 +10,7 @@ from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, STORAGE_CLASSES, Resource
-from platforms.schedulers.kubernetes.capacity import amounts
+from platforms.schedulers.kubernetes.objects.capacity import amounts
 
 KEYS = "`kubernetes: {volumes: …}`"
 

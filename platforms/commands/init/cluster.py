@@ -20,9 +20,9 @@ from platforms.schedulers.kubernetes.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from platforms.schedulers.kubernetes.capacity import (
+from platforms.schedulers.kubernetes.objects.capacity import (
+    ClusterNode,
     Limit,
-    Node,
     Taint,
     node_of,
     queue_limits,
@@ -202,11 +202,11 @@ def _no_namespace(client: Client) -> str:
     return f"{said} {nearest(client.namespace, names)}; --namespace names another"
 
 
-def pools(nodes: Iterable[Node]) -> tuple[Pool, ...]:
+def pools(nodes: Iterable[ClusterNode]) -> tuple[Pool, ...]:
     """Nodes that take pods, by their devices: those that have any first, then the most common."""
     found = [node for node in nodes if node.open]
     workers = [node for node in found if not any(taint.key.startswith(_CONTROL) for taint in node.taints)]
-    alike: dict[tuple[str, str, str, int], list[Node]] = {}
+    alike: dict[tuple[str, str, str, int], list[ClusterNode]] = {}
     for node in workers or found:
         for key in _devices(node):
             alike.setdefault(key, []).append(node)
@@ -214,7 +214,7 @@ def pools(nodes: Iterable[Node]) -> tuple[Pool, ...]:
     return tuple(sorted(made, key=lambda pool: (not pool.count, -pool.nodes, -pool.count, pool.product)))
 
 
-def _devices(node: Node) -> list[tuple[str, str, str, int]]:
+def _devices(node: ClusterNode) -> list[tuple[str, str, str, int]]:
     """(resource, product, the product's label, how many)"""
     label = next((label for label in PRODUCTS if node.labels.get(label)), "")
     product = node.labels.get(label, "")
@@ -222,7 +222,7 @@ def _devices(node: Node) -> list[tuple[str, str, str, int]]:
     return [(name, product, label, count) for name, count in there] or [("", "", "", 0)]
 
 
-def _pool(key: tuple[str, str, str, int], members: Sequence[Node]) -> Pool:
+def _pool(key: tuple[str, str, str, int], members: Sequence[ClusterNode]) -> Pool:
     cpu, memory = (min(node.allocatable.get(what, 0.0) for node in members) for what in ("cpu", "memory"))
     taints = tuple(each for each in members[0].taints if all(each in node.taints for node in members))
     return Pool(*key, nodes=len(members), cpu=cpu, memory=memory, taints=taints)

@@ -12,7 +12,7 @@ from platforms.commands.init.cluster_share import Share, amount, choose, share_o
 from platforms.commands.init.draft import DraftLine, written
 from platforms.commands.init.proposal import AMD, HOUR_S, MOST_RUNNING, NVIDIA
 from platforms.config.values import RESERVED_MARKS, clock
-from platforms.schedulers.kubernetes.capacity import Limit, Taint, amounts
+from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, amounts
 
 DEFAULT_RESOURCES = ("", "nvidia.com/gpu", "graphcore.ai/ipu")
 # By a resource's vendor; a person must decide.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, names_a_secret
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, Resource
 from platforms.schedulers.kubernetes.manifest import launch
+from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.status import kinds, reasons
 
 NOT_AFTER = "HPC_ML_BENCH_NOT_AFTER"
@@ -160,7 +160,7 @@ def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
     assert spec.archive is not None
     if why := launch.too_large(spec):
         raise RefusedError(why)
-    metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.US}}
+    metadata = {"name": name, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}
     data = {spec.archive.name: base64.b64encode(spec.archive.read_bytes()).decode()}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data, "immutable": True}
 

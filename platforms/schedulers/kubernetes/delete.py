@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from platforms.job import AwayError, BenchError, RefusedError
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import PODS
 from platforms.schedulers.kubernetes.job_record import JobRecord
+from platforms.schedulers.kubernetes.objects import labels
 
 GONE_LIMIT_S = 60.0  # graceful ends take up to terminationGracePeriodSeconds
 GONE_POLLS_S = (0.1, 0.2, 0.4, 0.8)  # and so on in steps of the last one

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import RefusedError, Status, Submitted
-from platforms.schedulers.kubernetes import labels, manifest
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import Resource
+from platforms.schedulers.kubernetes.manifest import render
+from platforms.schedulers.kubernetes.objects import labels
 
 TEXT, CREATED = "manifest.yaml", "created.json"  # in its folder: what was submitted, and what became of that
 
@@ -104,9 +105,9 @@ def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> J
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise RefusedError(f"{path}: what was submitted cannot be read any more: {error.strerror}") from None
-    _context, kubeconfig = manifest.where(text)
+    _context, kubeconfig = render.cluster_of(text)
     place = ClusterTarget(kubeconfig, address.context, (), address.namespace)
-    return JobRecord(submitted, address, manifest.read(text), place, Timers(clock))
+    return JobRecord(submitted, address, render.parse(text), place, Timers(clock))
 
 
 def address_of(context: str, namespace: str, resource: Resource, root: Mapping[str, Any]) -> Address:
@@ -115,7 +116,7 @@ def address_of(context: str, namespace: str, resource: Resource, root: Mapping[s
 
 def place_of(text: str, asked: ClusterTarget, objects: tuple[Mapping[str, Any], ...]) -> ClusterTarget:
     """Where a manifest goes: what its head and its objects say, else what the platform says."""
-    context, kubeconfig = manifest.where(text)
+    context, kubeconfig = render.cluster_of(text)
     namespace = objects[-1]["metadata"].get("namespace", asked.namespace)
     contexts = () if context else asked.contexts
     return ClusterTarget(kubeconfig or asked.kubeconfig, context or asked.context, contexts, namespace)

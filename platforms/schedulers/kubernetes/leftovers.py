@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes import delete, labels
+from platforms.schedulers.kubernetes import delete
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
-from platforms.schedulers.kubernetes.fields import conditions
-from platforms.schedulers.kubernetes.objects import templates
+from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.fields import conditions
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.kubernetes.status import kinds, kueue
 
 # Kinds that make pods and that nobody may have left a pod of; those whose pods are there are found by their pods.
@@ -72,7 +73,7 @@ class Listed:
 def left(client: Client, platform: str) -> tuple[list[Left], list[str]]:
     """Everything with the platform's label, owners first; what is owned goes with its owner. And what may not be
     listed, a sentence each. Raises RefusedError."""
-    chosen = f"{labels.MANAGED_BY}={labels.US},{labels.PLATFORM}={platform}"
+    chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME},{labels.PLATFORM}={platform}"
     listed = Listed(client)
     found = _there(listed, chosen)
     live = {_label(each, labels.JOB) for each in _live(found)}
@@ -84,7 +85,7 @@ def left(client: Client, platform: str) -> tuple[list[Left], list[str]]:
 def code(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
     """The names of code archives, at least that old, that no job of ours mounts any more, or will when it may make its
     pods. None of them where that cannot be told, and a sentence for each reason why not. Raises RefusedError."""
-    chosen = f"{labels.MANAGED_BY}={labels.US}"
+    chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME}"
     listed = Listed(client)
     now = datetime.datetime.now(datetime.UTC)
     archives = [str(each["metadata"]["name"]) for each in listed.all(CONFIG_MAPS, chosen) if _age(each, now) >= least_s]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from platforms.job import BenchError, LoginNeeded
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.resources import Resource
-from platforms.schedulers.kubernetes.fields import Object, items, text
+from platforms.schedulers.kubernetes.objects.fields import Object, items, text
 from platforms.schedulers.kubernetes.status import kueue
 
 LOOK_S = 5.0  # how old a queue's order may be
 SILENT_S = 300.0  # for how long a queue is not asked for that nobody tells of
 
 
-class Queues:
+class QueuePositions:
     """The LocalQueues of one namespace, each asked for once, however many jobs wait in it. Nobody needs it, so that
     what goes wrong with it is nobody's error."""
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted, unseen
-from platforms.schedulers.kubernetes import create, delete, evidence, job_record, labels, manifest
+from platforms.schedulers.kubernetes import create, delete, evidence, job_record
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.cluster import Cluster
 from platforms.schedulers.kubernetes.job_record import JobRecord
-from platforms.schedulers.kubernetes.manifest import policy
+from platforms.schedulers.kubernetes.manifest import policy, render
+from platforms.schedulers.kubernetes.objects import labels
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -46,15 +47,15 @@ class KubernetesScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Manifests, as `kubectl create -f` takes them, the one that makes the pods last."""
-        return manifest.render(spec, self._platform)
+        return render.render(spec, self._platform)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
-        return policy.lint(manifest.read(text), self._platform, spec, text)
+        return policy.lint(render.parse(text), self._platform, spec, text)
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
         """What the API server has against it: a dry run with strict validation, in which a quota counts, too."""
         found, client = [], self._cluster(self._place(text)).client
-        for each in manifest.read(text):
+        for each in render.parse(text):
             try:
                 client.create(client.resource(each["apiVersion"], each["kind"]), each, dry_run=True, strict=True)
             except ApiError as error:
@@ -67,7 +68,7 @@ class KubernetesScheduler:
             return before
         cluster = self._cluster(self._place(text))
         client = cluster.client
-        made = create.create(client, spec, manifest.read(text), folder / self.text_name, cluster.code)
+        made = create.create(client, spec, render.parse(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
         job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
         try:
@@ -164,7 +165,7 @@ class KubernetesScheduler:
         return self._cluster(one.place).client.typed(words.format(f"{one.address.resource}/{one.name}"))
 
     def _place(self, text: str) -> ClusterTarget:
-        return job_record.place_of(text, ClusterTarget.of(self._platform), manifest.read(text))
+        return job_record.place_of(text, ClusterTarget.of(self._platform), render.parse(text))
 
     def _cluster(self, place: ClusterTarget) -> Cluster:
         if place not in self._clusters:

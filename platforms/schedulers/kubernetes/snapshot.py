@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.informer import Informer, View
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord
-from platforms.schedulers.kubernetes.queues import Queues
+from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.queues import QueuePositions
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
 
@@ -31,7 +31,7 @@ class SnapshotReader:
     ) -> None:
         self._client, self._mirror, self._clock = client, mirror, clock
         self._pod_start_limit_s = pod_start_limit_s
-        self._queues = Queues(client, clock)
+        self._queues = QueuePositions(client, clock)
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
         self.unseen: dict[str, Status] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
         self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when to try again

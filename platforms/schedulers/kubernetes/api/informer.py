@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import AwayError, BenchError
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client, Expired
 from platforms.schedulers.kubernetes.api.object_cache import ObjectCache, later, newer, version_of
 from platforms.schedulers.kubernetes.api.resources import Resource
-from platforms.schedulers.kubernetes.pod_history import PodHistory
+from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.pod_history import PodHistory
 
 WATCH_S = 240.0  # after which the server ends a watch
 SILENCE_S = 90.0  # bookmarks come every minute: a watch that says nothing for longer is not believed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from platforms.schedulers.kubernetes.pod_history import NOTHING, PodHistory, with_sight
+from platforms.schedulers.kubernetes.objects.pod_history import NO_HISTORY, PodHistory, with_observation
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ObjectCache:
 
     def _remember(self, each: dict[str, Any]) -> None:
         if each.get("kind") == "Pod":
-            self.pasts[_uid(each)] = with_sight(self.pasts.get(_uid(each), NOTHING), each)
+            self.pasts[_uid(each)] = with_observation(self.pasts.get(_uid(each), NO_HISTORY), each)
 
     def _put(self, each: dict[str, Any]) -> None:
         self.objects[each["metadata"]["name"]] = each

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes.fields import Object
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.follower import Follower
 from platforms.schedulers.kubernetes.log.reading import PATIENCE, Source, Timeouts
 from platforms.schedulers.kubernetes.log.starts import ContainerStart, containers
+from platforms.schedulers.kubernetes.objects.fields import Object
 
 CHUNK = 1 << 20
 CLOSE_S = 5.0

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager
 
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes.api.errors import ApiError, Expired
-from platforms.schedulers.kubernetes.fields import short
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LogLine, Search, Splitter, line_of, rfc3339
 from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
@@ -25,6 +24,7 @@ from platforms.schedulers.kubernetes.log.reading import PATIENCE, Reading, Sourc
 from platforms.schedulers.kubernetes.log.signals import FollowerSignals
 from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, Beginning, Lag, Skips, on_node
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
+from platforms.schedulers.kubernetes.objects.fields import one_line
 
 TRIES = 3  # before a no, or something that contradicts what we know, is believed
 AT_ONCE = 1  # streams that were cut before anything new came are followed by another at once
@@ -177,7 +177,7 @@ class Follower:
             self._complete(self._whole.rest)
             return
         with self._files.lock:
-            self._lose(f"the end of its log is lost: {short(why)}")
+            self._lose(f"the end of its log is lost: {one_line(why)}")
             self.track.complete = True
         self._files.flush()
 
@@ -196,14 +196,14 @@ class Follower:
             self._files.note()
 
     def _failed(self, why: str) -> None:
-        self.trouble = short(why)
+        self.trouble = one_line(why)
         self._failures += 1
         self.news.wait(self._longer(self._patience.again_s))
 
     def _between(self, reading: Reading, whole: bool) -> None:
         """Streams of a log that is followed. One that has ended is opened again at once, if it has brought something
         and the log may have been rotated since; a small one by the word that the container has ended."""
-        self.trouble = short(reading.broken or reading.strange.decode(errors="replace"))
+        self.trouble = one_line(reading.broken or reading.strange.decode(errors="replace"))
         if whole and (self.track.size < SMALL or not reading.new):
             self.news.wait(self._longer(self._patience.ended_s))
         elif self._failures > AT_ONCE:

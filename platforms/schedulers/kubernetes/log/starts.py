@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from platforms.schedulers.kubernetes.fields import Object, dig, items, mapping, number, seconds, text, uid
+from platforms.schedulers.kubernetes.objects.fields import (
+    Object,
+    dig,
+    items,
+    mapping,
+    number,
+    text,
+    timestamp_s,
+    uid,
+)
 
 OVER = ("Succeeded", "Failed")
 
@@ -78,17 +87,17 @@ def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> ContainerSta
         count=count,
         ended=not running,
         over=text(pod, "status", "phase") in OVER,
-        ended_s=seconds(ended, "finishedAt"),
+        ended_s=timestamp_s(ended, "finishedAt"),
         fixed=fixed,
-        began_s=seconds(begun, "startedAt"),
-        before_began_s=seconds(last, "startedAt"),
+        began_s=timestamp_s(begun, "startedAt"),
+        before_began_s=timestamp_s(last, "startedAt"),
         found=running or not _lost(ended),
     )
 
 
 def _ran(ended: Object) -> bool:
     """A command that could not be started says that it began in 1970, and has no log."""
-    return seconds(ended, "startedAt") is not None
+    return timestamp_s(ended, "startedAt") is not None
 
 
 def _lost(ended: Object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from platforms.job import ConfigError
-from platforms.schedulers.kubernetes.objects import TreePath
+from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
@@ -24,7 +24,7 @@ _AMBIGUOUS = re.compile(r"[-+]?\.?\d[\d_.:eE+-]*|0[xob][\da-fA-F_]*|[yYnN~=]")
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """One of a file's documents, and the line of each of its keys and items by the path that leads there."""
 
     value: Any
@@ -61,14 +61,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def read(text: str, where: str) -> list[Document]:
+def read(text: str, where: str) -> list[YamlDocument]:
     """Every document that is not empty. Raises ConfigError, `<where>:<line>: …`, for what is no YAML."""
     forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if forbidden:
         line = text.count("\n", 0, forbidden.start()) + 1
         raise ConfigError([f"{where}:{line}: a control character (U+{ord(forbidden[0]):04X}), which YAML forbids"])
     try:
-        return [Document(copy.deepcopy(each.value), each.lines) for each in _parsed(text)]
+        return [YamlDocument(copy.deepcopy(each.value), each.lines) for each in _parsed(text)]
     except yaml.MarkedYAMLError as error:
         line, what = _syntax(error, text)
         raise ConfigError([f"{where}:{line}: not YAML: {what}"]) from None
@@ -139,11 +139,11 @@ def _text(text: str, where: str, path: TreePath) -> str:
 
 
 @lru_cache(maxsize=256)  # a template serves many jobs, and a manifest is read again at each step of its way
-def _parsed(text: str) -> tuple[Document, ...]:
+def _parsed(text: str) -> tuple[YamlDocument, ...]:
     return tuple(_documents(text))
 
 
-def _documents(text: str) -> Iterator[Document]:
+def _documents(text: str) -> Iterator[YamlDocument]:
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -153,7 +153,7 @@ def _documents(text: str) -> Iterator[Document]:
             _note(node, (), lines)
             value = loader.construct_document(node)
             if value is not None:
-                yield Document(value, lines)
+                yield YamlDocument(value, lines)
     finally:
         loader.dispose()
 

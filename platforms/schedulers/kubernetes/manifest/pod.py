@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from platforms.config.keys import VolumeKeys
 from platforms.config.values import quantity_of
 from platforms.job import JobSpec, RefusedError, names_a_secret
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.manifest.launch import CODE, literal
+from platforms.schedulers.kubernetes.objects import labels
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform

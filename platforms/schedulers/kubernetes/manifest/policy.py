@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from platforms.config.loading import nearest
 from platforms.config.values import quantity_of
 from platforms.job import JobSpec
-from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, templating, values
-from platforms.schedulers.kubernetes.objects import (
-    NOTHING_RUNS,
+from platforms.schedulers.kubernetes.manifest import documents, launch, lint_rules, placeholders, templating
+from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.pod_templates import (
+    NO_TEMPLATE,
     Object,
     TreePath,
     containers,
-    nothing_runs,
+    missing_template,
     root_of,
     templates,
 )
@@ -29,7 +29,7 @@ _PART = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
 
 
 @dataclass(frozen=True)
-class Found:
+class Violation:
     """One thing that is wrong: in which object, by its number, where in it, and in words."""
 
     number: int
@@ -48,22 +48,24 @@ def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = N
     return tuple(f"line {line}: {what}" if line else what for line, what in sorted(found, key=lambda one: one[0]))
 
 
-def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Found]:
+def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Violation]:
     """The same, with the places of what is wrong."""
     root, where = root_of(objects), f"{platform.source}: policy"
-    if (place := nothing_runs(objects)) is not None:
-        yield Found(*place, NOTHING_RUNS)
+    if (place := missing_template(objects)) is not None:
+        yield Violation(*place, NO_TEMPLATE)
     for number, each in enumerate(objects):
         broken = [*_against_site(each, platform, root=each is root)]
         broken += _limits(each, platform, spec) if each is root and spec is not None else []
-        yield from (Found(number, path, f"{what} ({where}: {rule})") for path, what, rule in broken)
+        yield from (Violation(number, path, f"{what} ({where}: {rule})") for path, what, rule in broken)
         if each is root and spec is None:
-            yield from (Found(number, path, what) for path, what in _other_queue(each, platform))
+            yield from (Violation(number, path, what) for path, what in _other_queue(each, platform))
         if spec is None:
-            yield from (Found(number, path, what) for path, what in _unfilled(each))
+            yield from (Violation(number, path, what) for path, what in _unfilled(each))
         if spec is not None:
-            yield from (Found(number, path, what) for path, what in _code(each, spec))
-        yield from (Found(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None))
+            yield from (Violation(number, path, what) for path, what in _code(each, spec))
+        yield from (
+            Violation(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None)
+        )
 
 
 _EMPTY: tuple[object, ...] = (None, "", [], {})
@@ -119,7 +121,7 @@ def _too_long(each: Object, platform: Platform) -> Iterator[Broken]:
 
 def _unfilled(each: Object) -> Iterator[tuple[TreePath, str]]:
     """The holes of a manifest that is looked at as it is; the first place stands for all."""
-    found = list(templating.left(each, values.HOLES))
+    found = list(templating.left(each, placeholders.PLACEHOLDERS))
     if found:
         names = ", ".join(list(dict.fromkeys(what for _, what in found))[:5])
         cure = "`--dry-run` shows and checks them filled; a shell's own variable is $name"

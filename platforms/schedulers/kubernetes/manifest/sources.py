@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from platforms.job import ConfigError, JobSpec, RefusedError
 from platforms.schedulers.kubernetes.manifest import documents, templating
 from platforms.schedulers.kubernetes.manifest.templating import Where
-from platforms.schedulers.kubernetes.objects import TreePath
+from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Source:
+class ManifestObject:
     """One object as it was written; `where` says the place of a path in it for people."""
 
     tree: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Source:
     ours: bool = False
 
 
-def of(spec: JobSpec, platform: Platform) -> list[Source]:
+def of(spec: JobSpec, platform: Platform) -> list[ManifestObject]:
     """The test's own manifest, else the platform's, else the template of its kind.
 
     Raises ConfigError for one that is no manifest, RefusedError for a kind that cannot hold the layout.
@@ -40,7 +40,7 @@ def of(spec: JobSpec, platform: Platform) -> list[Source]:
         return from_test(spec.manifest, "manifest")
     if platform.kubernetes.manifest is not None:
         return from_file(platform.source.parent / Path(platform.kubernetes.manifest).expanduser())
-    return [Source(each.tree, each.where, ours=True) for each in _template(kind_of(spec, platform))]
+    return [ManifestObject(each.tree, each.where, ours=True) for each in _template(kind_of(spec, platform))]
 
 
 def kind_of(spec: JobSpec, platform: Platform) -> str:
@@ -55,7 +55,7 @@ def kind_of(spec: JobSpec, platform: Platform) -> str:
     return kind
 
 
-def from_file(path: Path) -> list[Source]:
+def from_file(path: Path) -> list[ManifestObject]:
     """The objects of a file of one or more documents. Raises ConfigError, `file:line: what`."""
     text = _read(path)
     found = []
@@ -71,7 +71,7 @@ def from_file(path: Path) -> list[Source]:
     return found
 
 
-def from_test(manifest: object, where: str) -> list[Source]:
+def from_test(manifest: object, where: str) -> list[ManifestObject]:
     """What a test hands over, parsed: one object or several. Raises ConfigError, `<where>: spec.x: what`."""
     several = manifest if isinstance(manifest, Sequence) and not isinstance(manifest, str) else [manifest]
     found = []
@@ -83,7 +83,7 @@ def from_test(manifest: object, where: str) -> list[Source]:
     return found
 
 
-def _objects(tree: Any, where: Where, path: TreePath = ()) -> list[Source]:
+def _objects(tree: Any, where: Where, path: TreePath = ()) -> list[ManifestObject]:
     """One object, or those of a List. Raises ConfigError for what is none."""
     if not isinstance(tree, Mapping):
         raise ConfigError([f"{where(path)}: this is no object (write apiVersion, kind, metadata and spec)"])
@@ -102,7 +102,7 @@ def _objects(tree: Any, where: Where, path: TreePath = ()) -> list[Source]:
     if tree["kind"] == "List" and isinstance(tree.get("items"), list):
         items = (_objects(item, where, (*path, "items", number)) for number, item in enumerate(tree["items"]))
         return [one for item in items for one in item]
-    return [Source(tree, lambda inside: where((*path, *inside)))]
+    return [ManifestObject(tree, lambda inside: where((*path, *inside)))]
 
 
 _EXAMPLES = {"apiVersion": "apiVersion: batch/v1", "kind": "kind: Job"}
@@ -123,5 +123,5 @@ def _read(path: Path) -> str:
 
 
 @cache
-def _template(kind: str) -> list[Source]:
+def _template(kind: str) -> list[ManifestObject]:
     return from_file(TEMPLATES / f"{kind}.yaml")

@@ -11,7 +11,7 @@ from typing import Any
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
 from platforms.schedulers.kubernetes.manifest.documents import shown
-from platforms.schedulers.kubernetes.objects import TreePath
+from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
 Values = Mapping[str, Callable[[], object]]
 Where = Callable[[TreePath], str]

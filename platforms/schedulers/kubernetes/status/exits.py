@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from platforms.job import State, state_of_exit
 from platforms.schedulers.kubernetes.status import reasons
-from platforms.schedulers.kubernetes.status.events import Event, about
+from platforms.schedulers.kubernetes.status.events import ClusterEvent, about
 from platforms.schedulers.kubernetes.status.pods import Container, End, Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding, always, find, finding
 from platforms.schedulers.kubernetes.status.wording import called, plain, waited_for
@@ -19,7 +19,7 @@ KILLED = (137, 143)  # exit codes of what does not handle the signals that a del
 DELETED = "somebody else deleted it"
 
 
-def ending(pod: Pod, events: Sequence[Event]) -> Finding:
+def ending(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
     """A pod that has ended. SUCCEEDED only with exit code 0 everywhere, nothing of it killed for memory, and nothing
     told to end."""
     worst = _worst(pod)
@@ -34,7 +34,7 @@ def ending(pod: Pod, events: Sequence[Event]) -> Finding:
     return Finding(State.LOST, why or "it failed, and the cluster does not say why")
 
 
-def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequence[Event]) -> Finding | None:
+def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequence[ClusterEvent]) -> Finding | None:
     """What ended it, when that was not itself."""
     rule = find(reasons.POD, pod.reason, pod.message) if pod.phase == "Failed" and pod.reason else None
     if rule is not None:
@@ -51,14 +51,14 @@ def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequenc
     return disrupted(pod) if pod.deleted_s is None and not pod.succeeded else None
 
 
-def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[Event]) -> bool:
+def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[ClusterEvent]) -> bool:
     """Whether one of them ended because its pod was to go. Objects of jobs that have ended are deleted, too: by their
     TTL, by their kind, when a node is drained, by us."""
     mine = about(events, pod.uid)
     return any(_told(pod, each, each.end, mine) for each in containers if each.end is not None)
 
 
-def _told(pod: Pod, container: Container, end: End, events: Sequence[Event]) -> bool:
+def _told(pod: Pod, container: Container, end: End, events: Sequence[ClusterEvent]) -> bool:
     """Whether a container was stopped before it ended by itself, by what is surest: the kubelet's event, which is dated
     by the clock that dates the end; the order of what the API server has shown; what the kubelet knew when it reported;
     and last the times of two clocks, which in case of doubt make no success."""
@@ -76,7 +76,7 @@ def _told(pod: Pod, container: Container, end: End, events: Sequence[Event]) -> 
     return end.ended_s >= asked_s - (SKEW_S if doubtful else 0.0)
 
 
-def _killed_s(container: Container, end: End, events: Sequence[Event]) -> float | None:
+def _killed_s(container: Container, end: End, events: Sequence[ClusterEvent]) -> float | None:
     """When the kubelet says that it stopped this run of a container, in whole seconds. None: it does not say so."""
     field = f"{{{container.name}}}"
     said = [each for each in events if stops(each) and each.field.endswith(field)]
@@ -85,7 +85,7 @@ def _killed_s(container: Container, end: End, events: Sequence[Event]) -> float 
     return min((each.first_s for each in said if began_s <= each.first_s <= ended_s), default=None)
 
 
-def stops(event: Event) -> bool:
+def stops(event: ClusterEvent) -> bool:
     """Whether a kubelet says that it ends a container because its pod is to go, and not for a probe that failed."""
     return event.reason == "Killing" and event.message.startswith("Stopping container")
 
@@ -106,7 +106,7 @@ def _taken(pod: Pod) -> Finding:
     return Finding(State.CANCELLED, DELETED)
 
 
-def has_run(pod: Pod, events: Sequence[Event]) -> bool:
+def has_run(pod: Pod, events: Sequence[ClusterEvent]) -> bool:
     """Whether one of its containers has ever begun, as far as anything is left that tells."""
     starts = (each for each in about(events, pod.uid) if each.reason == "Started")
     return pod.ran or any(each.field.startswith("spec.containers") for each in starts)
@@ -150,7 +150,7 @@ def _memory(code: int | None) -> str:
     return "OOMKilled: killed for memory"
 
 
-def vanished(pod: Pod, events: Sequence[Event]) -> Finding:
+def vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
     """A pod that went away before it was seen to end."""
     if (found := disrupted(pod)) is not None:
         return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from platforms.job import State, state_of_exit
-from platforms.schedulers.kubernetes.fields import number
+from platforms.schedulers.kubernetes.objects.fields import number
 from platforms.schedulers.kubernetes.status import exits, kinds, reasons, wording
 from platforms.schedulers.kubernetes.status.observation import JobView
 from platforms.schedulers.kubernetes.status.pods import Pod

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status
-from platforms.schedulers.kubernetes.fields import mapping, number, seconds, short, text
+from platforms.schedulers.kubernetes.objects.fields import mapping, number, one_line, text, timestamp_s
 from platforms.schedulers.kubernetes.status import events, exits, failures, kinds, kueue, wait_reasons
 from platforms.schedulers.kubernetes.status.failures import SETTLE_S
 from platforms.schedulers.kubernetes.status.kinds import Completion
@@ -242,11 +242,11 @@ def _status(case: JobView, found: Finding) -> Status:
     ended = [pod.ended_s for pod in counted if pod.ended_s is not None]
     return Status(
         found.state,
-        short(found.reason),
+        one_line(found.reason),
         exit_code=found.exit_code,
         signal=found.signal,
         nodes=tuple(dict.fromkeys(pod.node for pod in case.pods if pod.node)),
-        submitted_s=seconds(case.object, "metadata", "creationTimestamp"),
+        submitted_s=timestamp_s(case.object, "metadata", "creationTimestamp"),
         started_s=min(started, default=None),
         ended_s=None if found.state.live else max(ended, default=None),
         events=events.told(case.events),

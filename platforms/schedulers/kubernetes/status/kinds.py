@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from platforms.schedulers.kubernetes.fields import Object, conditions, dig, items, mapping, number, text
-from platforms.schedulers.kubernetes.objects import templates
+from platforms.schedulers.kubernetes.objects.fields import (
+    Object,
+    conditions,
+    dig,
+    items,
+    mapping,
+    number,
+    text,
+)
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 
 
 class Completion(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from platforms.job import State
-from platforms.schedulers.kubernetes import labels
-from platforms.schedulers.kubernetes.fields import (
+from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.fields import (
     Condition,
     Object,
     conditions,

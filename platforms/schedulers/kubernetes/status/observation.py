@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.fields import Object, text
-from platforms.schedulers.kubernetes.pod_history import PodHistory, asked
+from platforms.schedulers.kubernetes.objects.fields import Object, text
+from platforms.schedulers.kubernetes.objects.pod_history import PodHistory, deletion_requested_s
 from platforms.schedulers.kubernetes.status import events, exits, kinds, pods
 from platforms.schedulers.kubernetes.status.pods import Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding
@@ -63,7 +63,7 @@ class JobView:
         return pods.seen(live, gone, self.sight.pasts)
 
     @cached_property
-    def events(self) -> list[events.Event]:
+    def events(self) -> list[events.ClusterEvent]:
         return events.read(self.sight.events)
 
     @cached_property
@@ -106,7 +106,7 @@ class JobView:
     @property
     def being_deleted(self) -> bool:
         """The deletion of the job's own object has been asked for."""
-        return asked(self.object) is not None
+        return deletion_requested_s(self.object) is not None
 
     @property
     def between(self) -> State:

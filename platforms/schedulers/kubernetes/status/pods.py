@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from platforms.schedulers.kubernetes.capacity import amounts
-from platforms.schedulers.kubernetes.fields import (
+from platforms.schedulers.kubernetes.objects.capacity import amounts
+from platforms.schedulers.kubernetes.objects.fields import (
     Condition,
     Object,
     conditions,
@@ -15,11 +15,16 @@ from platforms.schedulers.kubernetes.fields import (
     label,
     mapping,
     number,
-    seconds,
     text,
+    timestamp_s,
     uid,
 )
-from platforms.schedulers.kubernetes.pod_history import NOTHING, PodHistory, asked, run_of
+from platforms.schedulers.kubernetes.objects.pod_history import (
+    NO_HISTORY,
+    PodHistory,
+    container_run,
+    deletion_requested_s,
+)
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -165,11 +170,11 @@ class Pod:
         return max((time for time in times if time is not None), default=None)
 
 
-def read(pod: Object, *, gone: bool = False, past: PodHistory = NOTHING) -> Pod:
+def read(pod: Object, *, gone: bool = False, past: PodHistory = NO_HISTORY) -> Pod:
     """What a pod's object says, and what it said earlier."""
     listed = tuple(_containers(pod, past))
     never = text(pod, "spec", "restartPolicy") == "Never"
-    times = [time for time in (past.asked_s, asked(pod)) if time is not None]
+    times = [time for time in (past.asked_s, deletion_requested_s(pod)) if time is not None]
     volumes = (each for each in items(pod, "spec", "volumes") if text(each, "emptyDir", "medium") == "Memory")
     return Pod(
         name=text(pod, "metadata", "name"),
@@ -182,7 +187,7 @@ def read(pod: Object, *, gone: bool = False, past: PodHistory = NOTHING) -> Pod:
         node=text(pod, "spec", "nodeName"),
         containers=listed,
         conditions=conditions(pod),
-        created_s=seconds(pod, "metadata", "creationTimestamp"),
+        created_s=timestamp_s(pod, "metadata", "creationTimestamp"),
         deleted_s=min(times, default=None),
         knew=_knew(pod),
         past=past,
@@ -198,7 +203,7 @@ def _knew(pod: Object) -> bool | None:
     """By the generations, which grow with a deletion (Kubernetes 1.34 and newer): of the pod, and of what its kubelet
     had seen of it when it reported."""
     wanted, reported = number(pod, "metadata", "generation"), number(pod, "status", "observedGeneration")
-    if asked(pod) is None or wanted is None or not reported:
+    if deletion_requested_s(pod) is None or wanted is None or not reported:
         return None
     return reported >= wanted
 
@@ -217,7 +222,7 @@ def seen(live: Iterable[Object], gone: Iterable[Object], pasts: Mapping[str, Pod
     found: dict[str, Pod] = {}
     for is_gone, objects in ((False, live), (True, gone)):
         for each in objects:
-            pod = read(each, gone=is_gone, past=pasts.get(uid(each), NOTHING))
+            pod = read(each, gone=is_gone, past=pasts.get(uid(each), NO_HISTORY))
             found.setdefault(pod.uid or pod.name, pod)
     return sorted(found.values(), key=lambda pod: (pod.rank, pod.gone, -(pod.created_s or 0.0), pod.name))
 
@@ -247,13 +252,13 @@ def _container(name: str, role: str, image: str, status: Object, past: PodHistor
     return Container(
         name=name,
         role=role,
-        run=run_of(status),
+        run=container_run(status),
         image=image or text(status, "image"),
         waiting=text(waiting, "reason"),
         message=text(waiting, "message"),
         running="running" in state,
         seen_running=name in past.started,
-        started_s=seconds(state, "running", "startedAt"),
+        started_s=timestamp_s(state, "running", "startedAt"),
         end=_end(mapping(state, "terminated")),
         last=_end(mapping(status, "lastState", "terminated")),
         restarts=number(status, "restartCount") or 0,
@@ -265,8 +270,8 @@ def _end(terminated: Object) -> End | None:
         return None
     code, sent, reason = number(terminated, "exitCode"), number(terminated, "signal"), text(terminated, "reason")
     number_of_signal = sent or (code - 128 if code is not None and 128 < code <= 192 else None)
-    started_s = seconds(terminated, "startedAt")
-    ended_s = seconds(terminated, "finishedAt")
+    started_s = timestamp_s(terminated, "startedAt")
+    ended_s = timestamp_s(terminated, "finishedAt")
     if started_s is not None and ended_s is not None:
         started_s = min(started_s, ended_s)  # containerd dates the start of short containers after their end
     return End(code, number_of_signal, reason, text(terminated, "message"), started_s, ended_s)

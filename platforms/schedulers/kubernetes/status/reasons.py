@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from platforms.config.values import quantity_of
 from platforms.job import State
-from platforms.schedulers.kubernetes.fields import short
+from platforms.schedulers.kubernetes.objects.fields import one_line
 
 # How long something must last before it counts, in seconds.
 IMAGE_S = 300.0  # a registry that does not answer
@@ -99,7 +99,7 @@ def quota(message: str) -> Quota | None:
     wanted, limited = _amounts(found[2]), _amounts(found[4])
     over = [f"{name}: {wanted[name]} of {limited[name]}" for name in wanted if _more(wanted[name], limited.get(name))]
     if over:
-        return Quota(f"more than quota {found[1]} allows at all ({', '.join(over)}): {short(message)}", True)
+        return Quota(f"more than quota {found[1]} allows at all ({', '.join(over)}): {one_line(message)}", True)
     return Quota(f"quota {found[1]} is used up: requested {found[2]}, used {found[3]}, limited {found[4]}", False)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.capacity import amounts
-from platforms.schedulers.kubernetes.fields import Object, conditions, mapping
+from platforms.schedulers.kubernetes.objects.capacity import amounts
+from platforms.schedulers.kubernetes.objects.fields import Object, conditions, mapping
 from platforms.schedulers.kubernetes.status import reasons
-from platforms.schedulers.kubernetes.status.events import Event, about
+from platforms.schedulers.kubernetes.status.events import ClusterEvent, about
 from platforms.schedulers.kubernetes.status.exits import by_exit, disrupted
 from platforms.schedulers.kubernetes.status.pods import Container, Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding, find, finding, patiently
@@ -22,7 +22,12 @@ _CREATING = re.compile(r"Failed(Mount|MapVolume|AttachVolume|CreatePodSandBox)|P
 
 
 def look(
-    pod: Pod, events: Sequence[Event], nodes: Mapping[str, Object], *, retries: bool, deletion: Finding | None = None
+    pod: Pod,
+    events: Sequence[ClusterEvent],
+    nodes: Mapping[str, Object],
+    *,
+    retries: bool,
+    deletion: Finding | None = None,
 ) -> Finding:
     """A pod that has not ended. `retries`: its kind restarts what fails, so that a crash is not the end. `deletion`:
     why its kind deletes it, if it does."""
@@ -48,7 +53,7 @@ def _leaving(pod: Pod, deletion: Finding | None) -> Finding | None:
     return patiently(why, patience_s, meanwhile, "deletion")
 
 
-def _unscheduled(pod: Pod, events: Sequence[Event], nodes: Mapping[str, Object]) -> Finding | None:
+def _unscheduled(pod: Pod, events: Sequence[ClusterEvent], nodes: Mapping[str, Object]) -> Finding | None:
     """It has no node yet."""
     said = pod.conditions.get("PodScheduled")
     if pod.node or pod.ran or (said is not None and said.true) or any(each.waiting for each in pod.containers):
@@ -97,7 +102,7 @@ def _no_node_ever(message: str) -> Finding | None:
     return Finding(state, message, patience_s=patience_s, meanwhile=State.QUEUED)
 
 
-def _container_trouble(pod: Pod, events: Sequence[Event], retries: bool) -> Finding | None:
+def _container_trouble(pod: Pod, events: Sequence[ClusterEvent], retries: bool) -> Finding | None:
     """The first container that cannot start, is started again and again, or has failed beside others that go on."""
     for container in pod.containers:
         if container.waiting == "CrashLoopBackOff":
@@ -123,7 +128,7 @@ def _crashing(pod: Pod, container: Container, retries: bool) -> Finding:
     return Finding(State.RUNNING, found.reason) if retries else found
 
 
-def _node_trouble(pod: Pod, nodes: Mapping[str, Object], events: Sequence[Event]) -> Finding | None:
+def _node_trouble(pod: Pod, nodes: Mapping[str, Object], events: Sequence[ClusterEvent]) -> Finding | None:
     """Its node says nothing any more. Where nodes are not ours to see, an event tells."""
     said = conditions(nodes.get(pod.node, {})).get("Ready")
     silent = (
@@ -136,7 +141,7 @@ def _node_trouble(pod: Pod, nodes: Mapping[str, Object], events: Sequence[Event]
     return patiently(lost, reasons.NODE_S, State.UNKNOWN, "node")
 
 
-def _creating(pod: Pod, events: Sequence[Event]) -> Finding:
+def _creating(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
     """It has a node, and nothing of it has run yet."""
     last = next((event for event in reversed(events) if _CREATING.match(event.reason)), None)
     rule = find(reasons.MOUNTS, last.reason, last.message) if last else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from platforms.schedulers.kubernetes.status.events import Event
+from platforms.schedulers.kubernetes.status.events import ClusterEvent
 from platforms.schedulers.kubernetes.status.pods import Container, Pod
 
 # Kubelet and container runtime say the same thing once in each of their layers.
@@ -22,7 +22,7 @@ def plain(message: str) -> str:
     return _NOISE.sub("", message).strip()
 
 
-def cause(container: Container, events: Sequence[Event]) -> str:
+def cause(container: Container, events: Sequence[ClusterEvent]) -> str:
     """The message, and of a kubelet that only says that it backs off, the event that says why."""
     if container.waiting != "ImagePullBackOff" or "ErrImagePull" in container.message:
         return container.message
@@ -30,7 +30,7 @@ def cause(container: Container, events: Sequence[Event]) -> str:
     return next((message for message in told if container.image in message), container.message)
 
 
-def words(container: Container, events: Sequence[Event]) -> str:
+def words(container: Container, events: Sequence[ClusterEvent]) -> str:
     said = cause(container, events)
     told = plain(said) or said or container.waiting
     quoted = re.search(r'image "([^"]+)"', said)

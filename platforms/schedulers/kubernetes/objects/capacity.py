@@ -38,7 +38,7 @@ class Taint:
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """One node. `allocatable` is in Kubernetes' own units: cores, bytes, devices. `open`: ready, and takes new pods."""
 
     name: str
@@ -74,7 +74,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Demand:
+class PodDemand:
     """What one kind of pod of a job asks for, `count` pods of it at the same time."""
 
     template: Object
@@ -90,12 +90,12 @@ class Demand:
         return _amounts(self.template["spec"], "limits")
 
 
-def node_of(node: Object) -> Node:
+def node_of(node: Object) -> ClusterNode:
     """A Node object, understood."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
     taints = [Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()]
-    return Node(
+    return ClusterNode(
         metadata["name"],
         metadata.get("labels") or {},
         amounts(status.get("allocatable") or {}),
@@ -118,14 +118,14 @@ def amounts(written: Mapping[str, object]) -> dict[str, float]:
 # --- what a job asks for ---------------------------------------------------------------------------------------------
 
 
-def demands(value: object, count: int = 1) -> Iterator[Demand]:
+def demands(value: object, count: int = 1) -> Iterator[PodDemand]:
     """Every pod template in a tree, and how many pods of it run at the same time as far as the tree says it."""
     if isinstance(value, list):
         for child in value:
             yield from demands(child, count)
     elif isinstance(value, Mapping):
         if _is_template(value):
-            yield Demand(value, count)
+            yield PodDemand(value, count)
             return
         for name in _REPEATS:
             if isinstance(value.get(name), int):
@@ -156,7 +156,7 @@ def _container(container: Object, what: str) -> dict[str, float]:
     return {**limits, **amounts(resources.get("requests") or {})} if what == "requests" else limits
 
 
-def total(found: Sequence[Demand], key: str) -> float:
+def total(found: Sequence[PodDemand], key: str) -> float:
     """How much of a quota's `key` a job takes: `pods`, `requests.cpu`, `limits.memory`, `requests.nvidia.com/gpu`."""
     if key in ("pods", "count/pods"):
         return float(sum(each.count for each in found))

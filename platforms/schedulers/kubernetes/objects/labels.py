@@ -9,7 +9,8 @@ from pathlib import Path
 
 from platforms.job import JobSpec
 
-MANAGED_BY, US = "app.kubernetes.io/managed-by", "hpc-ml-bench"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+OUR_NAME = "hpc-ml-bench"
 RUN = "hpc-ml-bench/run"
 JOB = "hpc-ml-bench/job"
 PLATFORM = "hpc-ml-bench/platform"
@@ -22,17 +23,17 @@ LONGEST = 63  # characters of a label's value and of most names
 _HASH = 8
 
 
-def of(spec: JobSpec) -> dict[str, str]:
+def of_job(spec: JobSpec) -> dict[str, str]:
     """The labels of every object of a job, and of its pods."""
-    return {MANAGED_BY: US, RUN: spec.run, JOB: spec.name, PLATFORM: spec.platform, TEST: value(spec.test)}
+    return {MANAGED_BY: OUR_NAME, RUN: spec.run, JOB: spec.name, PLATFORM: spec.platform, TEST: label_value(spec.test)}
 
 
 def selector(runs: Collection[str]) -> str:
     """A label selector for whatever belongs to one of these runs."""
-    return f"{MANAGED_BY}={US},{RUN} in ({','.join(sorted(runs))})"
+    return f"{MANAGED_BY}={OUR_NAME},{RUN} in ({','.join(sorted(runs))})"
 
 
-def value(text: str) -> str:
+def label_value(text: str) -> str:
     """A text as the value of a label; what is longer than that keeps its beginning and gets a hash."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
     if len(words) <= LONGEST:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.manifest import launch, pod
+from platforms.schedulers.kubernetes.objects import labels
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -18,7 +18,7 @@ JOB_NAME = 36  # characters of a job's name at most (platforms.job.job_name)
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that Linux gives to outgoing connections
 
 # Every hole, as a person who writes a manifest reads of it (docs/kubernetes.md).
-HOLES: Mapping[str, str] = {
+PLACEHOLDERS: Mapping[str, str] = {
     "name": "the job's name, unique; at most 36 characters",
     "run": "eight characters that all jobs of one run share",
     "test": "the test's id as the value of a label",
@@ -74,7 +74,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
     plain: dict[str, object] = {
         "name": spec.name,
         "run": spec.run,
-        "test": labels.value(spec.test),
+        "test": labels.label_value(spec.test),
         "platform": spec.platform,
         "namespace": namespace(spec, platform),
         "labels": labels_of(spec, platform),
@@ -126,7 +126,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
 
 def labels_of(spec: JobSpec, platform: Platform) -> dict[str, str]:
     """The site's labels and ours, which nothing takes the place of."""
-    return {**platform.kubernetes.labels, **labels.of(spec)}
+    return {**platform.kubernetes.labels, **labels.of_job(spec)}
 
 
 def queue_labels(spec: JobSpec, platform: Platform, queue: object) -> dict[str, str]:

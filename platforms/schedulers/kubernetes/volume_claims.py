@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from platforms.job import RefusedError
-from platforms.schedulers.kubernetes import labels
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CLAIMS
+from platforms.schedulers.kubernetes.objects import labels
 
 if TYPE_CHECKING:
     from platforms.config.keys import VolumeKeys
     from platforms.config.schema import Platform
 
 
-def make(client: Client, platform: Platform) -> Iterator[str]:
+def create_missing(client: Client, platform: Platform) -> Iterator[str]:
     """Make each claim that is missing and says its `size:`; a sentence each. What is there, or may not be looked at, is
     left as it is.
 
@@ -48,7 +48,7 @@ def _make(client: Client, platform: Platform, volume: VolumeKeys) -> str:
     if volume.storage_class is not None:
         spec["storageClassName"] = volume.storage_class
     # no label of the platform: what lies in it is data, and no leftover
-    metadata = {"name": volume.pvc, "labels": {labels.MANAGED_BY: labels.US}}
+    metadata = {"name": volume.pvc, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
     try:
         client.create(CLAIMS, claim)

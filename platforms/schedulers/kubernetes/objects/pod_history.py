@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from platforms.schedulers.kubernetes.fields import Object, items, mapping, number, seconds, text
+from platforms.schedulers.kubernetes.objects.fields import (
+    Object,
+    items,
+    mapping,
+    number,
+    text,
+    timestamp_s,
+)
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,12 @@ class PodHistory:
     stopped: frozenset[str] = frozenset()
 
 
-NOTHING = PodHistory()
+NO_HISTORY = PodHistory()
 
 
-def with_sight(past: PodHistory, pod: Object) -> PodHistory:
+def with_observation(past: PodHistory, pod: Object) -> PodHistory:
     """The same, and what this sight of the pod shows, in whatever order sights come."""
-    asked_s = asked(pod)
+    asked_s = deletion_requested_s(pod)
     deleted = asked_s is not None
     running: set[str] = set()
     ended: set[str] = set()
@@ -43,10 +50,10 @@ def with_sight(past: PodHistory, pod: Object) -> PodHistory:
     for status in _statuses(pod):
         name, state = text(status, "name"), mapping(status, "state")
         if "running" in state:
-            running.add(run_of(status))
+            running.add(container_run(status))
             started.add(name)
         if "terminated" in state:
-            ended.add(run_of(status))
+            ended.add(container_run(status))
         if "waiting" in state:
             waiting[name] = mapping(state, "waiting")
     times = [time for time in (past.asked_s, asked_s) if time is not None]
@@ -59,16 +66,16 @@ def with_sight(past: PodHistory, pod: Object) -> PodHistory:
     )
 
 
-def asked(pod: Object) -> float | None:
+def deletion_requested_s(pod: Object) -> float | None:
     """When the deletion of an object was asked for, as the object itself says: its deletionTimestamp is when its grace
     will have passed. None for an object that is not being deleted."""
-    due_s = seconds(pod, "metadata", "deletionTimestamp")
+    due_s = timestamp_s(pod, "metadata", "deletionTimestamp")
     if due_s is None:
         return None
     return due_s - float(number(pod, "metadata", "deletionGracePeriodSeconds") or 0)
 
 
-def run_of(status: Object) -> str:
+def container_run(status: Object) -> str:
     """One start of one container, from its status."""
     return f"{text(status, 'name')}#{number(status, 'restartCount') or 0}"
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 Object = Mapping[str, Any]
-WORDS = 300  # letters that a person reads of one reason
+REASON_LENGTH = 300  # letters that a person reads of one reason
 _DAY_S = 86400.0
 
 
@@ -48,7 +48,7 @@ def number(tree: object, *path: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def seconds(tree: object, *path: str) -> float | None:
+def timestamp_s(tree: object, *path: str) -> float | None:
     """The time at a path as Unix seconds; 1970 stands for a time that is not known."""
     try:
         when = datetime.fromisoformat(text(tree, *path))
@@ -93,11 +93,11 @@ def _condition(each: Object) -> Condition:
         true=text(each, "status") == "True",
         reason=text(each, "reason"),
         message=text(each, "message"),
-        since_s=seconds(each, "lastTransitionTime"),
+        since_s=timestamp_s(each, "lastTransitionTime"),
     )
 
 
-def short(words: str, limit: int = WORDS) -> str:
+def one_line(words: str, limit: int = REASON_LENGTH) -> str:
     """On one line, and cut at its end where it is too long."""
     line = " ".join(words.split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"

@@ -8,7 +8,7 @@ from typing import Any
 Object = dict[str, Any]
 TreePath = tuple[str | int, ...]
 
-NOTHING_RUNS = "there is no pod template (a `spec` with a list of `containers`) in it, so nothing would run"
+NO_TEMPLATE = "there is no pod template (a `spec` with a list of `containers`) in it, so nothing would run"
 
 
 def templates(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, Object]]:
@@ -34,7 +34,7 @@ def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[Tr
                 yield (*path, "spec", kind, index), container
 
 
-def nothing_runs(objects: Sequence[Object]) -> tuple[int, TreePath] | None:
+def missing_template(objects: Sequence[Object]) -> tuple[int, TreePath] | None:
     """Of objects without any pod template, the number and the path of what was meant as one, else of the last object;
     None where there is one."""
     if any(next(templates(each), None) for each in objects):
