@@ -109,13 +109,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_files_that_run_first_exist():
     tree = ast.parse((ROOT / "tests/conftest.py").read_text())
     (names,) = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "LONGEST"]
     assert [name for name in ast.literal_eval(names) if not (ROOT / "tests" / name).is_file()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_in_the_docs_exist(page):
     missing = []
     for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
