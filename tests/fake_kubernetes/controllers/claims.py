@@ -1,4 +1,4 @@
-"""Claims of storage: those that can be had are bound, and none goes while a pod uses it."""
+"""Claims of storage: binds them, and keeps a deleted one while a pod uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 class ClaimController:
-    """Binds claims whose storage class there is, or that name none."""
+    """Binds claims whose storage class exists, and claims that name none."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Kinds that make pods of templates: IPUJob, PyTorchJob, JobSet, and any other that is described in the same way."""
+"""The controller of custom jobs: IPUJob, PyTorchJob, JobSet, and any kind that a CustomJobKind describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fake_kubernetes.store.trees import Tree, deep_copy, is_older, timesta
 
 @dataclass(frozen=True)
 class Child:
-    """A pod, or a Job, that an object is to have."""
+    """A pod or a Job that an object needs."""
 
     role: str
     index: int
@@ -28,23 +28,24 @@ class Child:
 
 @dataclass(frozen=True)
 class CustomJobKind:
-    """How a kind makes children and what it says of them."""
+    """Which children an object of a kind has, and how its status follows from them."""
 
     children: Callable[[Tree], Iterator[Child]]
-    set_status: Callable[[Tree, list[Child], dict[str, Tree]], None]  # (object, wanted, by name): writes its status
+    # set_status(object, wanted children, existing children by name) sets the object's status in place
+    set_status: Callable[[Tree, list[Child], dict[str, Tree]], None]
     labels: Callable[[Tree, Child], dict[str, str]] = lambda _obj, _child: {}
     suspended: Callable[[Tree], bool] = lambda _obj: False
 
 
 class CustomJobs:
-    """One thread for all of these kinds."""
+    """One thread for all custom jobs."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
         self._recorder = EventRecorder(store, "replicas-controller")
         self._kinds: dict[str, CustomJobKind] = {}
         self._owners: dict[str, tuple[str, Tree]] = {}
-        self._children: dict[str, dict[str, Tree]] = {}  # owner's uid -> name -> child, gone ones included
+        self._children: dict[str, dict[str, Tree]] = {}  # owner's uid -> name -> child, including deleted ones
         self._loop = EventLoop("replicas", store.subscribe("pods", "jobs"), self._handle, failures)
 
     def start(self) -> None:

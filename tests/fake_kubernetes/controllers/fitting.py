@@ -1,4 +1,4 @@
-"""Whether a pod fits on a node, and why not, in the scheduler's words: pure functions."""
+"""Decides whether a pod fits on a node, with the real scheduler's messages. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
 def pod_requests(spec: Mapping[str, Any]) -> Amounts:
-    """What a pod needs of a node: all its containers together, or its greediest init container where that is more."""
+    """Return a pod's requests: the sum of its containers, or its largest init container if that is more."""
     total: Amounts = {}
     for container in spec.get("containers", []):
         for name, text in requests_of(container).items():
@@ -28,7 +28,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
 
 
 def free_resources(node: Tree, pods: Iterable[Tree]) -> Amounts:
-    """What its pods leave of a node."""
+    """Return the resources of a node that its pods leave free."""
     free = {name: quantity(text) for name, text in node["status"]["allocatable"].items()}
     for pod in pods:
         for name, amount in pod_requests(pod["spec"]).items():
@@ -37,7 +37,7 @@ def free_resources(node: Tree, pods: Iterable[Tree]) -> Amounts:
 
 
 def exclusion_reason(pod: Tree, node: Tree) -> str:
-    """Why a node is out of the question whatever is free on it; empty: it is not."""
+    """Return why a node is excluded, whatever is free on it; "" if it is not."""
     spec = pod["spec"]
     if node["spec"].get("unschedulable"):
         return "node(s) were unschedulable"
@@ -52,7 +52,7 @@ def exclusion_reason(pod: Tree, node: Tree) -> str:
 
 
 def preference(pod: Tree, node: Tree) -> int:
-    """How much it prefers a node: preferredDuringSchedulingIgnoredDuringExecution."""
+    """Return how much a pod prefers a node, from preferredDuringSchedulingIgnoredDuringExecution."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     of_node = {"metadata.name": node["metadata"]["name"]}
     labels = node["metadata"].get("labels", {})
@@ -70,7 +70,7 @@ def insufficient(pod: Tree, free: Mapping[str, Fraction]) -> list[str]:
 
 
 def unschedulable_message(reasons: Sequence[Sequence[str]], helpful: Sequence[bool]) -> str:
-    """The whole sentence, of the reasons of every node and of whether preemption could help there."""
+    """Return the whole message, from each node's reasons and whether preemption could help there."""
     total = len(reasons)
     counts = Counter(reason for each in reasons for reason in each)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))

@@ -1,4 +1,4 @@
-"""The garbage collector: what belongs to an object goes with it."""
+"""The garbage collector: deletes objects whose owners are gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOREGROUND = "foregroundDeletion"
 
 
 class GarbageCollector:
-    """Follows every kind that it is told of."""
+    """Watches all built-in kinds, and custom kinds after follow()."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class GarbageCollector:
         self._loop.close()
 
     def follow(self, plural: str) -> None:
-        """A kind that has come later."""
+        """Watch a further kind."""
         self._loop.subscription.plurals |= {plural}
 
     def _handle(self, event: str, plural: str, obj: Tree) -> None:
@@ -53,7 +53,7 @@ class GarbageCollector:
             self._release(uid)
 
     def _exists(self, obj: Tree, owner: Tree) -> bool:
-        """Asked of the store: its event may not have come yet."""
+        """Return whether an owner exists. This asks the store, because the owner's event may not have come yet."""
         plurals = [kind.plural for kind in self._store.kinds.values() if kind.kind == owner["kind"]]
         for plural in plurals:
             namespace_hosts = obj["metadata"].get("namespace", "") if self._store.kinds[plural].namespaced else ""
@@ -65,7 +65,7 @@ class GarbageCollector:
         return False
 
     def _collect(self, uid: str) -> None:
-        """Unless it belongs to somebody else, too, who is there."""
+        """Delete an object, unless another existing owner keeps it."""
         where = self._alive.get(uid)
         if where is None:
             return
@@ -81,7 +81,7 @@ class GarbageCollector:
                 raise
 
     def _release(self, owner: str) -> None:
-        """An owner that waits for its dependents may go when there are none."""
+        """Let an owner with foreground deletion go once it has no dependents."""
         if self._owned.get(owner) or owner not in self._alive:
             return
 

@@ -9,17 +9,17 @@ from tests.fake_kubernetes.store.trees import Tree, is_older
 
 
 class PodCounts:
-    """What became of a Job's pods, those included that have been deleted since."""
+    """The pods of one Job by their outcome, including deleted pods."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Tree] = {}
         self.succeeded: dict[str, int | None] = {}  # uid -> index
         self.failed: set[str] = set()
-        self.fatal: tuple[str, str] | None = None  # of a pod failure policy
+        self.fatal: tuple[str, str] | None = None  # (reason, message) of a pod failure policy that fails the Job
         self.last_failure = 0.0
 
     def take(self, job: Tree, event: str, pod: Tree) -> None:
-        """Counts a pod once, when it has ended or is going."""
+        """Record an event of a pod. An ended or deleted pod is counted once."""
         uid, phase = pod["metadata"]["uid"], phase_of(pod)
         if is_older(pod, self.pods.get(uid)):
             return
@@ -44,7 +44,7 @@ class PodCounts:
             self.last_failure = time.monotonic()
 
     def give_up(self, job: Tree, uid: str) -> bool:
-        """Count a pod that is being deleted as failed, though it still runs. Whether it is one."""
+        """Count a pod that is being deleted as failed, though it still runs. Returns False for any other pod."""
         pod = self.pods.get(uid)
         if pod not in self.terminating or pod is None:
             return False
@@ -65,7 +65,7 @@ class PodCounts:
 
 
 def set_counts(status: Tree, counts: PodCounts) -> None:
-    """Counters that are zero are absent, but for `ready` and `terminating`."""
+    """Set the counters of a status. Zero counters are left out, except `ready` and `terminating`."""
     totals = {"active": len(counts.active), "succeeded": len(counts.succeeded), "failed": len(counts.failed)}
     for name, count in totals.items():
         status.pop(name, None)

@@ -1,4 +1,4 @@
-"""A Job's pods: how they are made of its template, and what their ends mean to it. Pure functions."""
+"""The pods of a Job: made from its template, and judged by its failure policy. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OVER = ("Succeeded", "Failed")
 
 
 def owner_of(obj: Tree) -> Tree:
-    """As the one owner that controls a dependent."""
+    """Return the owner reference of a controlling owner."""
     meta = obj["metadata"]
     reference = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": meta["name"], "uid": meta["uid"]}
     return reference | {"controller": True, "blockOwnerDeletion": True}
 
 
 def pod_of(owner: Tree, template: Tree, name: str, labels: dict[str, str], *, exact: bool = False) -> Tree:
-    """From a template. `name` is a prefix unless exact."""
+    """Return a pod of a template. `name` is a prefix unless `exact`."""
     meta = deep_copy(template.get("metadata") or {})
     meta["labels"] = {**(meta.get("labels") or {}), **labels}
     meta |= {"ownerReferences": [owner_of(owner)], "name" if exact else "generateName": name}
@@ -73,7 +73,7 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def verdict(job: Tree, pod: Tree) -> tuple[str, str]:
-    """(action, why) of the podFailurePolicy's first rule that a failed pod matches; Count where none does."""
+    """Return (action, why) of the first rule of the podFailurePolicy that a failed pod matches, else Count."""
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     for number, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", [])):
         tail = f"matching {rule['action']} rule at index {number}"

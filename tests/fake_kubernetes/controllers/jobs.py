@@ -1,4 +1,4 @@
-"""The Job controller, and the one that removes finished Jobs when their time has come."""
+"""The Job controller. It also deletes finished Jobs after their TTL."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.fake_kubernetes.store.store import Store
 from tests.fake_kubernetes.store.trees import Tree, is_older, timestamp, unix
 from tests.fake_kubernetes.timings import Timings
 
-OURSELVES = "kubernetes.io/job-controller"  # spec.managedBy; another controller's Jobs are not looked at
+OURSELVES = "kubernetes.io/job-controller"  # value of spec.managedBy; Jobs of other controllers are ignored
 REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
 BACKOFF = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
 
 
 class JobController:
-    """Event driven; one thread for all Jobs."""
+    """One event-driven thread for all Jobs."""
 
     def __init__(self, store: Store, timings: Timings, failures: list[BaseException]) -> None:
         self._store, self._timings = store, timings
@@ -59,7 +59,7 @@ class JobController:
         self._sync(uid)
 
     def _watch_deletion(self, uid: str, pod: Tree) -> None:
-        """A pod that is being deleted has failed, unless it ends well before the next look."""
+        """Count a pod that is being deleted as failed, unless it succeeds before the next check."""
 
         def look() -> None:
             if uid in self._jobs and self._counts[uid].give_up(self._jobs[uid], pod["metadata"]["uid"]):
@@ -146,7 +146,7 @@ class JobController:
         return new
 
     def _ending(self, job: Tree, counts: PodCounts) -> tuple[str, str, str, str] | None:
-        """(first condition, last condition, reason, message) where the Job has come to its end."""
+        """Return (first condition, last condition, reason, message) if the Job has ended, else None."""
         spec = job["spec"]
         failed = _condition(job, "FailureTarget")
         if failed:
@@ -166,7 +166,7 @@ class JobController:
 
     def _reached(self, job: Tree, counts: PodCounts) -> bool:
         wanted = job["spec"].get("completions")
-        if wanted is None:  # a queue of work: done as soon as one is done and none is left
+        if wanted is None:  # a work queue: complete once one pod has succeeded and none is active
             return bool(counts.succeeded) and not counts.active
         return bool(len(counts.succeeded) >= wanted)
 
@@ -237,7 +237,7 @@ class JobController:
         self._write(job, lambda status: set_counts(status, counts))
 
     def _expire(self, job: Tree) -> None:
-        """ttlSecondsAfterFinished."""
+        """Delete the Job after its ttlSecondsAfterFinished."""
         ttl, meta = job["spec"].get("ttlSecondsAfterFinished"), job["metadata"]
         if ttl is None:
             return

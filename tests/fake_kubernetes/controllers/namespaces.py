@@ -1,4 +1,4 @@
-"""What every namespace holds from its beginning, and what goes with it when it goes."""
+"""Namespaces: fills each new one with its default objects, and empties each deleted one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 
 class NamespaceController:
-    """One thread. A namespace vanishes first and what is in it a moment later, where a real one waits for that."""
+    """One thread. A deleted namespace vanishes first and its objects later; a real one waits for them."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class NamespaceController:
 
 
 def add_namespace_defaults(store: Store, namespace: str) -> None:
-    """Its default ServiceAccount and the certificate of the API server, where they are missing."""
+    """Create the default ServiceAccount and the API server's certificate if they are missing."""
     for plural, new in (
         ("serviceaccounts", {"metadata": {"name": "default"}}),
         ("configmaps", {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": CERTIFICATE}}),

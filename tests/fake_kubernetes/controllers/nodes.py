@@ -1,4 +1,4 @@
-"""Node objects, and what a node's loss does to them."""
+"""Node objects, and what the loss of a node does to them and their pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHY = {
 
 
 def node_object(name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> Tree:
-    """Ready, with what a kubelet says of its machine."""
+    """Return a ready node with the fields that a kubelet reports."""
     amounts = {**CAPACITY, **capacity}
     own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
     status: Tree = {"capacity": amounts, "allocatable": amounts, "addresses": []}
@@ -37,7 +37,7 @@ def mark_healthy(status: Tree) -> None:
 
 
 def mark_node_lost(store: Store, name: str) -> None:
-    """What the node controller does when a kubelet has not spoken for long: the node is Unknown, its pods not Ready."""
+    """Mark a node as Unknown and its pods as not Ready, as the node controller does for a silent kubelet."""
 
     def lost(node: Tree) -> None:
         for kind in HEALTHY:
@@ -57,7 +57,7 @@ def mark_node_lost(store: Store, name: str) -> None:
 
 
 def mark_node_found(store: Store, name: str) -> None:
-    """Its kubelet speaks again."""
+    """Mark a node as ready again."""
 
     def found(node: Tree) -> None:
         mark_healthy(node["status"])

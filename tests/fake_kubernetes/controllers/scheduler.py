@@ -1,4 +1,4 @@
-"""Gives pods to nodes: by what they ask for, what is free, and who is more important."""
+"""The scheduler: binds pods to nodes by requests, free resources and priorities."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OVER = ("Succeeded", "Failed")
 
 
 class Scheduler:
-    """Event driven: a pod that fits nowhere is tried again when something else changes."""
+    """An event-driven scheduler. It tries a pod that fits nowhere again when something changes."""
 
     def __init__(self, store: Store, failures: list[BaseException]) -> None:
         self._store = store
         self._recorder = SchedulerEventRecorder(store, "default-scheduler")
         self._nodes: dict[str, Tree] = {}
-        self._placed: dict[str, dict[str, Tree]] = {}  # node -> uid -> pod that holds something of it
+        self._placed: dict[str, dict[str, Tree]] = {}  # node -> uid -> pod that uses resources of it
         self._waiting: dict[str, Tree] = {}
         plurals = ("pods", "nodes", "persistentvolumeclaims", "priorityclasses")
         self._loop = EventLoop("scheduler", store.subscribe(*plurals), self._handle, failures)
@@ -57,7 +57,7 @@ class Scheduler:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         known = self._waiting.get(uid) or self._placed.get(spec.get("nodeName", ""), {}).get(uid)
         if known is None and "nodeName" not in spec and any(uid in placed for placed in self._placed.values()):
-            return  # from before we have bound it
+            return  # an event from before we bound the pod
         if is_older(pod, known):
             return
         over = event == "DELETED" or pod.get("status", {}).get("phase") in OVER
@@ -113,7 +113,7 @@ class Scheduler:
             self._not_now(pod, unschedulable_message(reasons, helpful))
 
     def _claims(self, pod: Tree) -> str:
-        """What is wrong with its claims."""
+        """Return the problem with the pod's claims, "" if there is none."""
         for volume in pod["spec"].get("volumes", []):
             name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
             if not name:
@@ -151,7 +151,7 @@ class Scheduler:
             status.pop("nominatedNodeName", None)
             set_condition(status, "PodScheduled", "True", "", "", **OF_POD)
 
-        # taken before the write: the kubelet's own events may come before ours of this write
+        # before the write: the kubelet's events may arrive before the event of our own write
         self._waiting.pop(meta["uid"], None)
         bound = self._store.change("pods", meta["namespace"], meta["name"], bind)
         self._placed.setdefault(node, {})[meta["uid"]] = bound
@@ -159,7 +159,7 @@ class Scheduler:
         self._recorder.record(pod, "Normal", "Scheduled", f"Successfully assigned {where}")
 
     def _preempt(self, pod: Tree) -> bool:
-        """Less important pods are asked to go where that makes room. True when somebody goes, or is going already."""
+        """Delete pods of lower priority if that makes room. Returns True if a pod is deleted, or is being deleted."""
         priority = self._priority(pod)
         for name, node in self._nodes.items():
             if exclusion_reason(pod, node):
@@ -180,7 +180,7 @@ class Scheduler:
         return False
 
     def _needed(self, pod: Tree, node: Tree, victims: list[Tree], left: list[Tree]) -> list[Tree]:
-        """Those of the victims without whose end there is no room; the most important ones are spared first."""
+        """Return the victims that must go to make room. Pods of higher priority are spared first."""
         for victim in sorted(victims, key=self._priority, reverse=True):
             if not insufficient(pod, free_resources(node, [*left, victim])):
                 left = [*left, victim]
@@ -194,12 +194,12 @@ class Scheduler:
                 self._recorder.record(victim, "Normal", "Preempted", told)
                 self._store.delete("pods", victim["metadata"]["namespace"], victim["metadata"]["name"])
             except KubeError as error:
-                if error.code != 404:  # it has gone meanwhile: its event comes
+                if error.code != 404:  # the pod is gone, and its event comes
                     raise
 
 
 def mark_disrupted(store: Store, pod: Tree, reason: str, message: str) -> None:
-    """The condition that tells that a pod ends through no fault of its own."""
+    """Set the condition that says that a pod ends through no fault of its own."""
     meta = pod["metadata"]
 
     def note(new: Tree) -> None:
@@ -209,6 +209,6 @@ def mark_disrupted(store: Store, pod: Tree, reason: str, message: str) -> None:
 
 
 def evict(store: Store, pod: Tree, grace_s: int | None = None) -> None:
-    """What a POST of an Eviction does."""
+    """Evict a pod, as a POST of an Eviction does."""
     mark_disrupted(store, pod, "EvictionByEvictionAPI", "Eviction API: evicting")
     store.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], grace_s=grace_s)

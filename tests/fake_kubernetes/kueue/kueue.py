@@ -1,6 +1,7 @@
-"""A Kueue: jobs that name a queue wait, suspended, until its quota has room for them.
+"""Kueue: jobs that name a queue stay suspended until its quota has room for them.
 
-With API version v1beta2 served it speaks as newer Kueues do; without, as older ones: Pending and Inadmissible.
+If it serves API version v1beta2, its reasons are those of newer Kueues.
+Else they are those of older ones: Pending and Inadmissible.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ EVICTIONS = {
 
 
 class Kueue:
-    """`quota` may be changed (set_quota), `paused` keeps everything waiting, evict() takes back what was given."""
+    """One ClusterQueue. set_quota() changes its quota, pause() stops admission, evict() takes a quota back."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Kueue:
         self._workloads: dict[str, Tree] = {}  # by the uid of the job
         self._quota: dict[str, Fraction] = {}
         self._paused = False
-        self._lock = threading.RLock()  # what is given or taken back is whole before anybody looks again
+        self._lock = threading.RLock()  # an admission or an eviction is complete before the next one starts
         for kind in kinds.served(versions):
             kube.custom_kinds.serve(kind)
         if visible:
@@ -102,18 +103,18 @@ class Kueue:
         self._store.create("localqueues", namespace, local | {"status": {"conditions": active}})
 
     def set_quota(self, quota: Mapping[str, str]) -> None:
-        """From now on; what is admitted stays."""
+        """Change the quota. Admitted workloads stay."""
         self._quota = {name: quantity(text) for name, text in quota.items()}
         self._store.change("clusterqueues", "", CLUSTER_QUEUE, lambda queue: queue.update(spec=_spec(quota)))
 
     def pause(self, *, on: bool = True) -> None:
-        """Nothing is admitted."""
+        """Stop or resume admission."""
         with self._lock:
             self._paused = on
         self._loop.after(0.0, self._admit_all)
 
     def workload(self, job: str, namespace: str = "default") -> Tree:
-        """Of a job by its name. KeyError."""
+        """Return the workload of a job. Raises KeyError."""
         found = [
             w for w in self._store.list("workloads", namespace)[0] if w["metadata"]["ownerReferences"][0]["name"] == job
         ]
@@ -122,7 +123,10 @@ class Kueue:
         return found[-1]
 
     def evict(self, job: str, reason: str, namespace: str = "default", *, message: str = "") -> None:
-        """A key of EVICTIONS. MaximumExecutionTimeExceeded and Deactivated are for good; the others queue it again."""
+        """Evict a job for a reason of EVICTIONS.
+
+        MaximumExecutionTimeExceeded and Deactivated are final; after the others the job is queued again.
+        """
         with self._lock:
             workload = self.workload(job, namespace)
             self._evict(workload, reason, message or EVICTIONS[reason].format(workload=kinds.name_of(workload)))

@@ -1,4 +1,4 @@
-"""Kueue's visibility API, an extension of the API server's: who waits in a queue, and at which place."""
+"""Kueue's visibility API: the pending workloads of a queue and their positions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ LIMIT, MOST = 1000, 4000
 
 
 def kind(versions: tuple[str, ...]) -> Kind:
-    """Nothing but its subresource can be asked for."""
+    """Return the kind, which serves only its subresource."""
     return Kind(GROUP, versions, "LocalQueue", "localqueues", True, subresources=(PENDING,), stored=False)
 
 
 def waiting(workloads: Iterable[Tree]) -> list[Tree]:
-    """Those without a quota that may get one, in the order in which they do: by priority, then the oldest first, as
-    they are given."""
+    """Return the pending workloads in their order: by priority, then as given, which is oldest first."""
     found = [one for one in workloads if one["spec"]["active"] and not is_true(one, "QuotaReserved", "Finished")]
     return sorted(found, key=lambda one: -int(one["spec"].get("priority") or 0))
 

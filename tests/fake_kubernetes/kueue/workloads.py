@@ -1,4 +1,4 @@
-"""What Kueue admits: how each kind is held back, what it needs, and how it says that it has ended. Pure functions."""
+"""Workloads: how Kueue holds back each kind, what a job needs, and how it ends. Pure functions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def served(versions: tuple[str, ...]) -> Iterator[Kind]:
 
 
 def is_managed(plural: str, obj: Tree) -> bool:
-    """It names a queue, and nobody else is responsible for it."""
+    """Return whether an object names a queue and has no controlling owner."""
     labels = obj["metadata"].get("labels") or {}
     owned = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences", []))
     return plural in MANAGED and bool(labels.get(QUEUE)) and not owned
 
 
 def set_suspended(plural: str, obj: Tree, *, on: bool) -> None:
-    """Suspended or not, in place. A pod can only be let go."""
+    """Suspend or resume an object, in place. A pod gets or loses a scheduling gate."""
     spec = obj["spec"]
     if plural == "pods":
         gates = [gate for gate in spec.get("schedulingGates", []) if gate != GATE]
@@ -63,7 +63,7 @@ def _pod_sets(plural: str, obj: Tree) -> Iterator[tuple[str, int, Tree]]:
 
 
 def ended(plural: str, obj: Tree) -> tuple[str, str] | None:
-    """(reason, message) of the condition Finished."""
+    """Return (reason, message) of the condition Finished, None if the job has not ended."""
     status = obj.get("status", {})
     if plural == "pods":
         phase = status.get("phase")
@@ -98,7 +98,7 @@ def needs(workload: Tree) -> dict[str, Fraction]:
 def shortage(
     wanted: Mapping[str, Fraction], used: Mapping[str, Fraction], quota: Mapping[str, Fraction], flavor: str
 ) -> tuple[str, str]:
-    """(reason, message) of why there is not enough; empty: there is."""
+    """Return (reason, message) of a quota shortage, two empty strings if the quota suffices."""
     head = "couldn't assign flavors to pod set main: insufficient"
     for name, amount in sorted(wanted.items()):
         if name in quota and amount > quota[name]:
@@ -117,7 +117,7 @@ def conditions(workload: Tree) -> list[Tree]:
 
 
 def is_true(workload: Tree, *names: str) -> bool:
-    """Any of these conditions."""
+    """Return whether any of these conditions is true."""
     return any(c["type"] in names and c["status"] == "True" for c in workload.get("status", {}).get("conditions", []))
 
 
