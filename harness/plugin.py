@@ -86,12 +86,14 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     looking = config.option.collectonly or config.option.setupplan or config.option.setuponly
     if looking or session.testsfailed or hasattr(config, "workerinput"):  # a worker of xdist: refused by its controller
         return (yield)
-    from harness import submission
-
     if mine.options.dry_run:
-        submission.dry_run(mine, session.items, config.stash[SHOW])
+        from harness.dry_run import dry_run
+
+        dry_run(mine, session.items, config.stash[SHOW])
         session.items.clear()
         return (yield)
+    from harness import submission
+
     with submission.submitted(mine, config, session.items, config.stash[SHOW]):
         return (yield)
 
@@ -157,7 +159,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
-    suite.refuse_xdist(ids)
+    from harness import job_checks
+
+    job_checks.refuse_xdist(ids)
 
 
 @pytest.hookimpl(optionalhook=True)

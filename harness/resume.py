@@ -1,4 +1,4 @@
-"""--resume: which run is meant, and its tests, selected with the options that it began with."""
+"""--resume: finds the run that is meant, and selects its tests with the options that it began with."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ import pytest
 from harness.collection import TestFiles
 from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
-from harness.session_start import NAMED, is_read, refuse_archived
+from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
 from platforms.job import RefusedError
 from platforms.rundir import session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
 
 
 def restore(config: pytest.Config) -> None:
-    """--resume: before anything is collected, select that run's tests, with its options. Raises UsageError."""
-    named: str | None = config.getoption("resume")
-    if named is None:
+    """Before anything is collected, select that run's tests, with its options. Raises UsageError."""
+    typed: str | None = config.getoption("resume")
+    if typed is None:
         return
     if config.getoption("run_id"):
         raise pytest.UsageError("--resume and --run-id both name a run: --resume=RUN alone goes on with it")
     runs = runs_folder(config)
     try:
-        run_id = _named(runs, named)
+        run_id = _run_id(runs, typed)
         config.option.run_id = run_id
         refuse_archived(runs, run_id)
-        left = [past for past in session_history.sessions(runs / run_id) if past.open]
+        unfinished = [record for record in session_history.sessions(runs / run_id) if record.open]
     except RefusedError as error:
         raise pytest.UsageError(f"--resume: {error}") from None
-    if not left:
-        _refuse(config, runs, run_id)
+    if not unfinished:
+        _refuse_finished(config, runs, run_id)
         return
     if _selects(config):
         raise pytest.UsageError(f"--resume={run_id} takes the tests and options of that run: leave the others out")
-    dead = [
-        past for past in left if not session_liveness.lives(past)
-    ] or left  # those that only seem to live are waited for
-    options = _options_of(runs / run_id, dead)
-    tests = [test for past in dead for test, with_these in past.options.items() if with_these == options]
-    site = dead[-1].plan.get("site")
+    dead = [record for record in unfinished if not session_liveness.lives(record)]
+    sessions = dead or unfinished  # session_start waits for those that only seem to live
+    options = _options_of(runs / run_id, sessions)
+    tests = [
+        test for record in sessions for test, options_of_test in record.options.items() if options_of_test == options
+    ]
+    site = sessions[-1].plan.get("site")
     if site and not config.option.site and Path(site).is_dir():
         config.option.site = site
-    where = TestFiles(config.rootpath, site_folder(config).absolute())
-    files = dict.fromkeys(where.of_test(test) for test in tests)
-    config.args = [str(file) for file in files if file.exists()]
+    test_files = TestFiles(config.rootpath, site_folder(config).absolute())
+    paths = dict.fromkeys(test_files.of_test(test) for test in tests)
+    config.args = [str(path) for path in paths if path.exists()]
     if not config.args:
         raise pytest.UsageError(_not_here(run_id, tests))
     config.stash[WANTED] = frozenset(tests)
@@ -57,57 +58,72 @@ def restore(config: pytest.Config) -> None:
 
 
 def _options_of(run: Path, sessions: Sequence[SessionRecord]) -> Mapping[str, object]:
-    """Those with which tests were selected that have no result yet: of several the last ones."""
-    last: Mapping[str, object] = sessions[-1].plan["options"]
-    for past in reversed(sessions):
-        unread = [options for test, options in past.options.items() if not is_read(run, past, test)]
-        if unread:
-            return last if last in unread else unread[-1]
-    return last
+    """The options of the latest session that left tests without a result."""
+    latest: Mapping[str, object] = sessions[-1].plan["options"]
+    for record in reversed(sessions):
+        unfinished = [options for test, options in record.options.items() if not has_result(run, record, test)]
+        if latest in unfinished:
+            return latest
+        if unfinished:
+            return unfinished[-1]
+    return latest
 
 
 def _not_here(run_id: str, tests: Collection[str]) -> str:
-    some = ", ".join(sorted(tests)[:NAMED]) + (", …" if len(tests) > NAMED else "")
+    names = ", ".join(sorted(tests)[:TESTS_PER_LINE])
+    if len(tests) > TESTS_PER_LINE:
+        names += ", …"
     return (
-        f"not in this checkout, with this site: {len(tests)} of run {run_id}'s tests: {some}. Was it another --site, "
+        f"not in this checkout, with this site: {len(tests)} of run {run_id}'s tests: {names}. Was it another --site, "
         f"or are they renamed? `python -m platforms cancel {run_id}` ends the jobs of those without a result"
     )
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> str | None:
-    """Of what was collected leave the tests that --resume goes on with. Returns what is to be said of those that are
-    not there. Raises UsageError where none is."""
+    """Leave only the tests that --resume goes on with.
+
+    Returns a sentence on those that were not collected, or None. Raises UsageError where none of them was.
+    """
     wanted = config.stash.get(WANTED, None)
     if wanted is None:
         return None
-    if others := [item for item in items if item.nodeid not in wanted]:
+    others = [item for item in items if item.nodeid not in wanted]
+    if others:
         config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item.nodeid in wanted]
-    if not (missing := wanted - {item.nodeid for item in items}):
+    missing = wanted - {item.nodeid for item in items}
+    if not missing:
         return None
+    message = _not_here(config.getoption("run_id"), missing)
     if not items:
-        raise pytest.UsageError(_not_here(config.getoption("run_id"), missing))
-    return _not_here(config.getoption("run_id"), missing)
+        raise pytest.UsageError(message)
+    return message
 
 
-def _named(runs: Path, word: str) -> str:
-    """The run that is meant. Raises UsageError, RefusedError."""
-    from platforms.commands import find_run  # who does not resume does not wait for its modules
+def _run_id(runs: Path, typed: str) -> str:
+    """The id of the run that is meant. Raises UsageError, RefusedError."""
+    from platforms.commands import find_run  # imported here, because other sessions need not wait for its modules
 
-    if word == find_run.LATEST:
+    if typed == find_run.LATEST:
         return find_run.latest(runs)
-    if word != LAST:
-        return run_name("--resume", word)
-    found, unread = find_run.unfinished(runs)
-    if not found:
-        why = "; ".join(unread) or "--runs-dir names another folder"
-        raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; {why}")
-    left = {name: [past for past in session_history.sessions(runs / name) if past.open] for name in found}
-    return next((name for name in found if not all(map(session_liveness.lives, left[name]))), found[0])
+    if typed != LAST:
+        return run_name("--resume", typed)
+    unfinished, unreadable = find_run.unfinished(runs)
+    if not unfinished:
+        reason = "; ".join(unreadable) or "--runs-dir names another folder"
+        raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; {reason}")
+    for run_id in unfinished:
+        sessions = [record for record in session_history.sessions(runs / run_id) if record.open]
+        if not all(session_liveness.lives(record) for record in sessions):
+            return run_id
+    return unfinished[0]
 
 
-def _refuse(config: pytest.Config, runs: Path, run_id: str) -> None:
-    """Unless nothing is known of the run here: with its tests named again, their jobs are found by their names."""
+def _refuse_finished(config: pytest.Config, runs: Path, run_id: str) -> None:
+    """Raise UsageError for a run that has ended, and for an unknown one whose tests were not named.
+
+    The jobs of an unknown run can be found by their names, when the same tests are named again.
+    """
     if session_history.sessions(runs / run_id):
         raise pytest.UsageError(f"--resume: run {run_id} has ended; its results are in {runs / run_id}")
     if not _selects(config):
@@ -118,7 +134,7 @@ def _refuse(config: pytest.Config, runs: Path, run_id: str) -> None:
 
 
 def _selects(config: pytest.Config) -> bool:
-    """Whether tests, or options of theirs, were typed; what stands in `addopts` is no request of now."""
+    """Whether the command line names tests or options of theirs. What stands in `addopts` does not count."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for option in ("-m", "-k", *(f"--{name}" for name in KEPT)):
         parser.add_argument(option)

@@ -21,6 +21,9 @@ from platforms.config.values import no_mpi_launcher, seconds_of
 from platforms.job import Layout
 
 SETTINGS = ("configuration", "size", "mode", "variant", "dtype", "cache")
+WORKLOAD_KEYWORDS = frozenset(
+    ("benchmark", "command", "launcher", "manifest", "presets", "arguments", "time_limit", *manifests.PLACE)
+)
 LAUNCHERS = ("platform", "torchrun", "srun", "poprun", "none")  # what may start a test's own command
 HOME = "local"  # the one platform that runs without being enabled and named
 WANTED = pytest.StashKey[frozenset[str]]()  # the tests that --resume goes on with
@@ -57,31 +60,41 @@ def workload(definition: pytest.Item) -> Mapping[str, object] | None:
     mark = definition.get_closest_marker("workload")
     if mark is None:
         return None
-    known = {"benchmark", "command", "launcher", "manifest", "presets", "arguments", "time_limit", *manifests.PLACE}
+    keywords = mark.kwargs
     where = f"{definition.nodeid}: @pytest.mark.workload"
-    if mark.args or (unknown := sorted(set(mark.kwargs) - known)):
-        what = f"{unknown[0]!r} is no option" if not mark.args else "takes keywords only"
-        raise pytest.UsageError(f"{where}: {what}; known: {', '.join(sorted(known))}")
-    asked = {"benchmark", "command"} & mark.kwargs.keys()
-    if len(asked) > 1 or not (asked or "manifest" in mark.kwargs):
+    allowed = ", ".join(sorted(WORKLOAD_KEYWORDS))
+    if mark.args:
+        raise pytest.UsageError(f"{where}: takes keywords only; known: {allowed}")
+    for name in sorted(keywords.keys() - WORKLOAD_KEYWORDS):
+        raise pytest.UsageError(f"{where}: {name!r} is no option; known: {allowed}")
+    programs = {"benchmark", "command"} & keywords.keys()
+    if len(programs) > 1 or not (programs or "manifest" in keywords):
         choice = "benchmark='resnet50' or command=['my_program', …]"
         raise pytest.UsageError(f"{where}: needs either {choice}, or, for Kubernetes, a manifest alone")
-    benchmark = mark.kwargs.get("benchmark")
+    if "benchmark" in keywords:
+        _check_benchmark(keywords["benchmark"], where)
+    manifests.check(definition, keywords, where)
+    try:
+        seconds_of(str(keywords.get("time_limit", "1h")))
+    except ValueError as error:
+        raise pytest.UsageError(f"{where}: time_limit: {error}") from None
+    if "command" in keywords:
+        _check_command(keywords["command"], where)
+    if "launcher" in keywords:
+        _check_launcher(keywords, where)
+    return keywords
+
+
+def _check_benchmark(benchmark: object, where: str) -> None:
     if benchmark is not None and benchmark not in checkout.benchmarks():
         hint = nearest(str(benchmark), checkout.benchmarks())
         raise pytest.UsageError(f"{where}: there is no benchmark {benchmark!r} {hint}")
-    manifests.check(definition, mark.kwargs, where)
-    try:
-        seconds_of(str(mark.kwargs.get("time_limit", "1h")))
-    except ValueError as error:
-        raise pytest.UsageError(f"{where}: time_limit: {error}") from None
-    command = mark.kwargs.get("command", [])
-    words = isinstance(command, list | tuple) and all(isinstance(word, str) for word in command)
-    if not words or ("command" in mark.kwargs and not command):
+
+
+def _check_command(command: object, where: str) -> None:
+    words = command if isinstance(command, list | tuple) else ()
+    if not words or not all(isinstance(word, str) for word in words):
         raise pytest.UsageError(f"{where}: command is a list of words, as in ['python3', '{{root}}/my.py']")
-    if "launcher" in mark.kwargs:
-        _check_launcher(mark.kwargs, where)
-    return mark.kwargs
 
 
 def _check_launcher(mark: Mapping[str, object], where: str) -> None:
@@ -112,26 +125,35 @@ def cases(general: Platform, options: Options, mark: Mapping[str, object], own: 
     assert isinstance(presets, Mapping)
     asked = {**options.settings, **presets.get(options.preset, {})}
     platform = general.for_benchmark(str(benchmark)) if benchmark else general
-    defaults = {"size": platform.size, "mode": platform.mode}
-    base = {k: v for k, v in {**defaults, **asked}.items() if k not in own and k != "configuration"}
-    configurations = [asked["configuration"]] if "configuration" in asked else platform.configurations
-    if benchmark is None:  # a program of the user's own knows nothing of our settings
-        several: list[dict[str, str]] = [{}]
-    elif "configuration" in own:
-        several = [base]
+    if benchmark is None:
+        variations: list[dict[str, str]] = [{}]  # a program of the user's own knows nothing of our settings
     else:
-        several = [{"configuration": name, **base} for name in configurations]
+        variations = _settings(platform, asked, own)
+    unsupported = _unsupported(platform, benchmark)
     for layout in platform.layout_list(str(benchmark), options.layouts):
-        yield from (Case(platform, layout, settings, _unsupported(platform, benchmark)) for settings in several)
+        for settings in variations:
+            yield Case(platform, layout, settings, unsupported)
+
+
+def _settings(platform: Platform, asked: Mapping[str, str], own: set[str]) -> list[dict[str, str]]:
+    """The settings of each job of a benchmark in one layout: one for each configuration."""
+    settings = {"size": platform.size, "mode": platform.mode, **asked}
+    configuration = settings.pop("configuration", None)
+    for name in own:
+        settings.pop(name, None)
+    if "configuration" in own:
+        return [settings]
+    configurations = platform.configurations if configuration is None else [configuration]
+    return [{"configuration": name, **settings} for name in configurations]
 
 
 def _unsupported(platform: Platform, benchmark: object) -> str | None:
-    """Why it is known not to run there, if it is."""
+    """Why the benchmark cannot run on the platform; None where it can, as far as the platform's file says."""
     return ended(platform) or platform.unsupported.get(str(benchmark))
 
 
 def ended(platform: Platform) -> str | None:
-    """That it is no longer there, if it is not."""
+    """A sentence on a platform that has been switched off; None while it exists."""
     return platform.ended_by(datetime.date.today())
 
 
@@ -158,12 +180,9 @@ def _parse(expression: str) -> ast.expr | None:
 def names_in(expression: str) -> set[str]:
     """The mark names of an -m expression."""
     tree = _parse(expression)
-    called = (
-        {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-        if tree
-        else set()
-    )
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | called if tree else set()
+    if tree is None:
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}  # of a call, too: `mark(keyword=1)`
 
 
 def matches(expression: str, marks: Iterable[str]) -> bool:
@@ -172,7 +191,8 @@ def matches(expression: str, marks: Iterable[str]) -> bool:
 
     def value(node: ast.expr) -> bool:
         if isinstance(node, ast.BoolOp):
-            return (all if isinstance(node.op, ast.And) else any)(map(value, node.values))
+            values = [value(operand) for operand in node.values]
+            return all(values) if isinstance(node.op, ast.And) else any(values)
         if isinstance(node, ast.UnaryOp):
             return not value(node.operand)
         if isinstance(node, ast.Call):
@@ -199,9 +219,13 @@ def check_expression(expression: str, known: Iterable[str]) -> None:
 
 
 def _named_by_id(args: Sequence[str]) -> set[tuple[Path, str]]:
-    """Files and tests."""
-    parts = (arg.partition("::") for arg in args if "[" in arg)
-    return {(Path(file), test) for file, _, test in parts}
+    """The file and test of each argument that is the id of a job test."""
+    named = set()
+    for arg in args:
+        if "[" in arg:
+            file, _, test = arg.partition("::")
+            named.add((Path(file), test))
+    return named
 
 
 def may_be_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
@@ -232,44 +256,52 @@ def arm(
     when what was named is not enabled.
     """
     expression = config.getoption("markexpr") or ""
+    by_id = _named_by_id(config.args)
+    resumed = config.stash.get(WANTED, frozenset())
     chosen: list[pytest.Item] = []
-    left_out: dict[str, None] = {}
-    refused: dict[str, bool] = {}
-    by_id, resumed = _named_by_id(config.args), config.stash.get(WANTED, frozenset())
+    left_out: set[str] = set()
+    not_enabled: dict[str, bool] = {}  # platform: whether one of its tests, or the platform, was named directly
     for item in items:
         platform = case_of(item).platform
-        direct = (
-            platform.name in options.platforms
-            or platform.name in names_in(expression)
+        name = platform.name
+        if options.platforms and name not in options.platforms:
+            left_out.add(name)
+            continue
+        named_directly = (
+            name in options.platforms
+            or name in names_in(expression)
             or (item.path, item.nodeid.partition("::")[2]) in by_id
             or item.nodeid in resumed
         )
-        by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
-        if options.platforms and platform.name not in options.platforms:
-            left_out[platform.name] = None
-        elif platform.name == HOME or ((direct or by_mark) and (options.dry_run or enabled(platform.name))):
+        named_by_mark = matches(expression, platform.all_marks) and not matches(expression, ())
+        if name == HOME or ((named_directly or named_by_mark) and (options.dry_run or enabled(name))):
             chosen.append(item)
-        else:
-            left_out[platform.name] = None
-            if (direct and (not expression or by_mark)) or by_mark:
-                refused[platform.name] = refused.get(platform.name, False) or direct
-    wanted = [name for name, direct in refused.items() if direct] or ([] if chosen else list(refused))
-    if wanted:
-        of_names = {case_of(item).platform.name: case_of(item).platform for item in items}
-        gone = {name: why for name, platform in of_names.items() if (why := ended(platform)) is not None}
-        raise pytest.UsageError(_not_enabled(wanted, options, gone))
+            continue
+        left_out.add(name)
+        if named_by_mark or (named_directly and not expression):
+            not_enabled[name] = not_enabled.get(name, False) or named_directly
+    refused = [name for name, named_directly in not_enabled.items() if named_directly]
+    if not refused and not chosen:
+        refused = list(not_enabled)
+    if refused:
+        platforms = {case_of(item).platform.name: case_of(item).platform for item in items}
+        raise pytest.UsageError(_not_enabled([platforms[name] for name in refused], options))
     return chosen, sorted(left_out)
 
 
-def _not_enabled(names: Sequence[str], options: Options, gone: Mapping[str, str]) -> str:
-    """Of platforms that are named; `gone` says of those that have ended so, as enabling them runs nothing."""
-    listed = ", ".join(names)
+def _not_enabled(platforms: Sequence[Platform], options: Options) -> str:
+    """What to type for platforms that were named and are not enabled."""
+    names = [platform.name for platform in platforms]
     site = checkout.site_option(options.site)
     verb = "is" if len(names) == 1 else "are"
-    return (
-        f"{listed} {verb} not enabled on this site, so nothing was submitted. To enable and run:\n"
-        f"    python -m platforms enable {' '.join(names)}{site}\n"
-        f"    pytest {' '.join('--platform ' + name for name in names)}{site}\n"
-        f"(with --dry-run the jobs are shown without enabling anything)"
-        + "".join(f"\n{name}: {gone[name]}: its tests are skipped" for name in names if name in gone)
-    )
+    lines = [
+        f"{', '.join(names)} {verb} not enabled on this site, so nothing was submitted. To enable and run:",
+        f"    python -m platforms enable {' '.join(names)}{site}",
+        f"    pytest {' '.join('--platform ' + name for name in names)}{site}",
+        "(with --dry-run the jobs are shown without enabling anything)",
+    ]
+    for platform in platforms:
+        end = ended(platform)
+        if end is not None:  # to enable it would run nothing
+            lines.append(f"{platform.name}: {end}: its tests are skipped")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How a session leaves its jobs: at its end, by Ctrl-C once or twice, by SIGTERM, with its terminal, or taken over."""
+"""Ending a session that has jobs: normally, by Ctrl-C once or twice, by SIGTERM, with its terminal, or taken over."""
 
 from __future__ import annotations
 
@@ -18,90 +18,105 @@ from platforms.rundir import session_history
 from platforms.rundir.session_journal import TakenOver
 from platforms.runner import Job, Runner
 
-NAMED = 10  # jobs in one line
+JOBS_PER_LINE = 10
 
 
 class Hangup(KeyboardInterrupt):
-    """The terminal is gone, and nobody has asked for an end."""
+    """The terminal has gone. Nobody asked for the end of the jobs."""
 
 
 @contextlib.contextmanager
-def leaving(suite: Suite, runner: Runner, begun: StartedSession, show: Console) -> Iterator[None]:
-    """While a session has jobs. In the end those that nobody will read are cancelled; what has become of all is written
-    down when pytest has written everything, too (suite.end): until then a session that is killed has not ended.
+def ended_properly(suite: Suite, runner: Runner, started: StartedSession, console: Console) -> Iterator[None]:
+    """Cancel or detach what is unfinished when the session ends, however it ends.
 
-    Ctrl-C and SIGTERM let them go on instead, with --on-interrupt=detach; a terminal that is closed always does.
+    Ctrl-C and SIGTERM cancel the jobs, or leave them running with --on-interrupt=detach. A closed terminal always
+    leaves them running. The journal gets its last line from suite.end, when pytest has written everything: a session
+    that is killed before that has not ended.
     """
     handlers = {number: signal(number, _interrupt) for number in (SIGTERM, SIGHUP) if getsignal(number) != SIG_IGN}
-    go_on, how = False, session_history.PENDING
+    detach = False
     try:
         yield
     except TakenOver as error:
-        go_on = True
+        detach = True
         pytest.exit(str(error), returncode=pytest.ExitCode.INTERRUPTED)
     except KeyboardInterrupt as error:
-        go_on = suite.options.detach or isinstance(error, Hangup)
+        detach = suite.options.detach or isinstance(error, Hangup)
         raise
     except OSError as error:
-        go_on = error.errno in (EIO, EPIPE)  # what we write reaches nobody: the terminal is gone before SIGHUP is here
+        detach = error.errno in (EIO, EPIPE)  # the terminal has gone, and SIGHUP has not arrived yet
         raise
     finally:
+        end_state = session_history.PENDING
         try:
-            unseen = _unseen(suite, begun)
-            ours = [job for job in runner.jobs if job.spec.test not in unseen]
-            abandoned = [job for job in ours if not job.done and job.error is None]
-            lost = begun.journal.lost()  # to a session that goes on in our place, with our jobs
-            if abandoned and not lost:
-                if go_on:
-                    _detach(suite.options.again(runner.run_id), abandoned, show)
-                else:
-                    _cancel(runner, abandoned, show)
-            if unseen and not lost:
-                show.problem(
-                    f"{len(unseen)} jobs were not looked for yet: {suite.options.again(runner.run_id)} finds them"
-                )
-            owed = begun.carried or unseen or (go_on and runner.owes_attempts)
-            if not owed and all(job.done for job in runner.jobs):
-                how = session_history.DONE
+            _release_jobs(suite, runner, started, console, detach=detach)
+            if _is_finished(suite, runner, started, detach=detach):
+                end_state = session_history.DONE
         finally:
-            suite.end = lambda: begun.journal.end(session_history.PENDING if suite.unwritten else how)
+            suite.end = lambda: started.journal.end(session_history.PENDING if suite.unwritten else end_state)
             for number, handler in handlers.items():
                 signal(number, handler)
-
-
-def _unseen(suite: Suite, begun: StartedSession) -> set[str]:
-    """Tests whose jobs may be there, and an interrupt came before we had looked for them."""
-    asked = {test for test, job in suite.jobs.items() if job.asked_s is not None or job.done}
-    return set(begun.before - (asked if begun.unknown else suite.jobs.keys()))
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise Hangup("SIGHUP") if number == SIGHUP else KeyboardInterrupt("SIGTERM")
 
 
-def _detach(again: str, jobs: Sequence[Job], show: Console) -> None:
-    with contextlib.suppress(OSError):  # there may be no terminal any more
-        show.problem(f"{_many(jobs)} without a session from now on: {again} goes on with them")
+def _release_jobs(suite: Suite, runner: Runner, started: StartedSession, console: Console, *, detach: bool) -> None:
+    """Cancel the jobs that no session will read, or leave them running and say how to go on with them."""
+    if started.journal.lost():
+        return  # another session goes on with our jobs
+    again = suite.options.again(runner.run_id)
+    unseen = _unseen_tests(suite, started)
+    abandoned = [job for job in runner.jobs if job.spec.test not in unseen and not job.done and job.error is None]
+    if abandoned and detach:
+        with contextlib.suppress(OSError):  # there may be no terminal any more
+            console.problem(f"{_count(abandoned)} without a session from now on: {again} goes on with them")
+    elif abandoned:
+        _cancel(runner, abandoned, console)
+    if unseen:
+        console.problem(f"{len(unseen)} jobs were not looked for yet: {again} finds them")
 
 
-def _cancel(runner: Runner, jobs: Sequence[Job], show: Console) -> None:
-    names = ", ".join(job.spec.name for job in jobs[:NAMED]) + (", …" if len(jobs) > NAMED else "")
+def _is_finished(suite: Suite, runner: Runner, started: StartedSession, *, detach: bool) -> bool:
+    """Whether the run needs no further session."""
+    if started.carried or _unseen_tests(suite, started):
+        return False
+    if detach and runner.owes_attempts:
+        return False
+    return all(job.done for job in runner.jobs)
+
+
+def _unseen_tests(suite: Suite, started: StartedSession) -> set[str]:
+    """The tests whose jobs may exist, but an interrupt came before this session had looked for them."""
+    if started.without_record:
+        looked_for = {test for test, job in suite.jobs.items() if job.asked_s is not None or job.done}
+    else:
+        looked_for = set(suite.jobs)
+    return set(started.begun_before - looked_for)
+
+
+def _cancel(runner: Runner, jobs: Sequence[Job], console: Console) -> None:
+    names = ", ".join(job.spec.name for job in jobs[:JOBS_PER_LINE])
+    if len(jobs) > JOBS_PER_LINE:
+        names += ", …"
     try:
-        with contextlib.suppress(OSError):  # nobody reads what we say, and the jobs must go
-            show.line(f"cancelling {_many(jobs)}: {names}")
+        with contextlib.suppress(OSError):  # without a terminal the jobs are cancelled all the same
+            console.line(f"cancelling {_count(jobs)}: {names}")
         left = runner.cancel(jobs)
     except KeyboardInterrupt:
-        show.problem(f"interrupted while jobs were cancelled; nobody has seen whether these are gone, {runner.run_id}:")
-        _list([job for job in jobs if not job.done and job.asked_s is not None], show)
+        console.problem(f"run {runner.run_id}: interrupted while its jobs were cancelled; these may still run:")
+        _list([job for job in jobs if not job.done and job.asked_s is not None], console)
         raise
-    _list(left, show)
+    _list(left, console)
 
 
-def _list(jobs: Sequence[Job], show: Console) -> None:
-    """What may still run, and how to end it by hand."""
+def _list(jobs: Sequence[Job], console: Console) -> None:
+    """Say of each job how to end it by hand."""
     for job in jobs:
-        show.problem("\n".join([f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]))
+        lines = [f"{describe(job)}; see {job.folder}", *(f"  {hint}" for hint in job.hints)]
+        console.problem("\n".join(lines))
 
 
-def _many(jobs: Sequence[Job]) -> str:
-    return f"{len(jobs)} unfinished job{'s' * (len(jobs) > 1)}"
+def _count(jobs: Sequence[Job]) -> str:
+    return "1 unfinished job" if len(jobs) == 1 else f"{len(jobs)} unfinished jobs"

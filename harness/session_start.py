@@ -1,4 +1,8 @@
-"""How a session begins: it says that it is there, looks who else is, and takes over what an earlier one has left."""
+"""Starting a session of a run: which other sessions are there, and what this one takes over from them.
+
+A session first writes its own journal and only then looks for others, so of two sessions that start at the same time at
+least one sees the other. docs/resuming.md explains the rules to users.
+"""
 
 from __future__ import annotations
 
@@ -17,127 +21,197 @@ from platforms.rundir.session_history import Attempt, SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
 
-NAMED = 3  # tests in one line
-TRIES = 5
-TOO_OLD_S = 12 * 3600.0  # what was left longer ago is a result of another day, unless it is named by --resume
-
-
-def plan(config: pytest.Config, jobs: Mapping[str, JobSpec]) -> dict[str, object]:
-    """What another session needs to go on with ours."""
-    options = {name: value for name in KEPT if (value := config.getoption(name))}
-    archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
-    site = config.getoption("site")
-    where = {"site": str(Path(site).absolute())} if site else {}
-    return {"tests": list(jobs), "options": options, "code": sorted(archives), **where}
+TESTS_PER_LINE = 3
+START_TRIES = 5
+# What a session left longer ago is a result of another day. Only --resume, which names the run, goes on with it.
+STALE_S = 12 * 3600.0
 
 
 @dataclass(frozen=True)
 class StartedSession:
-    """This session's journal, and what it goes on with. `attempts` are those of all its tests, `before` which of these
-    earlier sessions have begun, or may have: of a run without a record that is `unknown`; `carried` are tests of theirs
-    that are not ours and have no result yet; `told` is what a person should know of it."""
+    """This session's journal, and what it goes on with.
+
+    Attributes:
+        attempts: the attempt of each of this session's tests.
+        begun_before: tests of this session whose jobs earlier sessions have begun, or may have begun.
+        without_record: the run has no journal of an earlier session, so jobs must be searched for by their names.
+        carried: tests of earlier sessions that are not among this session's and have no result yet.
+        notices: what a person should know, a line each.
+    """
 
     journal: Journal
     attempts: Mapping[str, Attempt]
-    before: frozenset[str]
-    unknown: bool = False
+    begun_before: frozenset[str]
+    without_record: bool = False
     carried: Sequence[str] = ()
-    told: Sequence[str] = ()
+    notices: Sequence[str] = ()
 
 
 class SimultaneousStart(Exception):
-    """Another session of the run begins as we do, and one of the two must step back."""
+    """Another session of the run is starting at this moment, and one of the two must wait."""
 
 
-def stepping_back(begin: Callable[[], StartedSession]) -> StartedSession:
-    """`begin`, again after a moment where somebody else begins at the same time. Raises UsageError."""
-    said = ""
-    for number in range(TRIES):
-        try:
-            return begin()
-        except SimultaneousStart as error:
-            said = str(error)
-            time.sleep(random.uniform(0.1, 1.0 + number))  # longer and longer: where disks are slow, so is beginning
-    raise pytest.UsageError(said)
+def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec]) -> dict[str, object]:
+    """What another session needs to go on with this one: its tests, options, site and code."""
+    options = {name: value for name in KEPT if (value := config.getoption(name))}
+    archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
+    plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
+    site = config.getoption("site")
+    if site:
+        plan["site"] = str(Path(site).absolute())
+    return plan
 
 
-def begin(
+def start(
     options: Options,
     run_id: str,
     plan: Mapping[str, object],
     jobs: Mapping[str, JobSpec],
     beat_s: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> StartedSession:
-    """We say that we are there, and then look who else is: of two that begin, one sees the other.
+    """Start a session of a run, and try again when another session starts at the same time.
 
-    `tell` is given what takes a while. Raises UsageError when another session of the run lives that has a test of ours,
-    or was quicker to go on; BothBegin; RefusedError when our record cannot be kept.
+    Args:
+        plan: of session_plan().
+        beat_s: seconds between two signs of life in the journal.
+        report: is called with a line about anything that takes a while.
+
+    Raises:
+        UsageError: another session of the run lives and has a test of ours, or was quicker to go on with it.
+        RefusedError: the journal cannot be written.
     """
+    for tries in range(START_TRIES):
+        try:
+            return _start(options, run_id, plan, jobs, beat_s, report)
+        except SimultaneousStart as error:
+            other = str(error)
+            # The pauses grow: where disks are slow, the other session takes long to start, too.
+            time.sleep(random.uniform(0.1, 1.0 + tries))
+    raise pytest.UsageError(other)
+
+
+def _start(
+    options: Options,
+    run_id: str,
+    plan: Mapping[str, object],
+    jobs: Mapping[str, JobSpec],
+    beat_s: float,
+    report: Callable[[str], None],
+) -> StartedSession:
     refuse_archived(options.runs, run_id)
-    folder = options.runs / run_id
-    mine, how = Journal(folder, plan, beat_s), session_history.DONE
+    run_folder = options.runs / run_id
+    journal = Journal(run_folder, plan, beat_s)
+    taken: list[SessionRecord] = []
     try:
-        known = [past for past in session_history.sessions(folder) if past.name != mine.name]
-        if options.resume and known and not any(past.open for past in known):
-            raise pytest.UsageError(_quicker(run_id))
-        before = [past for past in known if past.open and not jobs.keys().isdisjoint(past.tests)]
-        for past in before:
-            if session_liveness.alive(past, mine.touched_s, tell):
-                kind = pytest.UsageError if past.states else SimultaneousStart
-                raise kind(f"run {run_id} is under way in {past}; nothing was submitted")
-        old = [past for past in before if options.run_again and mine.touched_s() - past.beat_at_s > TOO_OLD_S]
-        for past in before:
-            if past not in old:
-                before_it, how = how, session_history.PENDING  # what is taken is ours from then on
-                if not mine.take_over(past):
-                    how = before_it
-                    raise pytest.UsageError(_quicker(run_id))
-        us = next(past for past in session_history.sessions(folder) if past.name == mine.name)
+        others = [record for record in session_history.sessions(run_folder) if record.name != journal.name]
+        if options.resume and others and not any(record.open for record in others):
+            raise pytest.UsageError(_too_late(run_id))
+        rivals = [record for record in others if record.open and not jobs.keys().isdisjoint(record.tests)]
+        _refuse_living(run_id, rivals, journal, report)
+        stale = _stale(options, rivals, journal)
+        _take_over([record for record in rivals if record not in stale], journal, run_id, taken)
+        # Read again: now our own record includes the attempts of the sessions that we took over.
+        own = next(record for record in session_history.sessions(run_folder) if record.name == journal.name)
     except BaseException:
-        mine.end(how)
+        journal.end(session_history.PENDING if taken else session_history.DONE)
         raise
-    begun = {test: attempt for test, attempt in us.attempts.items() if test in jobs}
-    carried = [test for test in us.tests if test not in jobs and not is_read(folder, us, test)]
-    told = [f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before"] if before != old else []
-    if begun and len(begun) < len(jobs) and any(past.plan.get("code") != plan["code"] for past in before):
-        told.append("the code has changed since: those that are begun now run other code than the rest")
-    told += [_not_among(options, run_id, carried)] if carried else []
-    told += [f"what {past} has left is of another day: {options.again(run_id)} reads it" for past in old]
-    others = [past for past in known if options.resume and past.open and past not in before]
-    for past in others:
-        if not session_liveness.lives(past):
-            told.append(f"then {options.again(run_id)} once more: {past} has left jobs that are not among these")
-    unknown = options.resume and not known
-    attempts = {test: _attempt(options.runs, run_id, test, begun.get(test), unknown=unknown) for test in jobs}
-    return StartedSession(mine, attempts, frozenset(jobs if unknown else begun), unknown, carried, told)
+    begun = {test: attempt for test, attempt in own.attempts.items() if test in jobs}
+    carried = [test for test in own.tests if test not in jobs and not has_result(run_folder, own, test)]
+    notices = []
+    if taken:
+        notices.append(f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before")
+    if 0 < len(begun) < len(jobs) and any(record.plan.get("code") != plan["code"] for record in rivals):
+        notices.append("the code has changed since: jobs that begin now run other code than the rest")
+    if carried:
+        notices.append(_carried_notice(options, run_id, carried))
+    for record in stale:
+        notices.append(f"what {record} has left is of another day: {options.again(run_id)} reads it")
+    notices += _left_for_later(options, run_id, [record for record in others if record not in rivals])
+    without_record = options.resume and not others
+    attempts = {
+        test: _attempt(options.runs, run_id, test, begun.get(test), without_record=without_record) for test in jobs
+    }
+    begun_before = frozenset(jobs if without_record else begun)
+    return StartedSession(journal, attempts, begun_before, without_record, carried, notices)
 
 
-def _not_among(options: Options, run_id: str, carried: Sequence[str]) -> str:
-    some = ", ".join(carried[:NAMED]) + (", …" if len(carried) > NAMED else "")
+def _refuse_living(
+    run_id: str, rivals: Sequence[SessionRecord], journal: Journal, report: Callable[[str], None]
+) -> None:
+    """Raise UsageError where a session with tests of ours lives; SimultaneousStart where that one is starting, too."""
+    for record in rivals:
+        if session_liveness.alive(record, journal.touched_s, report):
+            message = f"run {run_id} is under way in {record}; nothing was submitted"
+            has_jobs = bool(record.states)
+            raise pytest.UsageError(message) if has_jobs else SimultaneousStart(message)
+
+
+def _stale(options: Options, rivals: Sequence[SessionRecord], journal: Journal) -> list[SessionRecord]:
+    """The sessions whose results are of another day. There are none where --resume asks for exactly this run."""
+    if not options.run_again:
+        return []
+    now_s = journal.touched_s()
+    return [record for record in rivals if now_s - record.beat_at_s > STALE_S]
+
+
+def _take_over(records: Sequence[SessionRecord], journal: Journal, run_id: str, taken: list[SessionRecord]) -> None:
+    """Take over sessions, and add each to `taken`. Raises UsageError when another session is quicker."""
+    for record in records:
+        taken.append(record)  # before it is tried: an interrupt in between must leave the run unfinished
+        if not journal.take_over(record):
+            taken.pop()
+            raise pytest.UsageError(_too_late(run_id))
+
+
+def _left_for_later(options: Options, run_id: str, records: Sequence[SessionRecord]) -> list[str]:
+    """Notices on dead sessions with tests that this --resume did not select."""
+    if not options.resume:
+        return []
+    dead = [record for record in records if record.open and not session_liveness.lives(record)]
+    again = options.again(run_id)
+    return [f"then {again} once more: {record} has left jobs that are not among these" for record in dead]
+
+
+def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> str:
+    tests = ", ".join(carried[:TESTS_PER_LINE])
+    if len(carried) > TESTS_PER_LINE:
+        tests += ", …"
     return (
-        f"{len(carried)} unfinished jobs of it are not among these tests ({some}): {options.again(run_id)} goes on "
+        f"{len(carried)} unfinished jobs of it are not among these tests ({tests}): {options.again(run_id)} goes on "
         f"with them, python -m platforms cancel {run_id}{options.where} ends them"
     )
 
 
-def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, unknown: bool) -> Attempt:
-    """The one that was begun, unless its session has ended it; else one whose folder is not used yet, since what lies
-    in another is not of this measurement. Of a run without a record the last one whose folder is."""
+def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, without_record: bool) -> Attempt:
+    """Which attempt of a test this session goes on with, or makes.
+
+    A new attempt never gets a folder that is in use, because the files there belong to another measurement. In a run
+    without a record the last folder in use is the attempt to look for.
+    """
     number = 1
     while job_folder.is_used(job_folder.of_attempt(runs, run_id, test, number)):
         number += 1
-    if unknown:
+    if without_record:
         return Attempt(max(1, number - 1))
     if begun is None:
         return Attempt(number)
-    if _was_ended(runs, run_id, test, begun):
+    if _was_cancelled(runs, run_id, test, begun):
         return replace(begun, number=number, asked_s=None, ending=False)
     return begun
 
 
+def _was_cancelled(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
+    """Whether a session of this run has cancelled the job: then it has no result, and is measured again."""
+    found = job_folder.recorded(job_folder.of_attempt(runs, run_id, test, attempt.number))
+    return found is not None and found[0].status.reason in (messages.ENDED_BY_US, messages.NEVER_SUBMITTED)
+
+
 def refuse_archived(runs: Path, run_id: str) -> None:
-    """Its jobs would have the names of those that it had: a platform might hand out their results for tonight's."""
+    """Raise UsageError for the id of an archived run.
+
+    Job names derive from the run id, so a scheduler could return the results of the archived run's jobs.
+    """
     archived = runs / "old" / f"{run_id}.tar.gz"
     if archived.exists() and not (runs / run_id).exists():
         raise pytest.UsageError(
@@ -146,18 +220,14 @@ def refuse_archived(runs: Path, run_id: str) -> None:
         )
 
 
-def is_read(run: Path, past: SessionRecord, test: str) -> bool:
-    """Whether a session has written its result down."""
-    attempt = past.attempts.get(test)
-    folder = None if attempt is None else job_folder.of_attempt(run.parent, run.name, test, attempt.number)
-    return folder is not None and (folder / "run.json").exists()
+def has_result(run_folder: Path, record: SessionRecord, test: str) -> bool:
+    """Whether a session has written down the result of a test."""
+    attempt = record.attempts.get(test)
+    if attempt is None:
+        return False
+    folder = job_folder.of_attempt(run_folder.parent, run_folder.name, test, attempt.number)
+    return (folder / "run.json").exists()
 
 
-def _quicker(run_id: str) -> str:
+def _too_late(run_id: str) -> str:
     return f"run {run_id}: another session has just gone on with it; nothing was submitted"
-
-
-def _was_ended(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
-    """By a session of this run, which then could not end the others: it has no result yet."""
-    found = job_folder.recorded(job_folder.of_attempt(runs, run_id, test, attempt.number))
-    return found is not None and found[0].status.reason in (messages.ENDED_BY_US, messages.NEVER_SUBMITTED)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +21,6 @@ from platforms.job import ConfigError, Run, StillPending
 
 if TYPE_CHECKING:
     from platforms.runner import Job, Runner
-
-JOB_TEST = re.compile(
-    r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b"
-)  # how the id of a job test begins, see select.case_id
-
-# Options and marks of pytest-rerunfailures and pytest-timeout, and what does to jobs what they cannot.
-REPEATS = "`retries:` in a platform's file begins a job again that the machine failed, --lf runs failed tests once more"
-LIMITS = (
-    "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test, "
-    "--wait TIME bounds how long the session waits"
-)
-OPTIONS_IN_VAIN = {"--reruns": REPEATS, "--force-reruns": REPEATS, "--timeout": LIMITS}
-MARKS_IN_VAIN = {"flaky": REPEATS, "timeout": LIMITS}
 
 
 @dataclass
@@ -227,23 +213,3 @@ def left_out_lines(suite: Suite) -> list[str]:
         example = f"other platforms than local run when enabled and named, as in -m {names[0]}"
         lines.append(f"left out: {', '.join(names)} ({example})")
     return lines
-
-
-def refuse_in_vain(config: pytest.Config, jobs: Sequence[pytest.Item]) -> None:
-    """Raise UsageError for what pytest-rerunfailures or pytest-timeout are to do with job tests: they would repeat or
-    stop the test's body, which only reads what its job has measured."""
-    asked = {option: instead for option, instead in OPTIONS_IN_VAIN.items() if config.getoption(option, None)}
-    for item in jobs:
-        for mark, instead in MARKS_IN_VAIN.items():
-            if item.get_closest_marker(mark) is not None:
-                asked[f"@pytest.mark.{mark} of {item.nodeid}"] = instead
-    for what, instead in asked.items():
-        raise pytest.UsageError(f"{what} does nothing to jobs, so nothing was submitted: leave it out; {instead}")
-
-
-def refuse_xdist(ids: Sequence[str]) -> None:
-    """xdist disables pytest-benchmark, and jobs run side by side without it."""
-    if jobs := [test for test in ids if JOB_TEST.search(test)]:
-        raise pytest.UsageError(
-            f"-n (xdist) does not go with job tests such as {jobs[0]}: leave it out, they run side by side anyway"
-        )

@@ -1,0 +1,66 @@
+"""--dry-run: show each job as it would be submitted, and submit none."""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.skipping import evaluate_skip_marks
+
+from harness import job_checks
+from harness.console import Console
+from harness.submission import job_specs
+from harness.suite import Suite, new_run_id
+from platforms import schedulers
+from platforms.job import BenchError, JobSpec
+from platforms.runner import messages
+from platforms.schedulers import Scheduler
+
+
+def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
+    """Render the job of each test. With --dry-run=server each scheduler is asked what it has against the job.
+
+    Raises UsageError where the site's rules forbid a job, or its scheduler would refuse it.
+    """
+    jobs = job_specs(suite, items, new_run_id(suite))
+    if suite.options.ask_server:
+        job_checks.refuse_incomplete(suite, jobs)
+    connected: dict[str, Scheduler] = {}
+    objections: list[str] = []
+    for item in items:
+        spec = jobs.get(item.nodeid)
+        if spec is None:
+            continue
+        platform = suite.platforms[spec.platform]
+        console.section(f"{spec.test} ({platform.scheduler})")
+        skip = evaluate_skip_marks(item)
+        refused = job_checks.why_untrainable(platform, spec, item)
+        if skip is not None:
+            console.always(f"would be skipped: {skip.reason}")
+        elif refused:
+            console.always(f"would be refused: {refused}")
+        try:
+            if platform.name not in connected:
+                connected[platform.name] = schedulers.connect(platform)
+            scheduler = connected[platform.name]
+            text = scheduler.render(spec)
+            console.always(text.rstrip("\n"))
+            if platform.missing:
+                console.always("missing: " + ", ".join(platform.missing))
+            findings = scheduler.lint(spec, text)
+            if findings:
+                objections.append(f"{spec.test}: {messages.against_policy(findings)}")
+            elif suite.options.ask_server and skip is None:
+                objections += _objections_of(scheduler, spec, text, console)
+        except BenchError as error:
+            raise pytest.UsageError(f"{spec.test}: {messages.why(error)}") from None
+    console.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
+    if objections:
+        raise pytest.UsageError("\n".join(objections))
+
+
+def _objections_of(scheduler: Scheduler, spec: JobSpec, text: str, console: Console) -> list[str]:
+    """Ask the scheduler itself what it has against a job. Raises BenchError."""
+    objections = scheduler.check(spec, text)
+    if objections:
+        return [f"{spec.test}: {spec.platform} would refuse it: {'; '.join(objections)}"]
+    console.always(f"{spec.platform} has nothing against it")
+    return []

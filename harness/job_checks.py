@@ -1,0 +1,140 @@
+"""What is refused before anything is submitted: jobs that cost too much, cannot start, or would do nothing."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+
+from harness import select
+from harness.suite import Suite
+from platforms import checkout
+from platforms.config.schema import Platform
+from platforms.job import JobSpec
+
+CHECK_S = 60.0  # the time limit of a Python interpreter that parses one command line
+
+# The id of a job test begins like this: select.case_id.
+JOB_TEST = re.compile(r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b")
+
+# Options and marks of pytest-rerunfailures and pytest-timeout act on a test's body, and not on its job. What acts on
+# the job stands beside them.
+INSTEAD_OF_RERUNS = (
+    "`retries:` in a platform's file begins a job again that the machine failed, --lf runs failed tests once more"
+)
+INSTEAD_OF_TIMEOUTS = (
+    "a job's limit is `time_limit:` in a platform's file or workload(time_limit='30m') on a test, "
+    "--wait TIME bounds how long the session waits"
+)
+OPTIONS_WITHOUT_EFFECT = {
+    "--reruns": INSTEAD_OF_RERUNS,
+    "--force-reruns": INSTEAD_OF_RERUNS,
+    "--timeout": INSTEAD_OF_TIMEOUTS,
+}
+MARKS_WITHOUT_EFFECT = {"flaky": INSTEAD_OF_RERUNS, "timeout": INSTEAD_OF_TIMEOUTS}
+
+
+def cost_line(suite: Suite, jobs: Mapping[str, JobSpec]) -> str | None:
+    """One line on what jobs away from this machine may cost; None when all of them run here.
+
+    Raises UsageError above the site's max_device_hours.
+    """
+    hours = sum(spec.device_hours for spec in jobs.values() if spec.platform != "local")
+    allowed = suite.site.max_device_hours
+    if allowed is not None and hours > allowed:
+        raise pytest.UsageError(
+            f"{len(jobs)} jobs may cost {hours:.1f} device-hours (devices x limit); {suite.options.site / 'site.yaml'} "
+            f"says max_device_hours: {allowed:g}. Nothing was submitted. Select fewer with -k, or raise the limit."
+        )
+    if not hours:
+        return None
+    return f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
+
+
+def refuse_incomplete(suite: Suite, jobs: Mapping[str, JobSpec]) -> None:
+    """Raise UsageError for a platform with a `${site.…}` that has no value: its jobs would carry the hole itself."""
+    for name in dict.fromkeys(spec.platform for spec in jobs.values()):
+        missing = suite.platforms[name].missing
+        if missing:
+            values = ", ".join(f"{key}: …" for key in missing)
+            raise pytest.UsageError(
+                f"{name}: {', '.join(missing)} not set, so nothing was submitted. Write `values: {{{values}}}` in "
+                f"{suite.options.site / 'site.yaml'}, or export HPC_ML_BENCH_{missing[0].upper()}"
+                f"{misspelled(missing, suite.site.values)}"
+            )
+
+
+def misspelled(missing: Sequence[str], values: Collection[str]) -> str:
+    """A hint at names in site.yaml that resemble the missing ones; empty when there are none."""
+    hint = ""
+    for key in missing:
+        similar = difflib.get_close_matches(key, values, n=1, cutoff=0.8)
+        if similar:
+            hint += f"; {similar[0]!r} stands there: did you mean {key!r}?"
+    return hint
+
+
+def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError for a benchmark's job that models/ would refuse, after its wait in the queue."""
+    for item in items:
+        spec = jobs.get(item.nodeid)
+        if spec is None:
+            continue
+        reason = why_untrainable(suite.platforms[spec.platform], spec, item)
+        if reason:
+            raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted")
+
+
+def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:
+    """Why models/ would refuse a job, in one sentence; empty where nothing speaks against it."""
+    if spec.benchmark is None:
+        return ""
+    families = checkout.device_families()
+    device = spec.request.get("device", "cpu")
+    if device not in families:
+        return f"models/ trains on {' and '.join(families)}, and not on {device} yet (docs/profiles.md)"
+    # We write the rest of the command line ourselves, so only a user's own arguments need the check.
+    mark = select.workload(item) or {}
+    if platform.arguments or "arguments" in mark:
+        error = _command_line_error(spec)
+        if error:
+            return f"its job would refuse `arguments:` of {platform.source} or of its workload mark: {error}"
+    return ""
+
+
+def _command_line_error(spec: JobSpec) -> str:
+    """What models/ says against the job's command line; empty where it accepts it."""
+    command = [sys.executable, "-I", str(spec.archive), *spec.arguments, "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip().removeprefix("error: ")
+
+
+def refuse_without_effect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError for options and marks of other plugins that would repeat or stop the body of a job test.
+
+    The body only reads what the job has measured.
+    """
+    for option, instead in OPTIONS_WITHOUT_EFFECT.items():
+        if config.getoption(option, None):
+            raise _without_effect(option, instead)
+    for item in items:
+        for mark, instead in MARKS_WITHOUT_EFFECT.items():
+            if item.get_closest_marker(mark) is not None:
+                raise _without_effect(f"@pytest.mark.{mark} of {item.nodeid}", instead)
+
+
+def _without_effect(cause: str, instead: str) -> pytest.UsageError:
+    return pytest.UsageError(f"{cause} does nothing to jobs, so nothing was submitted: leave it out; {instead}")
+
+
+def refuse_xdist(ids: Sequence[str]) -> None:
+    """Raise UsageError for job tests under xdist, which disables pytest-benchmark."""
+    job_tests = [test for test in ids if JOB_TEST.search(test)]
+    if job_tests:
+        raise pytest.UsageError(
+            f"-n (xdist) does not go with job tests such as {job_tests[0]}: leave it out, they run side by side anyway"
+        )
