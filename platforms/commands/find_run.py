@@ -10,8 +10,8 @@ from pathlib import Path
 
 from platforms import checkout
 from platforms.job import BenchError, RefusedError
+from platforms.printable import printable
 from platforms.rundir import run_archive, session_history
-from platforms.rundir.retention import shown
 
 LATEST = "latest"
 SHOWN = 5  # names of runs in a message
@@ -111,7 +111,7 @@ def _began(runs: Path, *, open_only: bool) -> tuple[dict[str, float], list[str]]
         try:
             sessions = session_history.sessions(runs / name)
         except BenchError as error:
-            unread.append(f"run {shown(name)}: {error}")
+            unread.append(f"run {printable(name)}: {error}")
             continue
         began_s = [past.began_s for past in sessions if past.open or not open_only]
         found |= {name: max(began_s)} if began_s else {}
@@ -124,13 +124,13 @@ def missing(runs: Path, word: str) -> str:
         back = f"tar -xf {shlex.quote(str(archives[-1]))} -C {shlex.quote(str(runs))}"
         return f"run {word} is archived in {', '.join(map(str, archives))}; this brings it back: {back}"
     if "/" not in word and (runs / word).is_dir():
-        return f"{runs / shown(word)} holds no record of a session, so nobody knows its jobs; its logs lie there"
+        return f"{runs / printable(word)} holds no record of a session, so nobody knows its jobs; its logs lie there"
     there = session_history.recorded(runs)
     if not there:
         return none_yet(runs)
     more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
-    last = ", ".join(map(shown, sorted(there, reverse=True)[:SHOWN]))
-    return f"there is no run {shown(word)} in {runs}, but {last}{more} (--runs-dir names another folder)"
+    last = ", ".join(map(printable, sorted(there, reverse=True)[:SHOWN]))
+    return f"there is no run {printable(word)} in {runs}, but {last}{more} (--runs-dir names another folder)"
 
 
 def none_yet(runs: Path) -> str:

@@ -10,9 +10,10 @@ from platforms import checkout
 from platforms.commands import find_run
 from platforms.commands.find_run import Typed
 from platforms.commands.job_records import SchedulerPool, recorded_jobs
+from platforms.commands.output import print_errors
 from platforms.job import setting_of
+from platforms.printable import printable
 from platforms.rundir import session_history, session_liveness
-from platforms.rundir.retention import shown, told
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def show(options: argparse.Namespace) -> int:
 
 def _told(silent: dict[str, str], *unread: str) -> int:
     sys.stdout.flush()  # what is wrong comes last
-    return told([*unread, *(f"{name} cannot be asked: {why}" for name, why in silent.items())])
+    return print_errors([*unread, *(f"{name} cannot be asked: {why}" for name, why in silent.items())])
 
 
 def _show_run(runs: Path, name: str, places: SchedulerPool, typed: Typed) -> dict[str, str]:
@@ -50,7 +51,7 @@ def _show_run(runs: Path, name: str, places: SchedulerPool, typed: Typed) -> dic
     live = {session.path: session for session in left if session_liveness.lives(session)}
     asked, silent = places.states([job for job in jobs if job.open and job.session.path not in live])
     state = f"left unfinished: {typed.resume(name)}" if left else "ended"
-    print(f"run {shown(name)}, " + next((f"under way in {session}" for session in live.values()), state))
+    print(f"run {printable(name)}, " + next((f"under way in {session}" for session in live.values()), state))
     for job in jobs:
         now = str(job.ended) if job.ended is not None else asked.get(job, job.told)
         at = f" ({job.submitted.job_id})" if job.submitted is not None and job.ended is None else ""

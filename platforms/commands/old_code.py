@@ -12,14 +12,14 @@ from pathlib import Path
 from platforms.commands.old_runs import ARCHIVES, TEXTS, jobs_of, may_be_run
 from platforms.job import RefusedError
 from platforms.rundir import session_history
-from platforms.rundir.retention import Keep, Leftover
+from platforms.rundir.retention import Leftover, Retention
 
 CODE = re.compile(rb"(?:models|node-report)-[0-9a-f]{12}\.pyz?")
 # of a session that was killed while it wrote one, or of a prune while it removed one
 _DRAFT = re.compile(rb"\.(?:models|node-report)-[0-9a-f]{12}\.pyz?\.(?:\d+|going)")
 
 
-def look(runs: Path, keep: Keep, folders: Sequence[Path]) -> tuple[list[Leftover], str]:
+def look(runs: Path, keep: Retention, folders: Sequence[Path]) -> tuple[list[Leftover], str]:
     """Code archives that none of these runs needs; the others are not worth a line. Where nobody can tell,
     none, and why."""
     old, named, now_s = [], set[bytes](), time.time()

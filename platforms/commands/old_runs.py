@@ -12,7 +12,7 @@ from pathlib import Path
 from platforms.commands import find_run
 from platforms.job import Outcome, RefusedError
 from platforms.rundir import job_folder, run_archive, session_history, session_liveness
-from platforms.rundir.retention import Keep, Leftover
+from platforms.rundir.retention import Leftover, Retention
 from platforms.schedulers import supervisor
 
 PINNED = "pinned"  # a file in a run's folder; what it says is why
@@ -42,7 +42,7 @@ class Needed:
     unread: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(runs: Path, keep: Keep, only: str | None = None) -> Found:
+def look(runs: Path, keep: Retention, only: str | None = None) -> Found:
     """Everything in it, or what belongs to one run. Raises RefusedError where it cannot be read."""
     now_s = time.time()
     try:
@@ -59,7 +59,7 @@ def look(runs: Path, keep: Keep, only: str | None = None) -> Found:
     return Found(found, [name for name in broken if only in (None, name)], foreign, stay)
 
 
-def run(folder: Path, keep: Keep, now_s: float) -> Leftover:
+def run(folder: Path, keep: Retention, now_s: float) -> Leftover:
     """A run's folder, by its name. What cannot be read stays."""
     try:
         size_bytes, changed_s = _measured(folder)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from platforms import checkout, transports
 from platforms.commands import find_run, old_code, old_runs
+from platforms.commands.output import confirm_removal, format_size, leftover_table, print_errors, print_indented
 from platforms.config import schema
 from platforms.config.schema import Platform, Site
 from platforms.job import BenchError, RefusedError
+from platforms.printable import printable
 from platforms.rundir import run_archive
-from platforms.rundir.retention import Keep, Leftover, agreed, show, shown, size, table, told
+from platforms.rundir.retention import Leftover, Retention
 from platforms.schedulers.work_dir import listing, removal, removal_plan
 
 OF_CLUSTERS = ("older_than", "kubeconfig", "context", "namespace", "live")
@@ -70,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
 # --- runs/ -----------------------------------------------------------------------------------------------------------
 
 
-def of_runs(runs: Path, keep: Keep, options: argparse.Namespace) -> int:
+def of_runs(runs: Path, keep: Retention, options: argparse.Namespace) -> int:
     """As main, for the folders of runs here."""
     if not runs.is_dir():
         raise RefusedError(find_run.none_yet(runs))
@@ -78,11 +80,13 @@ def of_runs(runs: Path, keep: Keep, options: argparse.Namespace) -> int:
     code, untold = old_code.look(runs, keep, found.stay) if options.run is None else ([], "")
     going = [each for each in found.runs if each.goes]
     print(f"{runs}: {keep}; `touch {runs}/RUN/{old_runs.PINNED}` keeps one for ever")
-    show(table(found.runs, f"goes into {run_archive.OLD}/"))
-    show(table(code, "goes: code that no run here needs"))
-    show(f"{shown(name)}  an earlier prune was ended while it removed this: goes on" for name in found.broken)
+    print_indented(leftover_table(found.runs, f"goes into {run_archive.OLD}/"))
+    print_indented(leftover_table(code, "goes: code that no run here needs"))
+    print_indented(
+        f"{printable(name)}  an earlier prune was ended while it removed this: goes on" for name in found.broken
+    )
     if found.foreign:
-        print(f"left alone, since they are no runs': {', '.join(map(shown, found.foreign))}")
+        print(f"left alone, since they are no runs': {', '.join(map(printable, found.foreign))}")
     if untold:
         print(f"code archives are left alone: {untold}")
     if not (going or code or found.broken):
@@ -102,21 +106,25 @@ def of_runs(runs: Path, keep: Keep, options: argparse.Namespace) -> int:
         _unlink_latest(runs)
     done = len(going) + len(code) + len(found.broken) - len(wrong)
     print(f"{done} gone; what was a run is in {runs / run_archive.OLD}: tar -xf FILE -C {runs} brings one back")
-    return told(wrong)
+    return print_errors(wrong)
 
 
-def _put_away(runs: Path, left: Leftover, keep: Keep) -> None:
+def _put_away(runs: Path, left: Leftover, keep: Retention) -> None:
     """Unless somebody has begun to need it since it was shown. Raises BenchError."""
     if not old_runs.run(runs / left.name, keep, time.time()).goes:
-        raise RefusedError(f"{shown(left.name)} stays: it was changed, or is needed, since it was shown")
+        raise RefusedError(f"{printable(left.name)} stays: it was changed, or is needed, since it was shown")
     archive = run_archive.put_away(runs, left.name, old_runs.needed)
-    print(f"{shown(left.name)}: {size(left.size_bytes)} -> {archive} ({size(archive.stat().st_size)})", flush=True)
+    print(
+        f"{printable(left.name)}: {format_size(left.size_bytes)} -> {archive} ({format_size(archive.stat().st_size)})",
+        flush=True,
+    )
 
 
 def _finish(runs: Path, name: str) -> None:
     archive = run_archive.finish(runs, name)
     print(
-        f"{shown(name)}: " + (f"removed, {archive} has it" if archive else "back in its place: no archive has it all")
+        f"{printable(name)}: "
+        + (f"removed, {archive} has it" if archive else "back in its place: no archive has it all")
     )
 
 
@@ -135,7 +143,7 @@ def _unlink_latest(runs: Path) -> None:
 LIVE = {"slurm": listing.SQUEUE, "ssh": listing.SUPERVISORS}
 
 
-def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Namespace) -> int:
+def of_work_dir(platform: Platform, runs: Path, keep: Retention, options: argparse.Namespace) -> int:
     """As main, for the folders of jobs on a platform, and for the code that was brought there."""
     if platform.scheduler not in LIVE:
         raise RefusedError(
@@ -156,9 +164,12 @@ def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Na
             print(f"{transport.where}: {folder} is not there, so nothing was brought there yet, or it is not mounted")
             return 0
         print(f"{transport.where}, {folder}: {keep}; what runs in {runs} still need stays")
-        show(f"run {shown(run)} cannot be read, so what may be of it stays: {why}" for run, why in found.unread.items())
-        show(table(found.jobs, "goes"))
-        show(table(found.code, "goes: code that no job there needs"))
+        print_indented(
+            f"run {printable(run)} cannot be read, so what may be of it stays: {why}"
+            for run, why in found.unread.items()
+        )
+        print_indented(leftover_table(found.jobs, "goes"))
+        print_indented(leftover_table(found.code, "goes: code that no job there needs"))
         if found.untold:
             print(f"code archives are left alone: {found.untold}")
         if not found.going:
@@ -171,7 +182,7 @@ def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Na
             ([], []) if now is None else removal.remove(transport, folder, removal_plan.restrict(now, found.going))
         )
         print(f"{len(gone)} of {len(found.going)} gone")
-        return told(wrong) or int(len(gone) < len(found.going))
+        return print_errors(wrong) or int(len(gone) < len(found.going))
     finally:
         transport.close()
 
@@ -180,7 +191,7 @@ def of_work_dir(platform: Platform, runs: Path, keep: Keep, options: argparse.Na
 
 
 def _agreed(options: argparse.Namespace) -> bool:
-    return agreed(yes=options.yes, dry_run=options.dry_run)
+    return confirm_removal(yes=options.yes, dry_run=options.dry_run)
 
 
 def _each(steps: Sequence[Callable[[], None]]) -> list[str]:
@@ -194,9 +205,9 @@ def _each(steps: Sequence[Callable[[], None]]) -> list[str]:
     return wrong
 
 
-def _keep(options: argparse.Namespace, settings: Site) -> Keep:
+def _keep(options: argparse.Namespace, settings: Site) -> Retention:
     """The command line's, else the site's. Raises RefusedError."""
-    return Keep(*(_days(options, name, getattr(settings, name)) for name in OF_FOLDERS))
+    return Retention(*(_days(options, name, getattr(settings, name)) for name in OF_FOLDERS))
 
 
 def _days(options: argparse.Namespace, name: str, default: float) -> float:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from platforms.commands.output import confirm_removal, print_errors, print_indented
 from platforms.config.schema import Platform
 from platforms.config.values import seconds_of
 from platforms.job import RefusedError, run_label
-from platforms.rundir.retention import agreed, show, told
 from platforms.schedulers.kubernetes import leftovers
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
@@ -41,14 +41,14 @@ def of_cluster(platform: Platform, options: argparse.Namespace) -> int:
         print(f"{client.where}: nothing of {platform.name} is left there{seen}")
         return 0
     print(f"{client.where}:")
-    show((*map(str, chosen), *(f"configmap/{name}  code that no pod uses" for name in archives)))
-    if not agreed(yes=options.yes, dry_run=options.dry_run):
+    print_indented((*map(str, chosen), *(f"configmap/{name}  code that no pod uses" for name in archives)))
+    if not confirm_removal(yes=options.yes, dry_run=options.dry_run):
         return int(not options.dry_run)
     wrong = leftovers.remove(client, chosen, archives)
     gone = {each.uid for each in chosen}
     left = _wait(lambda: gone & {each.uid for each in leftovers.left(client, platform.name)[0]})
     print(f"gone: {len(chosen) - left} of {len(chosen)} objects, {len(archives)} code archives")
-    return told(wrong) or int(left > 0)
+    return print_errors(wrong) or int(left > 0)
 
 
 def _wait(remaining: Callable[[], set[str]]) -> int:

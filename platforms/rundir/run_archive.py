@@ -21,8 +21,8 @@ from typing import IO
 
 from platforms import atomic_file
 from platforms.job import BenchError, RefusedError
+from platforms.printable import printable
 from platforms.rundir import locks
-from platforms.rundir.retention import shown
 
 OLD = "old"
 GOING = ".going"
@@ -80,7 +80,7 @@ def put_away(runs: Path, name: str, needed: Callable[[Path], str]) -> Path:
         going.parent.mkdir(exist_ok=True)
         folder.rename(going)  # from now on nobody begins anything in it
     except (OSError, tarfile.TarError) as error:
-        raise RefusedError(f"{shown(name)} stays as it is: {error}") from None
+        raise RefusedError(f"{printable(name)} stays as it is: {error}") from None
     try:
         changed = differs(archive, going) or needed(going)
     except BaseException:
@@ -90,7 +90,7 @@ def put_away(runs: Path, name: str, needed: Callable[[Path], str]) -> Path:
         back(runs, name)
         if fresh:
             archive.unlink()
-        raise Busy(f"{shown(name)} stays: somebody has begun to work on it ({changed})")
+        raise Busy(f"{printable(name)} stays: somebody has begun to work on it ({changed})")
     remove(going, archive)
     return archive
 
@@ -155,12 +155,12 @@ def differs(archive: Path, folder: Path) -> str:
                 top, _, name = member.name.partition("/")
                 info = there.pop(name, None) if top == folder.name else None
                 if info is not None and not _same(tar, member, folder / name, info):
-                    return f"{shown(name)} has changed"
+                    return f"{printable(name)} has changed"
             while stream.read(CHUNK):
                 pass
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         return str(error)
-    return f"{shown(next(iter(there)))} is new" if there else ""
+    return f"{printable(next(iter(there)))} is new" if there else ""
 
 
 def _same(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, info: os.stat_result) -> bool:

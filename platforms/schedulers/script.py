@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
+from platforms.printable import printable
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -31,8 +32,8 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
 
     `home` is the platform's work_dir where the job runs on another machine, of which nothing else is known here.
     """
-    head = ["#!/bin/sh", f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
-    head += [f"#JOB name={_one_line(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
+    head = ["#!/bin/sh", f"# {printable(spec.test)} on {printable(spec.platform)}, {spec.layout}"]
+    head += [f"#JOB name={printable(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
     head += [f"#JOB start_limit_s={spec.start_limit_s:.15g}"]
     python = _python(spec, platform, home)
     command = _wrap(_command(spec, platform, python[-1], home))
@@ -151,11 +152,6 @@ def _quote(word: str, where: str) -> str:
     if "\0" in word:
         raise ConfigError([f"{where}: a NUL character cannot be handed to a program"])
     return shlex.quote(word)
-
-
-def _one_line(text: str) -> str:
-    """For a comment: a line break in it would start a command."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _wrap(words: Sequence[str], width: int = 100) -> str:

@@ -14,7 +14,7 @@ import yaml
 
 from platforms.__main__ import main
 from platforms.config.schema import Platform
-from platforms.rundir.retention import DAY_S, Keep
+from platforms.rundir.retention import DAY_S, Retention
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
 from platforms.schedulers.work_dir import listing, removal, removal_plan
@@ -193,7 +193,7 @@ def test_what_has_changed_since_is_put_back(place: Place, monkeypatch: pytest.Mo
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("x")}
     transport = LocalTransport(Platform(name="mine", work_dir=str(place.work), **fixed))
     judged = removal_plan.plan_removal(
-        listing.list_work_dir(transport, str(place.work), listing.SQUEUE), Keep(), {}, {}
+        listing.list_work_dir(transport, str(place.work), listing.SQUEUE), Retention(), {}, {}
     )
     assert [each.name for each in judged.jobs if each.goes] == [written.name]
     (written / "log").write_text("again\n")

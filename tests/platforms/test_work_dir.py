@@ -14,7 +14,7 @@ import pytest
 from platforms.__main__ import main
 from platforms.config.schema import Platform
 from platforms.job import Layout, job_name
-from platforms.rundir.retention import Keep
+from platforms.rundir.retention import Retention
 from platforms.rundir.session_history import PENDING
 from platforms.rundir.session_journal import Journal
 from platforms.schedulers.work_dir import listing, removal, removal_plan
@@ -53,13 +53,13 @@ def test_folders_of_supervisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     transport = LocalTransport(platform)
 
-    def judged(keep: Keep) -> removal_plan.RemovalPlan:
+    def judged(keep: Retention) -> removal_plan.RemovalPlan:
         return removal_plan.plan_removal(listing.list_work_dir(transport, str(home), listing.SUPERVISORS), keep, {}, {})
 
-    found = judged(Keep())
+    found = judged(Retention())
     why = {each.name: each.stays for each in found.jobs}
     assert why == {JOBS["old"]: "", JOBS["failed"]: "exit code 3: 180 days", JOBS["live"]: "the job is RUNNING"}
-    gone, wrong = removal.remove(transport, str(home), judged(Keep(30, 30)))
+    gone, wrong = removal.remove(transport, str(home), judged(Retention(30, 30)))
     assert not wrong
     assert sorted(gone) == sorted([JOBS["old"], JOBS["failed"], "models-ffffffffffff.pyz"])
     assert names(home / "jobs") == [JOBS["live"]]

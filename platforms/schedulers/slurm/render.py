@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from platforms.config import sbatch_options
 from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
+from platforms.printable import printable
 from platforms.schedulers.slurm import container
 
 if TYPE_CHECKING:
@@ -265,11 +266,6 @@ def _environment(spec: JobSpec, platform: Platform) -> dict[str, str]:
     return {**values, "HPC_ML_BENCH_JOB": spec.name}
 
 
-def _line(text: str) -> str:
-    """For a comment: a line break in it would start a command."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
-
-
 def _wrap(words: list[str], width: int = 110) -> str:
     """Break a long command so that people can read it."""
     lines: list[str] = []
@@ -288,6 +284,6 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters.update(q=quote, line=_line, wrap=_wrap, whole=lambda seconds: f"{seconds:g}")
+    environment.filters.update(q=quote, line=printable, wrap=_wrap, whole=lambda seconds: f"{seconds:g}")
     environment.tests["secret"] = names_a_secret
     return environment.from_string(re.sub(r"\r\n?", "\n", TEMPLATE.read_text(encoding="utf-8")))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from platforms.job import Layout, job_name
-from platforms.rundir.retention import DAY_S, Keep, Leftover
+from platforms.rundir.retention import DAY_S, Leftover, Retention
 from platforms.schedulers.work_dir.listing import REMOVING, RemoteJobFolder, WorkDirListing
 
 # After its last possible start a job that nobody knows may still run: clusters may share a work_dir.
@@ -35,7 +35,9 @@ class RemovalPlan:
         return {each.name for each in (*self.jobs, *self.code) if each.goes}
 
 
-def plan_removal(seen: WorkDirListing, keep: Keep, needed: Mapping[str, str], unread: Mapping[str, str]) -> RemovalPlan:
+def plan_removal(
+    seen: WorkDirListing, keep: Retention, needed: Mapping[str, str], unread: Mapping[str, str]
+) -> RemovalPlan:
     """What is old enough to go. `needed` are jobs of runs that somebody goes on with, or has pinned, and why; `unread`
     are runs of which nobody can tell, and why."""
     jobs = [_judged(name, folder, seen, keep, needed, unread) for name, folder in seen.jobs.items()]
@@ -62,7 +64,7 @@ def _judged(
     name: str,
     folder: RemoteJobFolder,
     seen: WorkDirListing,
-    keep: Keep,
+    keep: Retention,
     needed: Mapping[str, str],
     unread: Mapping[str, str],
 ) -> Leftover:

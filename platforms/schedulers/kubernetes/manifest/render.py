@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
+from platforms.printable import printable
 from platforms.schedulers.kubernetes.manifest import documents, placeholders, sources, templating
 from platforms.schedulers.kubernetes.manifest.sources import ManifestObject
 from platforms.schedulers.kubernetes.objects import labels
@@ -66,10 +67,10 @@ def cluster_of(text: str) -> tuple[str | None, str | None]:
 
 def _head(spec: JobSpec, platform: Platform) -> list[str]:
     keys = platform.kubernetes
-    lines = [f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
+    lines = [f"# {printable(spec.test)} on {printable(spec.platform)}, {spec.layout}"]
     for name, own in (("context", keys.context), ("kubeconfig", keys.kubeconfig)):
         if value := spec.cluster.get(name) or own:
-            lines.append(f"# {name}: {_one_line(value)}")
+            lines.append(f"# {name}: {printable(value)}")
     if keys.user == 0:
         lines.append("# `user: 0`: as root, which clusters with the restricted Pod Security Standard refuse")
     return lines
@@ -138,8 +139,3 @@ def _one_namespace(objects: Sequence[Object]) -> None:
     for each in objects:
         if named:
             each["metadata"]["namespace"] = next(iter(named))
-
-
-def _one_line(text: str) -> str:
-    """For a comment: a line break in it would begin an object."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

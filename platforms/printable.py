@@ -1,0 +1,6 @@
+"""Make a text from anywhere safe to print: a folder's name or a test's id may hold any character."""
+
+
+def printable(text: str) -> str:
+    """Replace line breaks, terminal escapes and every other character that is not printable by `?`."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
