@@ -1,4 +1,4 @@
-"""What a person at a cluster does, without the client library and past all faults."""
+"""Requests of an administrator, without the client library and past all injected faults."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ CLUSTER_WIDE = (
 
 
 class ClusterAdmin:
-    """What a person at the cluster does, past all faults. Objects are named as in `pods`, `racks.bench.local/v1`."""
+    """An administrator of the cluster. Kinds are named as in `pods` or `racks.bench.local/v1`."""
 
     def __init__(self, respond: Callable[[Request], Answer | Stream], namespace: str) -> None:
         self._respond, self.namespace = respond, namespace
         self.made: list[tuple[str, str, str]] = []
 
     def ask(self, method: str, path: str, body: Tree | None = None, query: Mapping[str, str] | None = None) -> Any:
-        """Raises KubeError for every answer that is a no."""
+        """Send a request and return the body of the answer. Raises KubeError for a refusal."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = b"" if body is None else json.dumps(body).encode()
         request = Request(method, path, dict(query or {}), {"content-type": kind}, content)
-        answer = self._looked(request) if method == "GET" else self._respond(request)
+        answer = self._get_with_retries(request) if method == "GET" else self._respond(request)
         if isinstance(answer, Stream):
             return b"".join(piece for piece in answer.pieces if piece)
         if answer.status >= 400:
@@ -46,8 +46,8 @@ class ClusterAdmin:
             raise KubeError(answer.status, str(said.get("message")), reason=str(said.get("reason", "")))
         return answer.body
 
-    def _looked(self, request: Request) -> Answer | Stream:
-        """A look may be tried again."""
+    def _get_with_retries(self, request: Request) -> Answer | Stream:
+        """Send a GET, and again after a connection error or a server error."""
         for pause_s in (0.2, 1.0, 3.0):
             with contextlib.suppress(ConnectionError):
                 answer = self._respond(request)
@@ -63,7 +63,7 @@ class ClusterAdmin:
         return "/" + "/".join(part for part in (base, *home, plural, name, *below) if part)
 
     def get(self, kind: str, name: str) -> Tree | None:
-        """None where there is none."""
+        """Return an object, None if it does not exist."""
         try:
             found: Tree = self.ask("GET", self.path(kind, name))
         except KubeError as error:
@@ -78,7 +78,7 @@ class ClusterAdmin:
         return found
 
     def create(self, kind: str, obj: Tree) -> Tree:
-        """It is deleted at the end."""
+        """Create an object, which Stage.sweep() deletes."""
         made: Tree = self.ask("POST", self.path(kind), obj)
         self.made.append((kind, made["metadata"]["name"], made["metadata"]["uid"]))
         return made
@@ -87,7 +87,7 @@ class ClusterAdmin:
         self.ask("PATCH", self.path(kind, name, *below), patch)
 
     def delete(self, kind: str, name: str, **options: Any) -> None:
-        """Gone already is fine."""
+        """Delete an object. A refusal or a missing object is ignored."""
         with contextlib.suppress(KubeError):
             self.ask("DELETE", self.path(kind, name), {"propagationPolicy": "Background", **options})
 
@@ -96,7 +96,7 @@ class ClusterAdmin:
         self.ask("POST", self.path("pods", pod, "eviction"), body)
 
     def may(self, verb: str, resource: str, below: str = "") -> bool:
-        """`list`, `jobs`; `create`, `pods`, `eviction`."""
+        """Return whether we have a right such as (`list`, `jobs`) or (`create`, `pods`, `eviction`)."""
         group = GROUPS.get(resource, "").removeprefix("apis/").partition("/")[0]
         place = {"verb": verb, "resource": resource, "group": group, "subresource": below}
         if resource not in CLUSTER_WIDE:

@@ -1,4 +1,4 @@
-"""Somebody who types commands, and whose kubeconfig knows a stage's cluster."""
+"""A user who types commands, with a kubeconfig for a stage's cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CommandLineUser:
         (self.site / "platforms").mkdir(parents=True)
 
     def run(self, *words: str, code: int = 0) -> str:
-        """What it printed."""
+        """Run a command, check its exit code and return its output."""
         with self.start(*words) as process:
             said = process.communicate(timeout=PATIENCE_S)[0]
         assert process.returncode == code, said
@@ -34,7 +34,7 @@ class CommandLineUser:
 
     @contextmanager
     def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """What it prints is all in one pipe. It is killed at the end if it lives."""
+        """Start a command, with its output in one pipe. It is killed at the end if it still runs."""
         ours = ("PYTEST_", "KUBE", "HPC_ML_BENCH")  # pytest-benchmark saves nothing in what it takes for a worker
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         environ["PYTHONPATH"] = str(ROOT)
@@ -48,11 +48,11 @@ class CommandLineUser:
                 process.kill()
 
     def write_site_file(self, name: str, text: str) -> None:
-        """A file of the site."""
+        """Write a file of the site."""
         (self.site / name).write_text(text)
 
     def find_objects(self, plural: str, platform: str = "") -> list[dict[str, Any]]:
-        """What of ours is on the cluster."""
+        """Return our objects on the cluster."""
         whose = f",hpc-ml-bench/platform={platform}" if platform else ""
         return self.stage.admin.list(plural, f"app.kubernetes.io/managed-by=hpc-ml-bench{whose}")
 

@@ -1,4 +1,4 @@
-"""Plays scenarios: through Runner and the scheduler as they are, on a stage, many at the same time."""
+"""Plays scenarios with the real Runner and scheduler on a stage, many at the same time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Show:
         return play
 
     def tick(self, _: Job | None = None) -> None:
-        """What happens on the stage meanwhile."""
+        """Advance the script of each scenario by one step."""
         for name, script in list(self._scripts.items()):
             play = self._plays[name]
             try:
@@ -91,7 +91,7 @@ class Show:
                 self._broken[name] = error
 
     def until(self, true: Any, what: str, limit_s: float | None = None) -> Any:
-        """Goes on with everything until it is true, and returns what it says."""
+        """Advance everything until `true()` is true, and return its value."""
         end = time.monotonic() + (limit_s or self.limit_s)
         while not (found := true()):
             assert time.monotonic() < end, f"waited in vain: {what}"
@@ -101,20 +101,20 @@ class Show:
         return found
 
     def wait_idle_until(self, true: Any, what: str) -> None:
-        """The same while our session does nothing, as if it had ended."""
+        """Wait until `true()` is true while our session does nothing."""
         end = time.monotonic() + self.limit_s
         while not true():
             assert time.monotonic() < end, f"waited in vain: {what}"
             time.sleep(0.05)
 
     def wait_until_running(self, play: Play, lines: int = 1) -> Play:
-        """It has written so many lines."""
+        """Wait until the job has written so many lines."""
         self.until(lambda: play.job.done or (play.runs and play.log().count(b"\n") >= lines), f"{play.name} runs")
         assert not play.job.done, play.job.status
         return play
 
     def wait_for_end(self, play: Play) -> Job:
-        """Waits until the job is done."""
+        """Wait until the job is done."""
         name = next(name for name, each in self._plays.items() if each is play)
 
         def tick(_: Job) -> None:
@@ -128,7 +128,7 @@ class Show:
         return play.job
 
     def check(self, scenario: Scenario, play: Play) -> None:
-        """All that must be true of a job that is done."""
+        """Check everything that a scenario demands of its job."""
         job, status = play.job, play.job.status
         assert status.state is scenario.state, f"{status}\n{job.error}"
         assert job.done
@@ -150,7 +150,7 @@ class Show:
             scenario.check(play)
 
     def wait_until_no_pod_is_live(self, play: Play) -> None:
-        """No pod of it holds anything, nor could one day."""
+        """Wait until no pod of the job is live."""
         self.until(lambda: not self.live(play), f"no pod of {play.name} is live: {self.live(play)}", 60.0)
 
     def live(self, play: Play) -> list[str]:
@@ -158,7 +158,7 @@ class Show:
         return [name for name, phase in phases.items() if phase not in ("Succeeded", "Failed")]
 
     def check_objects(self, scenario: Scenario, play: Play) -> None:
-        """Where it was to stay, it is there for people to look at, or at least in the folder as it was; else gone."""
+        """Check that the job's objects are kept or recorded if the scenario says so, and deleted if not."""
         if not scenario.leaves:
             return self.wait_until_gone(play)
         kept = (play.job.folder / "objects.yaml").read_text()

@@ -1,4 +1,4 @@
-"""A cluster as scenarios need it, a stand-in or a real one: what may be made on it, and what can be done to it."""
+"""The cluster on which scenarios are played, a fake or a real one: what it offers, and what can be done to it."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Stage:
         return known(request) if known else None
 
     def node_kills(self, pod: str) -> None:
-        """The first process of each of its containers, from outside."""
+        """Kill the first process of each container of a pod, as its node would."""
         assert self.fake is not None
         self.fake.components.kill(pod)
 
     # what there is
 
     def lacks(self, need: str) -> str:
-        """Why a scenario that needs this cannot be played here; empty: it can."""
+        """Return why the cluster lacks this, "" if it has it."""
         return "" if self.fake is not None else self.capabilities.lacks(need)
 
     @cached_property
@@ -73,20 +73,20 @@ class Stage:
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """The kinds of our objects, as far as we may list them."""
+        """The kinds of our objects that we may list."""
         return tuple(kind for kind in SHOWN if self.fake is not None or self.admin.may("list", kind))
 
     @property
     def node(self) -> str:
-        """One that takes pods."""
+        """The name of a node that takes pods."""
         return str(self.capabilities.nodes[0]["metadata"]["name"])
 
     def limit_s(self, short_s: int) -> int:
-        """So many seconds on a stand-in; a real cluster may have to do twenty other things meanwhile."""
+        """Return `short_s` on a fake cluster, and more on a real one, which does other things at the same time."""
         return 20 if self.fake is None else short_s
 
     def device(self, name: str, count: int | None) -> None:
-        """So many of them on one node from now on; None: it does not know such a thing."""
+        """Give one node this number of devices; None removes the resource."""
         amount = {name: None if count is None else str(count)}
         self.admin.patch("nodes", self.node, {"status": {"capacity": amount, "allocatable": amount}}, "status")
         if count is not None:
@@ -100,7 +100,7 @@ class Stage:
         return name
 
     def kind(self, group: str, version: str, kind: str) -> None:
-        """From now on there is one; what the objects of it hold is not looked at."""
+        """Define a custom kind without a schema, if the cluster lacks it."""
         plural = f"{kind.lower()}s"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -130,7 +130,7 @@ class Stage:
         return name
 
     def other_context(self) -> tuple[Path, str]:
-        """A kubeconfig in which it is named, and not the current one."""
+        """Write a kubeconfig with a second context, and return its path and that context."""
         tree: Tree = json.loads(self.front.kubeconfig.read_text())
         named, user = tree["contexts"][0]["context"], tree["users"][0]["name"]
         tree["contexts"] = [
@@ -144,7 +144,7 @@ class Stage:
         return path, "there"
 
     def move(self) -> str:
-        """Into a namespace of our own, where we may make one. Returns the one in which we are."""
+        """Move into a namespace of our own if we may make one, and return the namespace."""
         admin, name = self.admin, f"hpc-ml-bench-{self.key}"
         if admin.may("create", "namespaces") and admin.may("delete", "namespaces"):
             admin.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -178,7 +178,7 @@ class Stage:
     # the end
 
     def sweep(self) -> None:
-        """Delete all that was made, each whatever comes of the others, and see that it is gone. AssertionError."""
+        """Delete everything that was made and check that it is gone. One failure does not stop the others."""
         with ExitStack() as steps:  # from the last to the first
             steps.callback(self._wait, lambda: not self._left(), "all is gone")
             for kind in SHOWN:
@@ -197,7 +197,7 @@ class Stage:
         return [each for each in found if self._mine(each)]
 
     def _mine(self, each: Tree) -> bool:
-        """Of this session: jobs of other people's sessions may be in the namespace, too."""
+        """Return whether an object is of this session. The namespace may have objects of other sessions."""
         labels = each["metadata"].get("labels", {})
         return labels.get("hpc-ml-bench/platform", "").startswith(self.key) or self.key in each["metadata"]["name"]
 
@@ -218,7 +218,7 @@ class Stage:
 
 @contextlib.contextmanager
 def fake_stage(folder: Path) -> Iterator[Stage]:
-    """A stand-in in the threads of this process."""
+    """Yield a stage with a fake cluster in the threads of this process."""
     with Kube(folder) as kube:
 
         def respond(request: Request) -> Answer | Stream:
@@ -233,7 +233,7 @@ def fake_stage(folder: Path) -> Iterator[Stage]:
 
 @contextlib.contextmanager
 def real_stage(folder: Path, kubeconfig: str, image: str, torch_image: str | None) -> Iterator[Stage]:
-    """In a namespace of its own where we may make one, else in the context's."""
+    """Yield a stage with a real cluster, in a namespace of our own if we may make one, else in the context's."""
     relay = Relay(folder, kubeconfig)
     stage = Stage(relay, ClusterAdmin(relay.forward, relay.namespace), None, image, torch_image)
     with ExitStack() as ends:
