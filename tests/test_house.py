@@ -99,7 +99,7 @@ def test_listing_tests_loads_nothing_that_only_jobs_need():
     assert not for_jobs & set(loaded.split())
 
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("README.md")])
 
 
 def anchors(page: Path) -> set[str]:
