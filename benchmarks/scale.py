@@ -128,7 +128,7 @@ def counted_fsyncs() -> Iterator[Counter[str]]:
 
 CONFTEST = """from platforms.schedulers import SCHEDULERS
 
-SCHEDULERS["prompt"] = "benchmarks.simulated:Prompt"
+SCHEDULERS["prompt"] = "benchmarks.simulated:PromptBackend"
 """
 TESTS = """
 import pytest

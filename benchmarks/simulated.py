@@ -13,6 +13,7 @@ from pathlib import Path
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, State, Status, Submitted
 from platforms.runner.workers import ThreadPool, Worker
+from platforms.schedulers import Backend, Scheduler
 
 QUEUE_S, RUN_S = 60.0, 240.0
 BEGAN_S = 1.8e9
@@ -154,3 +155,10 @@ class Prompt(Simulated):
 
     def __init__(self, platform: Platform) -> None:
         super().__init__(time.monotonic, 0.0, 0.0)
+
+
+class PromptBackend(Backend):
+    """Makes `Prompt`."""
+
+    def connect(self, platform: Platform) -> Scheduler:
+        return Prompt(platform)

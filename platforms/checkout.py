@@ -14,7 +14,7 @@ from platforms.config import schema
 from platforms.config.loading import nearest
 from platforms.config.schema import Platform, Site
 from platforms.job import RefusedError
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "platforms"
@@ -74,7 +74,7 @@ def load(site: Path) -> tuple[Site, dict[str, Platform]]:
     """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
     settings = schema.load_site(site)
     folders = [SHIPPED, site / "platforms"]
-    return settings, schema.load_platforms(folders, settings, schedulers=SCHEDULERS, benchmarks=benchmarks())
+    return settings, schema.load_platforms(folders, settings, schedulers=FILE_KEYS, benchmarks=benchmarks())
 
 
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.yaml_lines import Document, Float, Int, Loc
 from platforms.job import names_a_secret
 
@@ -18,7 +19,6 @@ _SITE_REFERENCE = re.compile(r"\$\{site\.([^}:]*)(?::-([^}]*))?\}")
 _HOLE = re.compile(r"\$\{(?P<name>[^${}]*)(?P<closed>\})?")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
 _SITES_VALUE = "the value of ${site.…}"
-_OWN = ("slurm", "container", "kubernetes")  # keys of one scheduler
 _NEEDED: Mapping[str, str] = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -50,10 +50,12 @@ def substitution(
     return lambda text: _SITE_REFERENCE.sub(value, text)
 
 
-def build(document: Document, model: type[Model], **own: object) -> Model | None:
+def build(
+    document: Document, model: type[Model], defaults: Mapping[str, object] | None = None, **own: object
+) -> Model | None:
     """The model of a document's mapping; None, and why in `document.problems`, when there is none.
 
-    `own` are fields that a file cannot set.
+    `defaults` are values of keys that the file leaves out; `own` are fields that a file cannot set.
     """
     if document.value is None:
         return None
@@ -67,7 +69,7 @@ def build(document: Document, model: type[Model], **own: object) -> Model | None
     for key in own.keys() & data.keys():
         document.complain((key,), "cannot be set (a platform has the name of its file)")
     try:
-        return model.model_validate({**data, **own})
+        return model.model_validate({**(defaults or {}), **data, **own})
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             _explain(document, model, problem, own.keys())
@@ -88,8 +90,8 @@ def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any
         document.complain(loc, sentence({**error, "input": _SITES_VALUE}, ()))
 
 
-def check_file(document: Document, earlier: Document | None, schedulers: Collection[str] | None) -> None:
-    """What types cannot say about one file: whether it replaces another, its scheduler, where `auto` may stand."""
+def check_file(document: Document, earlier: Document | None) -> None:
+    """Complain if the file replaces another one without saying so, or says so and there is none."""
     keys = document.value
     if keys is None:
         return
@@ -99,13 +101,36 @@ def check_file(document: Document, earlier: Document | None, schedulers: Collect
         document.complain((), f"{earlier.path} is a platform of the same name ({hint})")
     if replaces and not earlier:
         document.complain(("replaces",), f"there is no earlier {document.path.name} to replace (remove the line)")
-    scheduler = keys.get("scheduler", "local")
-    if schedulers is not None and isinstance(scheduler, str) and scheduler not in schedulers:
-        document.complain(("scheduler",), f"there is no scheduler {scheduler!r} {nearest(scheduler, schedulers)}")
-    if scheduler != "local":
+
+
+def scheduler_of(document: Document, schedulers: Mapping[str, SchedulerKeys]) -> SchedulerKeys | None:
+    """The keys of the scheduler that a file names. None, and a complaint, if it does not exist."""
+    name = (document.value or {}).get("scheduler", "local")
+    if not isinstance(name, str):
+        return None  # the model says that it is no name
+    if name not in schedulers:
+        document.complain(("scheduler",), f"there is no scheduler {name!r} {nearest(name, schedulers)}")
+        return None
+    return schedulers[name]
+
+
+def check_scheduler_keys(document: Document, scheduler: SchedulerKeys, others: Collection[str]) -> None:
+    """Complain of keys that the file's scheduler refuses or misses; `others` are the names of the other schedulers,
+    whose own keys mean nothing here."""
+    keys = document.value or {}
+    for key, why in scheduler.refused.items():
+        if key in keys:
+            document.complain((key,), why)
+    for key in others:
+        if key in keys and key not in scheduler.refused:
+            document.complain((key,), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
+    if not scheduler.this_machine:
         _check_remote(document, keys)
-    elif here := [key for key in ("transport", "host", "work_dir", "modules", *_OWN) if key in keys]:
-        document.complain((here[0],), "is not for this machine (remove it, or name another scheduler)")
+    for key, what_to_write in scheduler.needed.items():
+        if key not in keys:
+            document.complain((key,), f"is missing ({what_to_write})")
+    for key, mistake in scheduler.check(keys):
+        document.complain((key,), mistake)
 
 
 def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
@@ -113,28 +138,11 @@ def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
         document.complain(("device",), "auto looks at this machine only (write cpu, gpu, ipu or csx)")
     if "layouts" not in keys:
         document.complain(("layouts",), "is missing (write layouts: {default: [1x4]})")
-    if keys.get("scheduler") in ("slurm", "ssh") and "work_dir" not in keys:
-        document.complain(("work_dir",), "is missing (write an absolute path that login and compute nodes see)")
     if keys.get("transport", "local") != "local" and "host" not in keys:
         document.complain(("host",), "is missing (write the login node as ssh knows it)")
-    if keys.get("scheduler") == "kubernetes":
-        _check_kubernetes(document, keys)
-    for key in ("slurm", "kubernetes"):
-        if keys.get("scheduler") != key and key in keys:
-            document.complain((key,), f"means nothing to scheduler {keys.get('scheduler')} (remove it)")
     for loc, value in _leaves(keys, ()):
         if value == "auto" and "layouts" in loc:
             document.complain(loc, "auto looks at this machine only (write nodes x devices per node, as in 1x4)")
-
-
-def _check_kubernetes(document: Document, keys: Mapping[str, object]) -> None:
-    for key in ("transport", "host", "ssh_config", "login_shell", "work_dir", "modules", "container"):
-        if key in keys:
-            document.complain((key,), "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)")
-    folder = str(keys.get("data_dir", ""))
-    if not folder.startswith(("/", "<")):
-        why = "is not absolute" if folder else "is missing"
-        document.complain(("data_dir",), f"{why} (write the folder of the data sets as the pods see it: /data)")
 
 
 def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, create_model
 
 from platforms.config import loading, yaml_lines
 from platforms.config.devices import DeviceCount, count_accelerators
 from platforms.config.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys
+from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.values import (
     Absolute,
     Count,
@@ -44,11 +46,6 @@ Layouts = Annotated[tuple[LayoutText, ...], Field(json_schema_extra={"minItems":
 Configurations = Annotated[
     tuple[Literal["gbs32", "tuned"], ...], Field(json_schema_extra={"minItems": 1}), Some, Unique
 ]
-
-_LOCAL: Mapping[str, object] = {"max_running": 1, "poll_s": 0.5}
-_ALONE: Mapping[str, object] = {"max_running": 1, "poll_s": 5.0}
-_WATCHED: Mapping[str, object] = {"max_running": 8, "poll_s": 1.0}  # a look at what a watch has seen asks nobody
-_REMOTE: Mapping[str, object] = {"max_running": 8, "poll_s": 10.0}
 
 
 class CommonKeys(BaseModel):
@@ -150,12 +147,6 @@ class PlatformFile(CommonKeys):
         False, description="true in a site's file that stands in for a shipped one of the same name"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_scheduler(cls, data: Mapping[str, object]) -> Mapping[str, object]:
-        own = {"local": _LOCAL, "ssh": _ALONE, "kubernetes": _WATCHED}
-        return {**own.get(str(data.get("scheduler", "local")), _REMOTE), **data}
-
 
 class Platform(PlatformFile):
     """A named place to run, complete and frozen. `missing` are the `${site.…}` that nobody has set."""
@@ -226,7 +217,7 @@ def load_platforms(
     folders: Sequence[Path],
     site: Site | None = None,
     *,
-    schedulers: Collection[str] | None = None,
+    schedulers: Mapping[str, SchedulerKeys],
     benchmarks: Collection[str] | None = None,
     environ: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
@@ -234,8 +225,8 @@ def load_platforms(
     """Every `*.yaml` of the folders (a missing folder has none), by name.
 
     A file of a later folder takes the place of an earlier one of the same name only when it says `replaces: true`.
-    `schedulers` and `benchmarks` are the names that exist, where the caller knows them; `root` is where device files
-    are looked for.
+    `schedulers` has what each scheduler makes of the keys; `benchmarks` are the names that exist, if the caller knows
+    them; `root` is where device files are looked for.
     Raises ConfigError with every problem of every file.
     """
     documents: dict[str, Document] = {}
@@ -245,10 +236,10 @@ def load_platforms(
     for path in _files(folders, problems):
         missing: list[str] = []
         document = yaml_lines.read(path, loading.substitution(site.values if site else {}, environ, missing))
-        loading.check_file(document, documents.get(path.stem), schedulers)
+        loading.check_file(document, documents.get(path.stem))
         loading.check_benchmarks(document, benchmarks)
         loading.check_holes(document)
-        platform = loading.build(document, Platform, name=path.stem, source=path, missing=missing)
+        platform = _platform(document, missing, schedulers)
         documents[path.stem] = document
         read.append(document)
         if platform:
@@ -260,6 +251,28 @@ def load_platforms(
         raise ConfigError(problems)
     found = count_accelerators(environ, root)
     return {name: _resolved(platform, found) for name, platform in platforms.items()}
+
+
+def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[str, SchedulerKeys]) -> Platform | None:
+    """The platform of one file; None, and why in `document.problems`, if there is none."""
+    model: type[Platform] = Platform
+    defaults: Mapping[str, object] = {}
+    scheduler = loading.scheduler_of(document, schedulers)
+    if scheduler is not None and document.value is not None:
+        name = str(document.value.get("scheduler", "local"))
+        loading.check_scheduler_keys(document, scheduler, [other for other in schedulers if other != name])
+        defaults = scheduler.defaults
+        if scheduler.own is not None:
+            model = _platform_with(name, scheduler.own)
+    own = {"name": document.path.stem, "source": document.path, "missing": missing}
+    return loading.build(document, model, defaults, **own)
+
+
+@cache
+def _platform_with(scheduler: str, own: type[BaseModel]) -> type[Platform]:
+    """The model of a platform that has a scheduler's own keys under the scheduler's name."""
+    keys = (own, Field(default=own.model_construct(), description=f"what is told to scheduler {scheduler}"))
+    return create_model(f"Platform_{scheduler}", __base__=Platform, **{scheduler: keys})  # type: ignore[call-overload,no-any-return]
 
 
 def load_site(folder: Path) -> Site:

@@ -1,30 +1,37 @@
-"""What starts jobs on a platform: the Protocol that every scheduler answers, and where each one lies."""
+"""What starts jobs on a platform: what a scheduler must have, what it may have, and where each scheduler lies.
+
+`SCHEDULERS` names one `Backend` for each scheduler. A backend is light: it says what the suite must know before there
+is a job, and imports nothing big until it is asked to. Its `connect` makes the `Scheduler`, which starts jobs and
+follows them. Commands ask a backend what it can do; they never ask for its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
+from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import ConfigError, JobSpec, Status, Submitted
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
+# The scheduler's name in a platform's file, and the module and the class of its Backend.
 SCHEDULERS: dict[str, str] = {
-    "slurm": "platforms.schedulers.slurm.scheduler:SlurmScheduler",
-    "kubernetes": "platforms.schedulers.kubernetes.scheduler:KubernetesScheduler",
-    "ssh": "platforms.schedulers.ssh:SshScheduler",
-    "local": "platforms.schedulers.local:LocalScheduler",
+    "slurm": "platforms.schedulers.slurm.backend:SlurmBackend",
+    "kubernetes": "platforms.schedulers.kubernetes.backend:KubernetesBackend",
+    "ssh": "platforms.schedulers.ssh:SshBackend",
+    "local": "platforms.schedulers.local:LocalBackend",
 }
 
 
 class Scheduler(Protocol):
-    """One way to start jobs. Add a module with such a class, and one line to SCHEDULERS.
+    """What a scheduler must have: one way to start jobs, to follow them and to end them.
 
-    It is made as `Class(platform)`, once per platform and session, and connects to nothing until it must. One thread
-    uses it at a time. It keeps nothing that cannot be found again: another process that knows a job's `Submitted` gets
+    `Backend.connect` makes it, once per platform and session. It connects to nothing until it must. One thread uses it
+    at a time. It keeps nothing that cannot be found again: another process that knows a job's `Submitted` gets
     the same answers.
 
     Errors: every method may raise a BenchError of platforms/job.py that says what, where, why and what to type next;
@@ -152,14 +159,53 @@ class Scheduler(Protocol):
         ...
 
 
+class Backend:
+    """What the suite must know of a scheduler before there is a job. Subclass it and name the class in SCHEDULERS.
+
+    A subclass must write `connect`. Everything else is optional, with a default that suits a batch system whose
+    commands run on a login node.
+    """
+
+    file_keys: ClassVar[SchedulerKeys] = SchedulerKeys()
+    """What a platform's file may say with this scheduler."""
+
+    def connect(self, platform: Platform) -> Scheduler:
+        """The scheduler of one platform. Nothing is connected yet."""
+        raise NotImplementedError(f"{type(self).__name__} must say how its scheduler is made")
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of a scheduler. Raises KeyError if there is no such scheduler."""
+    module, _, class_name = SCHEDULERS[name].partition(":")
+    return cast("Backend", getattr(import_module(module), class_name)())
+
+
+def backend_of(platform: Platform) -> Backend:
+    """The backend of a platform's scheduler. Raises ConfigError if there is no such scheduler."""
+    if platform.scheduler not in SCHEDULERS:
+        names = ", ".join(sorted(SCHEDULERS))
+        raise ConfigError([f"{platform.source}: scheduler: there is no {platform.scheduler!r}; there are: {names}"])
+    return backend_named(platform.scheduler)
+
+
+class _FileKeys(Mapping[str, SchedulerKeys]):
+    """Reads `file_keys` of a backend when they are asked for, so that only the schedulers in use are imported."""
+
+    def __getitem__(self, name: str) -> SchedulerKeys:
+        return backend_named(name).file_keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SCHEDULERS)
+
+    def __len__(self) -> int:
+        return len(SCHEDULERS)
+
+
+FILE_KEYS: Mapping[str, SchedulerKeys] = _FileKeys()
+
+
 def connect(platform: Platform, *, only_looks: bool = False) -> Scheduler:
-    """The scheduler of a platform; for who `only_looks`, asking it ends nothing. Raises ConfigError when there is
-    none."""
-    place = SCHEDULERS.get(platform.scheduler)
-    if place is None:
-        known = ", ".join(sorted(SCHEDULERS))
-        raise ConfigError([f"{platform.source}: scheduler: there is no {platform.scheduler!r}; there are: {known}"])
-    module, _, name = place.partition(":")
-    scheduler = cast("Scheduler", getattr(import_module(module), name)(platform))
+    """The scheduler of a platform; with `only_looks`, asking it ends no job. Raises ConfigError if there is none."""
+    scheduler = backend_of(platform).connect(platform)
     scheduler.ends_failed = not only_looks
     return scheduler

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from platforms import atomic_file
+from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import (
     AwayError,
     JobSpec,
@@ -24,7 +25,7 @@ from platforms.job import (
     signal_of_exit,
     state_of_exit,
 )
-from platforms.schedulers import log_file, script, supervisor, supervisor_client
+from platforms.schedulers import Backend, Scheduler, log_file, script, supervisor, supervisor_client
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -40,6 +41,22 @@ EXIT_STATES: Mapping[str, State] = {
     "supervisor": State.LOST,
     "lost": State.LOST,
 }
+
+
+class LocalBackend(Backend):
+    """This machine, without a scheduler."""
+
+    file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
+        defaults={"max_running": 1, "poll_s": 0.5},
+        refused=dict.fromkeys(
+            ("transport", "host", "work_dir", "modules", "slurm", "container", "kubernetes"),
+            "is not for this machine (remove it, or name another scheduler)",
+        ),
+        this_machine=True,
+    )
+
+    def connect(self, platform: Platform) -> Scheduler:
+        return LocalScheduler(platform)
 
 
 class LocalScheduler:

@@ -16,11 +16,12 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from platforms import transports
+from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
-from platforms.schedulers import log_file, script, staging, supervisor, supervisor_client
+from platforms.schedulers import Backend, Scheduler, log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands, status_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,18 @@ done
 echo "there is no Python 3.8 or newer (tried: $*)" >&2
 exit 1
 """
+
+
+class SshBackend(Backend):
+    """A machine without a scheduler, which a transport reaches."""
+
+    file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
+        defaults={"max_running": 1, "poll_s": 5.0},
+        needed={"work_dir": "write an absolute path that login and compute nodes see"},
+    )
+
+    def connect(self, platform: Platform) -> Scheduler:
+        return SshScheduler(platform)
 
 
 class SshScheduler:

@@ -10,7 +10,7 @@ import pytest
 
 from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import JobSpec, Layout
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.manifest import placeholders, policy, render
@@ -37,7 +37,7 @@ def written(kind: str) -> str:
 def clusters() -> dict[str, Platform]:
     """The platforms that come with the suite and run on Kubernetes, on a site that has set its values."""
     site = Site.model_validate({"values": SITE})
-    found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=ROOT)
+    found = load_platforms([ROOT / "platforms"], site, schedulers=FILE_KEYS, environ={}, root=ROOT)
     return {name: platform for name, platform in found.items() if platform.scheduler == "kubernetes"}
 
 

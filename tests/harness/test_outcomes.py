@@ -222,7 +222,12 @@ LOSING = """
 from dataclasses import replace
 
 from platforms.job import State
+from platforms.schedulers import Backend
 from platforms.schedulers.local import LocalScheduler
+
+class LosingBackend(Backend):
+    def connect(self, platform):
+        return Losing(platform)
 
 class Losing(LocalScheduler):
     lost = None
@@ -238,7 +243,7 @@ class Losing(LocalScheduler):
 
 
 def test_quiet_says_that_a_job_begins_again(project, monkeypatch):
-    monkeypatch.setitem(SCHEDULERS, "losing", "losing:Losing")
+    monkeypatch.setitem(SCHEDULERS, "losing", "losing:LosingBackend")
     project.write("losing.py", LOSING)
     project.pytester.syspathinsert()
     project.job_test()

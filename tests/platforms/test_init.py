@@ -18,6 +18,7 @@ from platforms.commands.init.sinfo import Answer
 from platforms.config import schema, yaml_lines
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
+from platforms.schedulers import FILE_KEYS
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
@@ -92,7 +93,7 @@ def lines_of(site: str, partition: str | None = None, taken: tuple[str, ...] = (
 
 def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
     (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
-    return schema.load_platforms([folder], schedulers={"slurm", "ssh"})["it"]
+    return schema.load_platforms([folder], schedulers=FILE_KEYS)["it"]
 
 
 def origins(lines: list[DraftLine]) -> dict[str, str]:
@@ -313,7 +314,7 @@ def test_slurm_that_only_a_login_shell_finds(nowhere: Path, site: Path, capsys: 
         path.write_text(f"#!/bin/sh\n{test}cat <<'END'\n{text}\nEND\n")
         path.chmod(0o755)
     assert main(["init", "here", "--site", str(site), "--partition", "standard"]) == 0
-    it = schema.load_platforms([site / "platforms"])["here"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["here"]
     assert it.login_shell
     assert it.slurm.partition == "standard"
     assert it.work_dir == f"{nowhere}/hpc-ml-bench-work"
@@ -361,7 +362,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_real_partition(slurm: Cluster, site: Path, home: Path, partition: str, device: str, layout: str) -> None:
     assert main(["init", "real", "--site", str(site), "--partition", partition, "--enable"]) == 0
-    it = schema.load_platforms([site / "platforms"])["real"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["real"]
     assert (it.slurm.partition, it.device, it.layouts) == (partition, device, {"default": (layout,)})
     assert it.work_dir == f"{home}/hpc-ml-bench-work"
     assert it.time_limit_s == (120 if partition == "brief" else 3600)
@@ -447,7 +448,7 @@ def test_a_login_node_far_away(
     monkeypatch.delenv("SLURM_CONF")
     words = ["init", "real", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
     assert main([*words, "--transport", transport]) == 0
-    it = schema.load_platforms([site / "platforms"])["real"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["real"]
     assert (it.transport, it.host, it.ssh_config) == (transport, "login", str(server.config))
     assert it.slurm.partition == "standard"
     assert main(["init", "real", "--site", str(site), "--diff"]) == 0
@@ -462,6 +463,6 @@ def test_a_login_node_far_away(
 def test_a_real_machine_without_a_scheduler(server: Sshd, site: Path, home: Path) -> None:
     words = ["init", "box", "--site", str(site), "--ssh", "login", "--ssh-config", str(server.config)]
     assert main([*words, "--scheduler", "ssh"]) == 0
-    it = schema.load_platforms([site / "platforms"])["box"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["box"]
     assert (it.scheduler, it.host, it.work_dir) == ("ssh", "login", f"{home}/hpc-ml-bench-work")
     assert it.layouts["default"][0].startswith("1x")

@@ -16,6 +16,7 @@ from platforms.commands.init.draft import DraftLine
 from platforms.config import schema, yaml_lines
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.objects import capacity
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, node_of
 from tests.fake_kubernetes import Kube
@@ -73,7 +74,7 @@ def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[Dr
 
 def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
     (folder / "it.yaml").write_text(draft.text("head\nlines", lines), encoding="utf-8")
-    return schema.load_platforms([folder], schedulers={"kubernetes"})["it"]
+    return schema.load_platforms([folder], schedulers=FILE_KEYS)["it"]
 
 
 def origins(lines: list[DraftLine]) -> dict[str, str]:
@@ -532,7 +533,7 @@ def init(site: Path, *words: str) -> int:
 def test_a_namespace_of_a_shared_service(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     furnish(kube)
     assert init(site, "--context", "fake", "--namespace", "mine", "--enable") == 0
-    it = schema.load_platforms([site / "platforms"])["gpus"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["gpus"]
     keys = it.kubernetes
     assert (it.device, it.layouts, it.max_running, it.marks[0]) == ("gpu", {"default": ("1x8",)}, 4, "a100")
     assert (keys.context, keys.namespace, keys.queue, keys.cpu_per_device) == ("fake", "mine", "mine-user-queue", "8")
@@ -558,7 +559,7 @@ def test_nothing_but_our_own_objects_may_be_seen(kube: Kube, site: Path) -> None
     kube.forbid("nodes", "clusterqueues", "resourcequotas", "limitranges", "storageclasses", "namespaces")
     kube.forbid("persistentvolumeclaims", "priorityclasses")
     assert init(site, "--context", "fake", "--namespace", "mine") == 0
-    it = schema.load_platforms([site / "platforms"])["gpus"]
+    it = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["gpus"]
     assert (it.device, it.kubernetes.queue) == ("cpu", "mine-user-queue")
     text = (site / "platforms" / "gpus.yaml").read_text()
     assert 'TODO nodes may not be seen (nodes is forbidden: User "system:serviceaccount:default:ci" cannot list' in text
@@ -569,7 +570,7 @@ def test_only_a_kubeconfig(kube: Kube, site: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
     nodes(kube, node("n-1", {"cpu": "4", "memory": "8Gi"}))
     assert init(site, "--kubeconfig", str(kube.kubeconfig)) == 0
-    keys = schema.load_platforms([site / "platforms"])["gpus"].kubernetes
+    keys = schema.load_platforms([site / "platforms"], schedulers=FILE_KEYS)["gpus"].kubernetes
     assert (keys.kubeconfig, keys.context, keys.namespace) == (str(kube.kubeconfig), "fake", "default")
     assert init(site, "--diff") == 0
 

@@ -9,14 +9,14 @@ import pytest
 from platforms.config.schema import Platform, Site, load_platforms
 from platforms.config.values import quantity_of, times
 from platforms.job import ConfigError
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 
 HEAD = "scheduler: kubernetes\ndevice: gpu\nlayouts: {default: [1x4]}\n"
 
 
 def load(folder: Path, text: str, site: Site | None = None) -> Platform:
     (folder / "cloud.yaml").write_text(text)
-    return load_platforms([folder], site, schedulers=SCHEDULERS, environ={}, root=folder)["cloud"]
+    return load_platforms([folder], site, schedulers=FILE_KEYS, environ={}, root=folder)["cloud"]
 
 
 def test_kubernetes_keys_are_read_as_written(tmp_path: Path) -> None:

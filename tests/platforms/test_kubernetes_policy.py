@@ -14,7 +14,7 @@ import pytest
 from platforms.__main__ import main
 from platforms.config.schema import Platform, Site, load_platforms
 from platforms.job import ConfigError, JobSpec, Layout
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.manifest import documents, policy, render
 from platforms.schedulers.kubernetes.objects.pod_templates import NO_TEMPLATE
 
@@ -79,7 +79,7 @@ DEFECTS = {
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Platform]:
     site = Site(values={"eidf_namespace": "eidf989ns", "eidf_image": "registry/torch:1@sha256:0123"})
-    found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    found = load_platforms([ROOT / "platforms"], site, schedulers=FILE_KEYS, environ={}, root=Path("/nonexistent"))
     return {name: platform for name, platform in found.items() if platform.scheduler == "kubernetes"}
 
 
@@ -263,7 +263,7 @@ def test_our_own_manifests_pass_the_general_rules(kind: str) -> None:
 
 
 def test_unset_site_values_are_no_mistake(shipped: dict[str, Platform]) -> None:
-    found = load_platforms([ROOT / "platforms"], None, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    found = load_platforms([ROOT / "platforms"], None, schedulers=FILE_KEYS, environ={}, root=Path("/nonexistent"))
     platform = found["eidf_a100"]
     text = render.render(SPEC, platform)
     assert "set in site.yaml" in text

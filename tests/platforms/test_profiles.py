@@ -19,7 +19,7 @@ from harness.spec import spec_of
 from harness.suite import suite_of
 from platforms.config.schema import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.manifest import policy as rules
 from platforms.schedulers.kubernetes.manifest import render as manifest
 from platforms.schedulers.kubernetes.objects.pod_templates import templates
@@ -60,7 +60,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def profiles(site: Site | None, scheduler: str = "slurm") -> dict[str, Platform]:
-    found = load_platforms([ROOT / "platforms"], site, schedulers=SCHEDULERS, environ={}, root=Path("/nonexistent"))
+    found = load_platforms([ROOT / "platforms"], site, schedulers=FILE_KEYS, environ={}, root=Path("/nonexistent"))
     return {name: platform for name, platform in found.items() if platform.scheduler == scheduler}
 
 

@@ -11,13 +11,22 @@ import pytest
 
 from platforms import checkout
 from platforms.__main__ import main
-from platforms.schedulers import SCHEDULERS
+from platforms.config.schema import Platform
+from platforms.schedulers import SCHEDULERS, Backend, Scheduler
+from platforms.schedulers.local import LocalScheduler
+
+
+class ThirdBackend(Backend):
+    """A scheduler of which only the Protocol is known."""
+
+    def connect(self, platform: Platform) -> Scheduler:
+        return LocalScheduler(platform)
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its platform `it`: jobs start on this machine, by a scheduler of which only the Protocol is known."""
-    monkeypatch.setitem(SCHEDULERS, "third", "platforms.schedulers.local:LocalScheduler")
+    monkeypatch.setitem(SCHEDULERS, "third", "tests.platforms.test_registered_scheduler:ThirdBackend")
     monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(tmp_path / "lock"))
     site = tmp_path / "site"
     (site / "platforms").mkdir(parents=True)

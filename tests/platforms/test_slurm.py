@@ -17,6 +17,7 @@ from platforms.config import sbatch_options
 from platforms.config.keys import ContainerKeys
 from platforms.config.schema import Platform, load_platforms
 from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.slurm import environment, error_messages, errors, judge, policy, queries, render, submission
 from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, ExitFile, PolledJob
 from platforms.schedulers.slurm.scheduler import SlurmScheduler
@@ -666,7 +667,7 @@ def test_what_a_site_may_not_tell_sbatch_is_refused_with_its_line(tmp_path: Path
     keys = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\nwork_dir: /w\nslurm:\n  account: a\n"
     (tmp_path / "mine.yaml").write_text(f'{keys}  directives:\n  - --hold\n  - "{line}"\n')
     with pytest.raises(ConfigError, match=rf"mine\.yaml:9: slurm\.directives\[1\]: .*{why}"):
-        load_platforms([tmp_path])
+        load_platforms([tmp_path], schedulers=FILE_KEYS)
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from platforms.config import loading, schema, yaml_lines
 from platforms.config.schema import Platform
 from platforms.config.values import mark
 from platforms.job import RefusedError
-from platforms.schedulers import SCHEDULERS
+from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 
@@ -116,7 +116,7 @@ def _ended(file: str) -> str | None:
     """What is to be said of the platform that the suite ships under this file's name and that is no longer there."""
     if not (checkout.SHIPPED / file).exists():
         return None
-    shipped = schema.load_platforms([checkout.SHIPPED], schedulers=SCHEDULERS)[Path(file).stem]
+    shipped = schema.load_platforms([checkout.SHIPPED], schedulers=FILE_KEYS)[Path(file).stem]
     return shipped.ended_by(datetime.date.today())
 
 
@@ -197,7 +197,7 @@ def _validate(text: str, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, name).write_text(text, encoding="utf-8")
         shipped = [checkout.SHIPPED] if (checkout.SHIPPED / name).exists() else []
-        schema.load_platforms([*shipped, Path(folder)], schedulers=SCHEDULERS)
+        schema.load_platforms([*shipped, Path(folder)], schedulers=FILE_KEYS)
 
 
 def _put(path: Path, text: str) -> None:
