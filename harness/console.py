@@ -1,4 +1,4 @@
-"""What a person sees: a live block on a terminal, a line a state change in a log, and the tables at the end."""
+"""What a person sees: on a terminal a live block, in a log a line for each change of state, and tables at the end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from platforms.runner import Job
     from reporting.account import Spent
 
-WAITS = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
-HEARTBEAT_S = 30.0  # how often a log hears of a job that does not change
+NOT_STARTED = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
+HEARTBEAT_S = 30.0  # how often a log gets a line on a job that does not change
 REDRAW_S = 0.2
 
 
@@ -34,8 +34,8 @@ class Console:
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
         self._drawn = 0.0
-        self._said: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._logged_states: dict[str, str] = {}  # by job name
+        self._shown_once: set[str] = set()
 
     def _write(self, text: str) -> None:
         self._reporter.write(text, flush=True)
@@ -45,11 +45,11 @@ class Console:
             self.always(text)
 
     def problem(self, text: str) -> None:
-        """What a person must know."""
+        """Write what a person must know."""
         self.always(text)
 
     def always(self, text: str) -> None:
-        """Also under -q."""
+        """Write a line, also under -q."""
         if self._reporter is not None:
             if self._block is not None:
                 self._block.erase()
@@ -58,9 +58,9 @@ class Console:
             self._reporter.write_line(text)
 
     def once(self, text: str) -> None:
-        """A problem of many jobs."""
-        if text not in self._told:
-            self._told.add(text)
+        """Write a problem that many jobs share once."""
+        if text not in self._shown_once:
+            self._shown_once.add(text)
             self.problem(text)
 
     def section(self, title: str) -> None:
@@ -69,8 +69,9 @@ class Console:
 
     @contextmanager
     def waiting(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """While a test waits for one of these."""
-        self._jobs, self._drawn = jobs, 0.0
+        """Show the live block while a test waits for one of these jobs."""
+        self._jobs = jobs
+        self._drawn = 0.0
         try:
             yield
         finally:
@@ -78,35 +79,43 @@ class Console:
                 self._block.erase()
 
     def change(self, job: Job) -> None:
-        """A job's state changed: a log gets a line, a terminal redraws. That a job begins again is always said."""
+        """Report that a job's state changed: a log gets a line, a terminal is redrawn.
+
+        That a job begins again is always reported, also under -q.
+        """
         from platforms.runner import messages
 
         if job.attempt.earlier and job.status.reason == messages.begun_again(job.attempt):
-            if job.spec.name not in self._said:
-                self._said[job.spec.name] = job.status.state.value
+            if job.spec.name not in self._logged_states:
+                self._logged_states[job.spec.name] = job.status.state.value
                 self.always(f"{clock()} {describe(job)}")
             return
         if self._terminal:
             self._drawn = 0.0
             return
         state = job.status.state.value
-        if self._said.get(job.spec.name) != state and job.status.state is not State.SUBMITTED:
-            self._said[job.spec.name] = state
+        if self._logged_states.get(job.spec.name) != state and job.status.state is not State.SUBMITTED:
+            self._logged_states[job.spec.name] = state
             self._drawn = time.monotonic()
             self.line(f"{clock()} {describe(job)}")
 
     def tick(self, job: Job) -> None:
         """Called a few times a second while a test waits for this job."""
         now = time.monotonic()
-        if self._quiet or now - self._drawn < (REDRAW_S if self._terminal else HEARTBEAT_S):
+        period_s = REDRAW_S if self._terminal else HEARTBEAT_S
+        if self._quiet or now - self._drawn < period_s:
             return
-        first, self._drawn = self._drawn == 0.0, now
+        is_first = self._drawn == 0.0
+        self._drawn = now
         if self._block is not None:
             self._reporter.ensure_newline()
-            self._block.draw(live(job, self._jobs, self._block.most))
-        elif not first:
-            more = sum(not other.done and other.error is None for other in self._jobs) - 1
-            self.line(f"{clock()} {describe(job)}" + (f" (+{more} more)" if more > 0 else ""))
+            self._block.draw(block_lines(job, self._jobs, self._block.most))
+        elif not is_first:
+            line = f"{clock()} {describe(job)}"
+            others = sum(not other.done and other.error is None for other in self._jobs) - 1
+            if others > 0:
+                line += f" (+{others} more)"
+            self.line(line)
 
     def summary(self, runs: Sequence[Run], jobs: Sequence[Job], began_s: float) -> None:
         """After everything else: what each job waited for and took, and the table like the paper's."""
@@ -127,44 +136,63 @@ class Console:
 
 
 def spent(job: Job, began_s: float) -> Spent:
-    """Of a session that began then, a Unix second."""
+    """What a job waited for and took. `began_s`: when this session began, in Unix seconds."""
     from reporting.account import Spent
 
-    status = job.status
-    ours = status.submitted_s is not None and status.submitted_s >= began_s
-    starts = [job.run.summary.get(name) for name in ("startup_s", "first_batch_s")] if job.run else []
-    known = [float(value) for value in starts if isinstance(value, int | float)]
+    submitted_s = job.status.submitted_s
+    place_s = None
+    if submitted_s is not None and submitted_s >= began_s:  # else an earlier session submitted it
+        place_s = submitted_s - began_s
     return Spent(
         job.spec.name,
         setting_of(job.spec.test),
         job.spec.platform,
-        status.state.value,
-        place_s=status.submitted_s - began_s if ours and status.submitted_s is not None else None,
+        job.status.state.value,
+        place_s=place_s,
         queue_s=job.queue_s,
-        start_s=sum(known) if known else None,
+        start_s=_start_s(job),
         run_s=job.run_s,
         devices=job.spec.layout.devices,
     )
+
+
+def _start_s(job: Job) -> float | None:
+    """Seconds from the job's start to its first batch, as far as the job measured them."""
+    if job.run is None:
+        return None
+    measured = [job.run.summary.get(name) for name in ("startup_s", "first_batch_s")]
+    seconds = [float(value) for value in measured if isinstance(value, int | float)]
+    return sum(seconds) if seconds else None
 
 
 def clock() -> str:
     return time.strftime("%H:%M:%S")
 
 
-def live(first: Job, jobs: Sequence[Job], most: int) -> list[str]:
-    """A line on all, then one on each job that is not done: first the one that a test waits for, then what runs; `most`
-    lines in all."""
+def block_lines(awaited: Job, jobs: Sequence[Job], most: int) -> list[str]:
+    """The live block, `most` lines in all: a line on all jobs, then a line for each that is not done.
+
+    The job that a test waits for comes first, then those that run.
+    """
     jobs = [job for job in jobs if job.again is None]
-    left = [job for job in jobs if not job.done and job.error is None]
-    left.sort(key=lambda job: (job is not first, job.job_id is None, job.status.state in WAITS))
-    counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in left)
-    total = [f"{count} {what}" for what, count in counts.items()]
-    shown = left if len(left) < most else left[: max(0, most - 2)]
-    more = [f"(and {len(left) - len(shown)} more)"] if len(shown) < len(left) else []
-    alone = sum(not job.done and job.error is not None for job in jobs)
-    total += [f"{alone} left to themselves"] if alone else []
-    head = f"{clock()}  {len(jobs) - len(left) - alone} of {len(jobs)} jobs done, {', '.join(total)}"
-    return [head, *map(describe, shown), *more]
+    unfinished = [job for job in jobs if not job.done and job.error is None]
+    unfinished.sort(key=lambda job: (job is not awaited, job.job_id is None, job.status.state in NOT_STARTED))
+    left_behind = sum(not job.done and job.error is not None for job in jobs)
+    done = len(jobs) - len(unfinished) - left_behind
+
+    counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in unfinished)
+    totals = [f"{count} {state}" for state, count in counts.items()]
+    if left_behind:
+        totals.append(f"{left_behind} left to themselves")
+    lines = [f"{clock()}  {done} of {len(jobs)} jobs done, {', '.join(totals)}"]
+
+    shown = unfinished
+    if len(unfinished) >= most:  # the first line and the last one take two of them
+        shown = unfinished[: max(0, most - 2)]
+    lines += [describe(job) for job in shown]
+    if len(shown) < len(unfinished):
+        lines.append(f"(and {len(unfinished) - len(shown)} more)")
+    return lines
 
 
 def describe(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Lines at the bottom of a terminal that are drawn again and again, and taken away before anything else is said."""
+"""Lines at the bottom of a terminal that are redrawn in place, and erased before anything else is written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable, Sequence
 
 UP, ERASE = "\x1b[1A", "\r\x1b[2K"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")  # a job's own words must not move the cursor
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")  # a job's output must not move the cursor
 
 
 class LiveBlock:
-    """Drawn below what was written last, which must have ended its line."""
+    """A block below the output so far, which must have ended its last line."""
 
     def __init__(
         self,
@@ -24,20 +24,23 @@ class LiveBlock:
 
     @property
     def most(self) -> int:
-        """How many lines there is room for. A block higher than the screen could not be taken away."""
+        """How many lines fit. A block that is higher than the screen could not be erased."""
         return max(1, self._size().lines - 2)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """In place of what is there; at most `most` lines, each cut off where it would wrap."""
+        """Replace the block by these lines; at most `most` of them, each cut off where it would wrap."""
         width = self._size().columns - 1
-        self._write(self._away() + "\n".join(_CONTROL.sub(" ", line)[:width] for line in lines[: self.most]))
-        self._height = min(len(lines), self.most)
+        visible = [_CONTROL.sub(" ", line)[:width] for line in lines[: self.most]]
+        self._write(self._erasure() + "\n".join(visible))
+        self._height = len(visible)
 
     def erase(self) -> None:
-        """The cursor is then where the block began."""
+        """Erase the block and leave the cursor where it began."""
         if self._height:
-            self._write(self._away())
+            self._write(self._erasure())
             self._height = 0
 
-    def _away(self) -> str:
-        return ERASE + (UP + ERASE) * (self._height - 1) if self._height else ""
+    def _erasure(self) -> str:
+        if not self._height:
+            return ""
+        return ERASE + (UP + ERASE) * (self._height - 1)

@@ -31,19 +31,24 @@ def fail_body(job: Job | None) -> None:
 
 
 def finish(report: pytest.TestReport, job: Job | None) -> None:
-    """Let a report show the job's own time, and where to look (JUnit properties)."""
+    """Give a report the job's own time, and its id and folder (as JUnit properties)."""
     if job is None:
         return
     _shorten(report, job)
     if report.when == "call" and job.run_s is not None:
         report.duration = job.run_s
     if report.when == "teardown":
-        where = {"job_id": job.job_id, "job_name": job.spec.name, "folder": job.folder, "platform": job.spec.platform}
-        report.user_properties += [(name, str(value)) for name, value in where.items() if value is not None]
+        properties = {
+            "job_id": job.job_id,
+            "job_name": job.spec.name,
+            "folder": job.folder,
+            "platform": job.spec.platform,
+        }
+        report.user_properties += [(name, str(value)) for name, value in properties.items() if value is not None]
 
 
 def _shorten(report: pytest.TestReport, job: Job) -> None:
-    """pytest's summary cuts its line at the terminal's width: there the reason must come first."""
+    """Put the reason first in pytest's short summary, which cuts its lines at the terminal's width."""
     from platforms.runner import messages
 
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -53,5 +58,7 @@ def _shorten(report: pytest.TestReport, job: Job) -> None:
 
 
 def exit_status(status: int, pending: int) -> int:
-    """75 when the worst that happened is that we stopped waiting."""
-    return EXIT_PENDING if pending and status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else status
+    """75 when nothing failed and some jobs are pending, else pytest's own exit status."""
+    if pending and status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return EXIT_PENDING
+    return status

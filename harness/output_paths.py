@@ -1,5 +1,5 @@
-"""Where a session writes. Its history and pytest's cache lie beside the runs; what cannot be written, or compared, is
-found before a job is submitted."""
+"""Where a session writes. A folder that cannot be written, and a comparison without earlier numbers, are refused before
+a job is submitted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from harness import options
 
-DEFAULT_STORAGE = "file://./.benchmarks"  # pytest-benchmark's, which begins wherever one stands
+DEFAULT_STORAGE = "file://./.benchmarks"  # pytest-benchmark's, relative to the working directory
 DEFAULT_CACHE = ".pytest_cache"
 
 
@@ -32,17 +32,21 @@ def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
     saves = config.getoption("benchmark_save", None) or config.getoption("benchmark_autosave", None)
     if saves and "://" not in storage:
         _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
-    if table := config.getoption("benchmark_json", None):
+    table = config.getoption("benchmark_json", None)
+    if table:
         _try_file(Path(table), "--benchmark-json")
-    if report := config.getoption("xmlpath", None):
+    report = config.getoption("xmlpath", None)
+    if report:
         path = Path(os.path.expandvars(report)).expanduser()
         _try_folder(path.parent, "--junitxml", "the report")
         _try_file(path, "--junitxml")
 
 
 def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
-    """Those of the tests that --benchmark-compare-fail has nothing to compare with. Raises UsageError where it has
-    nothing for any of them: it would pass, or fail, after the jobs and say nothing of the machine."""
+    """The tests that --benchmark-compare-fail has no earlier numbers for.
+
+    Raises UsageError where it has none for any of them: its verdict would say nothing about the machine.
+    """
     session = getattr(config, "_benchmarksession", None)
     if session is None or not config.getoption("benchmark_compare_fail"):
         return []

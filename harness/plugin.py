@@ -17,7 +17,7 @@ from harness.console import Console
 from harness.suite import SUITE, suite_of
 
 pytest_plugins = ["harness.fixtures"]
-SHOW = pytest.StashKey[Console]()
+CONSOLE = pytest.StashKey[Console]()
 MARKS = (
     "workload(benchmark=… or command=[…], launcher='torchrun', presets={…}, arguments=[…], time_limit='1h', "
     "manifest='pod.yaml' or {…} or function, namespace=…, context=…, kubeconfig=…): the job"
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[SHOW] = Console(session.config)
+    session.config.stash[CONSOLE] = Console(session.config)
     collection.remember_failed(session.config)
 
 
@@ -89,12 +89,12 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     if mine.options.dry_run:
         from harness.dry_run import dry_run
 
-        dry_run(mine, session.items, config.stash[SHOW])
+        dry_run(mine, session.items, config.stash[CONSOLE])
         session.items.clear()
         return (yield)
     from harness import submission
 
-    with submission.submitted(mine, config, session.items, config.stash[SHOW]):
+    with submission.submitted(mine, config, session.items, config.stash[CONSOLE]):
         return (yield)
 
 
@@ -104,7 +104,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if item.nodeid in mine.jobs:
         from harness import submission
 
-        submission.wait(mine, item, item.config.stash[SHOW])
+        submission.wait(mine, item, item.config.stash[CONSOLE])
     return (yield)
 
 
@@ -136,9 +136,9 @@ def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None
     try:
         yield
     except PerformanceRegression:
-        suite.regressed(config, config.stash[SHOW])
+        suite.regressed(config, config.stash[CONSOLE])
     finally:
-        suite.tell_end(suite_of(config), config.stash[SHOW])
+        suite.report_end(suite_of(config), config.stash[CONSOLE])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,4 +1,4 @@
-"""Hands a run's seconds to pytest-benchmark: a round a window, in seconds per sample, on a clock only they move."""
+"""Hands a run's seconds per sample to pytest-benchmark: a round for each window, on a clock that only they move."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from platforms.job import Run
 
 
 class JobClock:
-    """A timer that stands still but for the seconds that are replayed on it."""
+    """A timer that stands still, except for the seconds that are replayed on it."""
 
     __name__ = "job_clock"
     __module__ = "hpc_ml_bench"  # together they stand as options.timer in the saved JSON
@@ -104,7 +104,7 @@ def replay(item: pytest.Item) -> Run | None:
 
 
 def withdraw(item: pytest.Item) -> None:
-    """For a test that failed after all (in its teardown, by xfail_strict): its numbers are not saved."""
+    """Discard the numbers of a test that failed after its body had passed (in teardown, by xfail_strict)."""
     benchmark = getattr(item, "funcargs", {}).get("benchmark")
     if benchmark is not None:
         benchmark.has_error = True
@@ -112,13 +112,11 @@ def withdraw(item: pytest.Item) -> None:
 
 def group(run: Run) -> str:
     """The heading under which pytest-benchmark lists it; no group mixes benchmarks, sizes or modes."""
+    words = [run.benchmark or run.test.partition("::")[2].partition("[")[0]]
     request = run.start.get("request")
-    settings = (
-        [str(request[name]) for name in ("size", "mode") if request.get(name)] if isinstance(request, Mapping) else []
-    )
-    return (
-        " ".join([run.benchmark or run.test.partition("::")[2].partition("[")[0], *settings]) + ", seconds per sample"
-    )
+    if isinstance(request, Mapping):
+        words += [str(request[name]) for name in ("size", "mode") if request.get(name)]
+    return f"{' '.join(words)}, seconds per sample"
 
 
 def extra_info(run: Run) -> dict[str, object]:
@@ -145,8 +143,10 @@ def extra_info(run: Run) -> dict[str, object]:
 
 
 def _span(begin: float | None, end: float | None) -> float | None:
-    """Seconds between two times, which may be of two clocks, so that the second is a moment before the first."""
-    return None if begin is None or end is None else max(0.0, end - begin)
+    """Seconds between two times. They may come from two clocks, so that the end seems to be before the beginning."""
+    if begin is None or end is None:
+        return None
+    return max(0.0, end - begin)
 
 
 # --- pytest-benchmark's hooks ----------------------------------------------------------------------------------------

@@ -133,30 +133,36 @@ def new_run_id(suite: Suite) -> str:
     return suite.options.run_id or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
 
 
-def tell_end(suite: Suite, show: Console) -> None:
-    """What the jobs took and measured, and one line on those that go on without us."""
-    show.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
+def report_end(suite: Suite, console: Console) -> None:
+    """Show what the jobs took and measured, and one line on those that go on without this session."""
+    console.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
     if suite.unrecorded:
-        more = f" and {len(suite.unrecorded) - 1} more" if len(suite.unrecorded) > 1 else ""
-        show.problem(f"{suite.unrecorded[0]}{more}: nothing is recorded, since record(run) was not called")
+        tests = suite.unrecorded[0]
+        if len(suite.unrecorded) > 1:
+            tests += f" and {len(suite.unrecorded) - 1} more"
+        console.problem(f"{tests}: nothing is recorded, since record(run) was not called")
     if suite.pending and suite.runner is not None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
         unsent = sum(job.left is not None and job.asked_s is None for job in suite.jobs.values())
         which = f"PENDING, {unsent} not submitted yet" if unsent else "PENDING"
-        show.problem(f"{jobs} {which}: {suite.options.again(suite.runner.run_id)} goes on waiting (-rs says for what)")
+        console.problem(
+            f"{jobs} {which}: {suite.options.again(suite.runner.run_id)} goes on waiting (-rs says for what)"
+        )
 
 
-def regressed(config: pytest.Config, show: Console) -> None:
+def regressed(config: pytest.Config, console: Console) -> None:
     """--benchmark-compare-fail has found slower numbers, and pytest-benchmark has named them."""
-    show.problem("numbers have regressed, named above; the exit code is 1")
+    console.problem("numbers have regressed, named above; the exit code is 1")
     session: Any = config.pluginmanager.get_plugin("session")
     if session.exitstatus in (pytest.ExitCode.OK, outcome.EXIT_PENDING):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def not_written(suite: Suite, error: OSError) -> None:
-    """Results that nobody can read are not recorded: the run is not finished. Raises pytest's Exit where there is one,
-    else the error, unless that was said before anything was submitted."""
+    """Leave the run unfinished, because its results could not be written.
+
+    Raises pytest's Exit, or the error itself where there are no jobs and no earlier message said so.
+    """
     if suite.runner is None:
         if suite.unwritten:
             return
@@ -169,12 +175,12 @@ def not_written(suite: Suite, error: OSError) -> None:
 
 
 def marks(suite: Suite) -> dict[str, str]:
-    """The marks that the platforms' files declare, with the platforms that carry them."""
-    found: dict[str, list[str]] = {}
+    """The marks that the platforms' files declare, each with a sentence on the platforms that carry it."""
+    platforms_of: dict[str, list[str]] = {}
     for platform in suite.platforms.values():
         for mark in platform.all_marks:
-            found.setdefault(mark, []).append(platform.name)
-    return {mark: f"runs on {', '.join(names)}" for mark, names in found.items()}
+            platforms_of.setdefault(mark, []).append(platform.name)
+    return {mark: f"runs on {', '.join(names)}" for mark, names in platforms_of.items()}
 
 
 def check_marks(suite: Suite, config: pytest.Config) -> None:
@@ -184,7 +190,7 @@ def check_marks(suite: Suite, config: pytest.Config) -> None:
 
 
 def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only what may run; the rest is deselected, as -k does it."""
+    """Leave only the tests that may run. The rest is deselected, as -k does it."""
     if config.getoption("resume") is not None:
         from harness import resume
 

@@ -1,4 +1,4 @@
-"""What a session's jobs have cost: how long each waited, and for what, how long it ran, and device-hours."""
+"""The table of a session's jobs: how long each waited and for what, how long it ran, and its device-hours."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from platforms.config.values import short_clock
 from reporting.columns import aligned
 
 HEADINGS = ("job", "setting", "platform", "ended as", "for a place", "in the queue", "to start", "ran", "device-hours")
-WORDS = range(4)  # columns that are no numbers
+TEXT_COLUMNS = range(4)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """One job. Seconds; None where they are not known, as of a job that an earlier session submitted.
+    """What one job waited for and took, in seconds; None where that is not known.
 
-    `setting` is what its test's id says after the layout, which the job's name does not: `tuned-smoke`, "" for nothing.
-    `place_s` it waited with us, since its platform takes no more jobs at a time (`max_running:`); `queue_s` at its
-    scheduler; `start_s` went from its start into imports, data and the device, before the first batch; `run_s` is all
-    of its time there, on so many devices.
+    Attributes:
+        setting: what its test's id says after the layout, as in `tuned-smoke`; "" for nothing.
+        place_s: the wait for a slot of its platform (`max_running:`), before it was submitted. Not known of a job
+            that an earlier session submitted.
+        queue_s: the wait at its scheduler.
+        start_s: from its start to its first batch: imports, data, the device.
+        run_s: the whole time on its devices.
     """
 
     name: str
@@ -38,8 +41,8 @@ class Spent:
 
 
 def account(jobs: Sequence[Spent]) -> list[str]:
-    """Lines to print: a row a job, and the sum."""
-    lines = aligned([HEADINGS, *map(_cells, jobs)], WORDS)
+    """Lines to print: a row for each job, and the sum."""
+    lines = aligned([HEADINGS, *map(_cells, jobs)], TEXT_COLUMNS)
     total = sum(job.device_hours for job in jobs)
     return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{len(jobs)} jobs, {total:.3g} device-hours"]
 

@@ -1,19 +1,21 @@
-"""Rows of cells as lines whose columns stand below each other."""
+"""Aligns the columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]], words: Collection[int]) -> list[str]:
-    """A line a row, all rows being as long. The cells of the columns `words` begin below each other; those of the
-    others, numbers, end below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_padded(row, widths, words)).rstrip() for row in rows]
+def aligned(rows: Sequence[Sequence[str]], text_columns: Collection[int]) -> list[str]:
+    """A line for each row. Text columns are aligned to the left, the others, numbers, to the right.
 
-
-def _padded(row: Sequence[str], widths: Sequence[int], words: Collection[int]) -> list[str]:
-    return [
-        cell.ljust(width) if column in words else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+    All rows have the same number of cells.
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for column, cell in enumerate(row):
+            pad = cell.ljust if column in text_columns else cell.rjust
+            cells.append(pad(widths[column]))
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,4 +1,4 @@
-"""The tables at the end of a session, shaped like the paper's: one a benchmark, size and mode, a row a run."""
+"""The tables of results, shaped like the paper's: one for each benchmark, size and mode, with a row for each run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from platforms.job import Run
 from reporting.columns import aligned
 
-WORDS = ("platform", "hardware", "devices", "setting", "data from")
-HEADINGS = (*WORDS, "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
+TEXT_HEADINGS = ("platform", "hardware", "devices", "setting", "data from")
+HEADINGS = (*TEXT_HEADINGS, "compute thr.", "compute fr.", "effective thr.", "spread", "warnings")
 HOME = "local"  # a table of this machine alone need not name it
 
 
@@ -46,28 +46,30 @@ def _table(runs: Sequence[Run]) -> list[str]:
                 notes.append(warning)
             marks.append(f"[{notes.index(warning) + 1}]")
         rows.append([*_cells(run), " ".join(marks) or "none"])
-    first = 1 if all(run.platform == HOME for run in runs) else 0
-    words = {*range(len(WORDS) - first), len(HEADINGS) - 1 - first}
-    head, *lines = aligned([row[first:] for row in rows], words)
-    return [
-        head,
-        "-" * len(head),
-        *lines,
-        *bounds(runs),
-        *shares_of_attainable(runs),
-        *(f"[{i}] {note}" for i, note in enumerate(notes, 1)),
-    ]
+    headings = list(HEADINGS)
+    if all(run.platform == HOME for run in runs):
+        rows = [row[1:] for row in rows]
+        headings = headings[1:]
+    text_columns = [column for column, name in enumerate(headings) if name in (*TEXT_HEADINGS, "warnings")]
+    head, *lines = aligned(rows, text_columns)
+    footnotes = [f"[{number}] {note}" for number, note in enumerate(notes, 1)]
+    return [head, "-" * len(head), *lines, *bounds(runs), *shares_of_attainable(runs), *footnotes]
 
 
 def bounds(runs: Sequence[Run]) -> list[str]:
-    """What takes most of the time: the device that computes, or the data it waits for. One line, where it is known."""
+    """One line on what takes most of the time: to compute, or to wait for data. None where that is not known."""
     computing = [run.compute_fraction for run in runs if run.compute_fraction is not None]
     if not computing:
         return []
     waiting = [1 - fraction for fraction in computing]
-    by_data = sum(part > 0.5 for part in waiting)
-    what = {0: "compute", len(waiting): "data"}.get(by_data, f"compute, {by_data} of {len(waiting)} rows by data")
-    return [f"bound by {what}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
+    by_data = sum(fraction > 0.5 for fraction in waiting)
+    if by_data == 0:
+        bound = "compute"
+    elif by_data == len(waiting):
+        bound = "data"
+    else:
+        bound = f"compute, {by_data} of {len(waiting)} rows by data"
+    return [f"bound by {bound}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
 
 
 def _range(shares: Sequence[float]) -> str:
@@ -76,7 +78,7 @@ def _range(shares: Sequence[float]) -> str:
 
 
 def shares_of_attainable(runs: Sequence[Run]) -> list[str]:
-    """How near computing comes to what the same cores reach in plain kernels. One line, where it was measured."""
+    """One line on how near computing comes to what the same cores reach in plain kernels, where that was measured."""
     shares = []
     for run in runs:
         work, attainable = run.summary.get("flop_per_sample"), run.summary.get("attainable_flops")
@@ -84,9 +86,7 @@ def shares_of_attainable(runs: Sequence[Run]) -> list[str]:
             shares.append(run.compute_throughput * work / attainable)
     if not shares:
         return []
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    share = low if low == high else f"{low} to {high}"
-    return [f"computing at {share} of what plain products and convolutions reach on the same cores"]
+    return [f"computing at {_range(shares)} of what plain products and convolutions reach on the same cores"]
 
 
 def _cells(run: Run) -> list[str]:
@@ -105,21 +105,26 @@ def _cells(run: Run) -> list[str]:
 
 
 def _nodes(run: Run) -> str:
-    """In place of a device that no program named: where the scheduler says that it ran."""
+    """The nodes that the scheduler names. They stand in place of a device that the program did not name."""
     nodes = run.status.nodes
     if not nodes:
         return "unknown"
-    return f"on {nodes[0]}" + (f" and {len(nodes) - 1} more" if len(nodes) > 1 else "")
+    if len(nodes) == 1:
+        return f"on {nodes[0]}"
+    return f"on {nodes[0]} and {len(nodes) - 1} more"
 
 
 def _devices(run: Run) -> str:
-    host, world = _part(run, "host"), _part(run, "world")
-    text = f"{run.layout}"
-    if _part(run, "device").get("type") == "cpu" and host.get("cores"):
-        quota = host.get("cpu_quota")  # "max" where none is set
-        text += f", {quota:.2g} of" if isinstance(quota, int | float) and quota < host["cores"] else ","
-        text += f" {host['cores']} cores"
-    return text + (f", {world['size']} ranks" if world.get("size", 1) != 1 else "")
+    parts = [run.layout]
+    cores = _part(run, "host").get("cores")
+    if _part(run, "device").get("type") == "cpu" and cores:
+        quota = _part(run, "host").get("cpu_quota")  # "max" where none is set
+        is_limited = isinstance(quota, int | float) and quota < cores
+        parts.append(f"{quota:.2g} of {cores} cores" if is_limited else f"{cores} cores")
+    ranks = _part(run, "world").get("size", 1)
+    if ranks != 1:
+        parts.append(f"{ranks} ranks")
+    return ", ".join(parts)
 
 
 def _setting(run: Run) -> str:
@@ -134,4 +139,8 @@ def _number(value: float | None) -> str:
     """Three to four significant figures: more would claim a precision that no run has."""
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:#.3g}"
+    if value >= 1000:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:#.3g}"

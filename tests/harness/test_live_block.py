@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.console import live
+from harness.console import block_lines
 from harness.live_block import LiveBlock
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
@@ -85,7 +85,7 @@ def test_of_many_jobs_those_that_there_is_room_for(tmp_path: Path, most: int, sh
         Job(JobSpec(f"job-{number}", f"test_{number}", "far", layout, ()), Platform(name="far"), tmp_path)
         for number in range(20)
     ]
-    head, *lines = live(jobs[7], jobs, most)
+    head, *lines = block_lines(jobs[7], jobs, most)
     assert head.endswith("0 of 20 jobs done, 20 to be submitted")
     assert [line.partition(" ")[0] for line in lines[: min(1, shown)]] == ["job-7"][:shown]
     assert len([line for line in lines if line.startswith("job-")]) == shown
