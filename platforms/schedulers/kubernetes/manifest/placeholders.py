@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 JOB_NAME = 36  # characters of a job's name at most (platforms.job.job_name)
 _FIRST_PORT, _PORTS = 20000, 10000  # below those that Linux gives to outgoing connections
 
-# Every hole, as a person who writes a manifest reads of it (docs/kubernetes.md).
+# Every hole, as a person who writes a manifest reads of it (docs/manifests.md).
 PLACEHOLDERS: Mapping[str, str] = {
     "name": "the job's name, unique; at most 36 characters",
     "run": "eight characters that all jobs of one run share",
