@@ -1053,9 +1053,9 @@ import sys, time
 from pathlib import Path
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.log import JobLog
-from platforms.schedulers.kubernetes.api.kubeconfig import Place
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import PODS
-client = Client(Place(sys.argv[1], None, (), None))
+client = Client(ClusterTarget(sys.argv[1], None, (), None))
 log = JobLog(client, Path(sys.argv[2]))
 while True:
     log.follow(client.list(PODS)[0])
