@@ -15,7 +15,7 @@ import urllib3
 
 import platforms
 from platforms.job import ConfigError, RefusedError
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, find
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, resolve
 from tests.clusters.slurm import PROGRAMS, Cluster
 from tests.clusters.slurm_daemons import ClusterError
 from tests.clusters.slurm_slots import slot
@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--kubeconfig: there is no file {named!r}")
     config.option.kubeconfig = os.pathsep.join(map(str, files))
     try:
-        find(ClusterTarget(), {**os.environ, "KUBECONFIG": config.option.kubeconfig})
+        resolve(ClusterTarget(), {**os.environ, "KUBECONFIG": config.option.kubeconfig})
     except (ConfigError, RefusedError) as error:
         raise pytest.UsageError(f"--kubeconfig: {error}") from None
     if config.getoption("--live-image") is None:

@@ -24,11 +24,11 @@ def of_cluster(platform: Platform, options: argparse.Namespace) -> int:
     own = {"kubeconfig": options.kubeconfig, "context": options.context, "namespace": options.namespace}
     client = Client(replace(ClusterTarget.of(platform), **{name: value for name, value in own.items() if value}))
     least_s = _seconds(options.older_than or "0")
-    found, unseen = leftovers.left(client, platform.name)
+    found, unseen = leftovers.find_leftovers(client, platform.name)
     chosen = [each for each in found if each.age_s >= least_s and (options.live or not each.live)]
     if options.run:
         chosen = [each for each in chosen if each.run in (options.run, run_label(options.run))]
-    archives, untold = ([], []) if options.run else leftovers.code(client, max(least_s, FRESH_S))
+    archives, untold = ([], []) if options.run else leftovers.unused_code_archives(client, max(least_s, FRESH_S))
     running = sorted({each.job for each in found if each.live and each not in chosen})
     if running:
         print(f"still waiting or running, and left alone (--live): {', '.join(running)}")
@@ -46,7 +46,7 @@ def of_cluster(platform: Platform, options: argparse.Namespace) -> int:
         return int(not options.dry_run)
     wrong = leftovers.remove(client, chosen, archives)
     gone = {each.uid for each in chosen}
-    left = _wait(lambda: gone & {each.uid for each in leftovers.left(client, platform.name)[0]})
+    left = _wait(lambda: gone & {each.uid for each in leftovers.find_leftovers(client, platform.name)[0]})
     print(f"gone: {len(chosen) - left} of {len(chosen)} objects, {len(archives)} code archives")
     return print_errors(wrong) or int(left > 0)
 

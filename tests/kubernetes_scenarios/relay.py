@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from platforms.schedulers.kubernetes.api.connection import Connection, connect
+from platforms.schedulers.kubernetes.api.connection import ClusterConnection, connect
 from platforms.schedulers.kubernetes.api.errors import HttpError
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, find
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget, resolve
 from tests.fake_kubernetes.api.access import Access
 from tests.fake_kubernetes.api.faults import Fault, Faults
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
@@ -37,7 +37,7 @@ class Relay:
         self.access = Access()
         self.faults = Faults()
         self._open: set[Any] = set()
-        self._held: Connection | None = None
+        self._held: ClusterConnection | None = None
         self._lock = threading.Lock()
         self._server = Server(self._respond, self.faults, self._wake)
 
@@ -109,7 +109,7 @@ class Relay:
             return Stream(response.headers.get("Content-Type", "application/json"), self._pieces(response))
         return Answer(response.status, _tree(response.data.decode()))
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> ClusterConnection:
         with self._lock:
             now_s = time.time()
             if self._held is None or (self._held.until_s is not None and now_s >= self._held.until_s):
@@ -117,7 +117,7 @@ class Relay:
             return self._held
 
     def _find(self) -> ResolvedTarget:
-        return find(ClusterTarget(), self._environ)
+        return resolve(ClusterTarget(), self._environ)
 
     def _pieces(self, response: Any) -> Iterator[bytes | None]:
         import urllib3

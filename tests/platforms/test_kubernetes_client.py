@@ -202,10 +202,10 @@ def two_files(folder: Path) -> dict[str, str]:
 def test_kubeconfig_files_are_merged_as_kubectl_merges_them(tmp_path: Path) -> None:
     environ = two_files(tmp_path)
     assert contexts(None, environ) == ("b", "kind-2", "kind-1", "a")
-    found = places.find(ClusterTarget(), environ)
+    found = places.resolve(ClusterTarget(), environ)
     assert (found.context, found.server, found.namespace) == ("kind-2", "http://one", "default")
     assert found.kubectl == "kubectl --context kind-2"
-    far = places.find(ClusterTarget(context="a", namespace="mine"), environ)
+    far = places.resolve(ClusterTarget(context="a", namespace="mine"), environ)
     assert (far.server, far.namespace, far.where) == ("http://two", "mine", "cluster a, namespace mine")
     assert far.cluster["certificate-authority"] == f"{tmp_path}/two/ca.pem"
     assert far.user["client-key"] == f"{tmp_path}/one/key.pem"  # the first file that knows the user
@@ -229,7 +229,7 @@ def test_the_target_resolves_to_one_context(tmp_path: Path, place: ClusterTarget
     environ = two_files(tmp_path)
     assert context_of(place, environ) == context
     if context:
-        assert places.find(place, environ).context == context
+        assert places.resolve(place, environ).context == context
 
 
 def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
@@ -273,26 +273,28 @@ def test_a_mistake_in_a_kubeconfig_is_one_sentence(
     if text is not None:
         (tmp_path / "config").write_text(text)
     with pytest.raises(kind, match=says) as raised:
-        places.find(place, {"KUBECONFIG": str(tmp_path / "config")})
+        places.resolve(place, {"KUBECONFIG": str(tmp_path / "config")})
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_a_missing_kubeconfig_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"~/.kube/config: there is no kubeconfig: name one"):
-        places.find(ClusterTarget(), {}, tmp_path)
+        places.resolve(ClusterTarget(), {}, tmp_path)
 
 
 def test_a_pod_uses_its_own_account(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     (tmp_path / "token").write_text("t\n")
     (tmp_path / "namespace").write_text("mine\n")
-    found = places.find(ClusterTarget(), environ, tmp_path)
+    found = places.resolve(ClusterTarget(), environ, tmp_path)
     assert (found.context, found.namespace, found.server) == ("in-cluster", "mine", "https://[fd00::1]:6443")
     assert found.user == {"tokenFile": str(tmp_path / "token")}
-    assert places.find(ClusterTarget(context=found.context, namespace="other"), environ, tmp_path).namespace == "other"
+    assert (
+        places.resolve(ClusterTarget(context=found.context, namespace="other"), environ, tmp_path).namespace == "other"
+    )
     with pytest.raises(ConfigError, match="no kubeconfig"):
-        places.find(ClusterTarget(context="named"), environ, tmp_path)
+        places.resolve(ClusterTarget(context="named"), environ, tmp_path)
 
 
 # --- who we are ------------------------------------------------------------------------------------------------------
@@ -716,7 +718,7 @@ def test_an_unknown_kind_is_refused(client: Callable[..., Client], answers: list
 def test_served_versions_of_a_group_are_cached(client: Callable[..., Client]) -> None:
     with serving(GROUP, NOTHING) as api:
         one = client(api)
-        assert [one.served("a.io"), one.served("a.io"), one.served("b.io")] == [
+        assert [one.served_versions("a.io"), one.served_versions("a.io"), one.served_versions("b.io")] == [
             ("v1", "v1beta1"),
             ("v1", "v1beta1"),
             (),
@@ -727,8 +729,8 @@ def test_served_versions_of_a_group_are_cached(client: Callable[..., Client]) ->
 def test_may_asks_for_an_access_review(client: Callable[..., Client]) -> None:
     with serving(reset, ok({"status": {"allowed": True}}), ok({"status": {"allowed": False}})) as api:
         one = client(api, namespace="mine")
-        assert one.may("get", "", "pods", "log")
-        assert not one.may("list", "", "nodes")
+        assert one.is_allowed("get", "", "pods", "log")
+        assert not one.is_allowed("list", "", "nodes")
     assert {asked["path"] for asked in api.asked} == {"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}
     asked = [asked["body"]["spec"]["resourceAttributes"] for asked in api.asked[1:]]
     assert asked == [

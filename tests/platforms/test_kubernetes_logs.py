@@ -23,9 +23,9 @@ import pytest
 from platforms.job import AwayError, RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
-from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.log.reading import Timeouts
-from platforms.schedulers.kubernetes.log.starts import containers
+from platforms.schedulers.kubernetes.log.starts import container_starts
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.store.trees import timestamp
 from tests.waiting import until
@@ -505,7 +505,7 @@ def test_a_start_that_the_pod_status_does_not_show_yet_is_logged(tmp_path: Path)
 
 
 def state(log: JobLog, node: Node) -> str:
-    return log._files.track(next(containers(node.pod()))).run
+    return log._files.track(next(container_starts(node.pod()))).run
 
 
 def finish_restartable(log: JobLog, node: Node) -> None:
@@ -559,7 +559,7 @@ def test_a_log_between_two_starts_keeps_the_unfinished_line(tmp_path: Path) -> N
 )
 def test_only_started_containers_have_a_log(recorded: str, expected: tuple[int, bool] | None) -> None:
     status = json.loads((RECORDED / f"{recorded}.json").read_text())["status"]
-    found = list(containers({"metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": status}))
+    found = list(container_starts({"metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": status}))
     assert [(each.count, each.ended) for each in found] == ([] if expected is None else [expected])
     assert all(each.run.startswith("containerd://") for each in found)
 
@@ -1052,7 +1052,7 @@ SESSION = """
 import sys, time
 from pathlib import Path
 from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import PODS
 client = Client(ClusterTarget(sys.argv[1], None, (), None))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from platforms.job import AwayError
-from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.log.lines import SECOND
 from platforms.schedulers.kubernetes.log.reading import Timeouts
 from tests.fake_kubernetes.api.messages import Request

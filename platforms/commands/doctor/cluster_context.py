@@ -64,7 +64,7 @@ class Look:
 
     def kueue_kind(self, kind: str) -> Resource | None:
         """A kind of Kueue's; None: the cluster has no Kueue."""
-        version = kueue.version(self.client.served(kueue.GROUP))
+        version = kueue.version(self.client.served_versions(kueue.GROUP))
         return self.client.resource(f"{kueue.GROUP}/{version}", kind) if version else None
 
     def wrong(self, said: str, keys: str) -> RefusedError:

@@ -91,20 +91,22 @@ def optional(look: Look) -> Iterator[Right]:
         yield Right("list", "services", without="`prune` finds none that a broken submission has left")
     if any(map(names_a_secret, look.visit.platform.env)):
         yield Right("list", "secrets", without="`prune` finds none that a broken submission has left")
-    if look.client.served(kueue.GROUP):
+    if look.client.served_versions(kueue.GROUP):
         yield from OF_QUEUES
 
 
 def _may(look: Look, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
-    return look.client.may(right.verb, right.group, resource, subresource)
+    return look.client.is_allowed(right.verb, right.group, resource, subresource)
 
 
 def _ask_for(look: Look, missing: list[Right]) -> str:
     client = look.client
-    grant = f"sed 's/namespace: default/namespace: {client.namespace}/' {ROLE} | {client.typed('create -f -')}"
-    bind = client.typed("create rolebinding hpc-ml-bench-me --role=hpc-ml-bench --user=…")
+    grant = (
+        f"sed 's/namespace: default/namespace: {client.namespace}/' {ROLE} | {client.kubectl_command('create -f -')}"
+    )
+    bind = client.kubectl_command("create rolebinding hpc-ml-bench-me --role=hpc-ml-bench --user=…")
     return (
         f"{client.where}: not allowed: {', '.join(map(str, missing))}. Who administers the namespace can allow it: "
-        f"{grant}; then {bind} (`{client.typed('auth whoami')}` says which user you are)"
+        f"{grant}; then {bind} (`{client.kubectl_command('auth whoami')}` says which user you are)"
     )

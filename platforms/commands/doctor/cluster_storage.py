@@ -44,7 +44,7 @@ def _claim(look: Look, name: str) -> str:
         said = f"claim {name} is {', '.join(modes)}, and the pods of {several[0]} are on several nodes"
         raise look.wrong(said, "a ReadWriteMany one of `kubernetes: {volumes: …}`")
     if phase != "Bound" and not _waits_for_pod(look, spec.get("storageClassName")):
-        said = f"claim {name} is {phase}, not Bound: {look.client.typed(f'describe pvc {name}')}"
+        said = f"claim {name} is {phase}, not Bound: {look.client.kubectl_command(f'describe pvc {name}')}"
         raise RefusedError(f"{look.client.where}: {said}")
     size = amounts((found.get("status") or {}).get("capacity") or {}).get("storage")
     room = f", {size / 2**30:.0f}Gi" if size else ""

@@ -141,7 +141,7 @@ def ask(client: Client) -> Cluster:
             hidden[resource.plural] = error.message
             return []
 
-    version = kueue.version(client.served(kueue.GROUP))
+    version = kueue.version(client.served_versions(kueue.GROUP))
     queues, queue_quotas = _ask_kueue(client, f"{kueue.GROUP}/{version}", seen, hidden) if version else ([], ())
     priorities = seen(PRIORITIES)
     return Cluster(
@@ -161,7 +161,7 @@ def ask(client: Client) -> Cluster:
         },
         default_priority=next((_name(each) for each in priorities if each.get("globalDefault")), ""),
         kueue=version or "",
-        ipu_jobs=bool(client.served(IPU_GROUP)),
+        ipu_jobs=bool(client.served_versions(IPU_GROUP)),
         hidden=hidden,
     )
 

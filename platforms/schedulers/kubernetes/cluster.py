@@ -11,9 +11,9 @@ from typing import Any
 from platforms.job import AwayError, LoginNeeded, Outcome, RefusedError, State, Status
 from platforms.schedulers.kubernetes import delete, evidence
 from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.informer import mirror_of
+from platforms.schedulers.kubernetes.api.informer import shared_informer
 from platforms.schedulers.kubernetes.job_record import JobRecord
-from platforms.schedulers.kubernetes.log import JobLog
+from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.snapshot import SnapshotReader
 from platforms.schedulers.kubernetes.status import kinds
 from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self, client: Client, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.client, self._clock = client, clock
-        self._sights = SnapshotReader(client, mirror_of(client), pod_start_limit_s, clock)
+        self._sights = SnapshotReader(client, shared_informer(client), pod_start_limit_s, clock)
         self._logs: dict[str, JobLog] = {}
         self.code: set[str] = set()  # names of the archives that this session has put there
 
@@ -103,10 +103,10 @@ class Cluster:
             return False
         try:
             if not restarts and stopping_s <= STOP_S:
-                delete.stop(self.client, pods)
+                delete.stop_pods(self.client, pods)
                 return True
             _kept(job, sight)
-            delete.delete(self.client, job)
+            delete.delete_job(self.client, job)
             job.deleted = True
             return False
         except LoginNeeded:
@@ -114,11 +114,11 @@ class Cluster:
         except (AwayError, RefusedError) as error:
             job.unstopped = str(error)
             with contextlib.suppress(AwayError, RefusedError):  # what can be stopped holds nothing meanwhile
-                delete.stop(self.client, pods if restarts else ())
+                delete.stop_pods(self.client, pods if restarts else ())
             return stopping_s <= (UNSTOPPED_S if isinstance(error, AwayError) else STOP_S)
 
     def _typed(self, job: JobRecord) -> str:
-        return self.client.typed(f"delete {job.address.resource}/{job.name}")
+        return self.client.kubectl_command(f"delete {job.address.resource}/{job.name}")
 
 
 def _news(jobs: Sequence[JobRecord], verdicts: Mapping[str, tuple[Observation, Verdict]]) -> bool:
@@ -133,13 +133,13 @@ def _restarts(sight: Observation, verdict: Verdict) -> bool:
 
 
 def _goes_on(sight: Observation, verdict: Verdict) -> bool:
-    return _restarts(sight, verdict) or bool(delete.live(_there(sight)))
+    return _restarts(sight, verdict) or bool(delete.live_pods(_there(sight)))
 
 
 def _kept(job: JobRecord, sight: Observation) -> str:
     """Write down how all of it looked. Why that is not possible, or nothing."""
     try:
-        evidence.keep(job.submitted.folder, sight)
+        evidence.write_objects(job.submitted.folder, sight)
     except RefusedError as error:
         return str(error)
     return ""

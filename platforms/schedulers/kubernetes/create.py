@@ -22,21 +22,21 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Made:
+class CreatedJob:
     """A job's root, and what of the objects beside it does not go when that goes."""
 
     root: Object
     unowned: tuple[Object, ...] = ()
 
 
-def create(
+def create_job(
     client: Client,
     spec: JobSpec,
     objects: Sequence[Object],
     text: Path,
     known_code: set[str],
     wall: Callable[[], float] = time.time,
-) -> Made:
+) -> CreatedJob:
     """Everything that the job needs, its root last: once that is there, there is a job, and nothing is refused
     any more.
 
@@ -66,16 +66,16 @@ def create(
         left = _take_back(client, new)
         raise _refusal(error, spec, client, f"{left}; manifest: {text}", text.parent) from None
     *others, root = there
-    return Made(root, tuple(each for each in others if not _owned(client, each, root)))
+    return CreatedJob(root, tuple(each for each in others if not _owned(client, each, root)))
 
 
-def undo(client: Client, made: Made) -> str:
+def undo_creation(client: Client, made: CreatedJob) -> str:
     """Delete a job that nobody can follow. Returns what became of it, for people."""
     try:
         for each in (made.root, *made.unowned):
             client.delete(_resource(client, each), each["metadata"]["name"], uid=each["metadata"]["uid"])
     except (ApiError, AwayError) as error:
-        typed = client.typed(f"delete {_resource(client, made.root).kubectl}/{made.root['metadata']['name']}")
+        typed = client.kubectl_command(f"delete {_resource(client, made.root).kubectl}/{made.root['metadata']['name']}")
         return f"the job may still run, since it could not be deleted either ({error}): {typed}"
     return "the job was deleted again"
 

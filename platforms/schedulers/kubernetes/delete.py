@@ -19,19 +19,19 @@ OVER = ("Succeeded", "Failed")
 Object = Mapping[str, Any]
 
 
-def live(pods: Sequence[Object]) -> list[Object]:
+def live_pods(pods: Sequence[Object]) -> list[Object]:
     """Pods that hold something, or could one day."""
     return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in OVER]
 
 
-def stop(client: Client, pods: Sequence[Object]) -> None:
+def stop_pods(client: Client, pods: Sequence[Object]) -> None:
     """End pods and let them lie, with their logs. A deadline that has passed is the one thing that a pod may be given
     later; what no node has yet would begin one day, shows nothing, and is deleted.
 
     Raises AwayError, and RefusedError when some of them must not be ended.
     """
     refused = []
-    for pod in live(pods):
+    for pod in live_pods(pods):
         name, spec = str(pod["metadata"]["name"]), pod.get("spec") or {}
         try:
             if not spec.get("nodeName"):
@@ -45,7 +45,7 @@ def stop(client: Client, pods: Sequence[Object]) -> None:
         raise RefusedError(f"{client.where}: {'; '.join(refused)}")
 
 
-def delete(client: Client, job: JobRecord) -> None:
+def delete_job(client: Client, job: JobRecord) -> None:
     """The root, by the garbage collector whatever it owns, and what it does not. Raises AwayError, RefusedError."""
     of_it = [(job.root["apiVersion"], job.root["kind"], job.name), *job.unowned]
     for version, kind, name in of_it:
@@ -56,7 +56,7 @@ def delete(client: Client, job: JobRecord) -> None:
             raise RefusedError(f"{client.where}: {resource.kubectl}/{name} is not deleted: {error.message}") from None
 
 
-def still_there(
+def wait_until_gone(
     client: Client,
     jobs: Sequence[JobRecord],
     limit_s: float = GONE_LIMIT_S,
@@ -90,7 +90,7 @@ def _remains(client: Client, jobs: Sequence[JobRecord]) -> dict[str, list[str]]:
     return found
 
 
-def cancel(
+def cancel_jobs(
     client: Client,
     jobs: Sequence[JobRecord],
     clock: Callable[[], float] = time.monotonic,
@@ -100,12 +100,12 @@ def cancel(
     failed: dict[str, str] = {}
     for job in jobs:
         try:
-            delete(client, job)
+            delete_job(client, job)
         except BenchError as error:
             failed[job.submitted.job_id] = str(error)
     asked = [job for job in jobs if job.submitted.job_id not in failed]
     try:
-        remains = still_there(client, asked, clock=clock, sleep=sleep) if asked else {}
+        remains = wait_until_gone(client, asked, clock=clock, sleep=sleep) if asked else {}
     except BenchError as error:
         return {**failed, **{job.submitted.job_id: f"nobody says whether it is gone: {error}" for job in asked}}
     return {**failed, **{job_id: f"{', '.join(left)} will not go" for job_id, left in remains.items()}}

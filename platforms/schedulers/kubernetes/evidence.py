@@ -19,7 +19,7 @@ Object = Mapping[str, Any]
 _FAST: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def created(folder: Path) -> str | None:
+def created_job_id(folder: Path) -> str | None:
     """The id of the job that was created from this folder. None: there is none, or nobody lived to write it down."""
     try:
         return str(json.loads((folder / CREATED).read_text(encoding="utf-8"))["job_id"])
@@ -27,7 +27,7 @@ def created(folder: Path) -> str | None:
         return None
 
 
-def note_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Object] = ()) -> None:
+def record_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Object] = ()) -> None:
     """From now on submitting again finds it here, also when the cluster has forgotten it; and so does who deletes it,
     what does not go by itself then. Raises RefusedError."""
     record: dict[str, object] = {"job_id": job_id, "uid": root["metadata"].get("uid")}
@@ -36,7 +36,7 @@ def note_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Obje
     _write(folder / CREATED, json.dumps(record, indent=1) + "\n")
 
 
-def keep(folder: Path, sight: Observation) -> None:
+def write_objects(folder: Path, sight: Observation) -> None:
     """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
     RefusedError."""
     root = sight.root or sight.root_gone

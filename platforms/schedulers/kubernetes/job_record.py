@@ -114,7 +114,7 @@ def address_of(context: str, namespace: str, resource: Resource, root: Mapping[s
     return Address(context, namespace, resource.kubectl, str(root["metadata"]["name"]))
 
 
-def place_of(text: str, asked: ClusterTarget, objects: tuple[Mapping[str, Any], ...]) -> ClusterTarget:
+def target_of(text: str, asked: ClusterTarget, objects: tuple[Mapping[str, Any], ...]) -> ClusterTarget:
     """Where a manifest goes: what its head and its objects say, else what the platform says."""
     context, kubeconfig = render.cluster_of(text)
     namespace = objects[-1]["metadata"].get("namespace", asked.namespace)

@@ -27,7 +27,7 @@ OTHERS = (
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftoverObject:
     """One object of ours. `live`: pods of its job run, or wait to. `age_s` since it was created."""
 
     resource: Resource
@@ -45,7 +45,7 @@ class Left:
 
 
 @dataclass
-class Listed:
+class ObjectLister:
     """What the cluster shows us of itself, and in `unseen` a sentence for each kind that it does not."""
 
     client: Client
@@ -65,16 +65,16 @@ class Listed:
         """As `all`; where we may not make jobs of that kind either, none is ours."""
         before = list(self.unseen)
         found = self.all(resource, selector)
-        if self.unseen != before and not self.client.may("create", resource.group, resource.plural):
+        if self.unseen != before and not self.client.is_allowed("create", resource.group, resource.plural):
             self.unseen = before
         return found
 
 
-def left(client: Client, platform: str) -> tuple[list[Left], list[str]]:
+def find_leftovers(client: Client, platform: str) -> tuple[list[LeftoverObject], list[str]]:
     """Everything with the platform's label, owners first; what is owned goes with its owner. And what may not be
     listed, a sentence each. Raises RefusedError."""
     chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME},{labels.PLATFORM}={platform}"
-    listed = Listed(client)
+    listed = ObjectLister(client)
     found = _there(listed, chosen)
     live = {_label(each, labels.JOB) for each in _live(found)}
     now = datetime.datetime.now(datetime.UTC)
@@ -82,11 +82,11 @@ def left(client: Client, platform: str) -> tuple[list[Left], list[str]]:
     return [_left(resource, each, live, now) for resource, each in (*found, *rest)], listed.unseen
 
 
-def code(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
+def unused_code_archives(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
     """The names of code archives, at least that old, that no job of ours mounts any more, or will when it may make its
     pods. None of them where that cannot be told, and a sentence for each reason why not. Raises RefusedError."""
     chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME}"
-    listed = Listed(client)
+    listed = ObjectLister(client)
     now = datetime.datetime.now(datetime.UTC)
     archives = [str(each["metadata"]["name"]) for each in listed.all(CONFIG_MAPS, chosen) if _age(each, now) >= least_s]
     if not archives:
@@ -101,7 +101,7 @@ def code(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
     return [] if listed.unseen else [name for name in archives if name not in mounted], listed.unseen
 
 
-def remove(client: Client, found: Sequence[Left], archives: Sequence[str]) -> list[str]:
+def remove(client: Client, found: Sequence[LeftoverObject], archives: Sequence[str]) -> list[str]:
     """Delete them; returns a sentence for each that would not go."""
     wrong = []
     for each in found:
@@ -127,16 +127,16 @@ def age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _there(listed: Listed, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
+def _there(listed: ObjectLister, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
     """Jobs and pods, owners first. Raises RefusedError."""
     pods = listed.all(PODS, chosen)
     roots = [(resource, each) for resource in _roots(listed.client, pods) for each in listed.jobs(resource, chosen)]
     return [*roots, *((PODS, pod) for pod in pods)]
 
 
-def _held(listed: Listed) -> list[dict[str, Any]]:
+def _held(listed: ObjectLister) -> list[dict[str, Any]]:
     """Kueue's Workloads that are not finished. Each holds the pod templates of its job, of whatever kind that is."""
-    if (served := kueue.version(listed.client.served(kueue.GROUP))) is None:
+    if (served := kueue.version(listed.client.served_versions(kueue.GROUP))) is None:
         return []
     workloads = listed.all(listed.client.resource(f"{kueue.GROUP}/{served}", "Workload"))
     return [each for each in workloads if not _finished(each)]
@@ -156,15 +156,15 @@ def _live(found: Sequence[tuple[Resource, dict[str, Any]]]) -> list[dict[str, An
 def _goes_on(resource: Resource, each: dict[str, Any], had_pods: set[str]) -> bool:
     """Also a job without a pod: Kueue may let it have one."""
     if resource == PODS:
-        return bool(delete.live([each]))
+        return bool(delete.live_pods([each]))
     said = kinds.completion(each)
     return said == "running" or (said is None and _label(each, labels.JOB) not in had_pods)
 
 
-def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: datetime.datetime) -> Left:
+def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: datetime.datetime) -> LeftoverObject:
     metadata, job, run = each["metadata"], _label(each, labels.JOB), _label(each, labels.RUN)
     owned = bool(metadata.get("ownerReferences"))
-    return Left(resource, metadata["name"], metadata["uid"], run, job, _age(each, now), job in live, owned)
+    return LeftoverObject(resource, metadata["name"], metadata["uid"], run, job, _age(each, now), job in live, owned)
 
 
 def _age(each: Mapping[str, Any], now: datetime.datetime) -> float:
@@ -176,7 +176,7 @@ def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
     wanted = {
         (owner["apiVersion"], owner["kind"]) for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()
     }
-    wanted |= {(f"{group}/{version}", kind) for group, kind in OTHERS for version in client.served(group)}
+    wanted |= {(f"{group}/{version}", kind) for group, kind in OTHERS for version in client.served_versions(group)}
     roots = {(JOBS.group, JOBS.kind): JOBS}  # one version of each shows all of them
     for version, kind in wanted:
         with contextlib.suppress(RefusedError):  # it is served without that kind

@@ -44,7 +44,7 @@ class QueuePositions:
             if self._served is None:
                 return None
             queues = Resource(f"{kueue.VISIBILITY}/{self._served}", "LocalQueue", "localqueues")
-            summary = self._client.glance(queues.path(self._client.namespace, queue, "pendingworkloads"))
+            summary = self._client.try_get(queues.path(self._client.namespace, queue, "pendingworkloads"))
         except LoginNeeded:
             raise
         except BenchError:
@@ -54,5 +54,5 @@ class QueuePositions:
         return summary
 
     def _version(self) -> str | None:
-        group = self._client.glance(f"/apis/{kueue.VISIBILITY}")
+        group = self._client.try_get(f"/apis/{kueue.VISIBILITY}")
         return kueue.version([text(each, "version") for each in items(group, "versions")])

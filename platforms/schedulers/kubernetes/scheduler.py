@@ -64,17 +64,17 @@ class KubernetesScheduler:
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Idempotent by the root's name and label; one that had been cleaned up is known by what its folder says."""
-        if (before := evidence.created(folder)) is not None:
+        if (before := evidence.created_job_id(folder)) is not None:
             return before
         cluster = self._cluster(self._place(text))
         client = cluster.client
-        made = create.create(client, spec, render.parse(text), folder / self.text_name, cluster.code)
+        made = create.create_job(client, spec, render.parse(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
         job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
         try:
-            evidence.note_created(folder, job_id, made.root, made.unowned)
+            evidence.record_created(folder, job_id, made.root, made.unowned)
         except RefusedError as error:
-            raise RefusedError(f"{error}; {create.undo(client, made)}") from None
+            raise RefusedError(f"{error}; {create.undo_creation(client, made)}") from None
         return job_id
 
     # --- following ---------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class KubernetesScheduler:
         """Delete them, their pods with them, and see that they are gone; what is known of them by then stays known."""
         clusters, left = self._by_cluster(jobs)
         for cluster, mine in clusters.items():
-            remains = delete.cancel(cluster.client, mine, self._clock, self._sleep)
+            remains = delete.cancel_jobs(cluster.client, mine, self._clock, self._sleep)
             for one in mine:
                 one.deleted = one.deleted or one.submitted.job_id not in remains
             left |= {job_id: f"{why}: {self._typed(job_id, 'delete {}')}" for job_id, why in remains.items()}
@@ -132,13 +132,13 @@ class KubernetesScheduler:
         """Delete it; with the last job that anybody follows, see that all of them are gone."""
         one = self._known(job)
         cluster = self._cluster(one.place)
-        delete.delete(cluster.client, one)
+        delete.delete_job(cluster.client, one)
         one.deleted = True
         cluster.forget(one)
         self._ended_well.discard(job.job_id)
         if not self._ended_well and all(each.ended is not None for each in self._jobs.values()):
             deleted = [each for each in self._jobs.values() if each.deleted and each.place == one.place]
-            remains = delete.still_there(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
+            remains = delete.wait_until_gone(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
             if remains:
                 names = ", ".join(name for left in remains.values() for name in left)
                 raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
@@ -162,10 +162,10 @@ class KubernetesScheduler:
     def _typed(self, job_id: str, words: str) -> str:
         """A command about one object, for which {} stands."""
         one = self._jobs[job_id]
-        return self._cluster(one.place).client.typed(words.format(f"{one.address.resource}/{one.name}"))
+        return self._cluster(one.place).client.kubectl_command(words.format(f"{one.address.resource}/{one.name}"))
 
     def _place(self, text: str) -> ClusterTarget:
-        return job_record.place_of(text, ClusterTarget.of(self._platform), render.parse(text))
+        return job_record.target_of(text, ClusterTarget.of(self._platform), render.parse(text))
 
     def _cluster(self, place: ClusterTarget) -> Cluster:
         if place not in self._clusters:

@@ -9,7 +9,7 @@ from typing import Any
 
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError, Status, unseen
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.informer import Informer, View
+from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
@@ -60,7 +60,7 @@ class SnapshotReader:
             for job in jobs
         }
 
-    def _view(self, jobs: Sequence[JobRecord], max_age_s: float) -> View:
+    def _view(self, jobs: Sequence[JobRecord], max_age_s: float) -> NamespaceObjects:
         """Pods first: what caused an end is never older than it. Where another kind is out of sight, that is only its
         jobs' trouble."""
         pods, runs = (PODS.api_version, PODS.kind), {job.run for job in jobs}
@@ -73,10 +73,10 @@ class SnapshotReader:
             except (AwayError, RefusedError) as error:
                 self.unseen |= {job.submitted.job_id: unseen(error) for job in jobs if _kind(job) == kind}
             else:
-                view = View({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.pasts)
+                view = NamespaceObjects({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.pasts)
         return view
 
-    def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> View:
+    def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
             return self._mirror.look([self._client.resource(*kind)], runs, max_age_s=max_age_s)
         except ApiError as error:
@@ -86,7 +86,7 @@ class SnapshotReader:
     def _sight(
         self,
         job: JobRecord,
-        view: View,
+        view: NamespaceObjects,
         pods: Sequence[Object],
         gone: Sequence[Object],
         events: Sequence[Object],
@@ -116,7 +116,7 @@ class SnapshotReader:
         )
 
     def _workloads(self) -> Resource | None:
-        served = kueue.version(self._client.served(kueue.GROUP))
+        served = kueue.version(self._client.served_versions(kueue.GROUP))
         return None if served is None else self._client.resource(f"{kueue.GROUP}/{served}", "Workload")
 
     def _nodes(self, pods: Sequence[Object]) -> dict[str, Object]:

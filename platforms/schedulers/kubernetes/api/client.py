@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from platforms.job import AwayError, RefusedError
-from platforms.schedulers.kubernetes.api.errors import ApiError, Expired, TransientError, of_event
+from platforms.schedulers.kubernetes.api.errors import ApiError, Expired, TransientError, error_of_event
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import ACCESS_REVIEWS, BUILT_IN, PODS, Resource, api_path
 from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
@@ -75,7 +75,7 @@ class Client:
         found = self._session.found
         return (found.server, found.source, found.user_name, found.namespace)
 
-    def typed(self, words: str) -> str:
+    def kubectl_command(self, words: str) -> str:
         """The command that a person types: `kubectl --context kind-kind --namespace default get pods`."""
         return f"{self._session.found.kubectl} --namespace {self.namespace} {words}"
 
@@ -85,7 +85,7 @@ class Client:
         """As in `v1.36.2`."""
         return str(self._session.ask("GET", "/version")["gitVersion"])
 
-    def served(self, group: str) -> tuple[str, ...]:
+    def served_versions(self, group: str) -> tuple[str, ...]:
         """The versions of an API group, the preferred one first; () where there is no such group. Asked once."""
         with self._lock:
             if group not in self._served:
@@ -119,16 +119,17 @@ class Client:
 
     def _unknown_kind(self, api_version: str, kind: str) -> str:
         group, _, version = api_version.rpartition("/")
-        versions = self.served(group)
+        versions = self.served_versions(group)
         if not versions:
             why = f"it has no API group {group}: is its operator installed?"
         elif version not in versions:
             why = f"of {group or 'the core group'} it has {', '.join(versions)}"
         else:
             why = f"there it has {', '.join(sorted(name for its, name in self._resources if its == api_version))}"
-        return f"{self.where}: there is no kind {kind} of {api_version}: {why}. Try `{self.typed('api-resources')}`"
+        command = self.kubectl_command("api-resources")
+        return f"{self.where}: there is no kind {kind} of {api_version}: {why}. Try `{command}`"
 
-    def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+    def is_allowed(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Whether we may do this to all objects of a resource (`pods`, `nodes`): a SelfSubjectAccessReview."""
         attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         if not any(each.plural == resource and not each.namespaced for each in BUILT_IN.values()):
@@ -155,7 +156,7 @@ class Client:
     def get(self, resource: Resource, name: str) -> Object:
         return self._session.ask("GET", self._path(resource, name))
 
-    def glance(self, path: str) -> Object | None:
+    def try_get(self, path: str) -> Object | None:
         """What lies at a path that may be missing, forbidden or out of order: None then. Asked once, for seconds."""
         return self._session.glance(path)
 
@@ -236,7 +237,7 @@ class Client:
             except ValueError:
                 raise AwayError(f"{self.where}: a watch says something that is no event") from None
             if event.get("type") == "ERROR":
-                error = of_event(event.get("object") or {})
+                error = error_of_event(event.get("object") or {})
                 if isinstance(error, TransientError):
                     raise AwayError(f"{self.where}: {error.message}")
                 raise error

@@ -25,7 +25,7 @@ _LOCAL = "local"  # the name of everything in what the client library is given
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterConnection:
     """Thread-safe. Nothing is sent before the first request."""
 
     dynamic: Any
@@ -58,7 +58,7 @@ class Connection:
         )
 
 
-def connect(found: ResolvedTarget, now_s: float) -> Connection:
+def connect(found: ResolvedTarget, now_s: float) -> ClusterConnection:
     """Raises ConfigError, RefusedError, LoginNeeded, AwayError with what is wrong and what to do about it."""
     through = proxy(found) or ""
     for module, package in (("kubernetes", "kubernetes"), *([("socks", "pysocks")] if _is_socks(through) else [])):
@@ -66,7 +66,7 @@ def connect(found: ResolvedTarget, now_s: float) -> Connection:
             raise RefusedError(f"{found.where}: {package} is needed and not installed: pip install {package}")
     mine = credentials(found, now_s)
     try:
-        return Connection(_dynamic(found, mine, through), mine.header, mine.until_s)
+        return ClusterConnection(_dynamic(found, mine, through), mine.header, mine.until_s)
     except Exception as error:  # of a library that reads what people have written: anything
         said = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError([f"{found.source}: context {found.context!r}: {said}"]) from None

@@ -62,7 +62,7 @@ class TransientError(Exception):
 
 
 @contextmanager
-def translated(found: ResolvedTarget, limit_s: float) -> Iterator[None]:
+def translated_errors(found: ResolvedTarget, limit_s: float) -> Iterator[None]:
     """Whatever the client library and the network raise, as one of ours. `limit_s`: how long bytes were waited for."""
     import urllib3
 
@@ -82,7 +82,7 @@ def translated(found: ResolvedTarget, limit_s: float) -> Iterator[None]:
         ) from None
 
 
-def answered(found: ResolvedTarget, body: bytes) -> dict[str, Any]:
+def json_object(found: ResolvedTarget, body: bytes) -> dict[str, Any]:
     """The object that an answer is. Raises Trouble when it is something else, as a page on which to log in."""
     try:
         answer = json.loads(body)
@@ -94,7 +94,7 @@ def answered(found: ResolvedTarget, body: bytes) -> dict[str, Any]:
     raise TransientError(0, f"{found.server} answers with something that is no JSON: {start!r}")
 
 
-def of_event(status: Mapping[str, Any]) -> ApiError | TransientError | Expired:
+def error_of_event(status: Mapping[str, Any]) -> ApiError | TransientError | Expired:
     """A Status object that came as an event of a watch."""
     return _of_status(int(status.get("code") or 0), status, 0.0)
 

@@ -30,7 +30,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class View:
+class NamespaceObjects:
     """Objects by (kind, name), as last seen. `gone`: those that have vanished, with whose name there is none now.
     `pasts`: what earlier sights of each pod have shown, by uid."""
 
@@ -53,7 +53,7 @@ class Informer:
         self._lock = threading.Lock()
         self._feeds: dict[Resource, _Feed] = {}
 
-    def look(self, resources: Collection[Resource], runs: Collection[str], *, max_age_s: float) -> View:
+    def look(self, resources: Collection[Resource], runs: Collection[str], *, max_age_s: float) -> NamespaceObjects:
         """The objects of some runs. They are listed anew when the last LIST is older than `max_age_s` seconds, or while
         no watch tells what has happened since.
 
@@ -67,7 +67,7 @@ class Informer:
             objects |= {(resource.kind, name): each for name, each in seen.objects.items() if _run(each) in runs}
             gone |= {(resource.kind, name): each for name, each in seen.gone.items() if _run(each) in runs}
             pasts |= seen.pasts
-        return View(objects, gone, pasts)
+        return NamespaceObjects(objects, gone, pasts)
 
     def close(self) -> None:
         """Let go of all watches, as soon as they say something. Who looks again begins them anew."""
@@ -86,7 +86,7 @@ _MIRRORS: weakref.WeakValueDictionary[tuple[str, ...], Informer] = weakref.WeakV
 _MIRRORS_LOCK = threading.Lock()
 
 
-def mirror_of(client: Client) -> Informer:
+def shared_informer(client: Client) -> Informer:
     """The one mirror of a namespace, for all platforms that are there. Raises what `Client.where` raises."""
     with _MIRRORS_LOCK:
         mirror = _MIRRORS.get(client.key)

@@ -77,7 +77,7 @@ def context_of(place: ClusterTarget, environ: Mapping[str, str] = os.environ) ->
         return None
 
 
-def find(place: ClusterTarget, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> ResolvedTarget:
+def resolve(place: ClusterTarget, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> ResolvedTarget:
     """The cluster of a place, and who we are there.
 
     Raises ConfigError with the file and what is wrong with it, RefusedError with the contexts that there are.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes.api import credentials, kubeconfig
-from platforms.schedulers.kubernetes.api.connection import Connection, connect
+from platforms.schedulers.kubernetes.api.connection import ClusterConnection, connect
 from platforms.schedulers.kubernetes.api.errors import (
     TOO_MANY,
     TRANSIENT,
@@ -22,8 +22,8 @@ from platforms.schedulers.kubernetes.api.errors import (
     ApiError,
     Expired,
     TransientError,
-    answered,
-    translated,
+    json_object,
+    translated_errors,
 )
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, ResolvedTarget
 
@@ -41,7 +41,7 @@ Query = list[tuple[str, str]]
 T = TypeVar("T")
 
 
-class Pieces:
+class ResponseStream:
     """An answer as it comes. stop(), by another thread, ends it at once, as if its connection had broken."""
 
     def __init__(self, pieces: Iterator[bytes], response: Any) -> None:
@@ -75,7 +75,7 @@ class Session:
         self._clock, self._sleep, self._wall = clock, sleep, wall
         self._lock = threading.RLock()
         self._found: ResolvedTarget | None = None
-        self._connection: Connection | None = None
+        self._connection: ClusterConnection | None = None
         self._refusal: tuple[float, LoginNeeded] | None = None
 
     @property
@@ -109,11 +109,13 @@ class Session:
         except (ApiError, Expired, TransientError):
             return None
 
-    def _once(self, connection: Connection, method: str, path: str, limit_s: float, **what: Any) -> dict[str, Any]:
-        with translated(self.found, limit_s):
+    def _once(
+        self, connection: ClusterConnection, method: str, path: str, limit_s: float, **what: Any
+    ) -> dict[str, Any]:
+        with translated_errors(self.found, limit_s):
             response = connection.request(method, path, timeout_s=(min(CONNECT_S, limit_s), limit_s), **what)
             content = response.data
-        return answered(self.found, content)
+        return json_object(self.found, content)
 
     @contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Iterator[bytes]]:
@@ -122,24 +124,24 @@ class Session:
         They raise AwayError when the connection breaks or nothing comes for `silence_s`.
         """
 
-        def once(connection: Connection) -> Any:
-            with translated(self.found, silence_s):
+        def once(connection: ClusterConnection) -> Any:
+            with translated_errors(self.found, silence_s):
                 return connection.request("GET", path, query=query, timeout_s=(CONNECT_S, silence_s))
 
         response = self._repeated(once, (TOO_MANY,))
         try:
-            yield Pieces(self._pieces(response, silence_s), response)
+            yield ResponseStream(self._pieces(response, silence_s), response)
         finally:
             response.close()  # and its connection, unless it was read to its end
 
     def _pieces(self, response: Any, silence_s: float) -> Iterator[bytes]:
         try:
-            with translated(self.found, silence_s):
+            with translated_errors(self.found, silence_s):
                 yield from response.stream(CHUNK)
         except TransientError as trouble:
             raise AwayError(f"{self.found.where}: {trouble.message}") from None
 
-    def _repeated(self, once: Callable[[Connection], T], repeat: Collection[int]) -> T:
+    def _repeated(self, once: Callable[[ClusterConnection], T], repeat: Collection[int]) -> T:
         begun_s, pauses, refused = self._clock(), iter(PAUSES_S), False
         while True:
             connection = self._connected()
@@ -160,11 +162,11 @@ class Session:
 
     def _find(self) -> ResolvedTarget:
         """Read the kubeconfig. The first time decides where we are: no change of current-context takes us elsewhere."""
-        self._found = found = kubeconfig.find(self._asked)
+        self._found = found = kubeconfig.resolve(self._asked)
         self._asked = replace(self._asked, context=found.context, contexts=(), namespace=found.namespace)
         return found
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> ClusterConnection:
         with self._lock:
             if self._refusal and self._clock() - self._refusal[0] < PERSON_S:
                 raise LoginNeeded(str(self._refusal[1]), self._refusal[1].command)
@@ -173,7 +175,7 @@ class Session:
                 held = self._connection = self._connect(now_s)
             return held
 
-    def _connect(self, now_s: float) -> Connection:
+    def _connect(self, now_s: float) -> ClusterConnection:
         try:
             connection = connect(self._find(), now_s)
         except LoginNeeded as error:
@@ -182,7 +184,7 @@ class Session:
         self._refusal = None
         return connection
 
-    def _unknown(self, connection: Connection, *, again: bool) -> None:
+    def _unknown(self, connection: ClusterConnection, *, again: bool) -> None:
         """The server does not know us: the kubeconfig is read again, once for all who ask. Raises LoginNeeded when that
         was of no use."""
         with self._lock:

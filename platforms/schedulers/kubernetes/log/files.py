@@ -31,7 +31,7 @@ GAPS = 5  # of a container's log are listed
 
 
 @dataclass
-class Track:
+class LogProgress:
     """How far one container's log is read: of which start of it, to which line, and what of it is lost."""
 
     pod: str
@@ -68,7 +68,7 @@ class Track:
         return {**self.__dict__, "overlap": self.overlap.to_json()}
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Track:
+    def from_json(cls, saved: Mapping[str, Any]) -> LogProgress:
         """Raises KeyError, TypeError, ValueError when it is something else."""
         return cls(**{**saved, "overlap": Overlap.from_json(**saved["overlap"])})
 
@@ -82,7 +82,7 @@ class LogFiles:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
         self.lock = threading.RLock()
-        self.tracks: dict[str, Track] = {}
+        self.tracks: dict[str, LogProgress] = {}
         self._sizes: dict[str, int] = {}
         self._open_line = False  # the last line of the merged log has no newline yet
         self._buffers: dict[str, list[bytes]] = {}
@@ -95,11 +95,11 @@ class LogFiles:
             (folder / FOLDER).mkdir(parents=True, exist_ok=True)
             self._load()
 
-    def track(self, seen: ContainerStart) -> Track:
+    def track(self, seen: ContainerStart) -> LogProgress:
         """That of a container. Another pod of the same name goes on in the same file."""
         with self.lock:
             if seen.key not in self.tracks:
-                self.tracks[seen.key] = Track(seen.pod, seen.container, self._name(seen))
+                self.tracks[seen.key] = LogProgress(seen.pod, seen.container, self._name(seen))
             return self.tracks[seen.key]
 
     def _name(self, seen: ContainerStart) -> str:
@@ -112,7 +112,7 @@ class LogFiles:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def add(self, track: Track, data: bytes) -> None:
+    def add(self, track: LogProgress, data: bytes) -> None:
         """Whole lines, or the last one. What `track` says of them is to be set before the lock is let go."""
         with self.lock:
             self._buffers.setdefault(track.file, []).append(data)
@@ -181,7 +181,7 @@ class LogFiles:
         try:
             state = json.loads((self._folder / STATE).read_bytes())
             sizes = {str(name): int(size) for name, size in state["sizes"].items()}
-            tracks = {str(key): Track.from_json(saved) for key, saved in state["containers"].items()}
+            tracks = {str(key): LogProgress.from_json(saved) for key, saved in state["containers"].items()}
             open_line = bool(state["open_line"])
             whole = all((self._folder / name).stat().st_size >= size for name, size in sizes.items())
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

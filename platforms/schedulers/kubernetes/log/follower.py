@@ -18,11 +18,11 @@ from contextlib import AbstractContextManager, contextmanager
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes.api.errors import ApiError, Expired
 from platforms.schedulers.kubernetes.log.files import LogFiles
-from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LogLine, Search, Splitter, line_of, rfc3339
+from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LineSplitter, LogLine, OverlapSearch, line_of, rfc3339
 from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
-from platforms.schedulers.kubernetes.log.reading import PATIENCE, Reading, Source, Timeouts
+from platforms.schedulers.kubernetes.log.reading import DEFAULT_TIMEOUTS, LogSource, StreamResult, Timeouts
 from platforms.schedulers.kubernetes.log.signals import FollowerSignals
-from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, Beginning, Lag, Skips, on_node
+from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, ArrivalDelay, LostBeginning, Skips, on_node
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
 from platforms.schedulers.kubernetes.objects.fields import one_line
 
@@ -36,16 +36,16 @@ class Follower:
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         files: LogFiles,
         seen: ContainerStart,
         *,
-        patience: Timeouts = PATIENCE,
+        patience: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._files, self._patience, self._clock = source, files, patience, clock
-        self._lag = Lag(wall)
+        self._lag = ArrivalDelay(wall)
         self.track = files.track(seen)
         self.news = FollowerSignals(seen, clock)
         self.trouble = ""  # why nothing comes for now
@@ -94,11 +94,11 @@ class Follower:
         self._from_the_beginning()
 
     def _from_the_beginning(self) -> None:
-        self._before: Reading | None = None
-        self._followed: Reading | None = None  # the last stream that was followed, if it has ended by itself
+        self._before: StreamResult | None = None
+        self._followed: StreamResult | None = None  # the last stream that was followed, if it has ended by itself
         self._failures = self._refusals = 0
         self._misses = 0  # readings in a row that were the same, and did not go on from what is known
-        self._whole: Reading | None = None  # the last that was of the log, where that stream has ended by itself
+        self._whole: StreamResult | None = None  # the last that was of the log, where that stream has ended by itself
         self._drained = False  # one has come to its end though the container is said to run
 
     # --- what a reading means ----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Follower:
         if reading.size or not reading.broken:
             self._before = reading
 
-    def _towards_the_end(self, reading: Reading, agreed: bool) -> None:
+    def _towards_the_end(self, reading: StreamResult, agreed: bool) -> None:
         if agreed and reading.strange:
             self._refused(reading.strange.decode(errors="replace"), final=True)
         elif agreed and reading.known:
@@ -141,7 +141,7 @@ class Follower:
         elif self._before is not None and not reading.new:
             self._failed("it ends otherwise each time that it is read")
 
-    def _last_words(self, reading: Reading) -> bytes:
+    def _last_words(self, reading: StreamResult) -> bytes:
         """What came last without an end of line. Where the newest file holds no more than that, nothing is missing
         before it if the stream that was followed had ended by itself, and in time."""
         if reading.found:
@@ -181,7 +181,7 @@ class Follower:
             self.track.complete = True
         self._files.flush()
 
-    def _in_time(self, last: Reading) -> bool:
+    def _in_time(self, last: StreamResult) -> bool:
         """Whether a stream that has ended by itself has brought all. A kubelet that is behind leaves files out."""
         return self.track.size < SMALL or not last.behind
 
@@ -200,7 +200,7 @@ class Follower:
         self._failures += 1
         self.news.wait(self._longer(self._patience.again_s))
 
-    def _between(self, reading: Reading, whole: bool) -> None:
+    def _between(self, reading: StreamResult, whole: bool) -> None:
         """Streams of a log that is followed. One that has ended is opened again at once, if it has brought something
         and the log may have been rotated since; a small one by the word that the container has ended."""
         self.trouble = one_line(reading.broken or reading.strange.decode(errors="replace"))
@@ -216,9 +216,9 @@ class Follower:
 
     # --- one stream --------------------------------------------------------------------------------------------------
 
-    def _read(self, seen: ContainerStart, *, follow: bool, previous: bool) -> Reading | None:
+    def _read(self, seen: ContainerStart, *, follow: bool, previous: bool) -> StreamResult | None:
         """None: it is of another start. Raises ApiError, Expired, BenchError when it cannot be opened or written."""
-        overlap, splitter, new = self.track.overlap, Splitter(), 0
+        overlap, splitter, new = self.track.overlap, LineSplitter(), 0
         set_back = not follow and seen.ended_s is not None and overlap.ahead_of(seen.ended_s)
         rest, small = self._before.rest if self._before is not None else b"", self.track.size < SMALL
         second = None if set_back else overlap.since(rest, small=small)
@@ -226,7 +226,7 @@ class Follower:
         patient = self._misses < TRIES
         search = overlap.search(second, patient=patient)
         began_s = None if overlap else (seen.before_began_s if previous else seen.began_s)
-        beginning = Beginning(began_s, self._lag, self._lag.clock())
+        beginning = LostBeginning(began_s, self._lag, self._lag.clock())
         skips = Skips(overlap.last, self._lag, lambda: self._newest(seen, previous=previous))
         opened_s, sure, broken = self._clock(), False, ""
         try:
@@ -254,7 +254,7 @@ class Follower:
         if not strange:
             self._refusals = 0
         lived_s = self._clock() - opened_s
-        return Reading(splitter.size, rest, new, known, search.over, strange, broken, skips.behind, lived_s)
+        return StreamResult(splitter.size, rest, new, known, search.over, strange, broken, skips.behind, lived_s)
 
     @contextmanager
     def _opened(
@@ -320,7 +320,7 @@ class Follower:
         except (AwayError, ApiError, Expired):
             return None
 
-    def _sure(self, search: Search, opened_s: float, *, previous: bool) -> bool:
+    def _sure(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
         """Whether a stream is of the start that we read. One that begins with what we know is; else the pod is looked
         at, some time later, since what is told of it is a little old."""
         run, seen, sure_s = self.track.run, self.news.seen, self._patience.sure_s
@@ -331,7 +331,7 @@ class Follower:
         doubtful = (search.anew and not seen.fixed) or (search.gap and not (seen.fixed and seen.ended))
         return not doubtful or self.news.confirmed(holds, opened_s + sure_s, 3 * sure_s)
 
-    def _joined(self, search: Search, lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    def _joined(self, search: OverlapSearch, lines: Sequence[LogLine]) -> Sequence[LogLine]:
         """What a log begins with that was opened again, and that does not begin with what is known.
 
         A kubelet ends a stream by itself when the container has ended, at the end of the file that it has open. If a
@@ -356,7 +356,7 @@ class Follower:
             self._files.note()
 
     def _take(
-        self, skips: Skips, beginning: Beginning, lines: Sequence[LogLine], arrived_s: float, *, quiet: bool = False
+        self, skips: Skips, beginning: LostBeginning, lines: Sequence[LogLine], arrived_s: float, *, quiet: bool = False
     ) -> int:
         """Into the files with what is new and certain; what is missing is noted. `quiet`: nothing follows at once."""
         self.track.size += on_node(lines)

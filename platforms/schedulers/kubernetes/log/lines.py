@@ -73,7 +73,7 @@ def moment(nanos: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)) + f".{part // 1_000_000:03d}Z"
 
 
-class Splitter:
+class LineSplitter:
     """Whole lines of a stream that comes in any pieces."""
 
     def __init__(self) -> None:
@@ -142,13 +142,13 @@ class Overlap:
         """Lines were stamped later than that: a clock was set back."""
         return any(known > second + SLACK_S for known, _mark in self._recent)
 
-    def search(self, since: int | None, *, patient: bool = True) -> Search:
+    def search(self, since: int | None, *, patient: bool = True) -> OverlapSearch:
         """For a log that is opened at `since`. Not `patient`: what it begins with is new when it is not known."""
         known = [(second, mark) for second, mark in self._recent if since is None or second >= since]
         late = max(second for second, _mark in known) + SLACK_S if known else None
         if late is not None and self._top is not None and self._top > late:
             late = None  # what is forgotten was stamped later: the clock was set back
-        return Search([mark for _second, mark in known], late, patient=patient)
+        return OverlapSearch([mark for _second, mark in known], late, patient=patient)
 
     def to_json(self) -> dict[str, object]:
         groups: list[tuple[int, list[bytes]]] = []
@@ -166,7 +166,7 @@ class Overlap:
         return cls(known, top, last)
 
 
-class Search:
+class OverlapSearch:
     """Sorts what a log that was opened again says into what is known and what is new.
 
     The last known line comes again, and new is what follows it. When it does not come, it has been rotated away, and

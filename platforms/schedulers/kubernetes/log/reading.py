@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """What gives logs: a Client. A stream that has a stop() can be ended by another thread while it is waited for."""
 
     def log(
@@ -45,11 +45,11 @@ class Timeouts:
     silent_s: float = 120.0
 
 
-PATIENCE = Timeouts()
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 @dataclass(frozen=True)
-class Reading:
+class StreamResult:
     """One stream, from its beginning to wherever it ended.
 
     `size`: bytes, of which `rest` came after the last newline; `new`: lines. `known`: it went on from what was known of
@@ -68,6 +68,6 @@ class Reading:
     behind: bool
     lived_s: float
 
-    def same_end(self, other: Reading | None) -> bool:
+    def same_end(self, other: StreamResult | None) -> bool:
         """Both have come to the end, or were cut at the same byte."""
         return other is not None and not self.broken and not other.broken and self.rest == other.rest

@@ -31,7 +31,7 @@ def on_node(lines: Sequence[LogLine]) -> int:
     return sum(len(line.raw) for line in lines) + OVERHEAD * len(lines)
 
 
-class Lag:
+class ArrivalDelay:
     """How late lines arrive: this machine's clock less their stamps. Clocks of nodes may be ahead of ours; that they
     are behind is not assumed."""
 
@@ -49,14 +49,14 @@ class Lag:
         return int((now_s + self._ahead_s) * SECOND)
 
 
-class Beginning:
+class LostBeginning:
     """Whether a log that is opened for the first time begins where its container did.
 
     A program may be silent at first. So it counts as lost only where the log was opened late, and where at the pace of
     what is there a file would have been rotated since the container began.
     """
 
-    def __init__(self, began_s: float | None, lag: Lag, opened_s: float) -> None:
+    def __init__(self, began_s: float | None, lag: ArrivalDelay, opened_s: float) -> None:
         self._began = None if began_s is None else int(began_s * SECOND)
         self._lag, self._opened_s = lag, opened_s
         self._held: list[LogLine] = []
@@ -98,7 +98,7 @@ class Skips:
     `lost` is what has been skipped.
     """
 
-    def __init__(self, top: int | None, lag: Lag, newest: Callable[[], int | None]) -> None:
+    def __init__(self, top: int | None, lag: ArrivalDelay, newest: Callable[[], int | None]) -> None:
         self._top, self._lag, self._newest = top, lag, newest
         self._last: LogLine | None = None
         self._arrived_s = lag.clock()

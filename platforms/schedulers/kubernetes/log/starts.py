@@ -55,7 +55,7 @@ class ContainerStart:
         return f"container {self.container} of pod {self.pod}"
 
 
-def containers(pod: Object) -> Iterator[ContainerStart]:
+def container_starts(pod: Object) -> Iterator[ContainerStart]:
     """Init containers first. Those that people attach to debug are not the job's."""
     statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
     specs = {text(each, "name"): each for key in ("initContainers", "containers") for each in items(pod, "spec", key)}

@@ -11,7 +11,7 @@ import pytest
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.api.connection import connect
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, find
+from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, resolve
 from tests.fake_kubernetes.api.kubeconfig import kubeconfig_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,4 +74,4 @@ def test_a_kubernetes_job_without_the_package_names_what_to_install(folder: Path
 def test_a_connection_without_the_package_names_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(RefusedError, match=SAYS):
-        connect(find(ClusterTarget(str(folder / "kubeconfig"))), 0.0)
+        connect(resolve(ClusterTarget(str(folder / "kubeconfig"))), 0.0)

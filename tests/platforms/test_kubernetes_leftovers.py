@@ -65,8 +65,11 @@ def test_prune_keeps_code_that_a_suspended_job_needs(
 ) -> None:
     if plural:
         make(kube, plural, spec, status)
-    assert leftovers.code(client_of(kube)) == ([CODE] if free else [], [])
-    assert leftovers.code(client_of(kube), least_s=600.0) == ([], [])  # a session may be about to make its first job
+    assert leftovers.unused_code_archives(client_of(kube)) == ([CODE] if free else [], [])
+    assert leftovers.unused_code_archives(client_of(kube), least_s=600.0) == (
+        [],
+        [],
+    )  # a session may be about to make its first job
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_prune_keeps_code_that_a_suspended_job_needs(
 )
 def test_prune_keeps_code_if_its_users_are_unknown(kube: Kube, forbidden: list[str], said: str | None) -> None:
     kube.forbid(*forbidden)
-    archives, unseen = leftovers.code(client_of(kube))
+    archives, unseen = leftovers.unused_code_archives(client_of(kube))
     assert [each.partition(":")[0] for each in unseen] == ([said] if said else [])
     assert archives == ([] if said else [CODE])
 
@@ -90,11 +93,11 @@ def test_prune_reports_kinds_that_it_may_not_list(kube: Kube) -> None:
     kube.store.create("secrets", "default", {"metadata": {"name": "it-1x1cpu-abcdefgh", "labels": OURS}})
     client = client_of(kube)
     kube.forbid("list secrets")
-    found, unseen = leftovers.left(client, "k")
+    found, unseen = leftovers.find_leftovers(client, "k")
     assert [str(each).split()[0] for each in found] == ["service/it-1x1cpu-abcdefgh"]
     assert [each.partition(":")[0] for each in unseen] == ["secrets is forbidden"]
     kube.allow()
-    found, unseen = leftovers.left(client, "k")
+    found, unseen = leftovers.find_leftovers(client, "k")
     assert not unseen
     assert leftovers.remove(client, found, []) == []
-    assert leftovers.left(client, "k") == ([], [])
+    assert leftovers.find_leftovers(client, "k") == ([], [])

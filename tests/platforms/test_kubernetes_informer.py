@@ -15,7 +15,7 @@ import pytest
 from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes.api import informer
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.informer import Informer, View, mirror_of
+from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects, shared_informer
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.object_cache import ObjectCache
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
@@ -70,14 +70,14 @@ class Seen:
     def __init__(self, kube: Kube, one: Informer) -> None:
         self.kube, self.mirror = kube, one
 
-    def look(self, *runs: str, max_age_s: float = EVER_S) -> View:
+    def look(self, *runs: str, max_age_s: float = EVER_S) -> NamespaceObjects:
         return self.mirror.look([PODS], runs or (RUN,), max_age_s=max_age_s)
 
     def asked(self) -> list[str]:
         pods = [request for request in self.kube.requests if request.path.endswith("/pods") and request.method == "GET"]
         return ["watch" if request.watches else "list" for request in pods]
 
-    def until(self, right: Callable[[View], object], *runs: str) -> View:
+    def until(self, right: Callable[[NamespaceObjects], object], *runs: str) -> NamespaceObjects:
         """Look until what is seen is right."""
         end = time.monotonic() + LIMIT_S
         while not right(view := self.look(*runs)):
@@ -110,7 +110,7 @@ def pod(kube: Kube, name: str, run: str = RUN) -> dict[str, Any]:
     return made
 
 
-def phases(found: View | ObjectCache) -> dict[str, str]:
+def phases(found: NamespaceObjects | ObjectCache) -> dict[str, str]:
     return {each["metadata"]["name"]: (each.get("status") or {}).get("phase", "") for each in found.objects.values()}
 
 
@@ -182,7 +182,7 @@ def test_each_run_sees_only_its_own_objects(seen: Seen) -> None:
     assert seen.asked() == before
     watches = [request.query["labelSelector"] for request in seen.kube.requests if request.watches]
     assert watches == [labels.selector([RUN]), labels.selector([RUN, OTHER])]
-    assert seen.mirror.look([PODS], [], max_age_s=0) == View({}, {})
+    assert seen.mirror.look([PODS], [], max_age_s=0) == NamespaceObjects({}, {})
     assert seen.asked() == before
 
 
@@ -356,7 +356,7 @@ def test_simultaneous_looks_share_a_list(seen: Seen) -> None:
     before = seen.asked().count("list")
     came = threading.Semaphore(0)
 
-    def look(_: int) -> View:
+    def look(_: int) -> NamespaceObjects:
         came.release()
         return seen.look(max_age_s=0)
 
@@ -375,9 +375,9 @@ def test_one_mirror_for_all_platforms_of_a_namespace(kube: Kube, client: Client)
     kube.namespace("mine")
     same = Client(ClusterTarget(str(kube.kubeconfig), kube.context))
     other = Client(ClusterTarget(str(kube.kubeconfig), namespace="mine"))
-    one = mirror_of(client)
-    assert mirror_of(same) is one
-    assert mirror_of(other) is not one
+    one = shared_informer(client)
+    assert shared_informer(same) is one
+    assert shared_informer(other) is not one
 
 
 # --- LISTs and events in any order -----------------------------------------------------------------------------------
