@@ -19,7 +19,15 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.clusters.slurm_conf import NODE_NAMES, RESERVATION, RESERVED_NODE, files
-from tests.clusters.slurm_daemons import PATH, PATIENCE_S, ClusterError, Daemon, slurm_daemons, wait_for
+from tests.clusters.slurm_daemons import (
+    PATH,
+    PATIENCE_S,
+    ClusterError,
+    Daemon,
+    listening_ports,
+    slurm_daemons,
+    wait_for,
+)
 from tests.clusters.slurm_folder import fill_database, filled, make_database, prepare
 from tests.clusters.slurm_jobs import kill_all
 
@@ -141,7 +149,8 @@ class Cluster:
 
     def healthy(self) -> bool:
         """Whether every daemon runs, every node takes jobs and every partition is open."""
-        if not all(daemon.works for daemon in self.daemons.values()):
+        ports = listening_ports()
+        if not all(daemon.works(ports) for daemon in self.daemons.values()):
             return False
         states = set(self._nodes().values())
         return bool(states) and states <= WELL and not self._closed()
@@ -250,7 +259,8 @@ class Cluster:
 
     def _end_jobs(self) -> None:
         """Also at the controller, so that the next `up` in this folder does not begin with them."""
-        if self.daemons["slurmctld"].works and self.daemons["munged"].works:
+        ports = listening_ports()
+        if self.daemons["slurmctld"].works(ports) and self.daemons["munged"].works(ports):
             with contextlib.suppress(subprocess.TimeoutExpired, ClusterError):
                 self.run("scancel", "-u", getpass.getuser(), timeout_s=10)
                 kill_all(self.folder)

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,17 +47,28 @@ def stat_of(pid: int) -> tuple[str, str] | None:
     return None if state == "X" or (state == "Z" and threads <= 1) else (state, start)
 
 
-def listening(place: int | Path) -> bool:
-    """Whether something listens at a port or a socket file. Connecting would tell too, and leave a trace in its log."""
-    if isinstance(place, Path):  # 00010000: the flag of a socket that accepts
-        rows = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
-        return any(row[-1] == str(place) and row[3] == "00010000" for row in rows)
+def listening_ports() -> set[int]:
+    """The ports at which something listens. The kernel needs ten milliseconds for its tables: ask once for many ports.
+
+    Connecting to a port would show as much, and leave a trace in its daemon's log.
+    """
+    ports = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         with contextlib.suppress(OSError):  # a machine without IPv6
-            rows = (line.split() for line in table.read_text().splitlines()[1:])
-            if any(row[1].endswith(f":{place:04X}") and row[3] == "0A" for row in rows):
-                return True
-    return False
+            for line in table.read_text().splitlines()[1:]:
+                address, _, state = line.split(maxsplit=4)[1:4]
+                if state == "0A":
+                    ports.add(int(address.rpartition(":")[2], 16))
+    return ports
+
+
+def listening(place: int | Path) -> bool:
+    """Whether something listens at a port or a socket file."""
+    if isinstance(place, int):
+        return place in listening_ports()
+    # 00010000: the flag of a socket that accepts
+    rows = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
+    return any(row[-1] == str(place) and row[3] == "00010000" for row in rows)
 
 
 @dataclass(frozen=True)
@@ -84,11 +95,12 @@ class Daemon:
         now = stat_of(pid)
         return (pid, now[0]) if now is not None and now[1] == start else None
 
-    @property
-    def works(self) -> bool:
-        """It lives, is not stopped, and listens."""
+    def works(self, ports: Collection[int]) -> bool:
+        """Whether it lives, is not stopped, and listens; `ports` are all at which something listens."""
         process = self.process()
-        return process is not None and process[1] not in "Tt" and listening(self.listens)
+        if process is None or process[1] in "Tt":
+            return False
+        return self.listens in ports if isinstance(self.listens, int) else listening(self.listens)
 
     def start(self) -> None:
         """Nothing when it lives. Raises ClusterError when somebody else has its port."""

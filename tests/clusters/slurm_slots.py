@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.clusters.slurm import PORTS, Cluster
-from tests.clusters.slurm_daemons import ClusterError, listening
+from tests.clusters.slurm_daemons import ClusterError, listening_ports
 
 FIRST_PORT = 17400
 SLOTS = 16
@@ -38,7 +38,7 @@ def slot() -> Iterator[tuple[Path, int]]:
             if not _free(lock):
                 continue
             Cluster(folder, port).down()
-            if not any(listening(port + each) for each in range(PORTS)):
+            if listening_ports().isdisjoint(range(port, port + PORTS)):
                 shutil.rmtree(folder, ignore_errors=True)
                 yield folder, port
                 return

@@ -13,7 +13,7 @@ import pytest
 
 from tests.clusters.slurm import Cluster
 from tests.clusters.slurm_conf import NODE_NAMES
-from tests.clusters.slurm_daemons import ClusterError, listening, stat_of, wait_for
+from tests.clusters.slurm_daemons import ClusterError, listening_ports, stat_of, wait_for
 from tests.clusters.slurm_jobs import job_processes
 from tests.clusters.slurm_slots import slot
 
@@ -229,7 +229,7 @@ def test_down_leaves_nothing(second: Cluster) -> None:
     second.down()
     assert traces(second) == []
     assert not [pid for pid in inside if stat_of(pid)]
-    assert not any(listening(second.port + number) for number in range(20))
+    assert listening_ports().isdisjoint(range(second.port, second.port + 20))
 
 
 def test_up_takes_over_a_cluster_that_another_process_left(second: Cluster) -> None:
