@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from platforms.schedulers.kubernetes.api.object_cache import ObjectCache, version_of
+from platforms.schedulers.kubernetes.api.informer import ObjectCache, version_of
 from platforms.schedulers.kubernetes.objects.pod_history import PodHistory
 from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 from tests.platforms.kubernetes_objects import RECORDED, Json
@@ -59,12 +59,12 @@ def older(name: str) -> tuple[Change, ...]:
 
 
 class Observer:
-    """Sees a job as our mirror does: by LISTs at some moments, and by a watch. `old`: of an older cluster."""
+    """Sees a job as the informer does: by LISTs at some moments, and by a watch. `old`: of an older cluster."""
 
     def __init__(self, name: str, *, old: bool = False) -> None:
         self._changes = older(name) if old else timeline(name)
         self._root = "Job" if any(change.kind == "Job" for change in self._changes) else "Pod"
-        self._stores: dict[str, ObjectCache] = {"Pod": ObjectCache(), "Job": ObjectCache()}
+        self._caches: dict[str, ObjectCache] = {"Pod": ObjectCache(), "Job": ObjectCache()}
         self._at = 0
 
     def lists(self, at: int) -> Observer:
@@ -79,8 +79,8 @@ class Observer:
                 there[change.kind].pop(change.name, None)
             else:
                 there[change.kind][change.name] = change.object
-        for kind, store in self._stores.items():
-            store.replace(there[kind].values(), version)
+        for kind, objects in self._caches.items():
+            objects.replace(there[kind].values(), version)
         self._at = at
         return self
 
@@ -88,13 +88,13 @@ class Observer:
         """Everything that happens until then."""
         for change in self._changes[self._at : to]:
             if change.kind != "Event":
-                self._stores[change.kind].told(change.how, change.object)
+                self._caches[change.kind].apply(change.how, change.object)
         self._at = to
         return self
 
     def judges(self, waited: Callable[[str], float], *, events: bool = True) -> Verdict:
         """Where events are not ours to see, without them."""
-        pods, jobs = self._stores["Pod"], self._stores["Job"]
+        pods, jobs = self._caches["Pod"], self._caches["Job"]
         roots = jobs if self._root == "Job" else pods
         root = next(iter(roots.objects.values()), None)
         root_gone = next(iter(roots.gone.values()), None) if root is None else None
@@ -106,7 +106,7 @@ class Observer:
         return judge(sight)
 
     def _pasts(self) -> dict[str, PodHistory]:
-        return self._stores["Pod"].pasts
+        return self._caches["Pod"].histories
 
     def _events(self) -> tuple[Json, ...]:
         found: dict[str, Any] = {}

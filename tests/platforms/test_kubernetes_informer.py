@@ -15,9 +15,8 @@ import pytest
 from platforms.job import AwayError, LoginNeeded
 from platforms.schedulers.kubernetes.api import informer
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
-from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects, shared_informer
+from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObjects, ObjectCache, shared_informer
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
-from platforms.schedulers.kubernetes.api.object_cache import ObjectCache
 from platforms.schedulers.kubernetes.api.resources import JOBS, PODS
 from platforms.schedulers.kubernetes.objects import labels
 from tests.fake_kubernetes import Kube
@@ -65,13 +64,14 @@ def seen(kube: Kube, client: Client, clock: Clock) -> Iterator[Seen]:
 
 
 class Seen:
-    """A mirror, and what it has asked for."""
+    """An informer, and the requests that it has sent."""
 
-    def __init__(self, kube: Kube, one: Informer) -> None:
-        self.kube, self.mirror = kube, one
+    def __init__(self, kube: Kube, informer: Informer) -> None:
+        self.kube = kube
+        self.informer = informer
 
     def look(self, *runs: str, max_age_s: float = EVER_S) -> NamespaceObjects:
-        return self.mirror.look([PODS], runs or (RUN,), max_age_s=max_age_s)
+        return self.informer.snapshot([PODS], runs or (RUN,), max_age_s=max_age_s)
 
     def asked(self) -> list[str]:
         pods = [request for request in self.kube.requests if request.path.endswith("/pods") and request.method == "GET"]
@@ -88,17 +88,18 @@ class Seen:
     def follow(self, *runs: str) -> None:
         """Until a watch is heard: looking costs no request then."""
         self.look(*runs)
-        end, feed = time.monotonic() + LIMIT_S, self.mirror._feeds[PODS]
-        while not feed._following:
+        end = time.monotonic() + LIMIT_S
+        pods = self.informer._informers[PODS]
+        while not pods._watch_is_open:
             assert time.monotonic() < end
             time.sleep(0.01)
-            if not feed._running:
+            if not pods._has_thread:
                 self.look(*runs)
 
     def lose(self) -> None:
         """Until it is known that the watch is heard no more."""
         end = time.monotonic() + LIMIT_S
-        while self.mirror._feeds[PODS]._following:
+        while self.informer._informers[PODS]._watch_is_open:
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -182,7 +183,7 @@ def test_each_run_sees_only_its_own_objects(seen: Seen) -> None:
     assert seen.asked() == before
     watches = [request.query["labelSelector"] for request in seen.kube.requests if request.watches]
     assert watches == [labels.selector([RUN]), labels.selector([RUN, OTHER])]
-    assert seen.mirror.look([PODS], [], max_age_s=0) == NamespaceObjects({}, {})
+    assert seen.informer.snapshot([PODS], [], max_age_s=0) == NamespaceObjects({}, {})
     assert seen.asked() == before
 
 
@@ -191,7 +192,7 @@ def test_one_look_returns_several_kinds(seen: Seen) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     job = {"metadata": {"name": "p", "labels": metadata["labels"]}, "spec": {"template": template}}
     seen.kube.store.create("jobs", "default", job)
-    view = seen.mirror.look([PODS, JOBS], [RUN], max_age_s=0)
+    view = seen.informer.snapshot([PODS, JOBS], [RUN], max_age_s=0)
     assert set(view.objects) == {("Pod", "p"), ("Job", "p")}
 
 
@@ -371,7 +372,7 @@ def test_simultaneous_looks_share_a_list(seen: Seen) -> None:
     assert 1 <= seen.asked().count("list") - before <= 3
 
 
-def test_one_mirror_for_all_platforms_of_a_namespace(kube: Kube, client: Client) -> None:
+def test_all_platforms_of_a_namespace_share_one_informer(kube: Kube, client: Client) -> None:
     kube.namespace("mine")
     same = Client(ClusterTarget(str(kube.kubeconfig), kube.context))
     other = Client(ClusterTarget(str(kube.kubeconfig), namespace="mine"))
@@ -390,58 +391,58 @@ def thing(name: str, version: int | str, uid: str = "u", phase: str = "") -> dic
 Step = Callable[[ObjectCache], None]
 
 
-def listed(version: int | str, *things: dict[str, Any], anew: bool = False) -> Step:
-    return lambda store: store.replace(things, str(version), anew=anew)
+def listed(version: int | str, *things: dict[str, Any], restored: bool = False) -> Step:
+    return lambda cache: cache.replace(things, str(version), restored=restored)
 
 
-def told(what: str, each: dict[str, Any]) -> Step:
-    return lambda store: store.told(what, each)
+def event(event_type: str, obj: dict[str, Any]) -> Step:
+    return lambda cache: cache.apply(event_type, obj)
 
 
 @pytest.mark.parametrize(
     ("steps", "objects", "gone"),
     [
-        pytest.param([listed(9, thing("a", 8)), told("MODIFIED", thing("a", 7))], {"a": "8"}, {}, id="late-news"),
-        pytest.param([listed(5), told("ADDED", thing("a", 7)), listed(6)], {"a": "7"}, {}, id="slow-list"),
-        pytest.param([listed(5, thing("a", 4)), told("MODIFIED", thing("a", 8)), listed(6, thing("a", 4))],
+        pytest.param([listed(9, thing("a", 8)), event("MODIFIED", thing("a", 7))], {"a": "8"}, {}, id="late-news"),
+        pytest.param([listed(5), event("ADDED", thing("a", 7)), listed(6)], {"a": "7"}, {}, id="slow-list"),
+        pytest.param([listed(5, thing("a", 4)), event("MODIFIED", thing("a", 8)), listed(6, thing("a", 4))],
                      {"a": "8"}, {}, id="slow-list-of-a-changed-one"),
-        pytest.param([listed(5, thing("a", 4)), told("DELETED", thing("a", 8)), listed(6, thing("a", 4))],
+        pytest.param([listed(5, thing("a", 4)), event("DELETED", thing("a", 8)), listed(6, thing("a", 4))],
                      {}, {"a": "8"}, id="slow-list-of-a-deleted-one"),
-        pytest.param([listed(5, thing("a", 4)), listed(9), told("MODIFIED", thing("a", 7))], {}, {"a": "4"},
+        pytest.param([listed(5, thing("a", 4)), listed(9), event("MODIFIED", thing("a", 7))], {}, {"a": "4"},
                      id="late-news-of-a-vanished-one"),
-        pytest.param([listed(5, thing("a", 4)), listed(9), told("MODIFIED", thing("a", 7)),
-                      told("DELETED", thing("a", 8))], {}, {"a": "8"}, id="late-news-of-its-end"),
-        pytest.param([listed(5, thing("a", 4)), listed(9, thing("a", 8, "v")), told("DELETED", thing("a", 7))],
+        pytest.param([listed(5, thing("a", 4)), listed(9), event("MODIFIED", thing("a", 7)),
+                      event("DELETED", thing("a", 8))], {}, {"a": "8"}, id="late-news-of-its-end"),
+        pytest.param([listed(5, thing("a", 4)), listed(9, thing("a", 8, "v")), event("DELETED", thing("a", 7))],
                      {"a": "8"}, {}, id="another-by-that-name"),
-        pytest.param([listed(5, thing("a", 4)), told("DELETED", thing("a", 7)), told("ADDED", thing("a", 8, "v"))],
+        pytest.param([listed(5, thing("a", 4)), event("DELETED", thing("a", 7)), event("ADDED", thing("a", 8, "v"))],
                      {"a": "8"}, {}, id="another-comes"),
         pytest.param([listed(5, thing("a", 4)), listed(9), listed(10, thing("a", 4))], {"a": "4"}, {}, id="back-again"),
-        pytest.param([listed(50, thing("a", 40), thing("b", 45)), listed(9, thing("a", 4), anew=True)],
+        pytest.param([listed(50, thing("a", 40), thing("b", 45)), listed(9, thing("a", 4), restored=True)],
                      {"a": "4"}, {"b": "45"}, id="restored"),
-        pytest.param([listed("x", thing("a", "p")), told("MODIFIED", thing("a", "q")), listed("y")], {}, {"a": "q"},
+        pytest.param([listed("x", thing("a", "p")), event("MODIFIED", thing("a", "q")), listed("y")], {}, {"a": "q"},
                      id="no-numbers-vanished"),
-        pytest.param([listed("x"), told("ADDED", thing("a", "p")), told("MODIFIED", thing("a", "q"))], {"a": "q"}, {},
+        pytest.param([listed("x"), event("ADDED", thing("a", "p")), event("MODIFIED", thing("a", "q"))], {"a": "q"}, {},
                      id="no-numbers"),
     ],
 )  # fmt: skip
 def test_the_newest_version_wins_in_any_order(steps: list[Step], objects: dict[str, str], gone: dict[str, str]) -> None:
-    store = ObjectCache()
+    cache = ObjectCache()
     for step in steps:
-        step(store)
-    for seen, right in ((store.objects, objects), (store.gone, gone)):
+        step(cache)
+    for seen, right in ((cache.objects, objects), (cache.gone, gone)):
         assert {name: each["metadata"]["resourceVersion"] for name, each in seen.items()} == right
 
 
 def test_a_pod_keeps_the_time_of_its_first_deletion_request() -> None:
     """Also where the first sight of that comes late, after a LIST of what came later."""
-    store = ObjectCache()
+    cache = ObjectCache()
     grace = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 30}
     last = {"deletionTimestamp": "2026-11-20T22:11:45Z", "deletionGracePeriodSeconds": 0}
     asked, over = (each | {"kind": "Pod"} for each in (thing("a", 7), thing("a", 9)))
     asked["metadata"] |= grace
     over["metadata"] |= last
-    for step in (listed(9, over), told("MODIFIED", asked), listed(10)):
-        step(store)
-    assert store.gone == {"a": over}
+    for step in (listed(9, over), event("MODIFIED", asked), listed(10)):
+        step(cache)
+    assert cache.gone == {"a": over}
     first_s = datetime.fromisoformat("2026-11-20T22:11:30+00:00").timestamp()
-    assert store.pasts["u"].asked_s == first_s
+    assert cache.histories["u"].asked_s == first_s

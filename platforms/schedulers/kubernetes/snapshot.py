@@ -1,4 +1,4 @@
-"""Everything that is seen of many jobs of one namespace: what the mirror holds, and, only while somebody must be told
+"""Everything that is seen of many jobs of one namespace: what the informer holds, and, only while somebody must be told
 why something waits or failed, Kueue's workloads, events and nodes, with one LIST each for all jobs."""
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SnapshotReader:
     """What one namespace shows of our jobs."""
 
     def __init__(
-        self, client: Client, mirror: Informer, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic
+        self, client: Client, informer: Informer, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._client, self._mirror, self._clock = client, mirror, clock
+        self._client, self._informer, self._clock = client, informer, clock
         self._pod_start_limit_s = pod_start_limit_s
         self._queues = QueuePositions(client, clock)
         self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
@@ -73,12 +73,12 @@ class SnapshotReader:
             except (AwayError, RefusedError) as error:
                 self.unseen |= {job.submitted.job_id: unseen(error) for job in jobs if _kind(job) == kind}
             else:
-                view = NamespaceObjects({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.pasts)
+                view = NamespaceObjects({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.histories)
         return view
 
     def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
-            return self._mirror.look([self._client.resource(*kind)], runs, max_age_s=max_age_s)
+            return self._informer.snapshot([self._client.resource(*kind)], runs, max_age_s=max_age_s)
         except ApiError as error:
             rights = "k8s_templates/rbac.yaml has the rights that are needed"
             raise RefusedError(f"{self._client.where}: {error.message}; {rights}") from None
@@ -106,7 +106,7 @@ class SnapshotReader:
             root_gone=None if root is not None else root_gone,
             pods=tuple(pods),
             gone=tuple(gone),
-            pasts=view.pasts,
+            pasts=view.histories,
             workload=workload,
             events=about,
             nodes=nodes,
