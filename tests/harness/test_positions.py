@@ -39,10 +39,10 @@ def test_mine(run):
 # In a session: a log hears every 30 s of a job that does not change, and a cluster that was slow to tell a place is not
 # asked for 300 s. A slow machine must not come so far, or wait so long.
 CALM = """
-import harness.console, platforms.schedulers.kubernetes.queues
+import harness.console, platforms.schedulers.kubernetes.snapshot
 harness.console.HEARTBEAT_S = 600.0
-platforms.schedulers.kubernetes.queues.SILENT_S = 1.0
-platforms.schedulers.kubernetes.queues.LOOK_S = 0.5
+platforms.schedulers.kubernetes.snapshot.NO_QUEUE_S = 1.0
+platforms.schedulers.kubernetes.snapshot.QUEUE_AGE_S = 0.5
 """
 
 

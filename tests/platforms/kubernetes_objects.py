@@ -112,8 +112,8 @@ def event(reason: str, message: str, about: str = "j", *, at: int = 0, **more: A
 
 def look(root: Json | None, *pods: Json, waited: float | Callable[[str], float] = 0.0, **more: Any) -> Verdict:
     clock = waited if callable(waited) else (lambda name: waited)
-    lists = {key: tuple(more.pop(key, ())) for key in ("gone", "events")}
-    return judge(Observation(root, tuple(pods), waited=clock, **lists, **more))
+    lists = {key: tuple(more.pop(key, ())) for key in ("gone_pods", "events")}
+    return judge(Observation(root, tuple(pods), waited_s=clock, **lists, **more))
 
 
 def patience(root: Json | None, *pods: Json, **more: Any) -> tuple[State, State, Verdict]:

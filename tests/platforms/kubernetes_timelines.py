@@ -100,9 +100,9 @@ class Observer:
         root_gone = next(iter(roots.gone.values()), None) if root is None else None
         told = self._events() if events else ()
         if self._root == "Pod":
-            return judge(Observation(root, root_gone=root_gone, events=told, pasts=self._pasts(), waited=waited))
+            return judge(Observation(root, gone_root=root_gone, events=told, histories=self._pasts(), waited_s=waited))
         there, gone = tuple(pods.objects.values()), tuple(pods.gone.values())
-        sight = Observation(root, there, gone, root_gone, events=told, pasts=self._pasts(), waited=waited)
+        sight = Observation(root, there, gone, root_gone, events=told, histories=self._pasts(), waited_s=waited)
         return judge(sight)
 
     def _pasts(self) -> dict[str, PodHistory]:

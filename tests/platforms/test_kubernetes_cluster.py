@@ -18,7 +18,7 @@ from platforms.job import JobSpec, Layout, RefusedError, State, Status, Submitte
 from platforms.schedulers.kubernetes.api import session
 from platforms.schedulers.kubernetes.cluster import STOP_S, UNSTOPPED_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
-from platforms.schedulers.kubernetes.snapshot import ASIDE_S, REFUSED_S
+from platforms.schedulers.kubernetes.snapshot import EXPLANATION_AGE_S, REFUSED_S
 from tests.fake_kubernetes import Kube
 
 RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
@@ -258,7 +258,7 @@ def test_unavailable_events_only_shorten_the_explanation(space: Namespace, what:
     assert any("first" in told for told in space.look()["waits"].events)
     space.kube.fault("GET", "/(events|nodes|workloads)", None, **what)
     space.event("waits", "second")
-    seen = space.look(ASIDE_S + 1)
+    seen = space.look(EXPLANATION_AGE_S + 1)
     assert seen["healthy"].state is State.RUNNING
     assert [told for told in seen["waits"].events if "first" in told]  # what was known a moment ago
     asked = len(space.kube.requests)
@@ -268,7 +268,7 @@ def test_unavailable_events_only_shorten_the_explanation(space: Namespace, what:
     assert seen["waits"].state.live
     assert seen["waits"].events == ()  # which may not be true any more
     space.kube.clear_faults()
-    assert any("second" in told for told in space.look(ASIDE_S)["waits"].events)
+    assert any("second" in told for told in space.look(EXPLANATION_AGE_S)["waits"].events)
 
 
 def test_an_outdated_eviction_does_not_end_a_running_job(space: Namespace) -> None:

@@ -185,8 +185,8 @@ def test_recorded_backoff_has_the_pods_failure_once_the_job_has_ended() -> None:
 def test_recorded_job_deadline_is_a_time_limit_after_its_pods_are_deleted() -> None:
     root = job(recorded("job-jdeadline")["status"])
     assert look(root, events=told("job-jdeadline")).status.state is State.TIME_LIMIT
-    assert look(root, gone=[pod(running())]).status.state is State.TIME_LIMIT
-    never = look(root, gone=[pod(waiting("ContainerCreating"))])
+    assert look(root, gone_pods=[pod(running())]).status.state is State.TIME_LIMIT
+    never = look(root, gone_pods=[pod(waiting("ContainerCreating"))])
     assert (never.status.state, never.stop) == (State.START_DEADLINE, False)
     assert never.status.reason == (
         "DeadlineExceeded: Job was active longer than specified deadline; until then ContainerCreating"
@@ -198,7 +198,7 @@ def test_recorded_job_deadline_is_a_time_limit_after_its_pods_are_deleted() -> N
 def test_recorded_job_that_restarts_its_container_fails_at_its_backoff_limit() -> None:
     root = job(recorded("job-onfailure")["status"])
     seen = pod(ended(4), "onfailure-zp8ls", spec={"restartPolicy": "OnFailure"})
-    assert look(root, gone=[seen]).status.exit_code == 4
+    assert look(root, gone_pods=[seen]).status.exit_code == 4
     unseen = look(root)
     assert (unseen.status.state, unseen.status.exit_code) == (State.EXITED, None)
     assert "Job has reached the specified backoff limit" in unseen.status.reason
@@ -207,9 +207,9 @@ def test_recorded_job_that_restarts_its_container_fails_at_its_backoff_limit() -
 def test_a_job_deleted_by_its_ttl_keeps_its_end_and_names_the_ttl() -> None:
     ttl = {"ttlSecondsAfterFinished": 60}
     last = job(recorded("job-ttl")["status"], **ttl)
-    assert look(None, root_gone=last, gone=[pod(ended(0))]).status.state is State.SUCCEEDED
-    assert look(None, root_gone=last, gone=[pod(ended(0, "OOMKilled"))]).status.state is State.OUT_OF_MEMORY
-    unseen = look(None, root_gone=job({"active": 1}, **ttl), gone=[pod(running())])
+    assert look(None, gone_root=last, gone_pods=[pod(ended(0))]).status.state is State.SUCCEEDED
+    assert look(None, gone_root=last, gone_pods=[pod(ended(0, "OOMKilled"))]).status.state is State.OUT_OF_MEMORY
+    unseen = look(None, gone_root=job({"active": 1}, **ttl), gone_pods=[pod(running())])
     assert (unseen.status.state, unseen.stop) == (State.LOST, False)
     assert "ttlSecondsAfterFinished (60 s)" in unseen.status.reason
     first, later, verdict = patience(None)
@@ -355,14 +355,14 @@ def test_deletion_before_the_end_ends_a_pod_and_deletion_afterwards_does_not(
     of_kind = job(COMPLETE) if code == 0 else failed("BackoffLimitExceeded")
     for verdict in (
         look(one, events=events),
-        look(None, root_gone=one, gone=[one], events=events),
+        look(None, gone_root=one, gone_pods=[one], events=events),
         look(of_kind, one, events=events),
-        look(of_kind, gone=[one], events=events),
-        look(None, root_gone=job({"active": 1}), gone=[one], events=events),
+        look(of_kind, gone_pods=[one], events=events),
+        look(None, gone_root=job({"active": 1}), gone_pods=[one], events=events),
     ):
         assert (verdict.status.state, verdict.final, verdict.stop) == (state, True, False)
         if state is State.CANCELLED:
-            assert verdict.status.reason == "somebody else deleted it"
+            assert verdict.status.reason == "another user or program deleted it"
 
 
 def test_kill_events_of_other_containers_do_not_change_the_state() -> None:
@@ -399,7 +399,7 @@ def test_earlier_observations_decide_whether_end_or_deletion_came_first(sights: 
     """Its last sight has the time of the kubelet's own DELETE, whatever was asked when."""
     last = pod(ended(0), **LAST)
     past = functools.reduce(with_observation, [*sights, last], NO_HISTORY)
-    for one in (look(last, pasts={"p": past}), look(None, root_gone=last, gone=[last], pasts={"p": past})):
+    for one in (look(last, histories={"p": past}), look(None, gone_root=last, gone_pods=[last], histories={"p": past})):
         assert one.status.state is state
 
 
@@ -421,15 +421,15 @@ def test_pods_deleted_after_their_success_keep_it() -> None:
     spoilt = pod(ended(0, at=40) | EVICTION, "w", **DELETED)
     assert look(by_policy, master, spoilt).status.state is State.EVICTED
     later = {"deletionTimestamp": "2026-11-20T22:12:00Z", "deletionGracePeriodSeconds": 0}
-    assert look(None, root_gone=job(COMPLETE), gone=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
-    assert look(None, root_gone=job({"active": 1}), gone=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
+    assert look(None, gone_root=job(COMPLETE), gone_pods=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
+    assert look(None, gone_root=job({"active": 1}), gone_pods=[pod(ended(0), **later)]).status.state is State.SUCCEEDED
 
 
 @pytest.mark.parametrize("status", [ended(0, at=40), ended(143, at=40)])
 def test_an_evicted_pod_outweighs_a_deleted_one(status: Json) -> None:
     root = failed("BackoffLimitExceeded", completions=2)
     evicted = pod(running(**EVICTION), "b", **DELETED)
-    assert look(root, pod(status, "a", **DELETED), gone=[evicted]).status.state is State.EVICTED
+    assert look(root, pod(status, "a", **DELETED), gone_pods=[evicted]).status.state is State.EVICTED
 
 
 def test_each_failed_container_counts_and_is_named() -> None:
@@ -631,11 +631,11 @@ def test_events_explain_a_pod_that_is_being_created(reason: str, message: str, s
     [
         (
             {"cpu": "9999"},
-            "no node is large enough: cpu: 9999 asked for, and at most 16 there: 0/2 nodes are available",
+            "no node is large enough: it requests 9999 cpu, and the largest node has 16: 0/2 nodes are available",
         ),
         (
             {"nvidia.com/gpu": "8"},
-            "no node is large enough: nvidia.com/gpu: 8 asked for, and at most 4 there: 0/2 nodes",
+            "no node is large enough: it requests 8 nvidia.com/gpu, and the largest node has 4: 0/2 nodes",
         ),
         ({"cpu": "16"}, ""),
         ({}, ""),
@@ -735,14 +735,14 @@ def test_a_job_on_a_silent_node_is_unknown_and_later_lost() -> None:
     ],
 )  # fmt: skip
 def test_a_vanished_pod_has_the_state_of_its_last_observation(last: Json, state: State) -> None:
-    verdict = look(None, root_gone=last, gone=[last])
+    verdict = look(None, gone_root=last, gone_pods=[last])
     assert (verdict.status.state, verdict.stop, verdict.final) == (state, False, True)
     # the Job has taken note of it, and of no more than that
     said = job(COMPLETE) if state is State.SUCCEEDED else failed("BackoffLimitExceeded", "", failed=1)
-    assert look(said, gone=[last], waited=LONG).status.state is state
+    assert look(said, gone_pods=[last], waited=LONG).status.state is state
     # a kind that we do not know has not replaced it
     if state is not State.SUCCEEDED:
-        assert patience(other("Thing"), gone=[last])[:2] == (State.RUNNING, state)
+        assert patience(other("Thing"), gone_pods=[last])[:2] == (State.RUNNING, state)
 
 
 VANISHED = [("Preempted", State.PREEMPTED), ("Evicted", State.EVICTED), ("TaintManagerEviction", State.EVICTED)]
@@ -751,7 +751,7 @@ VANISHED = [("Preempted", State.PREEMPTED), ("Evicted", State.EVICTED), ("TaintM
 @pytest.mark.parametrize(("reason", "state"), VANISHED)
 def test_events_explain_a_vanished_pod(reason: str, state: State) -> None:
     last = pod(running())
-    assert look(None, root_gone=last, events=[event(reason, "words", "p")]).status.state is state
+    assert look(None, gone_root=last, events=[event(reason, "words", "p")]).status.state is state
 
 
 def test_a_pod_that_is_being_deleted_still_runs() -> None:
@@ -779,18 +779,18 @@ def test_the_reason_for_a_deletion_shows_while_it_lasts() -> None:
     by_rule = job({"active": 1, **conditions(("FailureTarget", "True", "PodFailurePolicy", "code 3"))}, **two)
     assert look(by_rule, leaving, broken).status.reason == "j-1: exit code 3 (PodFailurePolicy: code 3)"
     for others in (pod(running(), "j-1"), pod(ended(0), "j-1"), pod(ended(143), "j-1")):
-        assert look(root, leaving, others).status.reason == "somebody else is deleting it"
+        assert look(root, leaving, others).status.reason == "another user or program is deleting it"
     tries = job({"active": 1, "failed": 1}, backoffLimit=6, **two)
-    assert look(tries, leaving, broken).status.reason == "somebody else is deleting it"
+    assert look(tries, leaving, broken).status.reason == "another user or program is deleting it"
 
 
 def test_a_job_deleted_by_another_user_is_cancelled_unless_it_had_ended() -> None:
     root = job({"active": 1})
-    verdict = look(None, pod(running(), **DELETED), root_gone=root)
+    verdict = look(None, pod(running(), **DELETED), gone_root=root)
     assert (verdict.status.state, verdict.stop) == (State.CANCELLED, True)  # its pod still goes
-    assert verdict.status.reason == "somebody else deleted it"
-    assert look(None, root_gone=root, gone=[pod(ended(143, at=50), **DELETED)]).status.state is State.CANCELLED
-    assert look(None, root_gone=root, gone=[pod(ended(3))]).status.state is State.EXITED
-    assert look(None, root_gone=root, gone=[pod(ended(0))]).status.state is State.SUCCEEDED
-    assert look(None, root_gone=job({}, completions=2), gone=[pod(ended(0))]).status.state is State.CANCELLED
-    assert look(None, root_gone=failed("BackoffLimitExceeded"), gone=[pod(ended(3))]).status.state is State.EXITED
+    assert verdict.status.reason == "another user or program deleted it"
+    assert look(None, gone_root=root, gone_pods=[pod(ended(143, at=50), **DELETED)]).status.state is State.CANCELLED
+    assert look(None, gone_root=root, gone_pods=[pod(ended(3))]).status.state is State.EXITED
+    assert look(None, gone_root=root, gone_pods=[pod(ended(0))]).status.state is State.SUCCEEDED
+    assert look(None, gone_root=job({}, completions=2), gone_pods=[pod(ended(0))]).status.state is State.CANCELLED
+    assert look(None, gone_root=failed("BackoffLimitExceeded"), gone_pods=[pod(ended(3))]).status.state is State.EXITED

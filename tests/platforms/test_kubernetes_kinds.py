@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from platforms.job import State
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.kubernetes.status import kinds, kueue
 from platforms.schedulers.kubernetes.status.judge import Verdict
 from tests.platforms.kubernetes_objects import (
@@ -147,7 +148,10 @@ def test_a_job_without_pods_and_events_is_queued() -> None:
     verdict = look(job({"startTime": BORN}), waited=LONG)
     assert (verdict.status.state, verdict.status.reason) == (State.QUEUED, "it has no pod yet")
     by_hand = look(job({}, suspend=True), waited=LONG)
-    assert (by_hand.status.state, by_hand.status.reason) == (State.QUEUED, "suspended: somebody must let it start")
+    assert (by_hand.status.state, by_hand.status.reason) == (
+        State.QUEUED,
+        "suspended: it waits until a user or a controller resumes it",
+    )
 
 
 def test_a_controller_that_does_not_run_is_named_after_a_while() -> None:
@@ -175,9 +179,9 @@ def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
     for verdict in (
         look(root, pod(ended(0, at=40), **DELETED)),
         look(root, pod(ended(143, at=40), **DELETED)),
-        look(root, gone=[pod(running(), **DELETED)]),
+        look(root, gone_pods=[pod(running(), **DELETED)]),
         look(root, pod(running(), **DELETED), waited=LONG),  # Jobs of older clusters do not wait for its end
-        look(root, gone=[pod(running())], events=[killed]),
+        look(root, gone_pods=[pod(running())], events=[killed]),
         look(root, events=[killed]),  # nobody had looked
     ):
         assert (verdict.status.state, verdict.status.reason) == (State.EVICTED, TAKEN)
@@ -187,11 +191,13 @@ def test_a_job_whose_pod_was_deleted_is_evicted_and_not_failed() -> None:
     assert look(job(COMPLETE, **ONCE)).status.state is State.LOST
     both = job(COMPLETE, **ONCE, completions=2, parallelism=2)
     assert look(both, pod(ended(0), "a"), pod(ended(0), "b")).status.state is State.SUCCEEDED
-    assert look(both, pod(ended(0), "a"), gone=[pod(running(), "b")]).status.state is State.LOST
+    assert look(both, pod(ended(0), "a"), gone_pods=[pod(running(), "b")]).status.state is State.LOST
     by_policy = job(COMPLETE, **both["spec"], successPolicy={"rules": [{"succeededIndexes": "0"}]})
-    assert look(by_policy, pod(ended(0), "a"), gone=[pod(running(), "b", **DELETED)]).status.state is State.SUCCEEDED
-    assert look(both, pod(ended(0), "a"), gone=[pod(running(), "b", **DELETED)]).status.state is State.EVICTED
-    assert look(None, root_gone=job(COMPLETE, **ONCE)).status.state is State.SUCCEEDED  # by its ttlSecondsAfterFinished
+    assert (
+        look(by_policy, pod(ended(0), "a"), gone_pods=[pod(running(), "b", **DELETED)]).status.state is State.SUCCEEDED
+    )
+    assert look(both, pod(ended(0), "a"), gone_pods=[pod(running(), "b", **DELETED)]).status.state is State.EVICTED
+    assert look(None, gone_root=job(COMPLETE, **ONCE)).status.state is State.SUCCEEDED  # by its ttlSecondsAfterFinished
     unseen = look(root)
     assert (unseen.status.state, unseen.status.exit_code) == (State.LOST, None)
     assert unseen.status.reason == "its pods are gone, and nothing shows how they ended"
@@ -274,7 +280,7 @@ def test_a_kubeflow_job_ends_with_its_own_condition() -> None:
     good = conditions(("Succeeded", "True", "", ""))
     root = other("PyTorchJob", good, PYTORCH, pytorchReplicaSpecs=specs)
     # its master decides, and its workers are taken away
-    assert look(root, pod(ended(0), "m"), gone=[pod(running(), "w", **DELETED)]).status.state is State.SUCCEEDED
+    assert look(root, pod(ended(0), "m"), gone_pods=[pod(running(), "w", **DELETED)]).status.state is State.SUCCEEDED
     never = other("PyTorchJob", conditions(("Running", "True", "", "")), PYTORCH, pytorchReplicaSpecs=specs)
     assert look(never, pod(waiting("InvalidImageName", "Bad"), "w"), pod(running(), "m")).stop
 
@@ -284,7 +290,7 @@ LATE = "PyTorchJob o has failed because it was active longer than specified dead
 
 def test_a_kubeflow_job_past_its_deadline_is_a_time_limit() -> None:
     root = other("PyTorchJob", conditions(("Failed", "True", "PyTorchJobFailed", LATE)), PYTORCH)
-    assert look(root, gone=[pod(running())]).status.state is State.TIME_LIMIT
+    assert look(root, gone_pods=[pod(running())]).status.state is State.TIME_LIMIT
 
 
 def test_kinds_without_a_status_are_judged_by_their_pods() -> None:
@@ -376,12 +382,11 @@ def test_kinds_that_retry_are_known() -> None:
 def test_pod_templates_are_found_wherever_they_sit() -> None:
     template = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     ipu = other("IPUJob", workers={"template": template})
-    assert list(kinds.pod_templates(ipu)) == [template]
-    assert list(
-        kinds.pod_templates({"spec": {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}})
-    ) == [template]
-    assert [each["metadata"]["name"] for each in kinds.pod_templates(pod())] == ["p"]
-    assert list(kinds.pod_templates(other("Thing"))) == []
+    jobs = [{"template": {"spec": {"template": template}}}]
+    assert list(templates(ipu)) == [(("spec", "workers", "template"), template)]
+    assert [found for _path, found in templates({"spec": {"replicatedJobs": jobs}})] == [template]
+    assert [found["metadata"]["name"] for _path, found in templates(pod())] == ["p"]
+    assert list(templates(other("Thing"))) == []
 
 
 # --- Kueue -----------------------------------------------------------------------------------------------------------
@@ -476,7 +481,7 @@ EVICTIONS: list[Any] = [
 @pytest.mark.parametrize(("reason", "message", "unstarted", "ran"), EVICTIONS)
 def test_each_kueue_eviction_has_its_state(reason: str, message: str, unstarted: State, ran: State) -> None:
     mine = workload(("Evicted", "True", reason, message), ("QuotaReserved", "False", "Pending", LESS))
-    before = look(queued(), gone=[pod(waiting("ContainerCreating"))], workload=mine)
+    before = look(queued(), gone_pods=[pod(waiting("ContainerCreating"))], workload=mine)
     assert before.status.state is unstarted
     assert message in before.status.reason
     if unstarted is State.QUEUED:
@@ -485,7 +490,7 @@ def test_each_kueue_eviction_has_its_state(reason: str, message: str, unstarted:
         assert look(queued(), workload=idle).status.state is State.CANCELLED
     polite = pod(ended(0, at=50), **DELETED)
     for gone in (pod(running()), pod(running(), **DELETED), pod(ended(143, at=50), **DELETED), polite):
-        after = look(queued(), gone=[gone], workload=mine)
+        after = look(queued(), gone_pods=[gone], workload=mine)
         assert (after.status.state, after.stop) == (ran, True)  # it would start again
         assert message in after.status.reason
     assert look(queued(COMPLETE), polite, workload=mine).status.state is ran  # to a Job its exit code is good
@@ -494,19 +499,19 @@ def test_each_kueue_eviction_has_its_state(reason: str, message: str, unstarted:
     assert look(queued(), workload=mine, events=events).status.state is ran
     # a plain pod is deleted, not queued again
     lone = pod(running(), **DELETED)
-    assert look(None, root_gone=lone, workload=mine).status.state is ran
+    assert look(None, gone_root=lone, workload=mine).status.state is ran
 
 
 def test_an_evicted_job_that_ran_is_preempted_even_without_rights_to_kueue() -> None:
     for gone in (pod(running()), pod(ended(143, at=50), **DELETED), pod(ended(0, at=50), **DELETED)):
-        verdict = look(queued(), gone=[gone])
+        verdict = look(queued(), gone_pods=[gone])
         assert (verdict.status.state, verdict.stop) == (State.PREEMPTED, True)
     admitted = workload(("Evicted", "False", "QuotaReserved", "Previously: Preempted"), ("Admitted", "True", "", ""))
     again = pod(running(), "b", creationTimestamp="2026-11-20T22:30:00Z")
-    torn = look(queued(suspend=False), again, gone=[pod(running())], workload=admitted)
+    torn = look(queued(suspend=False), again, gone_pods=[pod(running())], workload=admitted)
     assert (torn.status.state, torn.stop) == (State.PREEMPTED, True)
     assert torn.status.reason.endswith("queued again: Previously: Preempted")
-    unstarted = look(queued(suspend=False), again, gone=[pod(waiting("ContainerCreating"))], workload=admitted)
+    unstarted = look(queued(suspend=False), again, gone_pods=[pod(waiting("ContainerCreating"))], workload=admitted)
     assert unstarted.status.state is State.RUNNING
 
 
@@ -522,7 +527,7 @@ STOPPED = [State.TIME_LIMIT, State.START_DEADLINE, State.PREEMPTED]
 def test_a_plain_pod_that_kueue_stopped_is_judged_by_its_condition(said: tuple[str, str], state: State) -> None:
     """Its Workload goes with the pod; the pod's own condition tells."""
     last = pod(running(**disrupted(*said, "TerminationTarget")), **DELETED)
-    assert look(None, root_gone=last).status.state is state
+    assert look(None, gone_root=last).status.state is state
 
 
 def test_an_evicted_job_may_become_never_admissible() -> None:

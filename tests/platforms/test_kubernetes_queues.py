@@ -13,8 +13,8 @@ import pytest
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, LoginNeeded, State, Status, Submitted
 from platforms.schedulers.kubernetes.api import session
-from platforms.schedulers.kubernetes.queues import LOOK_S, SILENT_S
 from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
+from platforms.schedulers.kubernetes.snapshot import NO_QUEUE_S, QUEUE_AGE_S
 from platforms.schedulers.kubernetes.status import kueue
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.api.messages import Answer
@@ -64,13 +64,13 @@ class Waiting:
         self.kube.store.delete("jobs", "default", name)
         self.kube.until(lambda: self.known(name) is None)
 
-    def look(self, after_s: float = LOOK_S) -> dict[str, Status]:
+    def look(self, after_s: float = QUEUE_AGE_S) -> dict[str, Status]:
         """At all jobs, by name."""
         self.now_s += after_s
         statuses = self.scheduler.status(list(self.jobs.values()))
         return {name: statuses[job.job_id] for name, job in self.jobs.items()}
 
-    def places(self, after_s: float = LOOK_S) -> dict[str, int | None]:
+    def places(self, after_s: float = QUEUE_AGE_S) -> dict[str, int | None]:
         return {name: status.position for name, status in self.look(after_s).items()}
 
     @property
@@ -151,7 +151,7 @@ def test_positions_of_many_jobs_take_one_request(waiting: Waiting) -> None:
     assert waiting.places(0.0) == {"a": 1}
     waiting.ours(*"bcdefghij")
     for _poll in range(10):
-        waiting.look(LOOK_S / 5)
+        waiting.look(QUEUE_AGE_S / 5)
     assert waiting.asked == [f"/apis/{kueue.VISIBILITY}", path, path, path]
     assert waiting.places(0.0) == {name: number for number, name in enumerate("abcdefghij", 1)}
 
@@ -163,7 +163,7 @@ def test_a_failing_visibility_api_leaves_the_position_empty(waiting: Waiting, wh
     """It is one request, not repeated, then none for minutes; nor does its 401 mean that we must log in again."""
     fault = waiting.kube.fault("GET", "pendingworkloads", None, **what)
     waiting.ours("a", "b")
-    for after_s in (0.0, 1.0, SILENT_S - 2):
+    for after_s in (0.0, 1.0, NO_QUEUE_S - 2):
         seen = waiting.look(after_s)
         assert [(each.state, each.position) for each in seen.values()] == [(State.QUEUED, None)] * 2
         assert "Kueue (queue ours)" in seen["a"].reason
@@ -178,7 +178,7 @@ def test_positions_stay_empty_without_the_right_and_return_with_it(waiting: Wait
     assert [waiting.places(), waiting.places()] == [{"a": None}] * 2
     assert len(waiting.asked) == 2
     waiting.kube.allow()
-    assert waiting.places(SILENT_S) == {"a": 1}
+    assert waiting.places(NO_QUEUE_S) == {"a": 1}
 
 
 def test_a_silent_visibility_api_is_not_waited_for(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_positions_return_after_kueue_changed_its_version(waiting: Waiting) -> N
     kind = waiting.kube.store.kinds[f"localqueues.{kueue.VISIBILITY}"]
     object.__setattr__(kind, "versions", ("v1beta3",))
     assert waiting.places() == {"a": None}
-    assert waiting.places(SILENT_S) == {"a": 1}
+    assert waiting.places(NO_QUEUE_S) == {"a": 1}
 
 
 def test_malformed_positions_are_ignored(waiting: Waiting) -> None:

@@ -51,8 +51,8 @@ def scenes() -> list[Json]:
                        admissionChecks=[{"name": "a", "state": "Pending"}])  # fmt: skip
     gone = (pod(running(**disrupted("PreemptionByScheduler")), **DELETED),)
     quota = (event("FailedCreate", "exceeded quota: q, requested: a=1, used: a=1, limited: a=1"),)
-    found.append({"root": queued(), "gone": gone, "workload": evicted, "events": quota})
-    found.append({"root": None, "root_gone": job(), "gone": gone})
+    found.append({"root": queued(), "gone_pods": gone, "workload": evicted, "events": quota})
+    found.append({"root": None, "gone_root": job(), "gone_pods": gone})
     specs = {"Master": {"replicas": 1}}
     said = conditions(("Running", "True", "", ""))
     found.append({"root": other("PyTorchJob", said, PYTORCH, pytorchReplicaSpecs=specs), "pods": (pod(ended(1)),)})
@@ -107,7 +107,7 @@ def test_incomplete_or_odd_objects_still_get_a_verdict(number: int) -> None:
                 holder.pop(key, None)
             elif isinstance(holder, dict) or key < len(holder):
                 holder[key] = copy.deepcopy(dice.choice(STRANGE))
-        verdict = judge(Observation(**scene, waited=lambda name: dice.choice((0.0, LONG))))
+        verdict = judge(Observation(**scene, waited_s=lambda name: dice.choice((0.0, LONG))))
         assert verdict.final == (not verdict.status.state.live)
         assert not (verdict.stop and not verdict.final)
         assert len(verdict.status.reason) <= REASON_LENGTH
@@ -153,7 +153,7 @@ def tried() -> dict[str, list[tuple[str, str]]]:
 def test_every_row_of_the_reason_tables_is_tested(name: str) -> None:
     """Who adds a line adds a row to a test, and no line hides behind another."""
     table = TABLES[name]
-    found = {table.index(rule) for row in tried()[name] if (rule := reasons.find(table, *row)) is not None}
+    found = {table.index(rule) for row in tried()[name] if (rule := reasons.find_rule(table, *row)) is not None}
     assert [rule for n, rule in enumerate(table) if n not in found] == []
 
 

@@ -76,7 +76,7 @@ class Cluster:
         """What is to be said of a job now: its end only when nothing of it goes on. What goes wrong with its folder, or
         with stopping it, is no other job's trouble."""
         with contextlib.suppress(RefusedError):  # which whoever reads its log is told
-            self.log(job).follow([*sight.gone, *_own(sight.root_gone), *_there(sight)])
+            self.log(job).follow([*sight.gone_pods, *_own(sight.gone_root), *_there(sight)])
         if job.failed is None and not verdict.final and not verdict.stop:
             return verdict.status
         job.failed = job.failed or verdict.status  # what came of our stopping it is no news

@@ -15,7 +15,8 @@ from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, Resource
 from platforms.schedulers.kubernetes.manifest import launch
 from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.status import kinds, reasons
+from platforms.schedulers.kubernetes.objects.pod_templates import templates
+from platforms.schedulers.kubernetes.status import reasons
 
 NOT_AFTER = "HPC_ML_BENCH_NOT_AFTER"
 Object = Mapping[str, Any]
@@ -142,7 +143,7 @@ def _resource(client: Client, each: Object) -> Resource:
 def _dated(wanted: Object, spec: JobSpec, wall: Callable[[], float]) -> dict[str, Any]:
     """A copy whose containers know after which time they must not begin any more."""
     dated = copy.deepcopy(dict(wanted))
-    for template in kinds.pod_templates(dated):
+    for _path, template in templates(dated):
         for container in template["spec"]["containers"]:
             env = [each for each in container.get("env") or () if each.get("name") != NOT_AFTER]
             container["env"] = [*env, {"name": NOT_AFTER, "value": str(int(wall() + spec.start_limit_s))}]
@@ -166,7 +167,7 @@ def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
 
 
 def _config_maps(objects: Sequence[Object]) -> set[str]:
-    pods = [template["spec"] for each in objects for template in kinds.pod_templates(each)]
+    pods = [template["spec"] for each in objects for _path, template in templates(each)]
     volumes = [volume for pod in pods for volume in pod.get("volumes") or ()]
     return {volume["configMap"]["name"] for volume in volumes if "name" in (volume.get("configMap") or {})}
 
@@ -181,8 +182,8 @@ def _secrets(spec: JobSpec, root: Object) -> Iterator[dict[str, Any]]:
 
 def _refusal(error: ApiError, spec: JobSpec, client: Client, more: str, folder: Path) -> Exception:
     """`more` is for people and follows the reason."""
-    quota = reasons.quota(error.message)
-    said = f"{client.where}: {error.message if quota is None else quota.words}"
+    quota = reasons.quota_refusal(error.message)
+    said = f"{client.where}: {error.message if quota is None else quota.message}"
     if quota is not None and not quota.never:
         return NoRoom(said)
     state = State.SUBMIT_REFUSED if quota is None else State.NEVER_ADMISSIBLE

@@ -39,10 +39,10 @@ def record_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Ob
 def write_objects(folder: Path, sight: Observation) -> None:
     """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
     RefusedError."""
-    root = sight.root or sight.root_gone
-    used = {pod.get("spec", {}).get("nodeName") for pod in (root or {}, *sight.pods, *sight.gone)}
+    root = sight.root or sight.gone_root
+    used = {pod.get("spec", {}).get("nodeName") for pod in (root or {}, *sight.pods, *sight.gone_pods)}
     nodes = [node for name, node in sight.nodes.items() if name in used]
-    objects = [root, sight.workload, *sight.pods, *sight.gone, *nodes, *sight.events]
+    objects = [root, sight.workload, *sight.pods, *sight.gone_pods, *nodes, *sight.events]
     listed: dict[Any, Mapping[str, Any]] = {}
     for each in objects:
         if each is not None:  # a Pod is its own root

@@ -1,5 +1,8 @@
-"""Everything that is seen of many jobs of one namespace: what the informer holds, and, only while somebody must be told
-why something waits or failed, Kueue's workloads, events and nodes, with one LIST each for all jobs."""
+"""Everything that is seen of many jobs of one namespace at one moment.
+
+Jobs and pods come from the informer. Kueue's workloads, events and nodes explain a state; they are listed only when
+somebody reads the explanation, and once for all jobs.
+"""
 
 from __future__ import annotations
 
@@ -13,174 +16,254 @@ from platforms.schedulers.kubernetes.api.informer import Informer, NamespaceObje
 from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, Resource
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.queues import QueuePositions
+from platforms.schedulers.kubernetes.objects.fields import items, text
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
 
-TRUTH_S = 60.0  # how old the last LIST of our objects may be while the watch is well
-ASIDE_S = 5.0  # how old what explains a state may be
-REFUSED_S = 60.0  # for how long it is not asked for after a refusal, and how old it may be where nobody answers
+MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch is well
+EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
+REFUSED_S = 60.0  # how long such a LIST is not repeated after a refusal, and how old it may be if the cluster is away
+QUEUE_AGE_S = 5.0  # how old the order of a queue may be
+NO_QUEUE_S = 300.0  # how long the order of a queue is not requested again after Kueue did not tell it
 Object = Mapping[str, Any]
 
 
 class SnapshotReader:
-    """What one namespace shows of our jobs."""
+    """Observes the jobs of one namespace."""
 
     def __init__(
         self, client: Client, informer: Informer, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._client, self._informer, self._clock = client, informer, clock
+        self._client = client
+        self._informer = informer
         self._pod_start_limit_s = pod_start_limit_s
+        self._clock = clock
         self._queues = QueuePositions(client, clock)
-        self._asides: dict[str, tuple[float, Sequence[Object]]] = {}
-        self.unseen: dict[str, Status] = {}  # ids of jobs whose kind nobody showed us at the last look, and why
-        self._refused: dict[str, float] = {}  # what of the explanations cannot be listed, and when to try again
+        self._explanations: dict[str, tuple[float, Sequence[Object]]] = {}  # by resource: when it was listed, and what
+        self._retry_s: dict[str, float] = {}  # by resource that could not be listed: when to try again
+        self.unseen: dict[str, Status] = {}  # by job id: why the last look could not show the job
 
     def look(self, jobs: Sequence[JobRecord], *, fresh: bool = False, explain: bool = False) -> dict[str, Observation]:
-        """By job id, without those that `unseen` has. `fresh` asks for all of our objects anew, `explain` also for what
-        is not ours and says why.
+        """Observe jobs; the result holds them by job id, without the jobs that `unseen` holds then.
 
-        Raises AwayError, LoginNeeded; RefusedError when pods may not be listed.
+        `fresh` lists all of our objects again. `explain` also lists what is not ours and explains their states.
+
+        Raises AwayError and LoginNeeded, and RefusedError when pods may not be listed.
         """
-        view = self._view(jobs, 0.0 if fresh else TRUTH_S)
-        jobs = [job for job in jobs if job.submitted.job_id not in self.unseen]
-        pods, gone = _by_job(view.objects), _by_job(view.gone)
+        view = self._view(jobs, 0.0 if fresh else MOST_AGE_S)
+        pods = _pods_by_job(view.objects)
+        gone_pods = _pods_by_job(view.gone)
+        seen = [job for job in jobs if job.submitted.job_id not in self.unseen]
         events: Sequence[Object] = ()
         workloads: Mapping[str, Object] = {}
         if explain:
             if fresh:
-                self._asides.clear()  # an old reason would explain a new end wrongly
-            events = self._aside(EVENTS.plural, lambda: EVENTS)
-            if any(kueue.queue_of(job.root) for job in jobs):
-                workloads = kueue.by_owner(self._aside("workloads", self._workloads))
-        return {
-            job.submitted.job_id: self._sight(
-                job, view, pods.get(job.name, ()), gone.get(job.name, ()), events, workloads
+                self._explanations.clear()  # an old reason would explain a new end wrongly
+            events = self._list_explanation(EVENTS.plural, lambda: EVENTS)
+            if any(kueue.queue_of(job.root) for job in seen):
+                workloads = kueue.by_owner(self._list_explanation("workloads", self._workload_resource))
+        observations = {}
+        for job in seen:
+            observations[job.submitted.job_id] = self._observe(
+                job, view, pods.get(job.name, []), gone_pods.get(job.name, []), events, workloads
             )
-            for job in jobs
-        }
+        return observations
 
     def _view(self, jobs: Sequence[JobRecord], max_age_s: float) -> NamespaceObjects:
-        """Pods first: what caused an end is never older than it. Where another kind is out of sight, that is only its
-        jobs' trouble."""
-        pods, runs = (PODS.api_version, PODS.kind), {job.run for job in jobs}
-        view, self.unseen = self._seen(pods, runs, max_age_s), {}
-        for kind in dict.fromkeys(_kind(job) for job in jobs if _kind(job) != pods):
+        """All our objects. If a kind other than pods cannot be listed, only the jobs of that kind are `unseen`."""
+        runs = {job.run for job in jobs}
+        pods = (PODS.api_version, PODS.kind)
+        view = self._list_kind(pods, runs, max_age_s)  # first, so that what caused an end is never newer than it
+        self.unseen = {}
+        for kind in dict.fromkeys(_kind(job) for job in jobs):
+            if kind == pods:
+                continue
             try:
-                more = self._seen(kind, runs, max_age_s)
+                of_kind = self._list_kind(kind, runs, max_age_s)
             except LoginNeeded:
                 raise
             except (AwayError, RefusedError) as error:
-                self.unseen |= {job.submitted.job_id: unseen(error) for job in jobs if _kind(job) == kind}
+                for job in jobs:
+                    if _kind(job) == kind:
+                        self.unseen[job.submitted.job_id] = unseen(error)
             else:
-                view = NamespaceObjects({**view.objects, **more.objects}, {**view.gone, **more.gone}, view.histories)
+                view = NamespaceObjects(
+                    {**view.objects, **of_kind.objects}, {**view.gone, **of_kind.gone}, view.histories
+                )
         return view
 
-    def _seen(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
+    def _list_kind(self, kind: tuple[str, str], runs: set[str], max_age_s: float) -> NamespaceObjects:
         try:
             return self._informer.snapshot([self._client.resource(*kind)], runs, max_age_s=max_age_s)
         except ApiError as error:
             rights = "k8s_templates/rbac.yaml has the rights that are needed"
             raise RefusedError(f"{self._client.where}: {error.message}; {rights}") from None
 
-    def _sight(
+    def _observe(
         self,
         job: JobRecord,
         view: NamespaceObjects,
         pods: Sequence[Object],
-        gone: Sequence[Object],
+        gone_pods: Sequence[Object],
         events: Sequence[Object],
         workloads: Mapping[str, Object],
     ) -> Observation:
         key = (job.root["kind"], job.name)
-        root, root_gone = view.objects.get(key), view.gone.get(key)
-        if job.root["kind"] == "Pod":  # which is its own root
-            pods, gone = [], []
-        workload = workloads.get(kueue.owner_key(root or root_gone or job.root))
-        ours = {str(each["metadata"]["uid"]) for each in (root, root_gone, workload, *pods, *gone) if each is not None}
-        there = [root] if root is not None and root["kind"] == "Pod" else pods
-        nodes = self._nodes(there)
-        about = tuple(event for event in events if _is_about(event, ours, job.name))
+        root = view.objects.get(key)
+        gone_root = view.gone.get(key) if root is None else None
+        running_pods = pods
+        if job.root["kind"] == "Pod":  # it is its own root, and has no other pods
+            running_pods = [root] if root is not None else []
+            pods = gone_pods = ()
+        workload = workloads.get(kueue.owner_key(root or gone_root or job.root))
+        known = [root, view.gone.get(key), workload, *pods, *gone_pods]
+        uids = {str(tree["metadata"]["uid"]) for tree in known if tree is not None}
         return Observation(
             root=root,
-            root_gone=None if root is not None else root_gone,
+            gone_root=gone_root,
             pods=tuple(pods),
-            gone=tuple(gone),
-            pasts=view.histories,
+            gone_pods=tuple(gone_pods),
+            histories=view.histories,
             workload=workload,
-            events=about,
-            nodes=nodes,
-            waited=job.timers.waited,
+            events=tuple(event for event in events if _is_about(event, uids, job.name)),
+            nodes=self._nodes(running_pods),
+            waited_s=job.timers.waited,
             start_limit_s=self._pod_start_limit_s,
-            position=None if workload is None else self._queues.position(workload),
+            position=self._queues.position(workload) if workload is not None else None,
         )
 
-    def _workloads(self) -> Resource | None:
-        served = kueue.version(self._client.served_versions(kueue.GROUP))
-        return None if served is None else self._client.resource(f"{kueue.GROUP}/{served}", "Workload")
+    def _workload_resource(self) -> Resource | None:
+        version = kueue.version(self._client.served_versions(kueue.GROUP))
+        if version is None:
+            return None
+        return self._client.resource(f"{kueue.GROUP}/{version}", "Workload")
 
     def _nodes(self, pods: Sequence[Object]) -> dict[str, Object]:
-        """Those of pods that are not well; all of them where one finds no room, since there may be none that is large
-        enough."""
-        if any(_roomless(pod) for pod in pods):
-            return _by_name(self._aside(NODES.plural, lambda: NODES, TRUTH_S))
-        names = {pod.get("spec", {}).get("nodeName") for pod in pods if _unready(pod)}
-        found = _by_name(self._aside(NODES.plural, lambda: NODES)) if names else {}
-        return {name: node for name, node in found.items() if name in names}
+        """The nodes that explain the states of these pods, by name."""
+        if any(_finds_no_room(pod) for pod in pods):
+            # All nodes: there may be none that is large enough.
+            return _by_name(self._list_explanation(NODES.plural, lambda: NODES, MOST_AGE_S))
+        names = {pod.get("spec", {}).get("nodeName") for pod in pods if _runs_and_is_not_ready(pod)}
+        if not names:
+            return {}
+        nodes = _by_name(self._list_explanation(NODES.plural, lambda: NODES))
+        return {name: node for name, node in nodes.items() if name in names}
 
-    def _aside(
-        self, plural: str, resource: Callable[[], Resource | None], max_age_s: float = ASIDE_S
+    def _list_explanation(
+        self, plural: str, resource: Callable[[], Resource | None], max_age_s: float = EXPLANATION_AGE_S
     ) -> Sequence[Object]:
-        """A LIST that is a few seconds old at most. Where nobody answers, or we may not see it, the last one for a
-        while, then nothing: explanations are poorer, and no more than that. Raises LoginNeeded."""
+        """A LIST of a resource that may be `max_age_s` old.
+
+        If the cluster does not answer or refuses, this is the last LIST for REFUSED_S seconds, and then an empty one:
+        explanations become poorer, and nothing else changes. Raises LoginNeeded.
+        """
         now = self._clock()
-        listed_s, found = self._asides.get(plural, (float("-inf"), ()))
-        if now >= self._refused.get(plural, float("-inf")) and now - listed_s >= max_age_s:
+        listed_s, objects = self._explanations.get(plural, (float("-inf"), ()))
+        may_ask = now >= self._retry_s.get(plural, float("-inf"))
+        if may_ask and now - listed_s >= max_age_s:
             try:
                 kind = resource()
-                listed_s, found = now, () if kind is None else self._client.list(kind)[0]
+                objects = self._client.list(kind)[0] if kind is not None else ()
             except LoginNeeded:
                 raise
-            except (ApiError, BenchError) as error:
-                self._refused[plural] = now + (REFUSED_S if isinstance(error, ApiError) else ASIDE_S)
+            except ApiError:
+                self._retry_s[plural] = now + REFUSED_S
+            except BenchError:
+                self._retry_s[plural] = now + EXPLANATION_AGE_S
             else:
-                self._asides[plural] = (listed_s, found)
-        return found if now - listed_s < REFUSED_S else ()
+                listed_s = now
+                self._explanations[plural] = (listed_s, objects)
+        return objects if now - listed_s < REFUSED_S else ()
+
+
+class QueuePositions:
+    """The places of Workloads in the LocalQueues of one namespace, as Kueue's visibility API tells them.
+
+    Each queue is requested once for all jobs in it. No job depends on these places, so errors only hide them.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._version: str | None = None  # the version of the visibility API
+        self._queues: dict[str, tuple[float, Mapping[str, int]]] = {}  # when to ask again, and the places until then
+
+    def position(self, workload: Object) -> int | None:
+        """The place of a Workload in its queue, 1 being the next.
+
+        None if it does not wait, or if Kueue does not tell. Raises LoginNeeded.
+        """
+        if not kueue.pending(workload):
+            return None
+        places = self._places(text(workload, "spec", "queueName"))
+        return places.get(text(workload, "metadata", "name"))
+
+    def _places(self, queue: str) -> Mapping[str, int]:
+        next_s, places = self._queues.get(queue, (float("-inf"), {}))
+        if self._clock() < next_s:
+            return places
+        summary = self._summary(queue)
+        if summary is None:
+            self._queues[queue] = (self._clock() + NO_QUEUE_S, {})
+        else:
+            self._queues[queue] = (self._clock() + QUEUE_AGE_S, kueue.positions(summary))
+        return self._queues[queue][1]
+
+    def _summary(self, queue: str) -> Object | None:
+        try:
+            if self._version is None:
+                group = self._client.try_get(f"/apis/{kueue.VISIBILITY}")
+                self._version = kueue.version([text(version, "version") for version in items(group, "versions")])
+            if self._version is None:
+                return None
+            queues = Resource(f"{kueue.VISIBILITY}/{self._version}", "LocalQueue", "localqueues")
+            summary = self._client.try_get(queues.path(self._client.namespace, queue, "pendingworkloads"))
+        except LoginNeeded:
+            raise
+        except BenchError:
+            return None
+        if summary is None:
+            self._version = None  # a newer Kueue may have replaced it
+        return summary
 
 
 def _kind(job: JobRecord) -> tuple[str, str]:
     return str(job.root["apiVersion"]), str(job.root["kind"])
 
 
-def _by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Object]]:
-    """Pods by the job that their label names."""
-    found: dict[str, list[Object]] = {}
-    for (kind, _name), each in objects.items():
+def _pods_by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Object]]:
+    """The pods among some objects, by the job that their label names."""
+    pods: dict[str, list[Object]] = {}
+    for (kind, _name), tree in objects.items():
         if kind == "Pod":
-            found.setdefault((each["metadata"].get("labels") or {}).get(labels.JOB, ""), []).append(each)
-    return found
+            job = (tree["metadata"].get("labels") or {}).get(labels.JOB, "")
+            pods.setdefault(job, []).append(tree)
+    return pods
 
 
 def _is_about(event: Object, uids: set[str], name: str) -> bool:
-    """Of an object that is ours, or of one that its controller made, as a JobSet makes Jobs, and named by it."""
+    """Whether an event is about one of our objects, or about one that its controller made and named after it."""
     about = event.get("involvedObject") or {}
     return about.get("uid") in uids or str(about.get("name", "")).startswith(f"{name}-")
 
 
 def _by_name(objects: Iterable[Object]) -> dict[str, Object]:
-    return {str(each["metadata"]["name"]): each for each in objects}
+    return {str(tree["metadata"]["name"]): tree for tree in objects}
 
 
-def _roomless(pod: Object) -> bool:
-    """It has no node, since none has enough of something left."""
-    conditions: Iterable[Mapping[str, Any]] = (pod.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "PodScheduled" and "Insufficient" in str(each.get("message")) for each in conditions)
+def _finds_no_room(pod: Object) -> bool:
+    """Whether it has no node because none has enough of a resource left."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and "Insufficient" in str(condition.get("message")):
+            return True
+    return False
 
 
-def _unready(pod: Object) -> bool:
-    """It runs, and its node says nothing good of it, or nothing at all."""
+def _runs_and_is_not_ready(pod: Object) -> bool:
     status = pod.get("status") or {}
-    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
-    return status.get("phase") == "Running" and any(
-        each.get("type") == "Ready" and each.get("status") != "True" for each in conditions
-    )
+    if status.get("phase") != "Running":
+        return False
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") != "True":
+            return True
+    return False

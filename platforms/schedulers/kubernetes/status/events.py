@@ -1,4 +1,4 @@
-"""What the cluster reported beside the objects' states, in the order in which it happened."""
+"""Events of the cluster, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 
 from platforms.schedulers.kubernetes.objects.fields import Object, number, one_line, text, timestamp_s
 
-TOLD = 10  # how many a person is shown
-_NAMES = re.compile(r'pods? "[^"]*"')  # a kind that cannot create its pod gives it another name each time
+MOST_SHOWN = 10
+_POD_NAME = re.compile(r'pods? "[^"]*"')  # a controller that cannot create its pod gives it a new name each time
 
 
 @dataclass(frozen=True)
 class ClusterEvent:
-    """One event, of either API. `about` is the uid of the object that it is about, `field` a part of that, `count` how
-    often it came, from `first_s` to `last_s`."""
+    """One event, of either API of Kubernetes.
+
+    `about` is the uid of the object that it is about, `field` the path of a part of that object. It happened `count`
+    times from `first_s` to `last_s`, in Unix seconds. `stored` grows with the order in which the cluster stored events.
+    """
 
     reason: str
     message: str
@@ -27,48 +30,51 @@ class ClusterEvent:
     stored: int
 
     def __str__(self) -> str:
-        words = one_line(f"{self.reason}: {self.message}" if self.message else self.reason)
-        return f"{words} (x{self.count})" if self.count > 1 else words
+        line = one_line(f"{self.reason}: {self.message}" if self.message else self.reason)
+        return f"{line} (x{self.count})" if self.count > 1 else line
 
 
-def read(listed: Iterable[Object]) -> list[ClusterEvent]:
-    """Oldest first: a list of events comes by their names, which mean nothing. Most are dated to the second; within one
-    they are in the order in which the cluster stored them."""
-    return sorted((_event(each) for each in listed), key=lambda event: (int(event.last_s), event.stored))
+def read_events(listed: Iterable[Object]) -> list[ClusterEvent]:
+    """Read a list of events and sort it, oldest first; the API server sorts by names, which mean nothing."""
+    # Most events are dated to the second. Within one second the order in which the cluster stored them counts.
+    return sorted((_event(tree) for tree in listed), key=lambda event: (int(event.last_s), event.stored))
 
 
-def told(events: Sequence[ClusterEvent]) -> tuple[str, ...]:
-    """The last distinct ones for people, each with how often it came."""
-    found: dict[tuple[str, str], ClusterEvent] = {}
+def latest_distinct(events: Sequence[ClusterEvent]) -> tuple[str, ...]:
+    """The last events for people, equal ones once with their total count."""
+    distinct: dict[tuple[str, str], ClusterEvent] = {}
     for event in events:
-        key = (event.reason, _NAMES.sub("", event.message))
-        before = found.pop(key, None)
-        found[key] = replace(event, count=event.count + (before.count if before else 0))
-    return tuple(str(event) for event in list(found.values())[-TOLD:] if event.reason)
+        key = (event.reason, _POD_NAME.sub("", event.message))
+        earlier = distinct.pop(key, None)  # removed and added again, so that it moves to the end
+        if earlier is not None:
+            event = replace(event, count=event.count + earlier.count)
+        distinct[key] = event
+    latest = list(distinct.values())[-MOST_SHOWN:]
+    return tuple(str(event) for event in latest if event.reason)
 
 
 def about(events: Sequence[ClusterEvent], uid: str) -> list[ClusterEvent]:
-    """Those of one object; all of them where it has no uid."""
+    """The events of one object, and those that do not say what they are about; all events if `uid` is empty."""
     return [event for event in events if not uid or not event.about or event.about == uid]
 
 
-def _event(each: Object) -> ClusterEvent:
-    times = (
-        timestamp_s(each, "series", "lastObservedTime"),
-        timestamp_s(each, "lastTimestamp"),
-        timestamp_s(each, "deprecatedLastTimestamp"),
-        timestamp_s(each, "eventTime"),
-        timestamp_s(each, "metadata", "creationTimestamp"),
+def _event(tree: Object) -> ClusterEvent:
+    last_times = (
+        timestamp_s(tree, "series", "lastObservedTime"),
+        timestamp_s(tree, "lastTimestamp"),
+        timestamp_s(tree, "deprecatedLastTimestamp"),
+        timestamp_s(tree, "eventTime"),
+        timestamp_s(tree, "metadata", "creationTimestamp"),
     )
-    last_s = next((time for time in times if time is not None), 0.0)
-    first_s = timestamp_s(each, "firstTimestamp")
-    counts = (number(each, "series", "count"), number(each, "count"), number(each, "deprecatedCount"))
-    version = text(each, "metadata", "resourceVersion")
+    last_s = next((time for time in last_times if time is not None), 0.0)
+    first_s = timestamp_s(tree, "firstTimestamp")
+    counts = (number(tree, "series", "count"), number(tree, "count"), number(tree, "deprecatedCount"))
+    version = text(tree, "metadata", "resourceVersion")
     return ClusterEvent(
-        reason=text(each, "reason"),
-        message=text(each, "message") or text(each, "note"),
-        about=text(each, "involvedObject", "uid") or text(each, "regarding", "uid"),
-        field=text(each, "involvedObject", "fieldPath") or text(each, "regarding", "fieldPath"),
+        reason=text(tree, "reason"),
+        message=text(tree, "message") or text(tree, "note"),
+        about=text(tree, "involvedObject", "uid") or text(tree, "regarding", "uid"),
+        field=text(tree, "involvedObject", "fieldPath") or text(tree, "regarding", "fieldPath"),
         count=next((count for count in counts if count), 1),
         first_s=last_s if first_s is None else min(first_s, last_s),
         last_s=last_s,

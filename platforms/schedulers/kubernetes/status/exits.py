@@ -1,4 +1,4 @@
-"""What a pod says of its job that has ended, or that is not there any more."""
+"""Why a pod ended or vanished, read from its containers, its conditions and its events."""
 
 from __future__ import annotations
 
@@ -9,169 +9,224 @@ from dataclasses import replace
 from platforms.job import State, state_of_exit
 from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.events import ClusterEvent, about
-from platforms.schedulers.kubernetes.status.pods import Container, End, Pod
-from platforms.schedulers.kubernetes.status.reasons import Finding, always, find, finding
-from platforms.schedulers.kubernetes.status.wording import called, plain, waited_for
+from platforms.schedulers.kubernetes.status.pods import (
+    Container,
+    ContainerEnd,
+    Pod,
+    last_waited_for,
+    prefix,
+    without_layers,
+)
+from platforms.schedulers.kubernetes.status.reasons import Finding, find_rule, reason_and_message, rule_of
 
-NOT_AFTER, NOT_AFTER_CODE = "hpc-ml-bench: not after", 75  # what our own script says when it is too late to begin
-SKEW_S = 5.0  # by how much the clock of a node may differ from that of the API server
-KILLED = (137, 143)  # exit codes of what does not handle the signals that a deletion sends
-DELETED = "somebody else deleted it"
+# The script of our templates leaves this message and exit code if the job starts after its start limit.
+STARTED_TOO_LATE = "hpc-ml-bench: not after"
+STARTED_TOO_LATE_CODE = 75
+
+CLOCK_SKEW_S = 5.0  # by how much the clock of a node may differ from that of the API server
+KILLED_CODES = (137, 143)  # exit codes of a program that does not handle the signals of a deletion
+DELETED = "another user or program deleted it"
 
 
-def ending(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """A pod that has ended. SUCCEEDED only with exit code 0 everywhere, nothing of it killed for memory, and nothing
-    told to end."""
-    worst = _worst(pod)
-    own = Finding(State.SUCCEEDED, exit_code=0) if pod.succeeded else None
-    found = by_exit(pod, *worst) if worst else own
-    outside = _from_outside(pod, worst, events)
-    if outside is not None:
-        return replace(outside, exit_code=found.exit_code, signal=found.signal) if found else outside
-    if found is not None:
-        return found
-    why = ": ".join(filter(None, (pod.reason, pod.message)))
+def why_ended(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
+    """Why an ended pod ended.
+
+    SUCCEEDED only if each container ended with exit code 0, none was killed for memory and none was stopped.
+    """
+    failed = _first_failed(pod)
+    by_itself = None
+    if failed is not None:
+        by_itself = by_exit(pod, *failed)
+    elif pod.succeeded:
+        by_itself = Finding(State.SUCCEEDED, exit_code=0)
+    from_outside = _ended_from_outside(pod, failed, events)
+    if from_outside is not None and by_itself is not None:
+        return replace(from_outside, exit_code=by_itself.exit_code, signal=by_itself.signal)
+    if from_outside is not None:
+        return from_outside
+    if by_itself is not None:
+        return by_itself
+    why = reason_and_message(pod.reason, pod.message)
     return Finding(State.LOST, why or "it failed, and the cluster does not say why")
 
 
-def _from_outside(pod: Pod, worst: tuple[Container, End] | None, events: Sequence[ClusterEvent]) -> Finding | None:
-    """What ended it, when that was not itself."""
-    rule = find(reasons.POD, pod.reason, pod.message) if pod.phase == "Failed" and pod.reason else None
-    if rule is not None:
-        ran = has_run(pod, events)
-        found = finding(rule, _pod_words(pod, ran), ran=ran)
-        own = re.search(r'EmptyDir volume "([^"]*)"', pod.message)
-        memory = own is not None and own[1] in pod.memory
-        return replace(found, state=State.OUT_OF_MEMORY) if memory else found
-    if worst is not None and worst[1].reason == "OOMKilled":
+def why_vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
+    """Why a pod vanished that was not seen to end."""
+    disruption = disrupted(pod)
+    if disruption is not None:
+        return disruption
+    own_events = about(events, pod.uid)
+    for event in reversed(own_events):
+        rule = find_rule(reasons.VANISHED, event.reason, event.message)
+        if rule is not None:
+            return rule.finding(f"{event.reason}: {event.message}")
+    if pod.deletion_requested_s is not None or any(is_stop(event) for event in own_events):
+        return Finding(State.CANCELLED, DELETED)
+    return Finding(State.LOST, "it vanished, and nothing shows why")
+
+
+def disrupted(pod: Pod) -> Finding | None:
+    """What the pod's conditions say about a disruption: it was preempted or evicted, or its node is gone."""
+    condition = pod.disruption
+    if condition is None:
         return None
-    known = worst is not None or pod.succeeded
-    if stopped(pod, [worst[0]] if worst else pod.main, events) or (pod.deleted_s is not None and not known):
-        return _taken(pod)
-    return disrupted(pod) if pod.deleted_s is None and not pod.succeeded else None
+    rule = rule_of(reasons.DISRUPTED, condition.reason, condition.message)
+    found = rule.finding(reason_and_message(condition.reason, condition.message), has_run=pod.has_run)
+    # A kubelet that is alive would have stopped the containers of a pod that is evicted for a taint.
+    if condition.reason == "DeletionByTaintManager" and pod.running and not pod.ready:
+        return replace(found, state=State.NODE_LOST)
+    return found
 
 
-def stopped(pod: Pod, containers: Sequence[Container], events: Sequence[ClusterEvent]) -> bool:
-    """Whether one of them ended because its pod was to go. Objects of jobs that have ended are deleted, too: by their
-    TTL, by their kind, when a node is drained, by us."""
-    mine = about(events, pod.uid)
-    return any(_told(pod, each, each.end, mine) for each in containers if each.end is not None)
-
-
-def _told(pod: Pod, container: Container, end: End, events: Sequence[ClusterEvent]) -> bool:
-    """Whether a container was stopped before it ended by itself, by what is surest: the kubelet's event, which is dated
-    by the clock that dates the end; the order of what the API server has shown; what the kubelet knew when it reported;
-    and last the times of two clocks, which in case of doubt make no success."""
-    killed_s = _killed_s(container, end, events)
-    if killed_s is not None and end.ended_s is not None and killed_s < end.ended_s:
-        return True
-    if container.run in pod.past.ended_by_itself or pod.knew is False:
-        return False
-    if killed_s is not None or container.run in pod.past.stopped or pod.knew:
-        return True
-    asked_s = _asked_s(pod)
-    if asked_s is None or end.ended_s is None:
-        return asked_s is not None and not end.good
-    doubtful = end.good or pod.disruption is not None or end.exit_code in KILLED
-    return end.ended_s >= asked_s - (SKEW_S if doubtful else 0.0)
-
-
-def _killed_s(container: Container, end: End, events: Sequence[ClusterEvent]) -> float | None:
-    """When the kubelet says that it stopped this run of a container, in whole seconds. None: it does not say so."""
-    field = f"{{{container.name}}}"
-    said = [each for each in events if stops(each) and each.field.endswith(field)]
-    began_s = (end.started_s or 0.0) - 1.0  # which containerd writes down a little late
-    ended_s = float("inf") if end.ended_s is None else end.ended_s
-    return min((each.first_s for each in said if began_s <= each.first_s <= ended_s), default=None)
-
-
-def stops(event: ClusterEvent) -> bool:
-    """Whether a kubelet says that it ends a container because its pod is to go, and not for a probe that failed."""
-    return event.reason == "Killing" and event.message.startswith("Stopping container")
-
-
-def _asked_s(pod: Pod) -> float | None:
-    """When it was first asked to go: an eviction is written down a moment before its deletion. None: it was not."""
-    if pod.deleted_s is None or pod.disruption is None or pod.disruption.since_s is None:
-        return pod.deleted_s
-    return min(pod.deleted_s, pod.disruption.since_s)
-
-
-def _taken(pod: Pod) -> Finding:
-    """Something else than itself has ended it: what, as far as anything tells."""
-    if (found := disrupted(pod)) is not None:
-        return found
-    if pod.deleted_s is None:
-        return Finding(State.EVICTED, f"the kubelet of {pod.node or 'its node'} stopped it, and does not say why")
-    return Finding(State.CANCELLED, DELETED)
-
-
-def has_run(pod: Pod, events: Sequence[ClusterEvent]) -> bool:
-    """Whether one of its containers has ever begun, as far as anything is left that tells."""
-    starts = (each for each in about(events, pod.uid) if each.reason == "Started")
-    return pod.ran or any(each.field.startswith("spec.containers") for each in starts)
-
-
-def _pod_words(pod: Pod, ran: bool) -> str:
-    said = f"{pod.reason}: {pod.message}".rstrip(": ")
-    waited = "" if ran else waited_for(pod)
-    return f"{said}; until then {waited}" if waited else said
-
-
-def _worst(pod: Pod) -> tuple[Container, End] | None:
-    """The container that failed first."""
-    ends = [(each, each.end) for each in pod.containers if each.role != "sidecar" and each.end and not each.end.good]
-    return min(ends, key=lambda pair: pair[1].ended_s or 0.0, default=None)
-
-
-def by_exit(pod: Pod, container: Container, end: End) -> Finding:
-    """What the end of a container says."""
-    code, who = end.exit_code, called(pod, container)
-    if code == NOT_AFTER_CODE and end.message.strip().startswith(NOT_AFTER):
-        why = end.message.strip().removeprefix(NOT_AFTER).lstrip(": ")
-        reason = why or "its start limit had passed when the cluster started it"
-        return Finding(State.START_DEADLINE, who + reason, exit_code=code)
-    rule = find(reasons.TERMINATED, end.reason, end.message)
+def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
+    """What the end of one container says by itself."""
+    who = prefix(pod, container)
+    code = end.exit_code
+    message = end.message.strip()
+    if code == STARTED_TOO_LATE_CODE and message.startswith(STARTED_TOO_LATE):
+        why = message.removeprefix(STARTED_TOO_LATE).lstrip(": ")
+        why = why or "its start limit had passed when the cluster started it"
+        return Finding(State.START_DEADLINE, who + why, exit_code=code)
+    rule = find_rule(reasons.TERMINATED, end.reason, end.message)
     if rule is not None:
-        words = _memory(code) if rule.state is State.OUT_OF_MEMORY else plain(end.message) or end.reason
-        return replace(finding(rule, who + words), exit_code=code, signal=end.signal)
+        why = _killed_for_memory(code) if rule.state is State.OUT_OF_MEMORY else without_layers(end.message)
+        return replace(rule.finding(who + (why or end.reason)), exit_code=code, signal=end.signal)
     if code is None:
         return Finding(State.LOST, f"{who}it ended, and the cluster does not say how")
     state = state_of_exit(code, speaks_wire=False)
-    words = f"exit code {code}" if state is not State.SUCCEEDED else ""
-    if code == 137:
-        words = "exit code 137: it was killed, and not for memory"
-    return Finding(state, who + words, exit_code=code, signal=end.signal)
+    if state is State.SUCCEEDED:
+        why = ""
+    elif code == 137:
+        why = "exit code 137: it was killed, and not for memory"
+    else:
+        why = f"exit code {code}"
+    return Finding(state, who + why, exit_code=code, signal=end.signal)
 
 
-def _memory(code: int | None) -> str:
-    if code == 0:
+def was_stopped(pod: Pod, containers: Sequence[Container], events: Sequence[ClusterEvent]) -> bool:
+    """Whether one of a pod's containers ended because the pod was to be deleted.
+
+    A deletion alone proves nothing. Objects of jobs that have ended are deleted too: by their TTL, by their controller,
+    when a node is drained, and by this suite.
+    """
+    own_events = about(events, pod.uid)
+    for container in containers:
+        if container.end is not None and _was_stopped(pod, container, container.end, own_events):
+            return True
+    return False
+
+
+def is_stop(event: ClusterEvent) -> bool:
+    """Whether a kubelet reports that it stops a container because its pod is to be deleted, not for a failed probe."""
+    return event.reason == "Killing" and event.message.startswith("Stopping container")
+
+
+def has_run(pod: Pod, events: Sequence[ClusterEvent]) -> bool:
+    """Whether one of its main containers has ever run, as far as its status or its events still show it."""
+    return pod.has_run or any(is_start(event) for event in about(events, pod.uid))
+
+
+def is_start(event: ClusterEvent) -> bool:
+    """Whether a kubelet reports that it started a main container."""
+    return event.reason == "Started" and event.field.startswith("spec.containers")
+
+
+def _first_failed(pod: Pod) -> tuple[Container, ContainerEnd] | None:
+    """The container that failed first, and its end. Sidecars do not count."""
+    failed = []
+    for container in pod.containers:
+        if container.role != "sidecar" and container.end is not None and not container.end.successful:
+            failed.append((container, container.end))
+    return min(failed, key=lambda pair: pair[1].ended_s or 0.0, default=None)
+
+
+def _killed_for_memory(exit_code: int | None) -> str:
+    if exit_code == 0:
         return "OOMKilled: a process of it was killed for memory, though it ended with exit code 0"
     return "OOMKilled: killed for memory"
 
 
-def vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """A pod that went away before it was seen to end."""
-    if (found := disrupted(pod)) is not None:
-        return found
-    mine = about(events, pod.uid)
-    for event in reversed(mine):
-        if (rule := find(reasons.VANISHED, event.reason, event.message)) is not None:
-            return finding(rule, f"{event.reason}: {event.message}")
-    if pod.deleted_s is not None or any(map(stops, mine)):
-        return Finding(State.CANCELLED, DELETED)
-    return Finding(State.LOST, "it vanished, and nobody saw why")
-
-
-def disrupted(pod: Pod) -> Finding | None:
-    """By its conditions: preempted, evicted, its node gone."""
-    why = pod.disruption
-    if why is None:
+def _ended_from_outside(
+    pod: Pod, failed: tuple[Container, ContainerEnd] | None, events: Sequence[ClusterEvent]
+) -> Finding | None:
+    """What ended the pod from outside; None if it ended by itself. `failed` is its first failed container."""
+    if pod.phase == "Failed" and pod.reason:
+        rule = find_rule(reasons.POD, pod.reason, pod.message)
+        if rule is not None:
+            return _by_reason_of_pod(pod, rule, events)
+    if failed is not None and failed[1].reason == "OOMKilled":
         return None
-    found = finding(
-        always(reasons.DISRUPTED, why.reason, why.message),
-        ": ".join(filter(None, (why.reason, why.message))),
-        ran=pod.ran,
-    )
-    silent = not pod.ready and any(each.running for each in pod.main)  # a kubelet that lived would have stopped it
-    return replace(found, state=State.NODE_LOST) if why.reason == "DeletionByTaintManager" and silent else found
+    containers = pod.main_containers if failed is None else (failed[0],)
+    end_is_known = failed is not None or pod.succeeded
+    deleted_before_its_end = pod.deletion_requested_s is not None and not end_is_known
+    if deleted_before_its_end or was_stopped(pod, containers, events):
+        return _taken_away(pod)
+    if pod.deletion_requested_s is None and not pod.succeeded:
+        return disrupted(pod)
+    return None
+
+
+def _by_reason_of_pod(pod: Pod, rule: reasons.Rule, events: Sequence[ClusterEvent]) -> Finding:
+    started = has_run(pod, events)
+    message = f"{pod.reason}: {pod.message}".rstrip(": ")
+    waited_for = "" if started else last_waited_for(pod)
+    if waited_for:
+        message = f"{message}; until then {waited_for}"
+    found = rule.finding(message, has_run=started)
+    overflowed = re.search(r'EmptyDir volume "([^"]*)"', pod.message)
+    if overflowed is not None and overflowed[1] in pod.memory_volumes:
+        return replace(found, state=State.OUT_OF_MEMORY)
+    return found
+
+
+def _taken_away(pod: Pod) -> Finding:
+    """What stopped the pod from outside, as far as the cluster shows it."""
+    disruption = disrupted(pod)
+    if disruption is not None:
+        return disruption
+    if pod.deletion_requested_s is None:
+        return Finding(State.EVICTED, f"the kubelet of {pod.node or 'its node'} stopped it, and does not say why")
+    return Finding(State.CANCELLED, DELETED)
+
+
+def _was_stopped(pod: Pod, container: Container, end: ContainerEnd, events: Sequence[ClusterEvent]) -> bool:
+    """Whether a container was stopped before it ended by itself. The most reliable evidence decides:
+
+    1. the kubelet's event, which the same clock dates as the end;
+    2. the order in which the API server showed the end and the deletion, and what the kubelet knew when it reported;
+    3. the times of two different clocks. If these leave a doubt, the container did not succeed.
+    """
+    stopped_s = _stopped_s(container, end, events)
+    if stopped_s is not None and end.ended_s is not None and stopped_s < end.ended_s:
+        return True
+    if container.run in pod.history.ended_by_itself or pod.kubelet_knew_deletion is False:
+        return False
+    if stopped_s is not None or container.run in pod.history.stopped or pod.kubelet_knew_deletion:
+        return True
+    asked_s = _asked_to_go_s(pod)
+    if asked_s is None:
+        return False
+    if end.ended_s is None:
+        return not end.successful
+    doubtful = end.successful or pod.disruption is not None or end.exit_code in KILLED_CODES
+    tolerance_s = CLOCK_SKEW_S if doubtful else 0.0
+    return end.ended_s >= asked_s - tolerance_s
+
+
+def _stopped_s(container: Container, end: ContainerEnd, events: Sequence[ClusterEvent]) -> float | None:
+    """When the kubelet's event says that it stopped this run of a container, in whole seconds; None without one."""
+    started_s = (end.started_s or 0.0) - 1.0  # containerd writes the start down a little late
+    ended_s = float("inf") if end.ended_s is None else end.ended_s
+    times = []
+    for event in events:
+        is_about_it = event.field.endswith(f"{{{container.name}}}")
+        if is_about_it and is_stop(event) and started_s <= event.first_s <= ended_s:
+            times.append(event.first_s)
+    return min(times, default=None)
+
+
+def _asked_to_go_s(pod: Pod) -> float | None:
+    """When the pod was first asked to go. An eviction is written down a moment before the deletion."""
+    if pod.deletion_requested_s is None or pod.disruption is None or pod.disruption.since_s is None:
+        return pod.deletion_requested_s
+    return min(pod.deletion_requested_s, pod.disruption.since_s)

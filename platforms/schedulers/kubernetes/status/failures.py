@@ -1,154 +1,202 @@
-"""Why a job has failed: of all of its pods, which one was first, and what it says; and why it has too few."""
+"""Why a job failed: which of its pods failed first and why, what its own object says, and why pods are missing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
 
 from platforms.job import State, state_of_exit
 from platforms.schedulers.kubernetes.objects.fields import number
-from platforms.schedulers.kubernetes.status import exits, kinds, reasons, wording
+from platforms.schedulers.kubernetes.status import exits, kinds, reasons
 from platforms.schedulers.kubernetes.status.observation import JobView
-from platforms.schedulers.kubernetes.status.pods import Pod
-from platforms.schedulers.kubernetes.status.reasons import Finding
+from platforms.schedulers.kubernetes.status.pods import Pod, last_waited_for
+from platforms.schedulers.kubernetes.status.reasons import Finding, find_rule, reason_and_message
 
+SETTLE_S = 20.0  # how much later pods may show what their controller already reports, or the other way round
 TAKEN = "its pod was deleted while it ran, and the job itself was not"
-SETTLE_S = 20.0  # how much later pods may show what their kind already says, or the other way round
 
 
-def of_pods(case: JobView, chosen: Sequence[Pod]) -> Finding | None:
-    """The failure that came first. What was deleted, or stopped by a signal, may be a consequence of another's; so it
-    counts only where there is no other at that time."""
-    events = case.events
-    found = [(pod, exits.ending(pod, events) if pod.ended else exits.vanished(pod, events)) for pod in chosen]
-    failed = [(pod, each) for pod, each in found if each.state is not State.SUCCEEDED]
-    if not failed:
+# --- the failure that came first -------------------------------------------------------------------------------------
+
+
+def first_failure(job: JobView, pods: Sequence[Pod]) -> Finding | None:
+    """The failure that came first among some pods; None if none of them failed.
+
+    A pod that was deleted or stopped by a signal may only follow another's failure. It counts if there is no other.
+    """
+    failures = []
+    for pod in pods:
+        found = exits.why_ended(pod, job.events) if pod.ended else exits.why_vanished(pod, job.events)
+        if found.state is not State.SUCCEEDED:
+            ended_s = pod.ended_s or float("inf")
+            failures.append(((_consequence(found), ended_s, pod.rank), pod, found))
+    if not failures:
         return None
-    pod, first = min(failed, key=lambda pair: (_consequence(pair[1]), pair[0].ended_s or float("inf"), pair[0].rank))
-    return replace(first, reason=case.said_of(pod, first))
+    _order, pod, found = min(failures, key=lambda failure: failure[0])
+    return replace(found, reason=job.reason_with_pod(pod, found))
 
 
 def _consequence(found: Finding) -> int:
-    """0: a cause of its own. Ranks end each other with SIGTERM, and a controller deletes what is left of a job."""
+    """How likely a failure only follows another: 0 is a cause of its own, 2 a consequence."""
     if found.state in (State.CANCELLED, State.LOST):
-        return 2
-    return 1 if found.state is State.SIGNALLED and found.signal == 15 else 0
+        return 2  # a controller deletes the other pods of a job that fails
+    if found.state is State.SIGNALLED and found.signal == 15:
+        return 1  # ranks end each other with SIGTERM
+    return 0
 
 
-def of_kind(case: JobView, said: kinds.Completion) -> Finding:
-    """A kind that says that it has failed. Live while its pods have not told why yet."""
-    rule = reasons.find(reasons.KIND, said.reason, said.message)
-    words = ": ".join(filter(None, (said.reason, said.message)))
-    if rule is not None:
-        ran = case.ran or not case.pods  # a Job deletes its pods when its deadline has passed
-        found = reasons.finding(rule, words, ran=ran)
-        waits = next(filter(None, map(wording.waited_for, case.pods)), "")
-        return found if ran or not waits else replace(found, reason=f"{words}; until then {waits}")
-    cause = of_pods(case, case.over)
-    if cause is None or _consequence(cause) > 1:
-        if case.live and not case.waited("cause", SETTLE_S):
-            return Finding(case.between, f"ended ({words}); its pods have not told why yet")
-        leaving = [pod for pod in case.live if pod.deleted_s is not None]
-        cause = of_pods(case, [*case.over, *case.torn, *leaving])
-    if cause is None or cause.state in (State.LOST, State.CANCELLED):  # whoever says so may have deleted them for that
-        crash = _crash(case)
-        if crash is not None:
-            return replace(crash, reason=f"{crash.reason} ({words})")
-        if said.reason == "BackoffLimitExceeded" and (taken := _taken_away(case, cause)) is not None:
-            return taken
-        if cause is None or _exit_code(said) is not None:
-            return _by_message(said, words)
-    return replace(cause, reason=_and(cause.reason, case, said, words))
-
-
-def _taken_away(case: JobView, cause: Finding | None) -> Finding | None:
-    """A Job fails when a pod of it is deleted while it runs, and says no more than that it may not try again. That is
-    no failure of what ran, also where that pod was never seen."""
-    if cause is None:
-        return unwitnessed(case, 1)
-    return from_a_job(case, cause) if cause.state is State.CANCELLED else None
-
-
-def from_a_job(case: JobView, deleted: Finding) -> Finding:
-    """What the deletion of a pod means: who wants to end a Job deletes the Job, and not its pod. The controller itself
-    deletes none of the pods that it needs, unless it restarts them in place."""
-    if not _keeps_its_pods(case):
-        return deleted
-    return replace(deleted, state=State.EVICTED, reason=deleted.reason.replace(exits.DELETED, TAKEN))
-
-
-def unwitnessed(case: JobView, needed: int) -> Finding | None:
-    """A Job that would have so many pods still, had they not been deleted: before their end or later, and whatever it
-    makes of that. None where as many go on, or were seen to end well, and where its kind may have taken them."""
-    witnesses = [pod for pod in case.live + case.over if pod.succeeded or not pod.ended]
-    if len(witnesses) >= needed or not _keeps_its_pods(case):
+def _first_crash(job: JobView) -> Finding | None:
+    """The first failure of a container that was restarted."""
+    crashes = []
+    for pod in job.pods:
+        for container in pod.containers:
+            end = container.previous_end
+            if end is not None and not end.successful:
+                crashes.append((end.ended_s or 0.0, pod, container, end))
+    if not crashes:
         return None
-    cause = of_pods(case, case.torn)
-    if any(map(exits.stops, case.events)) or (cause is not None and cause.state is State.CANCELLED):
+    _ended_s, pod, container, end = min(crashes, key=lambda crash: crash[0])
+    return exits.by_exit(pod, container, end)
+
+
+# --- a job whose own object says that it has failed ------------------------------------------------------------------
+
+
+def reported_failure(job: JobView, completion: kinds.Completion) -> Finding:
+    """Why a job failed whose own object reports the failure; live while its pods do not show why yet."""
+    report = reason_and_message(completion.reason, completion.message)
+    rule = find_rule(reasons.KIND, completion.reason, completion.message)
+    if rule is not None:
+        has_run = job.has_run or not job.pods  # a Job deletes its pods when its deadline has passed
+        waited_for = "" if has_run else _last_waited_for(job)
+        if waited_for:
+            report = f"{report}; until then {waited_for}"
+        return rule.finding(report, has_run=has_run)
+    cause = first_failure(job, job.ended_pods)
+    if cause is None or _consequence(cause) > 1:
+        if job.live_pods and not job.has_lasted("cause", SETTLE_S):
+            return Finding(job.state_until_known, f"ended ({report}); its pods do not show why yet")
+        leaving = [pod for pod in job.live_pods if pod.deletion_requested_s is not None]
+        cause = first_failure(job, [*job.ended_pods, *job.vanished_pods, *leaving])
+    if cause is None or cause.state in (State.LOST, State.CANCELLED):
+        # The controller may have deleted the pods because the job failed, so that their deletion explains nothing.
+        crash = _first_crash(job)
+        if crash is not None:
+            return replace(crash, reason=f"{crash.reason} ({report})")
+        if completion.reason == "BackoffLimitExceeded":
+            taken = _taken_away(job, cause)
+            if taken is not None:
+                return taken
+        if cause is None or _exit_code_in(completion.message) is not None:
+            return _failure_by_report(completion, report)
+    return replace(cause, reason=_with_report(cause.reason, job, completion, report))
+
+
+def _last_waited_for(job: JobView) -> str:
+    for pod in job.pods:
+        waited_for = last_waited_for(pod)
+        if waited_for:
+            return waited_for
+    return ""
+
+
+def _failure_by_report(completion: kinds.Completion, report: str) -> Finding:
+    """The failure of a job whose pods are gone or show nothing, from the report of its own object."""
+    exit_code = _exit_code_in(completion.message)
+    if exit_code is None:
+        return Finding(State.EXITED, report or "its controller reports a failure without a reason")
+    return Finding(state_of_exit(exit_code, speaks_wire=False), report, exit_code=exit_code)
+
+
+def _exit_code_in(message: str) -> int | None:
+    match = re.search(r"exit code (\d+)", message)
+    return int(match[1]) if match else None
+
+
+def _with_report(reason: str, job: JobView, completion: kinds.Completion, report: str) -> str:
+    """Add what the job's object reports, unless that is only that its pod failed."""
+    tries = number(job.root, "status", "failed") or 0
+    only_one_failed = completion.reason == "BackoffLimitExceeded" and tries < 2
+    return reason if only_one_failed or not report else f"{reason} ({report})"
+
+
+# --- pods that were deleted under a Job ------------------------------------------------------------------------------
+
+
+def _taken_away(job: JobView, cause: Finding | None) -> Finding | None:
+    # A Job fails when one of its pods is deleted while it runs, and reports only that it may not try again. That is no
+    # failure of what ran, even if that pod was never seen.
+    if cause is None:
+        return unseen_deletion(job, 1)
+    if cause.state is State.CANCELLED:
+        return deleted_under_a_job(job, cause)
+    return None
+
+
+def deleted_under_a_job(job: JobView, deletion: Finding) -> Finding:
+    """What the deletion of a pod means for its job: EVICTED if the job's controller does not delete pods itself.
+
+    A user who wants to end a Job deletes the Job and not its pod. The controller deletes none of the pods that it
+    needs, unless it restarts them in place.
+    """
+    if not _controller_keeps_pods(job):
+        return deletion
+    return replace(deletion, state=State.EVICTED, reason=deletion.reason.replace(exits.DELETED, TAKEN))
+
+
+def unseen_deletion(job: JobView, needed: int) -> Finding | None:
+    """What became of pods that a Job would still have if they had not been deleted.
+
+    None if at least `needed` pods go on or were seen to succeed, and None if its controller may have deleted pods.
+    """
+    accounted_for = [pod for pod in job.live_pods + job.ended_pods if pod.succeeded or not pod.ended]
+    if len(accounted_for) >= needed or not _controller_keeps_pods(job):
+        return None
+    cause = first_failure(job, job.vanished_pods)
+    deleted = cause is not None and cause.state is State.CANCELLED
+    if deleted or any(exits.is_stop(event) for event in job.events):
         return Finding(State.EVICTED, TAKEN)
     if cause is not None and cause.state is not State.LOST:
         return cause
     return Finding(State.LOST, "its pods are gone, and nothing shows how they ended")
 
 
-def _keeps_its_pods(case: JobView) -> bool:
-    return case.sight.root is not None and not case.being_deleted and kinds.keeps_its_pods(case.object)
+def _controller_keeps_pods(job: JobView) -> bool:
+    return job.root_exists and not job.being_deleted and kinds.keeps_its_pods(job.root)
 
 
-def of_deletion(case: JobView) -> Finding | None:
-    """Why a kind takes its pods away: it is about to fail, as it says itself or as the end of one of its pods shows."""
-    said = kinds.failing(case.object)
-    if said is not None:
-        return of_kind(case, said)
-    cause = None if case.is_pod or case.retries else of_pods(case, case.over)
-    return cause if cause is not None and _consequence(cause) == 0 else None
-
-
-def _crash(case: JobView) -> Finding | None:
-    """The first failure of a container that was started again."""
-    ends = [
-        (each.last.ended_s or 0.0, pod, each, each.last) for pod in case.pods for each in pod.containers if each.last
-    ]
-    failed = [(pod, each, end) for _time, pod, each, end in sorted(ends, key=itemgetter(0)) if not end.good]
-    return exits.by_exit(*failed[0]) if failed else None
-
-
-def _and(reason: str, case: JobView, said: kinds.Completion, words: str) -> str:
-    """The kind's own words where they say more than that a pod has failed."""
-    tries = number(case.object, "status", "failed") or 0
-    if said.reason == "BackoffLimitExceeded" and tries < 2:
-        return reason
-    return f"{reason} ({words})" if words else reason
-
-
-def _exit_code(said: kinds.Completion) -> int | None:
-    found = re.search(r"exit code (\d+)", said.message)
-    return int(found[1]) if found else None
-
-
-def _by_message(said: kinds.Completion, words: str) -> Finding:
-    """Its pods are gone, or say nothing: what it says itself."""
-    code = _exit_code(said)
-    if code is None:
-        return Finding(State.EXITED, words or "its kind says that it has failed, and nobody says why")
-    return Finding(state_of_exit(code, speaks_wire=False), words, exit_code=code)
-
-
-def refused(case: JobView) -> Finding | None:
-    """The last pod that was to be created, when there are too few and it was refused."""
-    there = len(case.live) + sum(pod.succeeded for pod in case.over)
-    if case.is_pod or there >= (case.expected or 1):
+def why_deleted(job: JobView) -> Finding | None:
+    """Why the job's controller deletes its pods: the job is about to fail. None if nothing shows that."""
+    failing = kinds.failing(job.root)
+    if failing is not None:
+        return reported_failure(job, failing)
+    if job.is_pod or job.retries:
         return None
-    tried = [event for event in case.events if event.reason.startswith(("FailedCreate", "SuccessfulCreate"))]
-    failed = [event for event in tried if event.reason in ("FailedCreate", "FailedCreatePod")]
-    if not failed or tried[-1] is not failed[-1]:
+    cause = first_failure(job, job.ended_pods)
+    if cause is None or _consequence(cause) != 0:
         return None
-    words = failed[-1].message.removeprefix("Error creating: ")
-    if (quota := reasons.quota(words)) is not None:
-        return Finding(State.NEVER_ADMISSIBLE if quota.never else State.QUEUED, quota.words)
-    rule = reasons.always(reasons.REFUSED, failed[-1].reason, words)
-    if rule.state is not State.QUEUED and sum(event.count for event in failed) < reasons.TRIES:
-        return Finding(State.QUEUED, words)
-    return reasons.finding(rule, words)
+    return cause
+
+
+# --- pods that the controller cannot create --------------------------------------------------------------------------
+
+
+def refused_pod(job: JobView) -> Finding | None:
+    """Why the cluster refused the last pod that was to be created; None if the job has enough pods."""
+    if job.is_pod or len(job.live_pods) + len(job.succeeded_pods) >= job.needed_pods:
+        return None
+    attempts = [event for event in job.events if event.reason.startswith(("FailedCreate", "SuccessfulCreate"))]
+    refusals = [event for event in attempts if event.reason in ("FailedCreate", "FailedCreatePod")]
+    if not refusals or attempts[-1] is not refusals[-1]:
+        return None
+    latest = refusals[-1]
+    message = latest.message.removeprefix("Error creating: ")
+    quota = reasons.quota_refusal(message)
+    if quota is not None:
+        return Finding(State.NEVER_ADMISSIBLE if quota.never else State.QUEUED, quota.message)
+    rule = reasons.rule_of(reasons.REFUSED, latest.reason, message)
+    times = sum(event.count for event in refusals)
+    if rule.state is not State.QUEUED and times < reasons.TRIES:
+        return Finding(State.QUEUED, message)
+    return rule.finding(message)

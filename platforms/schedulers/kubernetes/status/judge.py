@@ -1,4 +1,18 @@
-"""What became of one job, from all that was seen of it: its object, its pods, Kueue's workload, events, nodes."""
+"""What became of one job: the verdict over everything that one look at the cluster showed of it.
+
+| What the cluster shows                               | What decides              | Verdict                           |
+|------------------------------------------------------|---------------------------|-----------------------------------|
+| its root says that it has succeeded                  | _reported_success         | SUCCEEDED, unless a pod differs   |
+| its root says that it has failed                     | failures.reported_failure | why its first pod failed          |
+| its root is gone                                     | _without_root             | how its pods ended, or who did it |
+| it is suspended, or Kueue sent it back to its queue  | _held_back                | QUEUED, PREEMPTED, Kueue's reason |
+| a pod can never start, or can never be created       | _cannot_start             | that reason, after some patience  |
+| its pods have ended, and its root does not say so    | _pods_ended               | SUCCEEDED, or the first failure   |
+| anything else                                        | _under_way                | QUEUED, STARTING or RUNNING       |
+
+The root is the object that makes the pods, such as a Job. The first line that applies counts. Nothing here asks the
+cluster, so the same observation always gives the same verdict.
+"""
 
 from __future__ import annotations
 
@@ -7,256 +21,303 @@ from dataclasses import dataclass, replace
 
 from platforms.job import State, Status
 from platforms.schedulers.kubernetes.objects.fields import mapping, number, one_line, text, timestamp_s
-from platforms.schedulers.kubernetes.status import events, exits, failures, kinds, kueue, wait_reasons
+from platforms.schedulers.kubernetes.status import events, exits, failures, kinds, kueue
 from platforms.schedulers.kubernetes.status.failures import SETTLE_S
 from platforms.schedulers.kubernetes.status.kinds import Completion
 from platforms.schedulers.kubernetes.status.observation import JobView, Observation
 from platforms.schedulers.kubernetes.status.pods import Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding
+from platforms.schedulers.kubernetes.status.wait_reasons import why_waiting
 
 __all__ = ["Observation", "Verdict", "judge"]
 
-LOST_S = 60.0  # how long a job may be known to nobody
-REPLACED_S = 30.0  # how long a kind that we do not know may take to replace a pod
-SPEECHLESS_S = 300.0  # how long a kind may say nothing after its last pod has ended
-SILENT_S = 120.0  # how long a kind may take no note at all of its object before that is said
+LOST_S = 60.0  # how long a job may be missing in the cluster before it is lost
+REPLACED_S = 30.0  # how long the controller of a kind that we do not know may take to replace a pod
+SPEECHLESS_S = 300.0  # how long a controller may not report the end of a job after its last pod has ended
+SILENT_S = 120.0  # how long a controller may ignore its object before the job's reason says so
 SHORT_TTL_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`stop`: it has failed, and something of it holds a device or could start again. `final`: nothing will change."""
+    """The status of a job and what follows from it.
+
+    `stop`: it has failed, and a part of it still holds a device or could start again. `final`: it will not change.
+    """
 
     status: Status
     stop: bool
     final: bool
 
 
-def judge(sight: Observation) -> Verdict:
-    """The job's state now, and why; live while its end cannot be told for certain."""
-    case = JobView(sight)
-    found = _decide(case)
+def judge(observation: Observation) -> Verdict:
+    """Say what became of a job. Its state stays live as long as its end is not certain."""
+    job = JobView(observation)
+    found = _decide(job)
     final = not found.state.live
     failed = final and found.state is not State.SUCCEEDED
-    return Verdict(_status(case, found), failed and _holds(case), final)
+    return Verdict(_status(job, found), stop=failed and _could_go_on(job), final=final)
 
 
-def _holds(case: JobView) -> bool:
-    """Whether anything of it goes on, or could."""
-    undecided = not isinstance(case.completion, Completion) and not case.is_pod
-    running = any(not pod.gone and any(each.running for each in pod.main) for pod in case.pods)
-    return bool(case.live) or running or (case.sight.root is not None and undecided)
+def _decide(job: JobView) -> Finding:
+    """The table above."""
+    completion = job.completion
+    if isinstance(completion, Completion) and completion.end == "succeeded":
+        return _reported_success(job)
+    if isinstance(completion, Completion):
+        return failures.reported_failure(job, completion)
+    if not job.root_exists:
+        return _without_root(job)
+    return _held_back(job) or _cannot_start(job) or _pods_ended(job) or _under_way(job)
 
 
-def _decide(case: JobView) -> Finding:
-    own = case.completion
-    if isinstance(own, Completion):
-        return _succeeded(case) if own.end == "succeeded" else failures.of_kind(case, own)
-    if case.sight.root is None:
-        return _without_root(case)
-    return _held_back(case) or _trouble(case) or _over(case) or _going(case)
+def _could_go_on(job: JobView) -> bool:
+    """Whether any part of the job runs, or could start again."""
+    if job.live_pods or any(pod.running and not pod.gone for pod in job.pods):
+        return True
+    root_has_ended = isinstance(job.completion, Completion) or job.is_pod
+    return job.root_exists and not root_has_ended
 
 
-# --- the kind says that it has ended, or is gone ---------------------------------------------------------------------
+# --- the root says that it has succeeded, or is gone -----------------------------------------------------------------
 
 
-def _succeeded(case: JobView) -> Finding:
-    """Its kind says so. A child that was killed for memory shows in a pod that succeeded; and one that was deleted and
-    left with exit code 0 counts as good to its kind."""
-    good = [pod for pod in case.over if pod.succeeded]
-    if len(good) < (case.expected or 1) and case.live and not case.waited("report", SETTLE_S):
-        return Finding(case.between, "ended; not all of its pods have reported yet")
-    early = kinds.ends_early(case.object)
-    found = failures.unwitnessed(case, 1 if early else case.expected or 1) or _at_best(case, good)
+def _reported_success(job: JobView) -> Finding:
+    """Check the success that the root reports against its pods.
+
+    A child process that was killed for memory shows only in a pod that succeeded. A controller takes a pod that was
+    deleted and left with exit code 0 for a success.
+    """
+    succeeded = job.succeeded_pods
+    if len(succeeded) < job.needed_pods and job.live_pods and not job.has_lasted("report", SETTLE_S):
+        return Finding(job.state_until_known, "ended; not all of its pods have reported yet")
+    may_end_early = kinds.ends_early(job.root)
+    needed = 1 if may_end_early else job.needed_pods
+    found = failures.unseen_deletion(job, needed) or _success_of(job, succeeded)
     if found.state is not State.CANCELLED:
         return found
-    if early and any(map(case.well, good)):  # it has deleted what it needed no more
-        return Finding(State.SUCCEEDED, exit_code=0)
-    return _evicted(case) or failures.from_a_job(case, found)
+    if may_end_early and any(job.succeeded_by_itself(pod) for pod in succeeded):
+        return Finding(State.SUCCEEDED, exit_code=0)  # the controller deleted the pods that it did not need any more
+    return _evicted_by_kueue(job) or failures.deleted_under_a_job(job, found)
 
 
-def _at_best(case: JobView, good: Sequence[Pod]) -> Finding:
-    """What comes of pods that ended with exit code 0."""
-    return failures.of_pods(case, good) or Finding(State.SUCCEEDED, exit_code=0)
+def _success_of(job: JobView, succeeded: Sequence[Pod]) -> Finding:
+    """SUCCEEDED, unless one of the pods that ended with exit code 0 was killed for memory or stopped from outside."""
+    return failures.first_failure(job, succeeded) or Finding(State.SUCCEEDED, exit_code=0)
 
 
-def _evicted(case: JobView) -> Finding | None:
-    workload = case.sight.workload
-    return kueue.evicted(workload, ran=True) if workload is not None else None
+def _evicted_by_kueue(job: JobView) -> Finding | None:
+    workload = job.observation.workload
+    if workload is None:
+        return None
+    return kueue.evicted(workload, has_run=True)
 
 
-def _without_root(case: JobView) -> Finding:
-    """Nobody has it any more."""
-    good = [pod for pod in case.over if pod.succeeded]
-    if len(good) == len(case.pods) >= (case.expected or 1):
-        found = _at_best(case, good)
+def _without_root(job: JobView) -> Finding:
+    """The root was deleted, or the cluster does not show it yet."""
+    succeeded = job.succeeded_pods
+    if len(succeeded) == len(job.pods) >= job.needed_pods:
+        found = _success_of(job, succeeded)
         if found.state is not State.CANCELLED:
             return found
-    if (evicted := _evicted(case)) is not None:
+    evicted = _evicted_by_kueue(job)
+    if evicted is not None:
         return evicted
-    cause = failures.of_pods(case, [pod for pod in case.pods if pod.ended or pod.disruption or pod.gone])
-    if cause is not None and (case.is_pod or cause.state not in (State.LOST, State.CANCELLED)):
+    decisive = [pod for pod in job.pods if pod.ended or pod.disruption or pod.gone]
+    cause = failures.first_failure(job, decisive)
+    if cause is not None and (job.is_pod or cause.state not in (State.LOST, State.CANCELLED)):
         return cause
-    if not case.object:
-        if not case.waited("lost", LOST_S):
-            return Finding(State.UNKNOWN, "the cluster does not know it (yet)")
-        why = "somebody deleted it, or its ttlSecondsAfterFinished did, before anybody looked"
+    was_never_seen = not job.root
+    if was_never_seen and not job.has_lasted("lost", LOST_S):
+        return Finding(State.UNKNOWN, "the cluster does not know it (yet)")
+    if was_never_seen:
+        why = "it was deleted, by hand or by its ttlSecondsAfterFinished, before its end was seen"
         return Finding(State.LOST, f"the cluster does not know it: {why}")
-    ttl_s = number(case.object, "spec", "ttlSecondsAfterFinished")
+    ttl_s = number(job.root, "spec", "ttlSecondsAfterFinished")
     if ttl_s is not None and ttl_s <= SHORT_TTL_S:
-        return Finding(
-            State.LOST, f"deleted by its ttlSecondsAfterFinished ({ttl_s} s) after an end that nobody saw, or by hand"
-        )
-    return Finding(State.CANCELLED, "somebody else deleted it")
+        why = f"deleted by its ttlSecondsAfterFinished ({ttl_s} s), or by hand, before its end was seen"
+        return Finding(State.LOST, why)
+    return Finding(State.CANCELLED, exits.DELETED)
 
 
-# --- it is there, and goes on, as far as it says itself --------------------------------------------------------------
+# --- the root exists and does not say that it has ended --------------------------------------------------------------
 
 
-def _held_back(case: JobView) -> Finding | None:
-    """Suspended, or sent back to its queue by Kueue."""
-    workload, held = case.sight.workload, kinds.suspended(case.object)
-    again = held or any(_replaced(pod, case) for pod in case.torn)
-    if workload is not None and (found := kueue.evicted(workload, ran=case.ran)) is not None:
-        return found.settled(case.sight.waited)
-    unfinished = any(pod.ran and not case.well(pod) for pod in case.torn + case.over)
-    if unfinished and again and (held or (workload is not None and not case.retries)):
-        why = kueue.last_eviction(workload) or "nobody told why"
-        return Finding(State.PREEMPTED, f"its pods were taken away after they had run, and it was queued again: {why}")
-    if not held or any(pod.ran for pod in case.live):
-        return None
+def _held_back(job: JobView) -> Finding | None:
+    """Whether the job is suspended, or Kueue has sent it back to its queue."""
+    workload = job.observation.workload
+    suspended = kinds.suspended(job.root)
     if workload is not None:
-        found = kueue.admission(workload).settled(case.sight.waited)
-        return Finding(State.STARTING, "admitted by Kueue") if kueue.admitted(workload) else found
-    queue = kueue.queue_of(case.object)
-    who = f"Kueue (queue {queue}) has not let it start yet" if queue else "suspended: somebody must let it start"
-    return Finding(State.QUEUED, who)
-
-
-def _replaced(pod: Pod, case: JobView) -> bool:
-    """Another pod was made after this one had left; one of the same second as itself is its neighbour."""
-    times = (pod.created_s, pod.started_s, pod.ended_s, pod.deleted_s)
-    left_s = max((time for time in times if time is not None), default=0.0)
-    made = [each.created_s or 0.0 for each in case.live + case.over if each is not pod]
-    return any(time >= left_s and time > (pod.created_s or 0.0) for time in made)
-
-
-def _trouble(case: JobView) -> Finding | None:
-    """Pods that cannot start, or are not even created: each of them would wait for ever."""
-    for pod in case.live:
-        found = _looked(case, pod)
-        if not found.state.live:
-            return replace(found, reason=case.said_of(pod, found))
-    refused = failures.refused(case)
-    return refused if refused is not None and not refused.state.live else None
-
-
-def _looked(case: JobView, pod: Pod) -> Finding:
-    crashes = case.retries and case.completion == "running"
-    deletion = failures.of_deletion(case) if pod.deleted_s is not None else None
-    found = wait_reasons.look(pod, case.events, case.sight.nodes, retries=crashes, deletion=deletion)
-    found = found.settled(case.sight.waited)
-    limit_s = case.sight.start_limit_s
-    if found.state is State.STARTING and limit_s is not None and case.waited("starting", limit_s):
-        return Finding(
-            State.START_DEADLINE, f"no container ran {limit_s:g} s after it had a node: {found.reason}".rstrip(": ")
-        )
-    return found
-
-
-def _over(case: JobView) -> Finding | None:
-    """Pods that have ended, as far as they decide."""
-    if case.completion == "running":
-        return _speechless(case)
-    if any(not pod.settled and not pod.gone for pod in case.over) and not case.waited("phase", SETTLE_S):
-        return Finding(case.between, "ended; the cluster has not taken note of it yet")
-    bad = [pod for pod in case.over if exits.ending(pod, case.events).state is not State.SUCCEEDED]
-    failed = [pod for pod in (*bad, *case.torn) if case.is_pod or not _replaced(pod, case)]
-    cause = failures.of_pods(case, failed)
-    if cause is not None:
-        patient = not case.is_pod and not case.waited("replaced", REPLACED_S)
-        return Finding(case.between, f"{cause.reason}; nothing has replaced it yet") if patient else cause
-    good = len(case.over) - len(bad)
-    if case.live or not good or good < (case.expected or 1):
+        evicted = kueue.evicted(workload, has_run=job.has_run)
+        if evicted is not None:
+            return evicted.after_patience(job.observation.waited_s)
+    if _lost_its_pods(job, suspended):
+        why = kueue.last_eviction(workload) or "Kueue does not say why"
+        return Finding(State.PREEMPTED, f"its pods were taken away after they had run, and it was queued again: {why}")
+    if not suspended or any(pod.has_run for pod in job.live_pods):
         return None
-    if case.expected is None and not case.waited("all done", SETTLE_S):
+    if workload is not None and kueue.admitted(workload):
+        return Finding(State.STARTING, "admitted by Kueue")
+    if workload is not None:
+        return kueue.admission(workload).after_patience(job.observation.waited_s)
+    queue = kueue.queue_of(job.root)
+    if queue:
+        return Finding(State.QUEUED, f"Kueue (queue {queue}) has not let it start yet")
+    return Finding(State.QUEUED, "suspended: it waits until a user or a controller resumes it")
+
+
+def _lost_its_pods(job: JobView, suspended: bool) -> bool:
+    """Whether pods that had run were taken away, and the job waits in its queue or has begun again."""
+    unfinished = [pod for pod in job.vanished_pods + job.ended_pods if pod.has_run and not job.succeeded_by_itself(pod)]
+    if not unfinished:
+        return False
+    if suspended:
+        return True
+    is_kueues = job.observation.workload is not None and not job.retries
+    return is_kueues and any(job.was_replaced(pod) for pod in job.vanished_pods)
+
+
+def _cannot_start(job: JobView) -> Finding | None:
+    """Whether a pod can never start, or can never be created: the job would wait for ever."""
+    for pod in job.live_pods:
+        found = _look_at(job, pod)
+        if not found.state.live:
+            return replace(found, reason=job.reason_with_pod(pod, found))
+    refused = failures.refused_pod(job)
+    if refused is not None and not refused.state.live:
+        return refused
+    return None
+
+
+def _look_at(job: JobView, pod: Pod) -> Finding:
+    """What a live pod waits for, or what is wrong with it, with patience and start limit applied."""
+    seen = job.observation
+    restarts_crashes = job.retries and job.completion == "running"
+    why_deleted = failures.why_deleted(job) if pod.deletion_requested_s is not None else None
+    found = why_waiting(pod, job.events, seen.nodes, retries=restarts_crashes, why_deleted=why_deleted)
+    found = found.after_patience(seen.waited_s)
+    if found.state is not State.STARTING or seen.start_limit_s is None:
+        return found
+    if not job.has_lasted("starting", seen.start_limit_s):
+        return found
+    why = f"no container ran {seen.start_limit_s:g} s after it had a node: {found.reason}".rstrip(": ")
+    return Finding(State.START_DEADLINE, why)
+
+
+def _pods_ended(job: JobView) -> Finding | None:
+    """What the job's ended pods decide; None as long as they decide nothing."""
+    if job.completion == "running":
+        return _controller_is_speechless(job)
+    unsettled = [pod for pod in job.ended_pods if not pod.phase_is_final and not pod.gone]
+    if unsettled and not job.has_lasted("phase", SETTLE_S):
+        return Finding(job.state_until_known, "ended; the cluster has not recorded it yet")
+    failed = [pod for pod in job.ended_pods if exits.why_ended(pod, job.events).state is not State.SUCCEEDED]
+    final = [pod for pod in failed + job.vanished_pods if job.is_pod or not job.was_replaced(pod)]
+    cause = failures.first_failure(job, final)
+    if cause is not None:
+        if job.is_pod or job.has_lasted("replaced", REPLACED_S):
+            return cause
+        return Finding(job.state_until_known, f"{cause.reason}; nothing has replaced it yet")
+    succeeded = len(job.ended_pods) - len(failed)
+    if job.live_pods or succeeded == 0 or succeeded < job.needed_pods:
+        return None
+    if job.expected_pods is None and not job.has_lasted("all done", SETTLE_S):
         return Finding(State.RUNNING, "its pods have ended; there may be more")
     return Finding(State.SUCCEEDED, exit_code=0)
 
 
-def _speechless(case: JobView) -> Finding | None:
-    """Its kind decides, unless that says nothing long after the last pod has ended."""
-    left = [pod for pod in case.over + case.torn if pod.succeeded or not _replaced(pod, case)]
-    if case.live or not left or case.retries:
+def _controller_is_speechless(job: JobView) -> Finding | None:
+    """Let the pods decide for a controller that reports nothing long after the last of them has ended."""
+    final = [pod for pod in job.ended_pods + job.vanished_pods if pod.succeeded or not job.was_replaced(pod)]
+    if job.live_pods or not final or job.retries:
         return None
-    cause = failures.of_pods(case, left)
-    good = sum(pod.succeeded for pod in left)
-    if cause is None and good < (case.expected or 1):
+    cause = failures.first_failure(job, final)
+    succeeded = sum(pod.succeeded for pod in final)
+    if cause is None and succeeded < job.needed_pods:
         return None
-    if case.waited("speechless", SPEECHLESS_S):
-        return cause or Finding(State.SUCCEEDED, exit_code=0)
-    return Finding(case.between, cause.reason if cause else "ended; its kind has not said so yet")
+    if not job.has_lasted("speechless", SPEECHLESS_S):
+        why = cause.reason if cause else "ended; its controller has not reported it yet"
+        return Finding(job.state_until_known, why)
+    return cause or Finding(State.SUCCEEDED, exit_code=0)
 
 
-def _going(case: JobView) -> Finding:
-    """As far as its rank 0 is, with what the others wait for."""
-    looks = [(pod, _looked(case, pod)) for pod in case.live]
-    first = min(case.live + case.over, key=lambda pod: (pod.rank, pod.ended), default=None)
-    refused = failures.refused(case)
-    waiting = [case.said_of(pod, found) for pod, found in looks if found.state is not State.RUNNING and found.reason]
-    reason = next(iter(waiting), refused.reason if refused else "")
+def _under_way(job: JobView) -> Finding:
+    """How far the pod of rank 0 is, with what the other pods wait for."""
+    looks = [(pod, _look_at(job, pod)) for pod in job.live_pods]
+    refused = failures.refused_pod(job)
+    first = min(job.live_pods + job.ended_pods, key=lambda pod: (pod.rank, pod.ended), default=None)
     if first is None:
-        return refused or Finding(*_no_pod(case))
-    state = next((found.state for pod, found in looks if pod is first), State.RUNNING)
-    lost = next((found for _pod, found in looks if found.state is State.UNKNOWN), None)
-    if lost is not None:
-        return lost
-    if first.ended and not case.live and case.retries:
-        return Finding(State.STARTING, _retried(case))
+        return refused or _without_pods(job)
+    for _pod, found in looks:
+        if found.state is State.UNKNOWN:
+            return found
+    if first.ended and not job.live_pods and job.retries:
+        return Finding(State.STARTING, _retry_reason(job))
+    state = State.RUNNING
+    for pod, found in looks:
+        if pod is first:
+            state = found.state
+    waiting = [
+        job.reason_with_pod(pod, found) for pod, found in looks if found.state is not State.RUNNING and found.reason
+    ]
+    if waiting:
+        return Finding(state, waiting[0])
+    if refused is not None and refused.reason:
+        return Finding(state, refused.reason)
     notes = [found.reason for _pod, found in looks if found.reason]
-    return Finding(state, reason or next(iter(notes), ""))
+    return Finding(state, notes[0] if notes else "")
 
 
-def _no_pod(case: JobView) -> tuple[State, str]:
-    if case.sight.workload is not None and kueue.admitted(case.sight.workload):
-        return State.STARTING, "admitted by Kueue; it has no pod yet"
-    silent = not case.events and not mapping(case.object, "status")
-    if silent and case.waited("silent", SILENT_S):
-        kind = f"{text(case.object, 'kind')} ({text(case.object, 'apiVersion')})"
-        nothing = f"it has no pod, no status and no event after {SILENT_S:g} s"
-        return State.QUEUED, f"{nothing}: the controller of {kind} does not seem to run"
-    return State.QUEUED, "it has no pod yet"
+def _without_pods(job: JobView) -> Finding:
+    workload = job.observation.workload
+    if workload is not None and kueue.admitted(workload):
+        return Finding(State.STARTING, "admitted by Kueue; it has no pod yet")
+    ignored = not job.events and not mapping(job.root, "status")
+    if ignored and job.has_lasted("silent", SILENT_S):
+        kind = f"{text(job.root, 'kind')} ({text(job.root, 'apiVersion')})"
+        why = (
+            f"it has no pod, no status and no event after {SILENT_S:g} s: the controller of {kind} does not seem to run"
+        )
+        return Finding(State.QUEUED, why)
+    return Finding(State.QUEUED, "it has no pod yet")
 
 
-def _retried(case: JobView) -> str:
-    cause = failures.of_pods(case, case.over)
-    return f"tried again after {cause.reason}" if cause else "more pods are to come"
+def _retry_reason(job: JobView) -> str:
+    cause = failures.first_failure(job, job.ended_pods)
+    if cause is None:
+        return "its controller will create more pods"
+    return f"tried again after {cause.reason}"
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- the status of a job ---------------------------------------------------------------------------------------------
 
 
-def _status(case: JobView, found: Finding) -> Status:
-    counted = [pod for pod in case.over if pod.succeeded] if found.state is State.SUCCEEDED else case.pods
+def _status(job: JobView, found: Finding) -> Status:
+    counted = job.succeeded_pods if found.state is State.SUCCEEDED else job.pods
     started = [pod.started_s for pod in counted if pod.started_s is not None]
     ended = [pod.ended_s for pod in counted if pod.ended_s is not None]
+    nodes = dict.fromkeys(pod.node for pod in job.pods if pod.node)
+    live = found.state.live
     return Status(
         found.state,
         one_line(found.reason),
         exit_code=found.exit_code,
         signal=found.signal,
-        nodes=tuple(dict.fromkeys(pod.node for pod in case.pods if pod.node)),
-        submitted_s=timestamp_s(case.object, "metadata", "creationTimestamp"),
+        nodes=tuple(nodes),
+        submitted_s=timestamp_s(job.root, "metadata", "creationTimestamp"),
         started_s=min(started, default=None),
-        ended_s=None if found.state.live else max(ended, default=None),
-        events=events.told(case.events),
-        last_word=_last_word(counted),
-        position=case.sight.position if found.state.live else None,
+        ended_s=None if live else max(ended, default=None),
+        events=events.latest_distinct(job.events),
+        last_word=_termination_message(counted),
+        position=job.observation.position if live else None,
     )
 
 
-def _last_word(counted: Sequence[Pod]) -> str:
-    """What rank 0 left as its termination message; the words of the machinery are none of it."""
-    ends = (each.end for pod in counted[:1] for each in pod.main)
-    words = (end.last_word for end in ends if end is not None)
-    return next((said for said in words if said and not said.startswith(exits.NOT_AFTER)), "")
+def _termination_message(pods: Sequence[Pod]) -> str:
+    """What the pod of rank 0 left as its termination message; messages of our own script do not count."""
+    for pod in pods[:1]:
+        for container in pod.main_containers:
+            message = container.end.termination_message if container.end else ""
+            if message and not message.startswith(exits.STARTED_TOO_LATE):
+                return message
+    return ""

@@ -1,4 +1,4 @@
-"""Kueue: which Workload is a job's, and what it says while the job waits in a queue or was sent back to it."""
+"""Kueue: which Workload belongs to a job, and what it says while the job waits or was sent back to its queue."""
 
 from __future__ import annotations
 
@@ -18,105 +18,142 @@ from platforms.schedulers.kubernetes.objects.fields import (
     uid,
 )
 from platforms.schedulers.kubernetes.status import reasons
-from platforms.schedulers.kubernetes.status.reasons import Finding
+from platforms.schedulers.kubernetes.status.reasons import Finding, reason_and_message
 
 GROUP = "kueue.x-k8s.io"
-VISIBILITY = f"visibility.{GROUP}"  # an extension of the API, in which Kueue tells who waits
+VISIBILITY = f"visibility.{GROUP}"  # an API extension in which Kueue tells the order of its queues
 JOB_UID = "kueue.x-k8s.io/job-uid"
 VERSIONS = ("v1beta2", "v1beta1")
 
 
 def version(served: Sequence[str]) -> str | None:
-    """The API version to read Workloads in, of those that the cluster serves. None: there is no Kueue."""
-    return next((each for each in (*VERSIONS, *served) if each in served), None)
+    """Choose the API version to read Workloads in from those that the cluster serves. None: there is no Kueue."""
+    for candidate in (*VERSIONS, *served):
+        if candidate in served:
+            return candidate
+    return None
 
 
 def queue_of(root: Object) -> str:
-    """The LocalQueue that an object names; empty when it names none."""
+    """The LocalQueue that an object names; empty if it names none."""
     return label(root, labels.QUEUE)
 
 
 def by_owner(workloads: Iterable[Object]) -> dict[str, Object]:
-    """The newest Workload of each object: of one that owns it or whose uid it bears. By uid; by kind and name for an
-    object whose uid is not known, as in a manifest."""
+    """The newest Workload of each object that owns one or whose uid it bears.
+
+    The keys are uids, and kinds with names (`Job/name`) for objects whose uid is not known, as in a manifest.
+    """
     found: dict[str, Object] = {}
     for workload in sorted(workloads, key=lambda each: text(each, "metadata", "creationTimestamp")):
-        owners = items(workload, "metadata", "ownerReferences")
-        keys = {label(workload, JOB_UID), *(text(owner, "uid") for owner in owners)}
-        keys |= {f"{text(owner, 'kind')}/{text(owner, 'name')}" for owner in owners if text(owner, "name")}
-        found |= dict.fromkeys(filter(None, keys), workload)
+        keys = [label(workload, JOB_UID)]
+        for owner in items(workload, "metadata", "ownerReferences"):
+            keys.append(text(owner, "uid"))
+            if text(owner, "name"):
+                keys.append(f"{text(owner, 'kind')}/{text(owner, 'name')}")
+        for key in keys:
+            if key:
+                found[key] = workload
     return found
 
 
 def owner_key(root: Object) -> str:
-    """Under which an object's Workload stands."""
+    """The key of an object's Workload in `by_owner`."""
     return uid(root) or f"{text(root, 'kind')}/{text(root, 'metadata', 'name')}"
 
 
 def pending(workload: Object) -> bool:
-    """It waits in its queue: Kueue has set nothing aside for it, and may yet."""
-    said = conditions(workload)
-    past = any(name in said and said[name].true for name in ("QuotaReserved", "Finished"))
-    return not past and bool(text(workload, "spec", "queueName")) and dig(workload, "spec", "active") is not False
+    """Whether it waits in a queue: Kueue has reserved no quota for it, and may still do so."""
+    if _has(workload, "QuotaReserved") or _has(workload, "Finished"):
+        return False
+    return bool(text(workload, "spec", "queueName")) and dig(workload, "spec", "active") is not False
 
 
 def positions(summary: Object) -> dict[str, int]:
-    """Of the Workloads in a PendingWorkloadsSummary, by name: each one's place, 1 being the next, among all that wait
-    for the same quota, whichever queue they have named."""
-    before = {
-        text(each, "metadata", "name"): number(each, "positionInClusterQueue") for each in items(summary, "items")
-    }
-    return {name: count + 1 for name, count in before.items() if count is not None}
+    """Read a PendingWorkloadsSummary: the place of each Workload by name, 1 being the next.
+
+    The places are among all Workloads that wait for the same quota, whichever LocalQueue they name.
+    """
+    places = {}
+    for workload in items(summary, "items"):
+        before = number(workload, "positionInClusterQueue")
+        if before is not None:
+            places[text(workload, "metadata", "name")] = before + 1
+    return places
 
 
 def admitted(workload: Object) -> bool:
-    """Kueue lets it run, or has done with it."""
-    said = conditions(workload)
-    return any(name in said and said[name].true for name in ("Admitted", "Finished")) and eviction(workload) is None
+    """Whether Kueue lets it run, or has let it run to its end."""
+    may_run = _has(workload, "Admitted") or _has(workload, "Finished")
+    return may_run and eviction(workload) is None
 
 
 def eviction(workload: Object) -> Condition | None:
-    """That Kueue took its quota away, or is about to, as long as it has not got another."""
-    said = conditions(workload)
-    return next((said[name] for name in ("Evicted", "DeactivationTarget") if name in said and said[name].true), None)
+    """The condition that says that Kueue has taken its quota away or is about to; None if it has got quota again."""
+    found = conditions(workload)
+    for name in ("Evicted", "DeactivationTarget"):
+        if name in found and found[name].true:
+            return found[name]
+    return None
 
 
 def last_eviction(workload: Object | None) -> str:
-    """Why Kueue took its quota away the last time, also when it has got it again since."""
-    said = conditions(workload)
-    return next((said[name].message for name in ("Evicted", "Preempted", "Requeued") if name in said), "")
+    """Why Kueue took its quota away the last time, even if it has got quota again since; empty if it never did."""
+    found = conditions(workload)
+    for name in ("Evicted", "Preempted", "Requeued"):
+        if name in found:
+            return found[name].message
+    return ""
 
 
-def evicted(workload: Object, *, ran: bool) -> Finding | None:
-    """What an eviction means. What had run is torn; what had not goes back to the queue, where Kueue puts it there."""
-    why = eviction(workload)
-    if why is None:
+def evicted(workload: Object, *, has_run: bool) -> Finding | None:
+    """What an eviction means for the job. None if Kueue has not evicted it.
+
+    A job that had run has lost its pods. A job that had not run goes back to its queue, if Kueue puts it there.
+    """
+    condition = eviction(workload)
+    if condition is None:
         return None
-    rule = reasons.always(reasons.EVICTED, why.reason, why.message)
-    words = ": ".join(filter(None, (why.reason, why.message)))
-    found = reasons.finding(rule, f"evicted by Kueue: {words}", ran=ran)
+    why = reason_and_message(condition.reason, condition.message)
+    rule = reasons.rule_of(reasons.EVICTED, condition.reason, condition.message)
+    found = rule.finding(f"evicted by Kueue: {why}", has_run=has_run)
     if not found.state.live:
         return found
     if dig(workload, "spec", "active") is False:
-        return Finding(State.CANCELLED, f"evicted by Kueue, and deactivated: {words}")
+        return Finding(State.CANCELLED, f"evicted by Kueue, and deactivated: {why}")
     waiting = admission(workload)
-    again = f": {waiting.reason}" if waiting.reason and why.message not in waiting.reason else ""
-    after = f"evicted: {words}, queued again{again}"
-    return Finding(waiting.state, after, patience_s=waiting.patience_s, meanwhile=waiting.meanwhile, name=waiting.name)
+    reason = f"evicted: {why}, queued again"
+    if waiting.reason and condition.message not in waiting.reason:
+        reason = f"{reason}: {waiting.reason}"
+    return Finding(
+        waiting.state, reason, patience_s=waiting.patience_s, meanwhile=waiting.meanwhile, timer=waiting.timer
+    )
 
 
 def admission(workload: Object) -> Finding:
     """Why a Workload is not admitted, in Kueue's words."""
-    said, queue = conditions(workload), text(workload, "spec", "queueName")
-    where = f"Kueue (queue {queue})" if queue else "Kueue"
-    reserved = said.get("QuotaReserved")
+    queue = text(workload, "spec", "queueName")
+    kueue = f"Kueue (queue {queue})" if queue else "Kueue"
+    reserved = conditions(workload).get("QuotaReserved")
     if reserved is not None and not reserved.true:
-        rule = reasons.always(reasons.ADMISSION, reserved.reason, reserved.message)
-        return reasons.finding(rule, f"{where}: {reserved.message or reserved.reason}")
-    checks = [each for each in items(workload, "status", "admissionChecks") if text(each, "state") != "Ready"]
-    told = [f"{text(each, 'name')} ({text(each, 'state')}) {text(each, 'message')}".rstrip() for each in checks]
-    if told:
-        rejected = any(text(each, "state") == "Rejected" for each in checks)
-        state = State.NEVER_ADMISSIBLE if rejected else State.QUEUED
-        return Finding(state, f"{where}: admission checks pending: {'; '.join(told)}")
-    return Finding(State.QUEUED, f"{where}: quota is reserved" if reserved else f"{where}: has not looked at it yet")
+        rule = reasons.rule_of(reasons.ADMISSION, reserved.reason, reserved.message)
+        return rule.finding(f"{kueue}: {reserved.message or reserved.reason}")
+    pending_checks = []
+    rejected = False
+    for check in items(workload, "status", "admissionChecks"):
+        state = text(check, "state")
+        if state != "Ready":
+            pending_checks.append(f"{text(check, 'name')} ({state}) {text(check, 'message')}".rstrip())
+        if state == "Rejected":
+            rejected = True
+    if pending_checks:
+        state_of_job = State.NEVER_ADMISSIBLE if rejected else State.QUEUED
+        return Finding(state_of_job, f"{kueue}: admission checks pending: {'; '.join(pending_checks)}")
+    if reserved is not None:
+        return Finding(State.QUEUED, f"{kueue}: quota is reserved")
+    return Finding(State.QUEUED, f"{kueue}: has not looked at it yet")
+
+
+def _has(workload: Object, condition: str) -> bool:
+    found = conditions(workload)
+    return condition in found and found[condition].true

@@ -1,4 +1,4 @@
-"""One job as it was seen at one look: what the scheduler gathered of it, and the same, read."""
+"""One job as one look at the cluster showed it: the raw objects, and the same objects read."""
 
 from __future__ import annotations
 
@@ -10,115 +10,163 @@ from typing import Literal
 from platforms.job import State
 from platforms.schedulers.kubernetes.objects.fields import Object, text
 from platforms.schedulers.kubernetes.objects.pod_history import PodHistory, deletion_requested_s
-from platforms.schedulers.kubernetes.status import events, exits, kinds, pods
-from platforms.schedulers.kubernetes.status.pods import Pod
+from platforms.schedulers.kubernetes.status import exits, kinds
+from platforms.schedulers.kubernetes.status.events import ClusterEvent, read_events
+from platforms.schedulers.kubernetes.status.pods import Pod, read_pods
 from platforms.schedulers.kubernetes.status.reasons import Finding
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything that was seen of one job.
+    """All objects of the cluster that concern one job.
 
-    `pods` are there, `gone` have vanished (as they were seen last), and so for `root` and `root_gone`. `events` are
-    about any of them, in any order; `nodes` those of its pods, by name, as far as they may be seen. `pasts`: what
-    earlier sights of pods have shown, by uid. `waited` says for how many seconds the condition of a name has been asked
-    for without a break. `start_limit_s`: how long pods may take to begin once they have a node. `position`: the
-    workload's in its queue, where Kueue tells.
+    root:          the object that makes the pods; None if it is not in the cluster (any more)
+    pods:          its pods that are in the cluster
+    gone_pods:     its pods that have vanished, as they were seen last
+    gone_root:     the root that has vanished, as it was seen last
+    workload:      Kueue's Workload of the job
+    events:        the events about any of these objects, in any order
+    nodes:         the nodes of its pods by name, as far as we may see them
+    histories:     what earlier observations of its pods showed, by uid
+    waited_s:      gives for how many seconds the condition of a name has been true without a break
+    start_limit_s: how long its pods may take to start once they have a node
+    position:      the place of the workload in its queue, if Kueue tells it
     """
 
     root: Object | None
     pods: tuple[Object, ...] = ()
-    gone: tuple[Object, ...] = ()
-    root_gone: Object | None = None
+    gone_pods: tuple[Object, ...] = ()
+    gone_root: Object | None = None
     workload: Object | None = None
     events: tuple[Object, ...] = ()
     nodes: Mapping[str, Object] = field(default_factory=dict)
-    pasts: Mapping[str, PodHistory] = field(default_factory=dict)
-    waited: Callable[[str], float] = lambda name: 0.0
+    histories: Mapping[str, PodHistory] = field(default_factory=dict)
+    waited_s: Callable[[str], float] = lambda name: 0.0
     start_limit_s: float | None = None
     position: int | None = None
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A Sight, read."""
+    """An observation, read: the questions that a verdict asks about a job."""
 
-    sight: Observation
+    observation: Observation
+
+    # --- the object that makes the pods ---
 
     @cached_property
-    def object(self) -> Object:
-        """The root as it was seen last."""
-        return self.sight.root or self.sight.root_gone or {}
+    def root(self) -> Object:
+        """The root as it was seen last; empty if it was never seen."""
+        return self.observation.root or self.observation.gone_root or {}
+
+    @property
+    def root_exists(self) -> bool:
+        return self.observation.root is not None
 
     @cached_property
     def is_pod(self) -> bool:
-        return text(self.object, "kind") == "Pod"
-
-    @cached_property
-    def pods(self) -> list[Pod]:
-        """All of them, also those that are gone; rank 0 first. A Pod is its own root."""
-        sight, own = self.sight, self.is_pod
-        live = (sight.root, *sight.pods) if own and sight.root else sight.pods
-        gone = (sight.root_gone, *sight.gone) if own and sight.root_gone and not sight.root else sight.gone
-        return pods.seen(live, gone, self.sight.pasts)
-
-    @cached_property
-    def events(self) -> list[events.ClusterEvent]:
-        return events.read(self.sight.events)
+        """Whether the root is itself the only pod."""
+        return text(self.root, "kind") == "Pod"
 
     @cached_property
     def completion(self) -> kinds.Completion | Literal["running"] | None:
-        return kinds.completion(self.object)
+        """How far the root itself says that it is; None if it leaves that to its pods."""
+        return kinds.completion(self.root)
 
     @cached_property
-    def expected(self) -> int | None:
-        return kinds.expected_pods(self.object)
+    def expected_pods(self) -> int | None:
+        """How many pods must succeed; None if only the root's controller knows."""
+        return kinds.expected_pods(self.root)
+
+    @property
+    def needed_pods(self) -> int:
+        """How many pods must succeed at the least."""
+        return self.expected_pods or 1
 
     @cached_property
     def retries(self) -> bool:
-        return kinds.retries(self.object)
-
-    def well(self, pod: Pod) -> bool:
-        """It ended with exit code 0, and nobody had told it to end."""
-        return pod.succeeded and not exits.stopped(pod, pod.main, self.events)
-
-    @property
-    def live(self) -> list[Pod]:
-        """Those that may still do something."""
-        return [pod for pod in self.pods if not pod.gone and not pod.ended]
-
-    @property
-    def over(self) -> list[Pod]:
-        """Those that ended while somebody looked."""
-        return [pod for pod in self.pods if pod.ended]
-
-    @property
-    def torn(self) -> list[Pod]:
-        """Those that are gone and were not seen to end."""
-        return [pod for pod in self.pods if pod.gone and not pod.ended]
-
-    @property
-    def ran(self) -> bool:
-        """Whether any of its containers has ever begun, as far as anything is left that tells."""
-        started = any(event.reason == "Started" and event.field.startswith("spec.containers") for event in self.events)
-        return started or any(pod.ran for pod in self.pods)
+        """Whether the root's controller replaces or restarts pods that fail."""
+        return kinds.retries(self.root)
 
     @property
     def being_deleted(self) -> bool:
-        """The deletion of the job's own object has been asked for."""
-        return deletion_requested_s(self.object) is not None
+        return deletion_requested_s(self.root) is not None
+
+    # --- its pods ---
+
+    @cached_property
+    def pods(self) -> list[Pod]:
+        """All pods, also those that have vanished; the pod of rank 0 comes first."""
+        seen = self.observation
+        there = seen.pods
+        gone = seen.gone_pods
+        if self.is_pod and seen.root:
+            there = (seen.root, *there)
+        elif self.is_pod and seen.gone_root:
+            gone = (seen.gone_root, *gone)
+        return read_pods(there, gone, seen.histories)
 
     @property
-    def between(self) -> State:
-        """What it is while it has ended and nobody has said how."""
-        return State.RUNNING if self.ran else State.STARTING
+    def live_pods(self) -> list[Pod]:
+        """The pods that may still do something."""
+        return [pod for pod in self.pods if not pod.gone and not pod.ended]
 
-    def waited(self, name: str, limit_s: float) -> bool:
-        """Whether the condition of that name has lasted so long."""
-        return self.sight.waited(name) >= limit_s
+    @property
+    def ended_pods(self) -> list[Pod]:
+        """The pods that were seen to end, whether or not they still exist."""
+        return [pod for pod in self.pods if pod.ended]
 
-    def said_of(self, pod: Pod, found: Finding) -> str:
-        """A finding's words, with the pod's name where there are several."""
-        several = len(self.pods) > 1 or (self.expected or 1) > 1
-        said = any(found.reason.startswith(f"{each.name}: ") for each in self.pods)
-        return f"{pod.name}: {found.reason}" if several and found.reason and pod.name and not said else found.reason
+    @property
+    def succeeded_pods(self) -> list[Pod]:
+        return [pod for pod in self.ended_pods if pod.succeeded]
+
+    @property
+    def vanished_pods(self) -> list[Pod]:
+        """The pods that do not exist any more and were not seen to end."""
+        return [pod for pod in self.pods if pod.gone and not pod.ended]
+
+    @property
+    def has_run(self) -> bool:
+        """Whether any main container has ever run, as far as pods and events still show it."""
+        return any(exits.is_start(event) for event in self.events) or any(pod.has_run for pod in self.pods)
+
+    def succeeded_by_itself(self, pod: Pod) -> bool:
+        """Whether a pod ended with exit code 0 and was not stopped from outside."""
+        return pod.succeeded and not exits.was_stopped(pod, pod.main_containers, self.events)
+
+    def was_replaced(self, pod: Pod) -> bool:
+        """Whether another pod was created after this one had left."""
+        times = (pod.created_s, pod.started_s, pod.ended_s, pod.deletion_requested_s)
+        left_s = max((time for time in times if time is not None), default=0.0)
+        created_s = pod.created_s or 0.0
+        for other in self.live_pods + self.ended_pods:
+            other_created_s = other.created_s or 0.0
+            # A pod that was created in the same second is its neighbour and not its successor.
+            if other is not pod and other_created_s >= left_s and other_created_s > created_s:
+                return True
+        return False
+
+    # --- what else counts ---
+
+    @cached_property
+    def events(self) -> list[ClusterEvent]:
+        """The events about the job, oldest first."""
+        return read_events(self.observation.events)
+
+    @property
+    def state_until_known(self) -> State:
+        """The state of a job that has ended as long as nothing says how."""
+        return State.RUNNING if self.has_run else State.STARTING
+
+    def has_lasted(self, condition: str, limit_s: float) -> bool:
+        """Whether the condition of that name has been true for so many seconds."""
+        return self.observation.waited_s(condition) >= limit_s
+
+    def reason_with_pod(self, pod: Pod, found: Finding) -> str:
+        """A finding's reason, with the pod's name if the job has several pods."""
+        has_several = len(self.pods) > 1 or self.needed_pods > 1
+        if not has_several or not found.reason or not pod.name:
+            return found.reason
+        if any(found.reason.startswith(f"{other.name}: ") for other in self.pods):
+            return found.reason
+        return f"{pod.name}: {found.reason}"

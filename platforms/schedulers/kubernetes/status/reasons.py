@@ -1,5 +1,7 @@
-"""What each reason that Kubernetes and Kueue give means to us. One line more in a table teaches a new one; the first
-line that fits counts."""
+"""What each reason that Kubernetes and Kueue give means for a job. One more line in a table teaches a new reason.
+
+The first rule of a table that matches counts.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,19 @@ from platforms.schedulers.kubernetes.objects.fields import one_line
 IMAGE_S = 300.0  # a registry that does not answer
 VOLUME_S = 300.0  # a volume that is being made, bound, or still attached to another node
 NEVER_S = 300.0  # no node has such a label: an autoscaler may bring one
-TAINTED_S = 1800.0  # the same, where nodes have taints and nobody says which: one may be about to come back
+TAINTED_S = 1800.0  # the same while nodes have taints that the message does not name: such a node may come back
 NODE_S = 300.0  # as long as Kubernetes itself tolerates a silent node
-OBJECT_S = 60.0  # an object that somebody may be about to make
+OBJECT_S = 60.0  # an object that another user may be about to create
 MOMENT_S = 20.0  # what usually turns into something clearer at once
 TRIES = 3  # refusals of a pod before they are believed
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A reason, as a pattern for all of it, and a pattern somewhere in its message -> what it means.
+    """A pattern for a whole reason and a pattern for a part of its message, with the state that they mean.
 
-    `state` counts once it has lasted `patience_s`; the job is `meanwhile` until then. `unstarted` stands in place of
-    `state` where nothing of the job had run. `cure` is what to do about it. A live `state` is no failure at all.
+    `state` counts once it has lasted `patience_s`; until then the job is `meanwhile`. `unstarted` replaces `state` if
+    no container of the job has run. `cure` says what to do about it. A live `state` is no failure.
     """
 
     reason: str
@@ -38,13 +40,25 @@ class Rule:
     unstarted: State | None = None
     cure: str = ""
 
-    def fits(self, reason: str, message: str) -> bool:
+    def matches(self, reason: str, message: str) -> bool:
         return bool(re.fullmatch(self.reason, reason) and re.search(self.message, message, re.IGNORECASE))
+
+    def finding(self, message: str, *, has_run: bool = True) -> Finding:
+        """The finding that the rule makes of a reason; `message` is what a person reads."""
+        state = self.state
+        if not has_run and self.unstarted is not None:
+            state = self.unstarted
+        reason = f"{message} ({self.cure})" if self.cure else message
+        return Finding(state, reason, patience_s=self.patience_s, meanwhile=self.meanwhile)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look at something says of the job. `name` is what it is waited for by, where it needs patience."""
+    """What one look at a part of a job says about the job.
+
+    A failure with `patience_s` counts once it has lasted so long by the timer `timer` (else by its state's name); until
+    then the job is `meanwhile`.
+    """
 
     state: State
     reason: str = ""
@@ -52,72 +66,82 @@ class Finding:
     signal: int | None = None
     patience_s: float = 0.0
     meanwhile: State = State.STARTING
-    name: str = ""
+    timer: str = ""
 
-    def settled(self, waited: Callable[[str], float]) -> Finding:
-        """As it is, or, while patience lasts, no failure yet."""
-        if self.state.live or self.patience_s <= 0 or waited(self.name or self.state.name) >= self.patience_s:
+    def with_patience(self, patience_s: float, meanwhile: State, timer: str) -> Finding:
+        return replace(self, patience_s=patience_s, meanwhile=meanwhile, timer=timer)
+
+    def after_patience(self, waited_s: Callable[[str], float]) -> Finding:
+        """The finding itself or, while patience lasts, a live one. `waited_s` gives the seconds of a timer."""
+        if self.state.live or self.patience_s <= 0:
+            return self
+        if waited_s(self.timer or self.state.name) >= self.patience_s:
             return self
         return Finding(self.meanwhile, self.reason)
 
 
-def find(table: Sequence[Rule], reason: str, message: str = "") -> Rule | None:
-    """The first rule that fits."""
-    return next((rule for rule in table if rule.fits(reason, message)), None)
+def find_rule(table: Sequence[Rule], reason: str, message: str = "") -> Rule | None:
+    for rule in table:
+        if rule.matches(reason, message):
+            return rule
+    return None
 
 
-def always(table: Sequence[Rule], reason: str, message: str = "") -> Rule:
-    """The first rule that fits, of a table whose last one is for all the rest."""
-    return find(table, reason, message) or table[-1]
+def rule_of(table: Sequence[Rule], reason: str, message: str = "") -> Rule:
+    """The first rule that matches, in a table whose last rule is for all other reasons."""
+    return find_rule(table, reason, message) or table[-1]
 
 
-def finding(rule: Rule, words: str, *, ran: bool = True) -> Finding:
-    """What a rule makes of a reason, in `words`."""
-    state = rule.state if ran or rule.unstarted is None else rule.unstarted
-    said = f"{words} ({rule.cure})" if rule.cure else words
-    return Finding(state, said, patience_s=rule.patience_s, meanwhile=rule.meanwhile)
-
-
-def patiently(found: Finding, patience_s: float, meanwhile: State, name: str) -> Finding:
-    """The same, when it has lasted."""
-    return replace(found, patience_s=patience_s, meanwhile=meanwhile, name=name)
+def reason_and_message(reason: str, message: str) -> str:
+    """`reason: message`, or the one of them that is not empty."""
+    return ": ".join(part for part in (reason, message) if part)
 
 
 @dataclass(frozen=True)
-class Quota:
-    """A ResourceQuota that refused a pod. `never`: the pod alone is above what the quota allows at all."""
+class QuotaRefusal:
+    """A ResourceQuota refused a pod. `never`: the pod alone exceeds the quota, so that waiting does not help."""
 
-    words: str
+    message: str
     never: bool
 
 
-def quota(message: str) -> Quota | None:
-    """What an API server's refusal says of a quota; None when no quota is exceeded."""
-    found = re.search(r"exceeded quota: (.+?), requested: (.+?), used: (.+?), limited: (.+)", message)
-    if found is None:
+def quota_refusal(message: str) -> QuotaRefusal | None:
+    """Read an API server's refusal. None if it does not say that a quota is exceeded."""
+    match = re.search(r"exceeded quota: (.+?), requested: (.+?), used: (.+?), limited: (.+)", message)
+    if match is None:
         return None
-    wanted, limited = _amounts(found[2]), _amounts(found[4])
-    over = [f"{name}: {wanted[name]} of {limited[name]}" for name in wanted if _more(wanted[name], limited.get(name))]
-    if over:
-        return Quota(f"more than quota {found[1]} allows at all ({', '.join(over)}): {one_line(message)}", True)
-    return Quota(f"quota {found[1]} is used up: requested {found[2]}, used {found[3]}, limited {found[4]}", False)
+    name, requested, used, limited = match.groups()
+    limits = _quantities(limited)
+    too_large = []
+    for resource, amount in _quantities(requested).items():
+        if _exceeds(amount, limits.get(resource)):
+            too_large.append(f"{resource}: {amount} of {limits[resource]}")
+    if too_large:
+        reason = f"more than quota {name} allows at all ({', '.join(too_large)}): {one_line(message)}"
+        return QuotaRefusal(reason, never=True)
+    reason = f"quota {name} is used up: requested {requested}, used {used}, limited {limited}"
+    return QuotaRefusal(reason, never=False)
 
 
-def _amounts(listed: str) -> dict[str, str]:
-    """`requests.nvidia.com/gpu=4,pods=1`, as a mapping."""
-    pairs = (entry.strip().partition("=") for entry in listed.split(","))
-    return {name: value.rstrip(". ") for name, equals, value in pairs if equals}
+def _quantities(listed: str) -> dict[str, str]:
+    """Parse `requests.nvidia.com/gpu=4,pods=1`."""
+    quantities = {}
+    for entry in listed.split(","):
+        name, equals, value = entry.strip().partition("=")
+        if equals:
+            quantities[name] = value.rstrip(". ")
+    return quantities
 
 
-def _more(wanted: str, limited: str | None) -> bool:
+def _exceeds(amount: str, limit: str | None) -> bool:
     try:
-        return limited is not None and quantity_of(wanted) > quantity_of(limited)
+        return limit is not None and quantity_of(amount) > quantity_of(limit)
     except ValueError:
         return False
 
 
 _PULL = r"ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable|SignatureValidationFailed"
-_AWAY = (
+_UNREACHABLE = (
     r"connection (refused|reset)|no such host|server misbehaving|time(d )?[ -]?out|deadline exceeded|\bEOF\b|"
     r"no route to host|network is unreachable|too ?many ?requests|\b429\b|try again|"
     r"\b5\d\d (internal|bad|service|gateway|unknown|not implemented)|status:? (code )?\S*\s?5\d\d\b"
@@ -126,45 +150,45 @@ _WRONG_IMAGE = (
     r"not ?found|manifest unknown|name unknown|does not exist|unauthorized|\b401\b|\b403\b|forbidden|denied|"
     r"insufficient_scope|authentication required|no match for platform|no matching manifest|invalid reference"
 )
-_NO_USER = "name a user id other than 0: `user: 1000` under `kubernetes:`"
+_SET_USER = "name a user id other than 0: `user: 1000` under `kubernetes:`"
 
 # state.waiting of a container
 WAITING: Sequence[Rule] = (
     Rule(r"InvalidImageName|ErrImageNeverPull", State.IMAGE),
-    Rule(_PULL, State.IMAGE, _AWAY, patience_s=IMAGE_S),
+    Rule(_PULL, State.IMAGE, _UNREACHABLE, patience_s=IMAGE_S),
     Rule(_PULL, State.IMAGE, _WRONG_IMAGE),
     Rule(_PULL, State.IMAGE, patience_s=IMAGE_S),
-    Rule("CreateContainerConfigError", State.NOT_STARTABLE, r"runAsNonRoot|non-root|run as root", cure=_NO_USER),
+    Rule("CreateContainerConfigError", State.NOT_STARTABLE, r"runAsNonRoot|non-root|run as root", cure=_SET_USER),
     Rule("CreateContainerConfigError", State.SECRET, r"cache|time(d )?out", patience_s=OBJECT_S),
     Rule("CreateContainerConfigError", State.SECRET, r"secret|config ?map|couldn't find key|non-existent"),
     Rule("CreateContainerConfigError", State.VOLUME, r"subPath|hostPath|volume", patience_s=OBJECT_S),
     Rule("CreateContainerConfigError", State.NOT_STARTABLE),
-    Rule("CreateContainerError", State.NOT_STARTABLE, rf"{_AWAY}|is reserved", patience_s=VOLUME_S),
+    Rule("CreateContainerError", State.NOT_STARTABLE, rf"{_UNREACHABLE}|is reserved", patience_s=VOLUME_S),
     Rule("CreateContainerError", State.NOT_STARTABLE),
     Rule(r"RunContainerError|\w*HookError|\w*SandboxError", State.NOT_STARTABLE, patience_s=MOMENT_S),
 )
 
-# state.terminated of a container, before its exit code is asked; a child's memory shows with exit code 0 as well
+# state.terminated of a container. It counts before the exit code, which is 0 if only a child was killed for memory
 TERMINATED: Sequence[Rule] = (
     Rule("OOMKilled", State.OUT_OF_MEMORY),
     Rule(r"StartError|ContainerCannotRun|RunContainerError", State.NOT_STARTABLE),
     Rule("ContainerStatusUnknown", State.LOST),
 )
 
-# status.reason of a pod that failed. An own volume or storage limit that overflows is the workload's fault: the node
-# was short of nothing, and killed it for that. It is out of memory only where the volume is memory (exits.py).
+# status.reason of a pod that failed. A pod that overflows its own volume or storage limit is the workload's fault: the
+# node had enough of everything. It is out of memory only if the volume lies in memory (exits.py).
 POD: Sequence[Rule] = (
     Rule("DeadlineExceeded", State.TIME_LIMIT, unstarted=State.START_DEADLINE),
     Rule("Evicted", State.SIGNALLED, r"EmptyDir volume|ephemeral.storage limit|ephemeral local storage usage"),
     Rule("Evicted", State.EVICTED),
     Rule(r"Preempting|Preempted", State.PREEMPTED),
     Rule(r"NodeLost|NodeShutdown|Shutdown|Terminated", State.NODE_LOST),
-    # a kubelet that would not take it
+    # the kubelet refused the pod
     Rule(r"OutOf.+|NodeAffinity|UnexpectedAdmissionError|TopologyAffinityError|\w*(Forbidden|Unsupported|NotSupported)|"
          r"AppArmor|InvalidNodeInfo|PodOS\w+|VolumeAttachmentLimitExceeded", State.NOT_STARTABLE),
 )  # fmt: skip
 
-# Conditions DisruptionTarget, and TerminationTarget of Kueue, of a pod that something other than itself ended
+# Conditions DisruptionTarget, and TerminationTarget of Kueue, of a pod that was ended from outside
 DISRUPTED: Sequence[Rule] = (
     Rule(r"PreemptionBy(Kube)?Scheduler", State.PREEMPTED),
     Rule("EvictionByEvictionAPI", State.EVICTED),
@@ -177,13 +201,13 @@ DISRUPTED: Sequence[Rule] = (
     Rule(r".*", State.EVICTED),
 )
 
-# Events of pods that vanished before anybody saw how
+# Events of pods that vanished before their end was seen
 VANISHED: Sequence[Rule] = (
     Rule("Preempted", State.PREEMPTED),
     Rule(r"Evicted|TaintManagerEviction", State.EVICTED),
 )
 
-# PodScheduled=False, where the message speaks of the pod as a whole; of nodes one by one: symptoms.py
+# PodScheduled=False, if the message is about the pod as a whole (wait_reasons.py reads what it says of each node)
 UNSCHEDULABLE: Sequence[Rule] = (
     Rule(r".*", State.VOLUME, r'persistentvolumeclaim "[^"]*" not found'),
     Rule(r".*", State.VOLUME, r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim .* being deleted|"
@@ -200,21 +224,22 @@ MOUNTS: Sequence[Rule] = (
     Rule(r"FailedCreatePodSandBox|FailedPodSandBoxStatus", State.NOT_STARTABLE, patience_s=VOLUME_S),
 )  # fmt: skip
 
-# Events of a kind that cannot create its pods; of quotas: quota()
+# Events of a controller that cannot create its pods (quota_refusal reads those about quotas)
 REFUSED: Sequence[Rule] = (
-    Rule(r".*", State.QUEUED, rf"exceeded quota|failed calling webhook|object has been modified|etcdserver|{_AWAY}"),
+    Rule(r".*", State.QUEUED, r"exceeded quota|failed calling webhook|object has been modified|etcdserver|"
+         rf"{_UNREACHABLE}"),
     Rule(r".*", State.SUBMIT_REFUSED, r"violates PodSecurity|denied|forbidden|is invalid|service ?account|must specify|"
          r"no PriorityClass|security context constraint"),
     Rule(r".*", State.QUEUED),
 )  # fmt: skip
 
-# A kind's own reason for its failure, where it says more than its pods
+# The reason for its failure that a job's own object gives, if it says more than its pods
 KIND: Sequence[Rule] = (
     Rule(r"\w*DeadlineExceeded", State.TIME_LIMIT, unstarted=State.START_DEADLINE),
     Rule(r".*", State.TIME_LIMIT, r"active longer than specified deadline", unstarted=State.START_DEADLINE),
 )
 
-# Kueue: condition QuotaReserved=False of a Workload. `Pending` and `Inadmissible` are what Kueue before 0.19 says.
+# Kueue: condition QuotaReserved=False of a Workload. Kueue before 0.19 says `Pending` and `Inadmissible`.
 ADMISSION: Sequence[Rule] = (
     Rule(r"Misconfigured|Inadmissible", State.QUEUED, r"is inactive|is stopped"),
     Rule("Misconfigured", State.NEVER_ADMISSIBLE),
@@ -227,7 +252,7 @@ ADMISSION: Sequence[Rule] = (
     Rule(r".*", State.QUEUED),
 )
 
-# Kueue: condition Evicted=True. `unstarted` live: it goes back to the queue as long as nothing of it had run.
+# Kueue: condition Evicted=True. A live `unstarted` means that the job goes back to its queue if nothing of it has run.
 EVICTED: Sequence[Rule] = (
     Rule(r"\w*MaximumExecutionTimeExceeded", State.TIME_LIMIT, unstarted=State.START_DEADLINE),
     Rule(r".*", State.TIME_LIMIT, r"maximum execution time", unstarted=State.START_DEADLINE),

@@ -1,4 +1,4 @@
-"""What a pod says of its job while it waits or runs."""
+"""Why a pod that has not ended waits, or what is wrong with it while it runs."""
 
 from __future__ import annotations
 
@@ -12,145 +12,182 @@ from platforms.schedulers.kubernetes.objects.fields import Object, conditions, m
 from platforms.schedulers.kubernetes.status import reasons
 from platforms.schedulers.kubernetes.status.events import ClusterEvent, about
 from platforms.schedulers.kubernetes.status.exits import by_exit, disrupted
-from platforms.schedulers.kubernetes.status.pods import Container, Pod
-from platforms.schedulers.kubernetes.status.reasons import Finding, find, finding, patiently
-from platforms.schedulers.kubernetes.status.wording import called, cause, words
+from platforms.schedulers.kubernetes.status.pods import Container, Pod, prefix, pull_error, waiting_explanation
+from platforms.schedulers.kubernetes.status.reasons import Finding, find_rule, reason_and_message
 
-OTHERS_S = 30.0  # how long a pod may go on after one of its containers has failed
-DELETED_S = 90.0  # how long a pod that is being deleted may take, beyond the time that it is given
-_CREATING = re.compile(r"Failed(Mount|MapVolume|AttachVolume|CreatePodSandBox)|Pull(ing|ed)|Created|Started")
+OTHER_CONTAINERS_S = 30.0  # how long a pod may go on after one of its containers has failed
+DELETION_S = 90.0  # how long the deletion of a pod may take beyond its grace period
+_CREATION_EVENTS = re.compile(
+    r"Failed(Mount|MapVolume|AttachVolume|CreatePodSandBox)|Pull(ing|ed)|Created|Started",
+)
 
 
-def look(
+def why_waiting(
     pod: Pod,
     events: Sequence[ClusterEvent],
     nodes: Mapping[str, Object],
     *,
     retries: bool,
-    deletion: Finding | None = None,
+    why_deleted: Finding | None = None,
 ) -> Finding:
-    """A pod that has not ended. `retries`: its kind restarts what fails, so that a crash is not the end. `deletion`:
-    why its kind deletes it, if it does."""
-    mine = about(events, pod.uid)
-    return (
-        _leaving(pod, deletion)
-        or _unscheduled(pod, mine, nodes)
-        or _container_trouble(pod, mine, retries)
-        or _node_trouble(pod, nodes, mine)
-        or (Finding(State.RUNNING) if pod.ran else _creating(pod, mine))
+    """What a pod that has not ended waits for, or what is wrong with it; RUNNING without a reason if it is well.
+
+    `retries`: its controller restarts what fails, so that a crash is not the end. `why_deleted`: why its controller
+    deletes it, if it does.
+    """
+    own_events = about(events, pod.uid)
+    found = (
+        _being_deleted(pod, why_deleted)
+        or _without_node(pod, own_events, nodes)
+        or _container_problem(pod, own_events, retries)
+        or _node_problem(pod, nodes, own_events)
     )
+    if found is not None:
+        return found
+    if pod.has_run:
+        return Finding(State.RUNNING)
+    return _being_created(pod, own_events)
 
 
-def _leaving(pod: Pod, deletion: Finding | None) -> Finding | None:
-    """Something else than itself is ending it."""
-    meanwhile = State.RUNNING if pod.ran else State.STARTING
-    patience_s = pod.grace_s + DELETED_S
-    if (found := disrupted(pod)) is not None:
-        return patiently(found, max(patience_s, reasons.NODE_S), meanwhile, "disruption")
-    if pod.deleted_s is None:
+def _being_deleted(pod: Pod, why_deleted: Finding | None) -> Finding | None:
+    meanwhile = State.RUNNING if pod.has_run else State.STARTING
+    patience_s = pod.grace_s + DELETION_S
+    disruption = disrupted(pod)
+    if disruption is not None:
+        return disruption.with_patience(max(patience_s, reasons.NODE_S), meanwhile, "disruption")
+    if pod.deletion_requested_s is None:
         return None
-    why = deletion or Finding(State.CANCELLED, "somebody else is deleting it")
-    return patiently(why, patience_s, meanwhile, "deletion")
+    why = why_deleted or Finding(State.CANCELLED, "another user or program is deleting it")
+    return why.with_patience(patience_s, meanwhile, "deletion")
 
 
-def _unscheduled(pod: Pod, events: Sequence[ClusterEvent], nodes: Mapping[str, Object]) -> Finding | None:
-    """It has no node yet."""
-    said = pod.conditions.get("PodScheduled")
-    if pod.node or pod.ran or (said is not None and said.true) or any(each.waiting for each in pod.containers):
+# --- a pod without a node --------------------------------------------------------------------------------------------
+
+
+def _without_node(pod: Pod, events: Sequence[ClusterEvent], nodes: Mapping[str, Object]) -> Finding | None:
+    scheduled = pod.conditions.get("PodScheduled")
+    if pod.node or pod.has_run or any(container.waiting_reason for container in pod.containers):
         return None
-    if pod.gates:
-        return Finding(State.QUEUED, f"held back by {', '.join(pod.gates)}")
-    if said is None:
+    if scheduled is not None and scheduled.true:
+        return None
+    if pod.scheduling_gates:
+        return Finding(State.QUEUED, f"held back by {', '.join(pod.scheduling_gates)}")
+    if scheduled is None:
         return Finding(State.QUEUED, "no node has been chosen yet")
-    rule = find(reasons.UNSCHEDULABLE, said.reason, said.message)
+    rule = find_rule(reasons.UNSCHEDULABLE, scheduled.reason, scheduled.message)
     if rule is not None:
-        return finding(rule, said.message)
-    growing = any(event.reason == "TriggeredScaleUp" for event in events)
-    found = None if growing else _no_node_ever(said.message) or _too_large(pod, said.message, nodes)
-    return found or Finding(State.QUEUED, said.message or said.reason)
+        return rule.finding(scheduled.message)
+    waiting = Finding(State.QUEUED, scheduled.message or scheduled.reason)
+    if any(event.reason == "TriggeredScaleUp" for event in events):
+        return waiting  # an autoscaler is adding a node
+    return _fits_no_node(scheduled.message) or _too_large(pod, scheduled.message, nodes) or waiting
 
 
-def _too_large(pod: Pod, message: str, nodes: Mapping[str, Object]) -> Finding | None:
-    """It asks for more of something than any node has, as far as nodes are ours to see."""
-    have = [amounts(mapping(each, "status", "allocatable")) for each in nodes.values()]
-    for name, wanted in pod.requests.items():
-        most = max((each.get(name, 0.0) for each in have), default=wanted)
-        if f"Insufficient {name}" in message and most < wanted:
-            why = f"no node is large enough: {name}: {wanted:g} asked for, and at most {most:g} there: {message}"
-            return Finding(State.NEVER_ADMISSIBLE, why, patience_s=reasons.NEVER_S, meanwhile=State.QUEUED)
-    return None
+def _fits_no_node(message: str) -> Finding | None:
+    """Read whether each single node is unfit for a reason that waiting does not change.
 
-
-def _no_node_ever(message: str) -> Finding | None:
-    """What it is when each single node is unfit for a reason that waiting does not change: its labels, a volume that is
-    elsewhere, or that it is part of the control plane. Which taint it has is not told any more (kubernetes#134740, of
-    2025): that of a control plane, or of a node that comes back."""
+    Such reasons are the labels of a node, a volume that lies elsewhere, and that the node is part of the control plane.
+    Since 2025 the message does not say which taint a node has (kubernetes#134740): that of a control plane, or that of
+    a node that comes back.
+    """
     total = re.match(r"0/(\d+) nodes are available", message)
-    said = message.partition("preemption:")[0]
-
-    def nodes(pattern: str) -> int:
-        return sum(int(count) for count in re.findall(rf"(\d+) node\(s\) {pattern}", said))
-
-    labels = nodes(r"didn't match (?:Pod's )?node (?:affinity|selector)")
-    volumes = nodes(r"(?:had volume node affinity conflict|didn't find available persistent volumes)")
-    control = nodes(r"had (?:untolerated )?taints? \{node-role\.kubernetes\.io/")
-    tainted = nodes(r"had untolerated taint\(s\)")
-    if not total or labels + volumes == 0 or labels + volumes + control + tainted < int(total[1]):
+    if total is None:
         return None
-    state = State.VOLUME if volumes else State.NEVER_ADMISSIBLE
+    about_nodes = message.partition("preemption:")[0]
+
+    def count(pattern: str) -> int:
+        return sum(int(number) for number in re.findall(rf"(\d+) node\(s\) {pattern}", about_nodes))
+
+    wrong_labels = count(r"didn't match (?:Pod's )?node (?:affinity|selector)")
+    wrong_volumes = count(r"(?:had volume node affinity conflict|didn't find available persistent volumes)")
+    control_plane = count(r"had (?:untolerated )?taints? \{node-role\.kubernetes\.io/")
+    tainted = count(r"had untolerated taint\(s\)")
+    if wrong_labels + wrong_volumes == 0:
+        return None
+    if wrong_labels + wrong_volumes + control_plane + tainted < int(total[1]):
+        return None
+    state = State.VOLUME if wrong_volumes else State.NEVER_ADMISSIBLE
     patience_s = reasons.TAINTED_S if tainted else reasons.NEVER_S
     return Finding(state, message, patience_s=patience_s, meanwhile=State.QUEUED)
 
 
-def _container_trouble(pod: Pod, events: Sequence[ClusterEvent], retries: bool) -> Finding | None:
-    """The first container that cannot start, is started again and again, or has failed beside others that go on."""
-    for container in pod.containers:
-        if container.waiting == "CrashLoopBackOff":
-            return _crashing(pod, container, retries)
-        rule = find(reasons.WAITING, container.waiting, cause(container, events).replace(container.image, ""))
-        if container.waiting and rule is not None:
-            return finding(rule, called(pod, container) + words(container, events))
-        end = container.end
-        if pod.once and not container.role and end is not None and not end.good:
-            return patiently(by_exit(pod, container, end), OTHERS_S, State.RUNNING, "container")
+def _too_large(pod: Pod, message: str, nodes: Mapping[str, Object]) -> Finding | None:
+    """Whether the pod requests more of a resource than any visible node has."""
+    allocatable = [amounts(mapping(node, "status", "allocatable")) for node in nodes.values()]
+    if not allocatable:
+        return None
+    for resource, wanted in pod.requests.items():
+        most = max(node.get(resource, 0.0) for node in allocatable)
+        if f"Insufficient {resource}" in message and most < wanted:
+            largest = f"it requests {wanted:g} {resource}, and the largest node has {most:g}"
+            why = f"no node is large enough: {largest}: {message}"
+            return Finding(State.NEVER_ADMISSIBLE, why, patience_s=reasons.NEVER_S, meanwhile=State.QUEUED)
     return None
 
 
-def _crashing(pod: Pod, container: Container, retries: bool) -> Finding:
-    times = f"restarted {container.restarts} time{'s' if container.restarts != 1 else ''}"
-    if container.last is None:
-        return Finding(State.EXITED, f"{called(pod, container)}{container.message or container.waiting}, {times}")
-    found = by_exit(pod, container, container.last)
-    if found.state is State.SUCCEEDED:
+# --- a pod on a node -------------------------------------------------------------------------------------------------
+
+
+def _container_problem(pod: Pod, events: Sequence[ClusterEvent], retries: bool) -> Finding | None:
+    """The first container that cannot start, is restarted again and again, or has failed while others go on."""
+    for container in pod.containers:
+        if container.waiting_reason == "CrashLoopBackOff":
+            return _crash_loop(pod, container, retries)
+        if container.waiting_reason:
+            # The name of the image must not be mistaken for a part of the error.
+            message = pull_error(container, events).replace(container.image, "")
+            rule = find_rule(reasons.WAITING, container.waiting_reason, message)
+            if rule is not None:
+                return rule.finding(prefix(pod, container) + waiting_explanation(container, events))
+        end = container.end
+        if pod.never_restarts and not container.role and end is not None and not end.successful:
+            return by_exit(pod, container, end).with_patience(OTHER_CONTAINERS_S, State.RUNNING, "container")
+    return None
+
+
+def _crash_loop(pod: Pod, container: Container, retries: bool) -> Finding:
+    times = "1 time" if container.restarts == 1 else f"{container.restarts} times"
+    if container.previous_end is None:
+        why = container.waiting_message or container.waiting_reason
+        return Finding(State.EXITED, f"{prefix(pod, container)}{why}, restarted {times}")
+    crash = by_exit(pod, container, container.previous_end)
+    if crash.state is State.SUCCEEDED:
         cure = "a job's pods need `restartPolicy: Never`"
-        return Finding(State.EXITED, f"{called(pod, container)}ended well, and is {times}: {cure}")
-    found = replace(found, reason=f"{found.reason}, {times}")
-    return Finding(State.RUNNING, found.reason) if retries else found
+        return Finding(State.EXITED, f"{prefix(pod, container)}ended well, and is restarted {times}: {cure}")
+    reason = f"{crash.reason}, restarted {times}"
+    if retries:
+        return Finding(State.RUNNING, reason)
+    return replace(crash, reason=reason)
 
 
-def _node_trouble(pod: Pod, nodes: Mapping[str, Object], events: Sequence[ClusterEvent]) -> Finding | None:
-    """Its node says nothing any more. Where nodes are not ours to see, an event tells."""
-    said = conditions(nodes.get(pod.node, {})).get("Ready")
-    silent = (
-        any(event.reason == "NodeNotReady" for event in events) and not pod.ready if said is None else not said.true
-    )
-    if not silent or not any(each.running for each in pod.main):
+def _node_problem(pod: Pod, nodes: Mapping[str, Object], events: Sequence[ClusterEvent]) -> Finding | None:
+    """Whether the pod runs on a node that does not report any more."""
+    node_ready = conditions(nodes.get(pod.node, {})).get("Ready")
+    if node_ready is None:  # we may not see nodes; an event says the same
+        silent = not pod.ready and any(event.reason == "NodeNotReady" for event in events)
+        why = "Node is not ready"
+    else:
+        silent = not node_ready.true
+        why = reason_and_message(node_ready.reason, node_ready.message)
+    if not silent or not pod.running:
         return None
-    why = ": ".join(filter(None, (said.reason, said.message))) if said else "Node is not ready"
     lost = Finding(State.NODE_LOST, f"node {pod.node}: {why}")
-    return patiently(lost, reasons.NODE_S, State.UNKNOWN, "node")
+    return lost.with_patience(reasons.NODE_S, State.UNKNOWN, "node")
 
 
-def _creating(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """It has a node, and nothing of it has run yet."""
-    last = next((event for event in reversed(events) if _CREATING.match(event.reason)), None)
-    rule = find(reasons.MOUNTS, last.reason, last.message) if last else None
-    if rule is not None and last is not None:
-        return finding(rule, f"{last.reason}: {last.message}")
-    before = next((each for each in pod.containers if each.role == "init" and each.running), None)
-    if before is not None:
-        return Finding(State.STARTING, f"{before.called} runs")
-    waiting = next((each for each in pod.containers if each.waiting), None)
-    if waiting is None:
-        return Finding(State.STARTING, f"on {pod.node}" if pod.node else "")
-    return Finding(State.STARTING, ": ".join(filter(None, (waiting.waiting, waiting.message))))
+def _being_created(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
+    """What a pod that has a node waits for before its main containers run."""
+    creation = [event for event in events if _CREATION_EVENTS.match(event.reason)]
+    if creation:
+        latest = creation[-1]
+        rule = find_rule(reasons.MOUNTS, latest.reason, latest.message)
+        if rule is not None:
+            return rule.finding(f"{latest.reason}: {latest.message}")
+    for container in pod.containers:
+        if container.role == "init" and container.running:
+            return Finding(State.STARTING, f"{container.title} runs")
+    for container in pod.containers:
+        if container.waiting_reason:
+            why = reason_and_message(container.waiting_reason, container.waiting_message)
+            return Finding(State.STARTING, why)
+    return Finding(State.STARTING, f"on {pod.node}" if pod.node else "")
