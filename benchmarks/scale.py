@@ -70,7 +70,7 @@ class Session:
         journal = Journal(self.folder / "scale", {"tests": tests, "options": {}})
         turns: WorkerPool = Instant(self.clock) if self.threads else InlinePool(self.clock.forward)
         runner = Runner(
-            self.folder, "scale", journal=journal, clock=self.clock, wall=self.clock.wall, turns=turns,
+            self.folder, "scale", journal=journal, clock=self.clock, wall=self.clock.wall, workers=turns,
             on_change=self._change, connect=self._connect,
         )  # fmt: skip
         for number, test in enumerate(tests):

@@ -85,7 +85,7 @@ class Console:
         """
         from platforms.runner import messages
 
-        if job.attempt.earlier and job.status.reason == messages.begun_again(job.attempt):
+        if job.attempt.earlier and job.status.reason == messages.retried(job.attempt):
             if job.spec.name not in self._logged_states:
                 self._logged_states[job.spec.name] = job.status.state.value
                 self.always(f"{clock()} {describe(job)}")
@@ -174,7 +174,7 @@ def block_lines(awaited: Job, jobs: Sequence[Job], most: int) -> list[str]:
 
     The job that a test waits for comes first, then those that run.
     """
-    jobs = [job for job in jobs if job.again is None]
+    jobs = [job for job in jobs if job.successor is None]
     unfinished = [job for job in jobs if not job.done and job.error is None]
     unfinished.sort(key=lambda job: (job is not awaited, job.job_id is None, job.status.state in NOT_STARTED))
     left_behind = sum(not job.done and job.error is not None for job in jobs)

@@ -51,7 +51,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             elif suite.options.ask_server and skip is None:
                 objections += _objections_of(scheduler, spec, text, console)
         except BenchError as error:
-            raise pytest.UsageError(f"{spec.test}: {messages.why(error)}") from None
+            raise pytest.UsageError(f"{spec.test}: {messages.describe_error(error)}") from None
     console.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
     if objections:
         raise pytest.UsageError("\n".join(objections))

@@ -54,7 +54,7 @@ def _shorten(report: pytest.TestReport, job: Job) -> None:
     crash = getattr(report.longrepr, "reprcrash", None)
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
-        crash.message = messages.in_short(job.error.status, problems)
+        crash.message = messages.one_line_summary(job.error.status, problems)
 
 
 def exit_status(status: int, pending: int) -> int:

@@ -90,10 +90,10 @@ def replay(item: pytest.Item) -> Run | None:
         return None
     run = recording.run
     if not run.windows:
-        from platforms.rundir import job_folder
+        from platforms.rundir import job_json
 
         run = replace(run, read_by_test=recording.seconds_per_sample)
-        job_folder.add_read_by_test(run)
+        job_json.add_read_by_test(run)
     recording.benchmark.group = group(run)
     recording.benchmark.extra_info.update(extra_info(run), **recording.extra)
     seconds: Iterator[float] = iter(recording.seconds_per_sample)

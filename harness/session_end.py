@@ -82,7 +82,7 @@ def _is_finished(suite: Suite, runner: Runner, started: StartedSession, *, detac
     """Whether the run needs no further session."""
     if started.carried or _unseen_tests(suite, started):
         return False
-    if detach and runner.owes_attempts:
+    if detach and runner.owes_retries:
         return False
     return all(job.done for job in runner.jobs)
 

@@ -16,7 +16,7 @@ import pytest
 
 from harness.options import KEPT, Options
 from platforms.job import JobSpec
-from platforms.rundir import job_folder, session_history, session_liveness
+from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import Attempt, SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
@@ -190,7 +190,7 @@ def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, witho
     without a record the last folder in use is the attempt to look for.
     """
     number = 1
-    while job_folder.is_used(job_folder.of_attempt(runs, run_id, test, number)):
+    while job_folder.is_used(job_folder.attempt_folder(runs, run_id, test, number)):
         number += 1
     if without_record:
         return Attempt(max(1, number - 1))
@@ -203,7 +203,7 @@ def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, witho
 
 def _was_cancelled(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
     """Whether a session of this run has cancelled the job: then it has no result, and is measured again."""
-    found = job_folder.recorded(job_folder.of_attempt(runs, run_id, test, attempt.number))
+    found = job_json.read_run(job_folder.attempt_folder(runs, run_id, test, attempt.number))
     return found is not None and found[0].status.reason in (messages.ENDED_BY_US, messages.NEVER_SUBMITTED)
 
 
@@ -225,7 +225,7 @@ def has_result(run_folder: Path, record: SessionRecord, test: str) -> bool:
     attempt = record.attempts.get(test)
     if attempt is None:
         return False
-    folder = job_folder.of_attempt(run_folder.parent, run_folder.name, test, attempt.number)
+    folder = job_folder.attempt_folder(run_folder.parent, run_folder.name, test, attempt.number)
     return (folder / "run.json").exists()
 
 

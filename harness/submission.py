@@ -55,7 +55,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         journal=started.journal,
         max_device_hours=suite.site.max_device_hours,
         on_change=console.change,
-        again=suite.options.again(run_id),
+        resume_command=suite.options.again(run_id),
     )
     suite.runner = runner
     with ended_properly(suite, runner, started, console):
@@ -85,7 +85,7 @@ def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
     suite.jobs[item.nodeid] = job
     login = suite.runner.login(job)
     if job.error is not None and login is not None:
-        console.once(f"{job.platform.name}: {messages.why(login)}")
+        console.once(f"{job.platform.name}: {messages.describe_error(login)}")
 
 
 def will_run(item: pytest.Item) -> bool:

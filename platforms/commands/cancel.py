@@ -23,13 +23,13 @@ from platforms.commands.job_records import RecordedJob, SchedulerPool, on_platfo
 from platforms.commands.log_reading import Reader, Reading
 from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status
-from platforms.rundir import job_folder, session_history, session_liveness
+from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
 from platforms.rundir.session_journal import Journal
 from platforms.runner.contact import Contact
 from platforms.runner.finalizer import Finalizer
-from platforms.runner.live_job import Job, entry
-from platforms.runner.slots import Slots as Lines
+from platforms.runner.live_job import Job, journal_entry
+from platforms.runner.slots import Slots
 
 ENDED_BY_US, NEVER_SUBMITTED = "`python -m platforms cancel` ended it", "it was never submitted"
 SETTLE_S = 90.0  # how long a scheduler may take to say how those ended that are gone; Slurm's accounting lags
@@ -131,8 +131,8 @@ def _end(
 
 def _job(recorded: RecordedJob, platform: Platform) -> Job:
     """As a session has it that finds it again. Raises RefusedError."""
-    before = job_folder.read_json(recorded.folder / "submitted.json")
-    spec = job_folder.spec_of(recorded.name, recorded.test, recorded.platform, before)
+    before = job_json.read_json(recorded.folder / "submitted.json")
+    spec = job_json.spec_from_submitted(recorded.name, recorded.test, recorded.platform, before)
     job_folder.make_folder(recorded.folder)
     submitted_s = None if recorded.submitted is None else recorded.submitted.submitted_s
     state = State.QUEUED if recorded.submitted is None else State.SUBMITTED
@@ -156,26 +156,25 @@ class _Ending:
         platform, scheduler = places.platform(name), places.scheduler(name)
         self._scheduler, self._poll_s, self._ours = scheduler, platform.poll_s, ours
         self._contact = Contact(platform, lambda _platform: scheduler, time.monotonic)
-        lines = Lines(platform)
-        self._endings = Finalizer(self._contact, lines, None, lambda spec: False, time.monotonic, time.time)
-        self._endings.stopping = True  # nothing begins again
+        self._finalizer = Finalizer(self._contact, Slots(platform), None, lambda spec: False, time.monotonic, time.time)
+        self._finalizer.stopping = True  # nothing begins again
         self._jobs = {_job(each, platform): each for each in jobs if not each.unsure}
 
     def run(self) -> list[RecordedJob]:
         """Returns those that cannot be seen to be gone. Raises BenchError."""
         for job in [job for job in self._jobs if job.submission is None]:
-            self._endings.finish(job, replace(job.status, state=State.CANCELLED, reason=NEVER_SUBMITTED))
+            self._finalizer.finish(job, replace(job.status, state=State.CANCELLED, reason=NEVER_SUBMITTED))
         there = [job for job in self._jobs if job.submission is not None]
         seen = self._bring(there) if there else {}
         for job in there:
-            status = job.note(seen[job], time.time())
+            status = job.merge_status(seen[job], time.time())
             if status.state.live:
-                job.become(status)
+                job.set_status(status)
             else:
-                self._endings.guarded(job, self._endings.collect, job, status, patient=False)
+                self._finalizer.guard(job, self._finalizer.collect, job, status, patient=False)
         left = self._cancel([job for job in there if not job.done])
         for job, before in self._jobs.items():
-            self._ours[before.session.path].jobs([entry(job)])
+            self._ours[before.session.path].jobs([journal_entry(job)])
             print(f"{job.spec.name} on {job.platform.name}: {left.get(job, job.status)}", flush=True)
         return [self._jobs[job] for job in left]
 
@@ -188,7 +187,7 @@ class _Ending:
             readings[Reading(job.submission, path.stat().st_size if path.exists() and not in_folder else 0)] = job
         for reading, chunk in Reader(self._scheduler, self._poll_s, follow=False).read(list(readings)):
             if not in_folder:
-                job_folder.put(readings[reading].folder / "log", chunk, reading.offset - len(chunk))
+                job_folder.write_log_chunk(readings[reading].folder / "log", chunk, reading.offset - len(chunk))
         return {job: reading.status or job.status for reading, job in readings.items()}
 
     def _cancel(self, jobs: Sequence[Job]) -> dict[Job, str]:
@@ -201,7 +200,7 @@ class _Ending:
         left = self._contact.cancel(jobs)
         gone = [job for job in jobs if job not in left]
         self._settle(gone)
-        self._endings.stopped(dict.fromkeys(gone, (State.CANCELLED, ENDED_BY_US)), began_s)
+        self._finalizer.collect_cancelled(dict.fromkeys(gone, (State.CANCELLED, ENDED_BY_US)), began_s)
         return left
 
     def _settle(self, jobs: Sequence[Job]) -> None:

@@ -94,7 +94,7 @@ def _fetched(
                 found[Reading(job.submitted, 0 if in_folder else _size(job.folder / "log"))] = job
         for reading, chunk in reader.read(list(found)):
             if not in_folder:
-                job_folder.put(found[reading].folder / "log", chunk, reading.offset - len(chunk))
+                job_folder.write_log_chunk(found[reading].folder / "log", chunk, reading.offset - len(chunk))
     except (BenchError, OSError) as error:
         failed = str(error)
     wrong |= {job: reading.problem or ("" if reading.done else failed) for reading, job in found.items()}

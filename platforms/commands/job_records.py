@@ -13,7 +13,7 @@ from platforms.commands import find_run
 from platforms.commands.find_run import Typed
 from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status, Submitted
-from platforms.rundir import job_folder, session_history
+from platforms.rundir import job_folder, job_json, session_history
 from platforms.rundir.session_history import Attempt, SessionRecord
 
 SHOWN = 8  # jobs in a message
@@ -54,7 +54,7 @@ def recorded_jobs(runs: Path, run_id: str) -> list[RecordedJob]:
     last: dict[str, RecordedJob] = {}
     for session in sorted(sessions, key=lambda past: past.taken is None):  # what was taken over is the other one's
         for test, attempt in session.attempts.items():
-            folder = job_folder.of_attempt(runs, run_id, test, attempt.number)
+            folder = job_folder.attempt_folder(runs, run_id, test, attempt.number)
             last[test] = _known(run_id, session, test, folder)
     return list(last.values())
 
@@ -72,12 +72,12 @@ def _known(run_id: str, session: SessionRecord, test: str, folder: Path) -> Reco
 
 def _ended(folder: Path) -> Status | None:
     """How a job has ended, if a session has seen it."""
-    found = job_folder.recorded(folder)
+    found = job_json.read_run(folder)
     return None if found is None else found[0].status
 
 
 def _submitted(name: str, folder: Path) -> Submitted | None:
-    before = job_folder.read_json(folder / "submitted.json")
+    before = job_json.read_json(folder / "submitted.json")
     return Submitted(str(before["job_id"]), name, before["submitted_s"], folder) if "job_id" in before else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from platforms.commands import find_run
 from platforms.job import Outcome, RefusedError
-from platforms.rundir import job_folder, run_archive, session_history, session_liveness
+from platforms.rundir import job_json, run_archive, session_history, session_liveness
 from platforms.rundir.retention import Leftover, Retention
 from platforms.schedulers import supervisor
 
@@ -181,7 +181,7 @@ def _runs(job: Path) -> bool:
 
 def _wrong(folder: Path) -> str:
     """What of a run is not as it should be. A run that got slower belongs here, too, once runs are compared."""
-    outcomes = [job_folder.read_json(job / "run.json").get("outcome", "without a result") for job in jobs_of(folder)]
+    outcomes = [job_json.read_json(job / "run.json").get("outcome", "without a result") for job in jobs_of(folder)]
     wrong = [str(outcome) for outcome in outcomes if outcome != Outcome.PASSED]
     return f"{len(wrong)} of {len(outcomes)} {', '.join(sorted(set(wrong)))}" if wrong else ""
 
@@ -201,4 +201,4 @@ def _job_names(folder: Path) -> Iterator[str]:
 
 
 def _records(job: Path) -> Iterator[Mapping[str, object]]:
-    yield from (job_folder.read_json(job / name) for name in ("submitted.json", "run.json"))
+    yield from (job_json.read_json(job / name) for name in ("submitted.json", "run.json"))

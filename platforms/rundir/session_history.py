@@ -35,7 +35,7 @@ class Attempt:
     asked_s: float | None = None
     ending: bool = False
 
-    def entry(self) -> dict[str, object]:
+    def journal_entry(self) -> dict[str, object]:
         """As it stands in a job's line."""
         return {"attempt": self.number, **{name: value for name, value in vars(self).items() if name != "number"}}
 

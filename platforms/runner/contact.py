@@ -1,4 +1,8 @@
-"""What is asked of one platform's scheduler, how often, and for how long nothing is after it has not answered."""
+"""Calls one platform's scheduler: when to poll it, and how long to leave it alone after it did not answer.
+
+PlatformQueue and Finalizer call this on the platform's worker thread. The main thread reads `login` and
+`next_action_at`.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +24,20 @@ T = TypeVar("T")
 
 
 class Contact:
-    """A platform's scheduler, and whether it answers."""
+    """A platform's scheduler, and whether it answers. Names in `_at` are times by `clock`."""
 
     def __init__(
         self, platform: Platform, connect: Callable[[Platform], Scheduler], clock: Callable[[], float]
     ) -> None:
-        self._platform, self._connect, self._clock = platform, connect, clock
-        self.due = 0.0  # by clock: when to ask for the jobs' states again
-        self.held: AwayError | None = None  # nobody answered, and nothing but an end is asked until it is due
-        self._pause_s = platform.poll_s  # from the next look to the one after it
-        self._looked = -math.inf  # by clock: when the last look began
-        self._rests_until = -math.inf  # by clock: until when the scheduler is left in peace after a slow look
-        self._glance_due = math.inf  # by clock: when to see next whether a look is worth it before it is due
+        self._platform = platform
+        self._connect = connect
+        self._clock = clock
+        self.poll_at = 0.0  # when to ask for the states of the jobs next
+        self.away: AwayError | None = None  # it did not answer; until poll_at nothing is asked but to cancel
+        self._poll_interval_s = platform.poll_s
+        self._polled_at = -math.inf  # when the last poll began
+        self._leave_alone_until = -math.inf  # after a slow poll
+        self._check_news_at = math.inf  # when to check next whether an early poll is worth it
 
     @cached_property
     def scheduler(self) -> Scheduler:
@@ -41,94 +47,108 @@ class Contact:
     @property
     def login(self) -> LoginNeeded | None:
         """Set while a person is needed to open the connection again."""
-        held = self.held
-        return held if isinstance(held, LoginNeeded) else None
+        return self.away if isinstance(self.away, LoginNeeded) else None
+
+    # --- when to poll ------------------------------------------------------------------------------------------------
 
     @property
-    def wakes(self) -> float:
-        """By clock: when there is something to do next for jobs that the scheduler has."""
-        return self.due if self.held is not None else min(self.due, self._glance_due)
+    def next_action_at(self) -> float:
+        """When there is something to do next for submitted jobs."""
+        if self.away is not None:
+            return self.poll_at
+        return min(self.poll_at, self._check_news_at)
 
-    def begin_looks(self) -> None:
-        """The first job is submitted and may end at once: looks come soon, then ever more rarely, up to poll_s."""
-        self._pause_s = self._soon_s
-        self.next_poll()
+    def start_polling(self) -> None:
+        """Poll soon after the first submission, since the job may end at once; then ever more rarely, up to poll_s."""
+        self._poll_interval_s = self._first_poll_s
+        self.begin_poll()
 
-    def next_poll(self) -> None:
-        """A look begins: when the next one is due."""
-        self._looked = self._clock()
-        self.due = self._looked + self._pause_s
-        self._pause_s = min(2 * self._pause_s, self._platform.poll_s)
-        self._glance_due = self._looked + self.scheduler.glance_s
+    def begin_poll(self) -> None:
+        """Call when a poll begins: sets the time of the next one."""
+        self._polled_at = self._clock()
+        self.poll_at = self._polled_at + self._poll_interval_s
+        self._poll_interval_s = min(2 * self._poll_interval_s, self._platform.poll_s)
+        self._check_news_at = self._polled_at + self.scheduler.glance_s
 
-    def looked(self) -> None:
-        """The look is over. One that takes longer than from one to the next leaves as much time for other things, jobs
-        that are to be submitted above all, and to a scheduler that has much to do."""
+    def end_poll(self) -> None:
+        """Call when a poll is over. A slow poll is followed by as much time without one.
+
+        That time is for submissions, and for a scheduler that is busy.
+        """
         now = self._clock()
-        self._rests_until = now + (now - self._looked)
-        if self.held is None:
-            self.due = max(self.due, self._rests_until)
+        self._leave_alone_until = now + (now - self._polled_at)
+        if self.away is None:
+            self.poll_at = max(self.poll_at, self._leave_alone_until)
 
-    def look_is_worth_it(self, jobs: Iterable[Job]) -> bool:
-        """Whether a look at the jobs is due, or one of them gives a sign that costs its scheduler nothing, such as the
-        last file of a job that has ended. Looks that follow such a sign come soon one after the other, since a
-        scheduler takes some seconds to agree."""
+    def poll_is_due(self, jobs: Iterable[Job]) -> bool:
+        """Whether to poll now: it is time, or a job shows news that costs its scheduler nothing to see.
+
+        Such news is, for example, the last file of a job that has ended. Polls follow it at short intervals, since a
+        scheduler takes some seconds to agree.
+        """
         now = self._clock()
-        if now >= self.due:
+        if now >= self.poll_at:
             return True
-        if self.held is not None or now < self._glance_due:
+        if self.away is not None or now < self._check_news_at:
             return False
-        self._glance_due = now + self.scheduler.glance_s
+        self._check_news_at = now + self.scheduler.glance_s
         try:
-            sign = self.scheduler.has_news(_submissions(jobs))
-        except BenchError:  # the next look says what is wrong
-            sign = False
-        if sign:
-            self._pause_s = self._soon_s
-            self.due = max(now, self._looked + self._soon_s, self._rests_until)
-        return now >= self.due
+            has_news = self.scheduler.has_news(_submissions(jobs))
+        except BenchError:  # the next poll says what is wrong
+            has_news = False
+        if has_news:
+            self._poll_interval_s = self._first_poll_s
+            self.poll_at = max(now, self._polled_at + self._first_poll_s, self._leave_alone_until)
+        return now >= self.poll_at
 
     @property
-    def _soon_s(self) -> float:
+    def _first_poll_s(self) -> float:
         return min(self.scheduler.first_look_s, self._platform.poll_s)
 
-    def reach(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Ask the scheduler. Where nobody answers, nothing more is asked until the next poll: each would time out."""
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def call(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of the scheduler. If it does not answer, nothing more is asked until the next poll.
+
+        Each further call would only time out, too.
+        """
         try:
-            answer = ask(*args, **kwargs)
+            answer = method(*args, **kwargs)
         except AwayError as error:
-            self.held = error
-            self.next_poll()
+            self.away = error
+            self.begin_poll()
             raise
-        self.held = None
+        self.away = None
         return answer
 
     def statuses(self, jobs: Iterable[Job]) -> Mapping[str, Status]:
-        """By id. Raises BenchError."""
-        return self.reach(self.scheduler.status, _submissions(jobs))
+        """The statuses of jobs, by their ids, with one query. Raises BenchError."""
+        return self.call(self.scheduler.status, _submissions(jobs))
 
-    def read(self, job: Job, chunks: int | None = None) -> None:
-        """What is new in a job's log. Raises BenchError."""
-        if self.held is not None:
-            raise self.held
-        self.reach(job.read, self.scheduler, chunks)
+    def read_log(self, job: Job, chunks: int | None = None) -> None:
+        """Read what is new in a job's log, or only some chunks of it. Raises BenchError."""
+        if self.away is not None:
+            raise self.away
+        self.call(job.read_log, self.scheduler, chunks)
 
     def gaps(self, job: Job) -> tuple[str, ...]:
-        """What of a log that has been read to its end is missing."""
+        """What is missing in a log that has been read to its end, a sentence each."""
         assert job.submission is not None
         return tuple(self.scheduler.gaps(job.submission))
 
     def cancel(self, jobs: Iterable[Job]) -> dict[Job, str]:
-        """Cancel jobs with one request. Returns those that cannot be seen to be gone, and why."""
-        ids = {job.job_id: job for job in jobs if job.job_id is not None}
+        """Cancel jobs with one request. Returns those that may still be there, and why."""
+        submitted = {job.job_id: job for job in jobs if job.job_id is not None}
+        if not submitted:
+            return {}
         try:
-            left = self.reach(self.scheduler.cancel, _submissions(ids.values())) if ids else {}
+            remaining = self.call(self.scheduler.cancel, _submissions(submitted.values()))
         except Exception as error:
-            return dict.fromkeys(ids.values(), messages.why(error))
-        return {ids[job_id]: why for job_id, why in left.items() if job_id in ids}
+            return dict.fromkeys(submitted.values(), messages.describe_error(error))
+        return {submitted[job_id]: why for job_id, why in remaining.items() if job_id in submitted}
 
     def clean(self, job: Job) -> tuple[str, ...]:
-        """After a success. Returns what a person should know about it."""
+        """Remove what a successful job left at its scheduler. Returns warnings."""
         assert job.submission is not None
         try:
             self.scheduler.clean(job.submission)
@@ -137,12 +157,12 @@ class Contact:
         return ()
 
     def hints(self, job: Job) -> tuple[str, ...]:
-        """Commands to look at a job."""
+        """Commands that show a job."""
         if job.submission is None:
             return ()
         try:
             return self.scheduler.hints(job.submission)
-        except Exception as error:  # what we were about to say matters more
+        except Exception as error:  # the message that the hints belong to matters more
             return (f"(no commands: {error})",)
 
 

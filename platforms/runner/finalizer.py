@@ -1,4 +1,8 @@
-"""How one platform's jobs end: what is made of each, run.json, what is cleaned up, and what begins again."""
+"""What happens when a job ends: read its whole log, decide its outcome, write run.json, clean up, queue a retry.
+
+PlatformQueue calls the Finalizer on the platform's worker thread. The main thread takes jobs out of `retries` and sets
+`stopping`. `python -m platforms cancel` uses it without a queue.
+"""
 
 from __future__ import annotations
 
@@ -10,183 +14,269 @@ from dataclasses import replace
 from typing import ParamSpec
 
 from platforms import atomic_file
-from platforms.job import ERRORS, BenchError, JobError, JobSpec, LogChanged, MachineError, Outcome, Run, State, Status
-from platforms.rundir import job_folder
+from platforms.job import (
+    ERRORS,
+    WIRE_EXIT_STATES,
+    BenchError,
+    JobError,
+    JobSpec,
+    LogChanged,
+    MachineError,
+    Outcome,
+    Run,
+    State,
+    Status,
+    state_of_exit,
+)
+from platforms.results.log_reader import LogReader
+from platforms.rundir import job_folder, job_json
 from platforms.rundir.session_history import Attempt
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
 from platforms.runner.contact import Contact
-from platforms.runner.live_job import NO_LOG, NO_PLACE, Job, decide, next_attempt
+from platforms.runner.live_job import Job
+from platforms.runner.retries import REFUSED_STATES, next_attempt
 from platforms.runner.slots import Slots
 
 LOG_S = 120.0  # how long we try to read the log of a job that has ended
+NO_LOG = LogReader()
+EXITS = (State.EXITED, State.SIGNALLED, State.SUCCEEDED)  # the job's own exit code says how it ended
 
 P = ParamSpec("P")
-Ends = dict[Job, tuple[State, str]]  # what jobs that we cancel end as, and why
+Cancellations = dict[Job, tuple[State, str]]  # the state in which a job that we cancelled ends, and why
 
 
 class Finalizer:
-    """The ends of one platform's jobs, in its turns.
+    """Finishes the jobs of one platform.
 
     Args:
-        contact: its scheduler.
-        places: its jobs that are not done.
-        journal: whose end they are to write down: not ours, once another session goes on in our place.
-        afford: whether a job may begin again, by what the site allows to be spent.
+        contact: the platform's scheduler.
+        slots: the platform's jobs that are not done.
+        journal: of this session. Once another session has taken over, jobs are no longer ours to finish.
+        afford: takes a retry from the budget of device-hours; False when too little is left.
         clock, wall: monotonic seconds, Unix seconds.
     """
 
     def __init__(
         self,
         contact: Contact,
-        places: Slots,
+        slots: Slots,
         journal: Journal | None,
         afford: Callable[[JobSpec], bool],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self.again: deque[tuple[Job, Attempt]] = deque()  # which jobs begin again, and as what
-        self.stopping = False  # the main thread wants to cancel: a turn under way ends soon, and nothing begins again
-        self._contact, self._places = contact, places
-        self._journal, self._afford, self._clock, self._wall = journal, afford, clock, wall
-        self._recalled: list[Job] = []
+        self.retries: deque[tuple[Job, Attempt]] = deque()  # failed jobs, each with the attempt that follows
+        self.stopping = False  # the main thread wants to cancel: polls end soon, and nothing is retried
+        self._contact = contact
+        self._slots = slots
+        self._journal = journal
+        self._afford = afford
+        self._clock = clock
+        self._wall = wall
+        self._restored: list[Job] = []
 
-    def recall(self, job: Job) -> bool:
-        """Whether an earlier session has written the job's end down; then it is done, as it was there."""
-        found = job_folder.recorded(job.folder)
-        if found is None:
+    # --- ends that an earlier session has written --------------------------------------------------------------------
+
+    def restore(self, job: Job) -> bool:
+        """Finish a job as its run.json says, if an earlier session has written one. Returns whether it has."""
+        recorded = job_json.read_run(job.folder)
+        if recorded is None:
             return False
-        job.run, text = found
+        job.run, error_text = recorded
         job.status = job.run.status
-        if text is not None:
-            job.failure = ERRORS.get(job.status.state.outcome, MachineError)(text, job.status, job.folder)
-        job.claimed = job.done = True
-        self._recalled.append(job)
+        if error_text is not None:
+            error_class = ERRORS.get(job.status.state.outcome, MachineError)
+            job.failure = error_class(error_text, job.status, job.folder)
+        job.end_claimed = True
+        job.done = True
+        self._restored.append(job)
         return True
 
-    def look_back(self) -> None:
-        """When all jobs are here, and what they may cost is known: which of the recalled ones begin again."""
-        for job in self._recalled:
-            self._begin_again(job, job.status)
-        self._recalled = []
+    def retry_restored(self) -> None:
+        """Queue retries of restored jobs: once all jobs have been added, so that what they may cost is known."""
+        for job in self._restored:
+            self._queue_retry(job, job.status)
+        self._restored = []
 
-    def stopped(self, ends: Ends, began_s: float) -> None:
-        """What jobs ended as that we began to cancel then, a Unix second. Should one have ended by itself before, that
-        counts; what a program makes of our signal does not."""
-        statuses: Mapping[str, Status] = {}
-        if ends and self._contact.held is None:
-            with contextlib.suppress(Exception):  # they are gone in any case
-                statuses = self._contact.statuses(ends)
-        for job, (state, reason) in ends.items():
-            status = job.note(statuses.get(job.job_id or "", job.status), self._wall())
-            by_itself = status.ended_s is not None and status.ended_s < int(began_s)  # schedulers count whole seconds
-            if not by_itself or status.state.live or status.state in (State.CANCELLED, State.LOST):
-                status = replace(status, state=state, reason=reason)
-            self.guarded(job, self.collect, job, status, patient=False)
+    # --- the end of a job --------------------------------------------------------------------------------------------
 
     def collect(self, job: Job, status: Status, patient: bool = True) -> None:
-        """The job has ended: its whole log, its outcome. `patient`: should the log be out of reach, try again later."""
-        problems: tuple[str, ...] = ()
+        """Finish a job that has ended: read the rest of its log and decide its outcome.
+
+        Args:
+            patient: if the log cannot be read, return and let a later poll try again, for up to LOG_S seconds.
+        """
+        problems: list[str] = []
         try:
-            self._contact.read(job)
+            self._contact.read_log(job)
         except BenchError as error:
-            if patient and self._contact.login is not None:
+            if patient and self._may_read_later(job, error):
                 return
-            job.ended = self._clock() if job.ended is None else job.ended
-            certain = isinstance(error, LogChanged) and self._contact.scheduler.log_in_folder
-            if patient and not certain and self._clock() - job.ended < LOG_S:
-                return
-            problems = (f"the log could not be read to its end: {messages.why(error)}",)
+            problems.append(f"the log could not be read to its end: {messages.describe_error(error)}")
         if status.state is State.SUCCEEDED and not self._contact.scheduler.log_in_folder:
-            job_folder.put(job.folder / "log", b"", 0)  # there is one, also of a job that printed nothing
+            # Every job that succeeds has a log, also one that printed nothing.
+            job_folder.write_log_chunk(job.folder / "log", b"", 0)
         run = job.reader.finish(job.spec)
-        problems += (*self._contact.gaps(job), *job.reader.contradictions(status.last_word), *status.problems)
-        warnings = (*run.warnings, *status.warnings)
-        run = replace(run, problems=(*run.problems, *problems), warnings=warnings)
+        problems += self._contact.gaps(job)
+        problems += job.reader.contradictions(status.last_word)
+        problems += status.problems
+        run = replace(run, problems=(*run.problems, *problems), warnings=(*run.warnings, *status.warnings))
         if status.ended_s is None:
             status = replace(status, ended_s=self._wall())
-        self.finish(job, decide(status, job.spec, job.reader), run)
+        self.finish(job, final_status(status, job.spec, job.reader), run)
+
+    def _may_read_later(self, job: Job, error: BenchError) -> bool:
+        """Whether it makes sense to read the log of a job that has ended at a later poll."""
+        if self._contact.login is not None:
+            return True
+        if job.ended_at is None:
+            job.ended_at = self._clock()
+        will_stay_wrong = isinstance(error, LogChanged) and self._contact.scheduler.log_in_folder
+        return not will_stay_wrong and self._clock() - job.ended_at < LOG_S
+
+    def collect_cancelled(self, cancelled: Cancellations, began_s: float) -> None:
+        """Finish jobs that we have cancelled.
+
+        A job that ended by itself before keeps its own end. How a program reacts to our signal does not count.
+
+        Args:
+            began_s: when we began to cancel, in Unix seconds.
+        """
+        statuses: Mapping[str, Status] = {}
+        if cancelled and self._contact.away is None:
+            with contextlib.suppress(Exception):  # they are gone in any case
+                statuses = self._contact.statuses(cancelled)
+        for job, (state, reason) in cancelled.items():
+            status = job.merge_status(statuses.get(job.job_id or "", job.status), self._wall())
+            ended_before = status.ended_s is not None and status.ended_s < int(began_s)  # schedulers count in seconds
+            if not ended_before or status.state.live or status.state in (State.CANCELLED, State.LOST):
+                status = replace(status, state=state, reason=reason)
+            self.guard(job, self.collect, job, status, patient=False)
 
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
-        """The job is done: Run, error, run.json; success is cleaned up, failure keeps what there is to look at."""
-        if (self._journal is not None and self._journal.taken is not None) or not job.claim():
-            job.over = True
+        """Write the result of a job, its run.json included, and free its slot. Does nothing with a job that was left,
+        or that another session has taken over."""
+        taken_over = self._journal is not None and self._journal.taken is not None
+        if taken_over or not job.claim_end():
+            job.ended_after_leave = True
             return
-        status = self._begin_again(job, status)
-        job.become(status)
-        job.run, job.failure = _write_down(job, status, run or Run(), self._contact)
+        status = self._queue_retry(job, status)
+        job.set_status(status)
+        job.run, job.failure = _write_result(job, status, run or Run(), self._contact)
         job.reader = NO_LOG  # the log of many ranks takes memory
-        job.done = True  # last: from now on the main thread takes what it finds
-        self._places.done(job)
+        job.done = True  # last: from now on the main thread uses the result
+        self._slots.remove(job)
 
-    def _begin_again(self, job: Job, status: Status) -> Status:
-        """Where the machine failed it. Returns how it ended, with why it is not begun again where that is too dear."""
+    def _queue_retry(self, job: Job, status: Status) -> Status:
+        """Queue a retry if the machine failed the job. Returns the status, noting if the budget forbids one."""
         attempt = next_attempt(job, status)
         if attempt is None or self.stopping:
             return status
-        free = status.state in NO_PLACE  # it has cost nothing, and what was set aside for it is left
-        if not free and not self._afford(job.spec):
-            return replace(status, reason=f"{status.reason}; {messages.TOO_DEAR}".removeprefix("; "))
-        self.again.append((job, attempt))
+        costs_nothing_more = status.state in REFUSED_STATES  # the refused job has not used what was set aside for it
+        if not costs_nothing_more and not self._afford(job.spec):
+            return replace(status, reason=f"{status.reason}; {messages.TOO_EXPENSIVE}".removeprefix("; "))
+        self.retries.append((job, attempt))
         return status
 
-    def guarded(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """One job's refusal or a scheduler's mistake ends that job, loudly, and no other."""
+    # --- errors of one job -------------------------------------------------------------------------------------------
+
+    def guard(self, job: Job, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run a step of one job. An error ends that job, and no other."""
         try:
             step(*args, **kwargs)
         except BenchError as error:
-            refused = error.status if isinstance(error, JobError) else Status(State.SUBMIT_REFUSED, str(error))
-            self.finish(job, replace(refused, submitted_s=job.status.submitted_s))
+            status = error.status if isinstance(error, JobError) else Status(State.SUBMIT_REFUSED, str(error))
+            self.finish(job, replace(status, submitted_s=job.status.submitted_s))
         except Exception as error:
-            self.broken(job, error)
+            self.crash(job, error)
 
-    def broken(self, job: Job, error: Exception) -> None:
-        """A mistake of ours, or of a scheduler's: its traceback lies in the job's folder, and the job is cancelled."""
+    def crash(self, job: Job, error: Exception) -> None:
+        """End a job because of a bug in the suite: keep the traceback in its folder, and cancel the job."""
         path = job.folder / "traceback.txt"
         with contextlib.suppress(OSError):
             atomic_file.write_text(path, "".join(traceback.format_exception(error)))
-        reason = f"{messages.why(error)}, see {path}"
-        ours = self._journal is None or not self._journal.lost()
-        if ours and job.submission is not None and (left := self._contact.cancel([job])):
-            reason += f"; it may still run, since it could not be cancelled either: {left[job]}"
-        self.finish(job, replace(job.status, state=State.LOST if job.job_id else State.SUBMIT_REFUSED, reason=reason))
+        reason = f"{messages.describe_error(error)}, see {path}"
+        is_ours = self._journal is None or not self._journal.lost()
+        if is_ours and job.submission is not None:
+            remaining = self._contact.cancel([job])
+            if remaining:
+                reason += f"; it may still run, since it could not be cancelled either: {remaining[job]}"
+        state = State.LOST if job.job_id else State.SUBMIT_REFUSED
+        self.finish(job, replace(job.status, state=state, reason=reason))
 
 
-def _write_down(job: Job, status: Status, run: Run, contact: Contact) -> tuple[Run, JobError | None]:
-    """The run with what it was a run of, and why it is no good one. A failure keeps what there is to look at."""
+def final_status(status: Status, spec: JobSpec, reader: LogReader) -> Status:
+    """What the end of a job means once its whole log is read.
+
+    The job's own exit code, as it stands in its log, counts more than the one that came through its launcher. A
+    success without a complete log is none.
+    """
+    if status.exit_code is None or status.state not in EXITS:
+        return status
+    speaks_wire = spec.benchmark is not None or reader.speaks_wire
+    state = state_of_exit(status.exit_code, speaks_wire=speaks_wire)
+    own_state = WIRE_EXIT_STATES.get(reader.exit_code or 0)
+    if state in EXITS and own_state is not None:  # torchrun turns every code into 1, srun into 143
+        own_code = f"the job itself said exit code {reader.exit_code}, which did not come through"
+        return replace(status, state=own_state, reason=status.reason or own_code)
+    if state is State.SUCCEEDED and speaks_wire and not reader.complete:
+        return replace(status, state=State.INCOMPLETE, reason=reader.why_incomplete)
+    return replace(status, state=state)
+
+
+def _write_result(job: Job, status: Status, run: Run, contact: Contact) -> tuple[Run, JobError | None]:
+    """Write run.json. A success is then cleaned up; of a failure everything is kept.
+
+    Returns:
+        The run with what it was a run of, and why it is no good run; None after a success.
+    """
     spec = job.spec
-    run = replace(run, name=spec.name, test=spec.test, platform=spec.platform, benchmark=spec.benchmark)
-    run = replace(run, layout=str(spec.layout), status=status, folder=job.folder)
-    run = replace(run, warnings=(*job.attempt.earlier, *run.warnings, *_shared_nodes(spec, status)))
+    run = replace(
+        run,
+        name=spec.name,
+        test=spec.test,
+        platform=spec.platform,
+        benchmark=spec.benchmark,
+        layout=str(spec.layout),
+        status=status,
+        folder=job.folder,
+        warnings=(*job.attempt.earlier, *run.warnings, *_shared_nodes(spec, status)),
+    )
     failure: JobError | None = None
     if status.state.outcome is not Outcome.PASSED:
-        source, hints = job.platform.source, contact.hints(job)
-        earlier = job.attempt.earlier
-        text = messages.ended(spec, run, source=source, earlier=earlier, tail=job.reader.tail, hints=hints)
+        text = messages.job_failed(
+            spec,
+            run,
+            source=job.platform.source,
+            earlier=job.attempt.earlier,
+            tail=job.reader.tail,
+            hints=contact.hints(job),
+        )
         failure = ERRORS.get(status.state.outcome, MachineError)(text, status, job.folder)
     try:
-        _write(job, run, failure)
+        _write_run(job, run, failure)
         if failure is None:
             if contact.scheduler.clean_deletes:
-                job_folder.keep(job.folder)
-            if told := contact.clean(job):
-                run = replace(run, warnings=(*run.warnings, *told))
-                _write(job, run, failure)
-    except OSError as problem:
-        failure = messages.not_written(spec, status, job.folder, problem)
+                job_folder.sync(job.folder)
+            warnings = contact.clean(job)
+            if warnings:
+                run = replace(run, warnings=(*run.warnings, *warnings))
+                _write_run(job, run, failure)
+    except OSError as error:
+        failure = messages.not_written(spec, status, job.folder, error)
     return run, failure
 
 
+def _write_run(job: Job, run: Run, failure: JobError | None) -> None:
+    error_text = None if failure is None else str(failure)
+    content = job_json.run_content(run, job.spec, job.job_id, job.queue_s, error_text)
+    job_json.write_json(job.folder / "run.json", content, sync=True)
+
+
 def _shared_nodes(spec: JobSpec, status: Status) -> tuple[str, ...]:
-    """On a small cluster of Kubernetes several pods, nodes of the layout, may be on one node."""
+    """Warn when several nodes of the layout were one machine, as pods may be on a small Kubernetes cluster."""
     if not 0 < len(status.nodes) < spec.layout.nodes:
         return ()
     where = ", ".join(status.nodes)
     return (f"shared node: layout {spec.layout} asks for {spec.layout.nodes}, and all its ranks ran on {where}",)
-
-
-def _write(job: Job, run: Run, failure: JobError | None) -> None:
-    error = None if failure is None else str(failure)
-    job_folder.write_json(
-        job.folder / "run.json", job_folder.record(run, job.spec, job.job_id, job.queue_s, error), sync=True
-    )

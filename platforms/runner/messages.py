@@ -1,4 +1,7 @@
-"""What a person reads when a job gave no good run: what, where, why, its last words, and what to type next."""
+"""The texts about jobs that people read: what happened, where, why, the last lines of the log, what to type next.
+
+Pure functions; the runner and the pytest plugin call them.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from pathlib import Path
 from platforms.job import AwayError, BenchError, JobSpec, LoginNeeded, MachineError, NoRoom, Run, State, Status
 from platforms.rundir.session_history import Attempt
 
-LINES = 20  # of the log
-PROBLEMS = 10
+LOG_LINES = 20  # the most that are shown
+PROBLEMS = 10  # the most that are shown
+NODES = 4  # the most that are named
 
-TOO_DEAR = "it is not begun again, since that may cost more than `max_device_hours:` of site.yaml"
+TOO_EXPENSIVE = "it is not begun again, since that may cost more than `max_device_hours:` of site.yaml"
 ENDED_BY_US, NEVER_SUBMITTED = "this session ended it", "this session never submitted it"
 
-# What usually helps; {source} is the platform's file, {platform} its name, {name} the job's, {size} its option.
+# What usually helps. {source} is the platform's file, {platform} its name, {name} the job's name, {size} its --size.
 ADVICE: Mapping[State, str] = {
     State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or "
     "more of it: `slurm: {{mem: 16G}}` or `kubernetes: {{memory: 16Gi}}` there",
@@ -35,21 +39,21 @@ ADVICE: Mapping[State, str] = {
     State.INCOMPLETE: "a program that ends with exit code 0 before its last line is wrong: see the end of its log",
 }
 
-COMMAND = (  # of a test's own command
+COMMAND_ADVICE = (  # for a test's own command that cannot be started
     "the command is `command=[…]` of the test's mark; `modules:`, `setup:` and `env:` in {source} decide what it finds "
     "on {platform}"
 )
 
-# What the C library says of a write that finds no room, and what the shells dash and busybox say of any failed write.
-FULL_WORDS = re.compile(r"No space left on device|Disk quota exceeded|: I/O error")
-FULL_DISK = (
+# What the C library says when a disk is full, and what the shells dash and busybox say of any failed write.
+FULL_DISK_ERROR = re.compile(r"No space left on device|Disk quota exceeded|: I/O error")
+FULL_DISK_ADVICE = (
     "its last lines say that a file could not be written: `df -h` on {platform} shows which disk is full, `quota` what "
     "you may still write"
 )
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
-def ended(
+def job_failed(
     spec: JobSpec,
     run: Run,
     *,
@@ -58,116 +62,149 @@ def ended(
     tail: Iterable[str] = (),
     hints: Sequence[str] = (),
 ) -> str:
-    """The text of a MachineError or WorkloadError. `earlier` are the attempts before this one, `tail` the last lines of
-    the log."""
-    status, folder, problems = run.status, run.folder or Path(), run.problems
-    lines = [f"{_where(spec, status)}: {_what(status)}"]
-    if status.reason and status.reason not in problems and status.reason not in _what(status):
+    """The text of a MachineError or a WorkloadError.
+
+    Args:
+        source: the platform's file.
+        earlier: how the attempts before this one ended.
+        tail: the last lines of the log.
+        hints: commands that show the job.
+    """
+    status = run.status
+    folder = run.folder or Path()
+    problems = run.problems[:PROBLEMS]
+    end = _describe_end(status)
+    lines = [f"{_describe_job(spec, status)}: {end}"]
+    if status.reason and status.reason not in run.problems and status.reason not in end:
         lines.append(f"why: {status.reason}")
     if problems:
-        lines += ["problems:", *(f"  - {problem}" for problem in problems[:PROBLEMS])]
-        lines += (
-            [f"  (and {len(problems) - PROBLEMS} more in {folder / 'run.json'})"] if len(problems) > PROBLEMS else []
-        )
-    lines += [f"before it: {'; '.join(earlier)}"] if earlier else []
-    lines += [f"events at {spec.platform}:", *(f"  - {event}" for event in status.events)] if status.events else []
-    last = [line.rstrip() for line in tail if not _repeats(line.rstrip(), problems[:PROBLEMS])][-LINES:]
-    lines += [f"last lines of {folder / 'log'}:", *(f"  | {line}" for line in last)] if last else []
+        lines.append("problems:")
+        lines += [f"  - {problem}" for problem in problems]
+        omitted = len(run.problems) - len(problems)
+        if omitted:
+            lines.append(f"  (and {omitted} more in {folder / 'run.json'})")
+    if earlier:
+        lines.append(f"before it: {'; '.join(earlier)}")
+    if status.events:
+        lines.append(f"events at {spec.platform}:")
+        lines += [f"  - {event}" for event in status.events]
+    log_lines = [line.rstrip() for line in tail]
+    log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)][-LOG_LINES:]
+    if log_lines:
+        lines.append(f"last lines of {folder / 'log'}:")
+        lines += [f"  | {line}" for line in log_lines]
     lines.append(f"evidence: {folder}")
-    advice = _advice(spec, status, last)
+    advice = _advice(spec, status, log_lines)
     if advice is not None:
-        asked = spec.request.get("size")
-        size = f" --size {asked}" if asked else ""
-        holes = {"source": source, "name": spec.name, "platform": spec.platform, "size": size}
-        lines.append("try: " + advice.format(**holes))
-    return "\n".join(lines + _commands(hints))
+        size = spec.request.get("size")
+        size_option = f" --size {size}" if size else ""
+        lines.append("try: " + advice.format(source=source, name=spec.name, platform=spec.platform, size=size_option))
+    return "\n".join([*lines, *_next_commands(hints)])
 
 
-def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> MachineError:
-    """Where the session's own disk does not take what is known of a job."""
-    why = f"its evidence cannot be written: {error.strerror or error}: {folder}"
-    why += f"; `df -h {folder}` shows its disk" if error.errno in FULL else ""
-    return MachineError(f"{_where(spec, status)}: {_what(status)}\n{why}", replace(status, reason=why), folder)
-
-
-def _advice(spec: JobSpec, status: Status, last: Sequence[str]) -> str | None:
-    """What usually helps, with holes; None where that is not known, or the reason says it. `last` ends the log."""
-    if status.state in (State.EXITED, State.INCOMPLETE) and any(FULL_WORDS.search(line) for line in last):
-        return FULL_DISK
+def _advice(spec: JobSpec, status: Status, log_lines: Sequence[str]) -> str | None:
+    """What usually helps, as a format string; None when no advice is known, or when the reason contains it."""
+    if status.state in (State.EXITED, State.INCOMPLETE) and any(FULL_DISK_ERROR.search(line) for line in log_lines):
+        return FULL_DISK_ADVICE
     if status.state is State.NOT_STARTABLE:
-        if status.exit_code is None and status.reason:  # before any command
+        if status.exit_code is None and status.reason:  # it ended before any command was started
             return None
         if spec.benchmark is None:
-            return COMMAND
+            return COMMAND_ADVICE
     return ADVICE.get(status.state)
 
 
-def in_short(status: Status, problems: Sequence[str]) -> str:
-    """The text of `ended` as one line that may be cut off: what happened comes first, then why."""
-    reasons = [*problems, status.reason]
-    why = reasons[0].partition("\n")[0]
-    return f"{status.state.value}: {why}" if why else _what(status)
+def not_written(spec: JobSpec, status: Status, folder: Path, error: OSError) -> MachineError:
+    """The error of a job whose result cannot be written to the session's own disk."""
+    why = f"its evidence cannot be written: {error.strerror or error}: {folder}"
+    if error.errno in FULL_DISK_ERRNOS:
+        why += f"; `df -h {folder}` shows its disk"
+    text = f"{_describe_job(spec, status)}: {_describe_end(status)}\n{why}"
+    return MachineError(text, replace(status, reason=why), folder)
 
 
-def pending(
+def one_line_summary(status: Status, problems: Sequence[str]) -> str:
+    """The text of `job_failed` in one line, for places that may cut it off: what happened comes first, then why."""
+    first_reason = [*problems, status.reason][0].partition("\n")[0]
+    return f"{status.state.value}: {first_reason}" if first_reason else _describe_end(status)
+
+
+def still_pending(
     spec: JobSpec,
     status: Status,
     folder: Path,
-    known: str,
+    existence: str,
     *,
-    again: str,
+    resume_command: str,
     login: LoginNeeded | None = None,
     hints: Sequence[str] = (),
 ) -> str:
-    """The text of a StillPending: we stopped waiting, or only a person can log in to the platform again. `known` says
-    whether there is a job, `again` is the command that goes on with the run."""
+    """The text of a StillPending: we stopped waiting, or only a person can log in to the platform again.
+
+    Args:
+        existence: whether the scheduler has such a job (Job.existence).
+        resume_command: the command that goes on with the run.
+    """
+    where = _describe_job(spec, status)
     if login is None:
-        lines = [f"{_where(spec, status)}: still {status}; we stopped waiting, {known}"]
+        lines = [f"{where}: still {status}; we stopped waiting, {existence}"]
     else:
-        lines = [f"{_where(spec, status)}: out of sight, {known}: {login.command} opens the connection again"]
+        lines = [f"{where}: out of sight, {existence}: {login.command} opens the connection again"]
         lines.append(f"why: {login}")
         hints = (login.command, *hints)
     lines.append(f"evidence: {folder}")
-    lines.append(f"to go on waiting: {again}")
-    return "\n".join(lines + _commands(hints))
+    lines.append(f"to go on waiting: {resume_command}")
+    return "\n".join([*lines, *_next_commands(hints)])
 
 
-def why(error: Exception) -> str:
-    """What an error says, with what there is to type."""
+def describe_error(error: Exception) -> str:
+    """What an error says, with the command to type if it needs one."""
     if isinstance(error, LoginNeeded) and error.command not in str(error):
         return f"{error}; type: {error.command}"
-    return str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error} (a mistake in the suite)"
+    if isinstance(error, BenchError):
+        return str(error)
+    return f"{type(error).__name__}: {error} (a mistake in the suite)"
 
 
-def against_policy(findings: Sequence[str]) -> str:
-    """Why nothing was submitted, when the site's rules forbid it."""
-    return f"the site's rules forbid it: {'; '.join(findings)}"
+def against_policy(violations: Sequence[str]) -> str:
+    """Why a job was not submitted: the site's rules forbid it."""
+    return f"the site's rules forbid it: {'; '.join(violations)}"
 
 
-def begun_again(attempt: Attempt) -> str:
+def retried(attempt: Attempt) -> str:
     """Why there is another attempt."""
+    why = attempt.earlier[-1] if attempt.earlier else "a session that was killed meanwhile had cancelled it"
     elsewhere = f", not on {', '.join(attempt.avoid)}" if attempt.avoid else ""
-    why = attempt.earlier[-1] if attempt.earlier else "a session cancelled it that was killed meanwhile"
     return f"begun again{elsewhere}: {why}"
 
 
 def never_answered(spec: JobSpec, asked: bool, error: AwayError) -> str:
-    """Why we gave up submitting."""
+    """Why we gave up submitting a job.
+
+    Args:
+        asked: the scheduler was asked to submit it, and may have done so.
+    """
+    limit = f"within its start limit of {spec.start_limit_s:g} s"
     if isinstance(error, NoRoom):
-        return f"there was no room for it within its start limit of {spec.start_limit_s:g} s: {why(error)}"
-    doubt = "nobody knows if it is submitted" if asked else "it was not submitted"
-    return f"no answer within its start limit of {spec.start_limit_s:g} s, {doubt}: {why(error)}"
+        return f"there was no room for it {limit}: {describe_error(error)}"
+    existence = "it is not known whether it was submitted" if asked else "it was not submitted"
+    return f"no answer {limit}, {existence}: {describe_error(error)}"
 
 
-def _where(spec: JobSpec, status: Status) -> str:
-    nodes = f" ({', '.join(status.nodes[:4])}{', …' if len(status.nodes) > 4 else ''})" if status.nodes else ""
+def _describe_job(spec: JobSpec, status: Status) -> str:
+    """`resnet50-1x4gpu-k3f9a2bc on archer2 (nid0001), 1x4gpu`."""
+    nodes = ""
+    if status.nodes:
+        more = ", …" if len(status.nodes) > NODES else ""
+        nodes = f" ({', '.join(status.nodes[:NODES])}{more})"
     return f"{spec.name} on {spec.platform}{nodes}, {spec.layout}"
 
 
-def _what(status: Status) -> str:
+def _describe_end(status: Status) -> str:
+    """`out of memory (SIGKILL, after 12.0 s)`."""
     details = []
     if status.signal is not None:
-        details.append(_signal(status.signal))
+        details.append(_signal_name(status.signal))
     elif status.exit_code is not None:
         details.append(f"exit code {status.exit_code}")
     if status.run_s is not None:
@@ -175,19 +212,21 @@ def _what(status: Status) -> str:
     return f"{status.state.value} ({', '.join(details)})" if details else status.state.value
 
 
-def _repeats(line: str, problems: Sequence[str]) -> bool:
-    """Whether a line of the log is a problem that was said above: on the wire, or as our jobs say it on stderr."""
+def _repeats_a_problem(line: str, problems: Sequence[str]) -> bool:
+    """Whether a line of the log repeats a problem: as it stands on the wire, or as our jobs print it to stderr."""
     if line.startswith("error: "):
         return any(line.removeprefix("error: ") in problem for problem in problems)
     return line in problems
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def _commands(hints: Sequence[str]) -> list[str]:
-    return ["next:", *(f"  {hint}" for hint in hints)] if hints else []
+def _next_commands(hints: Sequence[str]) -> list[str]:
+    if not hints:
+        return []
+    return ["next:", *(f"  {hint}" for hint in hints)]

@@ -1,6 +1,7 @@
-"""All jobs of one platform, in the order in which they are submitted, and everything that is asked of its scheduler.
+"""All jobs of one platform: queued, submitted in order, and polled until they end.
 
-After add() one thread at a time is in here: the platform's turn. The main thread looks at what the jobs say.
+The main thread calls add(), then lets the platform's worker thread run poll_and_submit() again and again, and at the
+end cancel(). Only one of these runs at a time. Meanwhile the main thread reads what the jobs say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from platforms import atomic_file
 from platforms.job import (
@@ -24,13 +25,13 @@ from platforms.job import (
     Submitted,
     unseen,
 )
-from platforms.rundir import job_folder
+from platforms.rundir import job_json
 from platforms.rundir.session_history import ASKED
 from platforms.rundir.session_journal import Journal
 from platforms.runner import messages
 from platforms.runner.contact import Contact
-from platforms.runner.finalizer import Ends, Finalizer
-from platforms.runner.live_job import Job, entry
+from platforms.runner.finalizer import Cancellations, Finalizer
+from platforms.runner.live_job import Job, journal_entry
 from platforms.runner.slots import Slots
 from platforms.schedulers import Scheduler
 
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
     from platforms.runner.workers import Worker
 
-CHUNKS = 16  # of a running job's log at one look
+CHUNKS = 16  # of a running job's log, read at one poll
 NOT_CANCELLED = "could not be cancelled: "
 
 
 class PlatformQueue:
-    """One platform's jobs.
+    """The jobs of one platform.
 
     Args:
-        connect: the scheduler of a platform.
-        worker: who takes the turns.
-        journal: where this session writes down what it does, as long as the run is its own.
-        afford: whether a job may begin again, by what the site allows to be spent.
+        connect: makes the scheduler of a platform.
+        worker: the platform's worker thread.
+        journal: of this session.
+        afford: takes a retry from the budget of device-hours; False when too little is left.
         clock, wall: monotonic seconds, Unix seconds.
     """
 
@@ -63,199 +64,249 @@ class PlatformQueue:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self.platform, self.worker = platform, worker
-        self.places = Slots(platform)
-        self.news: deque[Job] = deque()  # whose state has changed; the main thread takes them
+        self.platform = platform
+        self.worker = worker
+        self.slots = Slots(platform)
+        self.changed_jobs: deque[Job] = deque()  # whose state has changed; the main thread empties it
         self.contact = Contact(platform, connect, clock)
-        self.endings = Finalizer(self.contact, self.places, journal, afford, clock, wall)
-        self._journal, self._clock, self._wall = journal, clock, wall
-        self._stuck: float | None = None  # since when nothing can be submitted
+        self.finalizer = Finalizer(self.contact, self.slots, journal, afford, clock, wall)
+        self._journal = journal
+        self._clock = clock
+        self._wall = wall
+        self._stuck_since: float | None = None  # by clock: since when no job can be submitted
+
+    # --- what the main thread asks -----------------------------------------------------------------------------------
 
     @property
-    def wants_turn(self) -> bool:
-        if self.places.active or self.contact.held is not None:
-            if self._clock() >= self.contact.wakes:
-                return not self.places.settled
-            if self.contact.held is not None:
+    def has_work(self) -> bool:
+        """Whether poll_and_submit() has something to do now."""
+        if self.slots.any_live or self.contact.away is not None:
+            if self._clock() >= self.contact.next_action_at:
+                return not self.slots.all_left
+            if self.contact.away is not None:
                 return False
-        return self.places.wanted
+        return self.slots.can_submit
 
-    def owes(self, job: Job) -> bool:
-        """What who does not wait for its end waits for: there is a place for it and a turn is to submit it and to write
-        that down, or an earlier session has, and a turn is to see whether it has ended."""
-        if self.contact.held is not None:
+    def must_hand_over(self, job: Job) -> bool:
+        """True while a session that does not wait for results must not exit yet because of this job.
+
+        The job is still to be submitted and there is room for it; or an earlier session submitted it, and it has not
+        been polled since; or it has ended, and its log is being read.
+        """
+        if self.contact.away is not None:
             return False
-        if job.waiting:
-            return self.places.wanted
-        return job.live and (job.submitted is None or job.found or job.ended is not None)
+        if job.awaits_submission:
+            return self.slots.can_submit
+        return job.live and (job.submitted_at is None or job.found_again or job.ended_at is not None)
+
+    # --- adding jobs -------------------------------------------------------------------------------------------------
 
     def add(self, job: Job) -> None:
-        """Render a job into its folder and put it in line, or find the one that an earlier session submitted; one whose
-        end that session has written down is done."""
-        if self.endings.recall(job):
+        """Queue a job; its script or manifest is rendered into its folder.
+
+        A job that an earlier session submitted is followed instead, and one that it finished is done.
+
+        Raises:
+            RefusedError: the site's rules forbid the job.
+        """
+        if self.finalizer.restore(job):
             return
-        before = job_folder.read_json(job.folder / "submitted.json")
-        if "job_id" in before:
-            job.asked_s = float(before["submitted_s"])
-            job.submission = Submitted(str(before["job_id"]), job.spec.name, job.asked_s, job.folder)
-            job.submitted = self._clock() - max(0.0, self._wall() - job.asked_s)
-            job.status = Status(State.SUBMITTED, "found again", submitted_s=job.asked_s)
-            job.found = True
+        submitted = job_json.read_json(job.folder / "submitted.json")
+        if "job_id" in submitted:
+            self._find_again(job, submitted)
         else:
             job.asked_s = job.attempt.asked_s
             job.text = self.contact.scheduler.render(job.spec)
-            path = job.folder / self.contact.scheduler.text_name
-            atomic_file.write_text(path, job.text)
-            if findings := self.contact.scheduler.lint(job.spec, job.text):
-                raise RefusedError(messages.against_policy(findings))
-        self.places.add(job)
+            atomic_file.write_text(job.folder / self.contact.scheduler.text_name, job.text)
+            violations = self.contact.scheduler.lint(job.spec, job.text)
+            if violations:
+                raise RefusedError(messages.against_policy(violations))
+        self.slots.add(job)
 
-    def turn(self) -> None:
-        """Ask for the states when that is due, then submit what there is a place for."""
-        if self.contact.look_is_worth_it(self.places.live):
-            self.contact.held = None
-            self.contact.next_poll()
-            if self.places.active:
+    def _find_again(self, job: Job, submitted: Mapping[str, Any]) -> None:
+        """Follow the job that an earlier session submitted, as its submitted.json says."""
+        asked_s = float(submitted["submitted_s"])
+        job.asked_s = asked_s
+        job.submission = Submitted(str(submitted["job_id"]), job.spec.name, asked_s, job.folder)
+        job.submitted_at = self._clock() - max(0.0, self._wall() - asked_s)
+        job.status = Status(State.SUBMITTED, "found again", submitted_s=asked_s)
+        job.found_again = True
+
+    # --- the cycle of the worker thread ------------------------------------------------------------------------------
+
+    def poll_and_submit(self) -> None:
+        """Ask for the states of the jobs if that is due, then submit what there is room for."""
+        if self.contact.poll_is_due(self.slots.live):
+            self.contact.away = None
+            self.contact.begin_poll()
+            if self.slots.any_live:
                 self._poll()
-                self.contact.looked()
-        self._submit()
-        self._give_up()
-        self.places.look()
+                self.contact.end_poll()
+        self._submit_queued()
+        self._give_up_submitting()
+        self.slots.note_room()
 
-    def end(self, jobs: Sequence[Job]) -> None:
-        """End jobs with the session. One that cannot be seen to be gone is not done then, and its status says why."""
-        self.contact.held = None
-        if self._lost():
-            return
-        for job in jobs:
-            if not job.done and job.asked_s is None:
-                self.endings.finish(job, replace(job.status, state=State.CANCELLED, reason=messages.NEVER_SUBMITTED))
-            elif not job.done and job.submission is None and self.contact.held is None:
-                self.endings.guarded(job, self._attempt, job)  # submitting again is how to find it
-        known, began_s = [job for job in jobs if job.submission is not None and not job.done], self._wall()
-        self._begin_to_end(known)
-        why = self.contact.cancel(known)
-        why |= {job: job.status.reason for job in jobs if job.submission is None and not job.done}
-        for job, reason in why.items():
-            job.become(replace(job.status, reason=f"{NOT_CANCELLED}{reason.removeprefix(NOT_CANCELLED)}"))
-        ended: Ends = {job: (State.CANCELLED, messages.ENDED_BY_US) for job in known if job not in why}
-        self.endings.stopped(ended, began_s)
-        self.endings.stopping = False
-
-    def _begin_to_end(self, jobs: Sequence[Job]) -> None:
-        """Who goes on after we are killed now knows who cancelled them; a person who does not wait, how to end them."""
-        for job in jobs:
-            job.attempt = replace(job.attempt, ending=True)
-            job.hints = job.hints or self.contact.hints(job)
-        if self._journal is not None:
-            with contextlib.suppress(RefusedError):
-                self._journal.jobs(map(entry, jobs))
-
-    # --- submitting --------------------------------------------------------------------------------------------------
-
-    def _submit(self) -> None:
-        for job in self.places.waiting:
-            if not job.waiting:  # it was left meanwhile
+    def _submit_queued(self) -> None:
+        for job in self.slots.queued:
+            if not job.awaits_submission:  # the main thread has left it meanwhile
                 continue
-            if not self.places.room or self.endings.stopping or self.contact.held is not None:
+            if not self.slots.has_room or self.finalizer.stopping or self.contact.away is not None:
                 break
-            active = self.places.active
-            if active and self._clock() >= self.contact.due:  # first the others are looked at
+            any_live = self.slots.any_live
+            if any_live and self._clock() >= self.contact.poll_at:  # poll the submitted jobs first
                 break
-            if not active:
-                self.contact.begin_looks()
-            self.endings.guarded(job, self._attempt, job)
+            if not any_live:
+                self.contact.start_polling()
+            self.finalizer.guard(job, self._try_to_submit, job)
 
-    def _attempt(self, job: Job) -> None:
-        """Submit; where nobody knows whether there is a job now, it stays in line, since submitting again finds out."""
+    def _try_to_submit(self, job: Job) -> None:
+        """Submit a job. If the scheduler does not answer, it stays queued: submitting again finds out if it exists."""
         if not job.begin_submission():
             return
         try:
-            self._hand_over(job)
+            self._submit(job)
         except AwayError as error:
-            now, login = self._clock(), isinstance(error, LoginNeeded)  # a person may take their time
-            job.tried = None if login else now if job.tried is None else job.tried
-            self._stuck = None if login else now if self._stuck is None else self._stuck
+            if isinstance(error, LoginNeeded):  # a person may take their time
+                job.submit_failing_since = None
+                self._stuck_since = None
+            else:
+                now = self._clock()
+                if job.submit_failing_since is None:
+                    job.submit_failing_since = now
+                if self._stuck_since is None:
+                    self._stuck_since = now
+            state = State.UNKNOWN
             if isinstance(error, NoRoom):
-                job.asked_s = None  # so there is no job
-            state = State.QUEUED if isinstance(error, NoRoom) else State.UNKNOWN
-            job.become(Status(state, messages.why(error)))
+                state = State.QUEUED
+                job.asked_s = None  # the scheduler has answered: there is no job
+            job.set_status(Status(state, messages.describe_error(error)))
         finally:
             job.end_submission()
 
-    def _hand_over(self, job: Job) -> None:
-        if self._lost():
+    def _submit(self, job: Job) -> None:
+        if self._taken_over():
             return
         if job.asked_s is None:
             job.asked_s = self._wall()
-            if self._journal is not None:  # who finds this line last, and no id, must look whether there is a job
+            if self._journal is not None:
+                # If this session is killed now, the next one reads that it must look for the job.
                 with contextlib.suppress(RefusedError):
-                    self._journal.jobs([{**entry(job), "state": ASKED}])
-                if self._journal.ended:  # perhaps before that line: a job that nobody knows of must not begin
+                    self._journal.jobs([{**journal_entry(job), "state": ASKED}])
+                if self._journal.ended:  # perhaps before that line: a job that no record names must not start
                     return
-        job_id = self.contact.reach(self.contact.scheduler.submit, job.spec, job.text, job.folder)
+        job_id = self.contact.call(self.contact.scheduler.submit, job.spec, job.text, job.folder)
         job.submission = Submitted(job_id, job.spec.name, job.asked_s, job.folder)
-        self.places.submitted(job)
-        job_folder.write_json(job.folder / "submitted.json", job_folder.submitted(job.spec, job_id, job.asked_s))
-        job.become(Status(State.SUBMITTED, submitted_s=job.asked_s))
-        job.submitted, self._stuck = self._clock(), None  # last: who does not wait may leave now
+        self.slots.mark_submitted(job)
+        content = job_json.submitted_content(job.spec, job_id, job.asked_s)
+        job_json.write_json(job.folder / "submitted.json", content)
+        job.set_status(Status(State.SUBMITTED, submitted_s=job.asked_s))
+        job.submitted_at = self._clock()  # from now on a session that does not wait may leave it
+        self._stuck_since = None
 
-    def _give_up(self) -> None:
-        """The start limit of what cannot be submitted: after it even a job that is there starts no more."""
-        if self.contact.held is None or self.contact.login is not None:
+    def _give_up_submitting(self) -> None:
+        """End jobs that could not be submitted within their start limit."""
+        error = self.contact.away
+        if error is None or self.contact.login is not None:
             return
-        for job in self.places.waiting:
-            since = self._stuck if job.tried is None else job.tried
-            if since is not None and self._clock() - since > job.spec.start_limit_s:
-                reason = messages.never_answered(job.spec, job.asked_s is not None, self.contact.held)
-                room = isinstance(self.contact.held, NoRoom)
-                state = State.START_DEADLINE if room else State.CONTROLLER_AWAY
-                self.endings.finish(job, replace(job.status, state=state, reason=reason))
-
-    # --- following ---------------------------------------------------------------------------------------------------
+        for job in self.slots.queued:
+            since = self._stuck_since if job.submit_failing_since is None else job.submit_failing_since
+            if since is None or self._clock() - since <= job.spec.start_limit_s:
+                continue
+            reason = messages.never_answered(job.spec, job.asked_s is not None, error)
+            state = State.START_DEADLINE if isinstance(error, NoRoom) else State.CONTROLLER_AWAY
+            self.finalizer.finish(job, replace(job.status, state=state, reason=reason))
 
     def _poll(self) -> None:
-        jobs, unknown = self.places.live, Status(State.UNKNOWN, "the scheduler said nothing about it")
+        """Ask for the states of all submitted jobs with one query, and handle each answer."""
+        jobs = self.slots.live
+        no_answer = Status(State.UNKNOWN, "the scheduler said nothing about it")
         statuses: Mapping[str, Status] = {}
         try:
             statuses = self.contact.statuses(jobs)
         except BenchError as error:
-            unknown = replace(unseen(error), reason=messages.why(error))
+            no_answer = replace(unseen(error), reason=messages.describe_error(error))
         except Exception as error:
             for job in jobs:
-                self.endings.broken(job, error)
+                self.finalizer.crash(job, error)
             return
-        late: Ends = {}
+        overdue: Cancellations = {}
         for job in jobs:
-            if self.endings.stopping:
+            if self.finalizer.stopping:
                 return
-            status = statuses.get(job.job_id or "", unknown)
-            self.endings.guarded(job, self._follow, job, status, late)
-        if late:
-            if self._lost():
-                return
-            began_s = self._wall()
-            left = self.contact.cancel(list(late))
-            for job, why in left.items():
-                late[job] = (late[job][0], f"{late[job][1]}; it could not be cancelled either: {why}")
-            self.endings.stopped(late, began_s)
+            status = statuses.get(job.job_id or "", no_answer)
+            self.finalizer.guard(job, self._handle_status, job, status, overdue)
+        if overdue:
+            self._cancel_overdue(overdue)
 
-    def _follow(self, job: Job, status: Status, late: Ends) -> None:
-        status, job.found = job.note(status, self._wall()), False
+    def _handle_status(self, job: Job, status: Status, overdue: Cancellations) -> None:
+        """Finish a job that has ended; of a running one read the log. A job past a deadline is added to `overdue`."""
+        status = job.merge_status(status, self._wall())
+        job.found_again = False
         if job.left is not None:
-            job.over = not status.state.live
+            job.ended_after_leave = not status.state.live
             return
         if not status.state.live:
-            self.endings.collect(job, status)
+            self.finalizer.collect(job, status)
             return
-        job.become(status)
+        job.set_status(status)
         job.hints = job.hints or self.contact.hints(job)
         if status.state is State.RUNNING:
-            with contextlib.suppress(BenchError):  # the next look tries again, and the last one says so
-                self.contact.read(job, CHUNKS)
-        if (end := job.overdue(waiting_for_login=self.contact.login is not None)) is not None:
-            late[job] = end
+            with contextlib.suppress(BenchError):  # a later poll tries again, and the last one reports the error
+                self.contact.read_log(job, CHUNKS)
+        end = job.passed_deadline(waiting_for_login=self.contact.login is not None)
+        if end is not None:
+            overdue[job] = end
 
-    def _lost(self) -> bool:
-        """Another session goes on with our jobs, and the main thread hears of it in a moment."""
+    def _cancel_overdue(self, overdue: Cancellations) -> None:
+        if self._taken_over():
+            return
+        began_s = self._wall()
+        remaining = self.contact.cancel(list(overdue))
+        for job, why in remaining.items():
+            state, reason = overdue[job]
+            overdue[job] = state, f"{reason}; it could not be cancelled either: {why}"
+        self.finalizer.collect_cancelled(overdue, began_s)
+
+    # --- the end of the session --------------------------------------------------------------------------------------
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Cancel jobs, on the worker thread. One that may still be there is not done then; its status says why."""
+        self.contact.away = None
+        if self._taken_over():
+            return
+        for job in jobs:
+            if job.done:
+                continue
+            if job.asked_s is None:
+                never_submitted = replace(job.status, state=State.CANCELLED, reason=messages.NEVER_SUBMITTED)
+                self.finalizer.finish(job, never_submitted)
+            elif job.submission is None and self.contact.away is None:
+                self.finalizer.guard(job, self._try_to_submit, job)  # submitting again is how to find it
+        submitted = [job for job in jobs if job.submission is not None and not job.done]
+        began_s = self._wall()
+        self._record_cancelling(submitted)
+        remaining = self.contact.cancel(submitted)
+        for job in jobs:
+            if job.submission is None and not job.done:
+                remaining[job] = job.status.reason
+        for job, reason in remaining.items():
+            reason = reason.removeprefix(NOT_CANCELLED)
+            job.set_status(replace(job.status, reason=f"{NOT_CANCELLED}{reason}"))
+        gone: Cancellations = {
+            job: (State.CANCELLED, messages.ENDED_BY_US) for job in submitted if job not in remaining
+        }
+        self.finalizer.collect_cancelled(gone, began_s)
+        self.finalizer.stopping = False
+
+    def _record_cancelling(self, jobs: Sequence[Job]) -> None:
+        """If this session is killed now, the next one reads that it cancelled these jobs, and retries them."""
+        for job in jobs:
+            job.attempt = replace(job.attempt, ending=True)
+            job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
+        if self._journal is not None:
+            with contextlib.suppress(RefusedError):
+                self._journal.jobs([journal_entry(job) for job in jobs])
+
+    def _taken_over(self) -> bool:
+        """Whether another session goes on in place of this one; the main thread learns of it a moment later."""
         return self._journal is not None and self._journal.lost()

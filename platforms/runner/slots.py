@@ -1,4 +1,8 @@
-"""Which of a platform's jobs are in line and which its scheduler has, and whether there is room for one more."""
+"""The jobs of one platform that are not done: which wait to be submitted, which the scheduler has, and is there room.
+
+PlatformQueue owns one. The main thread adds jobs and asks questions while the platform's worker thread changes it, so
+every loop runs over a copy.
+"""
 
 from __future__ import annotations
 
@@ -12,64 +16,66 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """The jobs that are not done, in the order in which they came.
-
-    The main thread adds to them and looks during a turn, so whoever goes through them takes a copy; what is asked at
-    every tick stops at the first job that answers it.
-    """
+    """The queue of one platform and the slots at its scheduler, both in the order in which jobs were added."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._queued: dict[Job, None] = {}  # no scheduler has them yet, as far as we know
-        self._held: dict[Job, None] = {}
-        self.full = False  # there was no room for those in line when it was looked at last
+        self._queued: dict[Job, None] = {}  # not submitted yet, as far as we know
+        self._submitted: dict[Job, None] = {}
+        self._full = False  # there was no room for the queued jobs when last looked at
 
     def add(self, job: Job) -> None:
-        (self._queued if job.submission is None else self._held)[job] = None
+        if job.submission is None:
+            self._queued[job] = None
+        else:
+            self._submitted[job] = None
 
-    def submitted(self, job: Job) -> None:
-        """The scheduler has it."""
-        self._held[job] = None
+    def mark_submitted(self, job: Job) -> None:
+        """Move a job from the queue into a slot."""
+        self._submitted[job] = None
         self._queued.pop(job, None)
 
-    def done(self, job: Job) -> None:
-        """It takes no place any more."""
-        self._held.pop(job, None)
+    def remove(self, job: Job) -> None:
+        """Free the slot of a job that is done."""
+        self._submitted.pop(job, None)
         self._queued.pop(job, None)
-        self.full = False
+        self._full = False
+
+    def note_room(self) -> None:
+        """Remember whether there is room, at the end of a worker's cycle: only the next cycle can find more."""
+        self._full = bool(self._queued) and not self.has_room
 
     @property
-    def waiting(self) -> list[Job]:
-        """Those that are to be submitted."""
-        return [job for job in list(self._queued) if job.waiting]
+    def queued(self) -> list[Job]:
+        """The jobs that are to be submitted."""
+        return [job for job in list(self._queued) if job.awaits_submission]
 
     @property
     def live(self) -> list[Job]:
-        """Those that take a place at the scheduler."""
-        return [job for job in list(self._held) if job.live]
+        """The jobs that take a slot at the scheduler."""
+        return [job for job in list(self._submitted) if job.live]
 
     @property
-    def active(self) -> bool:
-        """Whether there are live ones."""
-        return any(job.live for job in list(self._held))
+    def any_live(self) -> bool:
+        return any(job.live for job in list(self._submitted))
 
     @property
-    def settled(self) -> bool:
-        """Nobody waits for any of them."""
-        return all(job.left is not None for jobs in (list(self._held), list(self._queued)) for job in jobs)
+    def all_left(self) -> bool:
+        """The session waits for none of the jobs."""
+        return all(job.left is not None for job in [*self._submitted, *self._queued])
 
     @property
-    def room(self) -> bool:
-        """For one more at the scheduler: `max_running:`, and `max_queued:` of those that have not started."""
-        live, most = self.live, self._platform.max_queued
-        queued = sum(job.status.state not in (State.STARTING, State.RUNNING) for job in live)
-        return len(live) < self._platform.max_running and (most is None or queued < most)
+    def has_room(self) -> bool:
+        """One more job may be submitted: `max_running:`, and `max_queued:` for those that have not started."""
+        live = self.live
+        if len(live) >= self._platform.max_running:
+            return False
+        if self._platform.max_queued is None:
+            return True
+        not_started = [job for job in live if job.status.state not in (State.STARTING, State.RUNNING)]
+        return len(not_started) < self._platform.max_queued
 
     @property
-    def wanted(self) -> bool:
-        """Whether one is to be submitted and may be."""
-        return not self.full and any(job.waiting for job in list(self._queued)) and self.room
-
-    def look(self) -> None:
-        """At the end of a turn: only the next one can find room where there is none."""
-        self.full = bool(self._queued) and not self.room
+    def can_submit(self) -> bool:
+        """A job is queued and there is room for it. Asked at every tick, so it stops at the first such job."""
+        return not self._full and any(job.awaits_submission for job in list(self._queued)) and self.has_room

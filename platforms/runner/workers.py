@@ -1,4 +1,7 @@
-"""Who makes a platform's blocking calls: a thread for each platform, or whoever asks, one after the other."""
+"""Worker threads: each platform has one, so that a scheduler that hangs holds up no other platform.
+
+The main thread calls everything here; only the tasks themselves run on a worker thread.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,46 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Protocol
 
+Task = Callable[[], None]
+
 
 class Worker(Protocol):
-    """Takes one turn at a time."""
+    """Runs one task at a time."""
 
     @property
     def busy(self) -> bool:
-        """Whether the turn that was started last is still under way."""
+        """Whether the task that was started last still runs."""
         ...
 
-    def start(self, turn: Callable[[], None]) -> None:
-        """Take a turn, now or at once after; not while busy."""
+    def start(self, task: Task) -> None:
+        """Run a task, now or as soon as possible. Must not be called while busy."""
         ...
 
     def nudge(self) -> None:
-        """Make sure that a turn which start() was interrupted in, by Ctrl-C, is taken; otherwise without effect."""
+        """Make sure that a task runs although Ctrl-C interrupted its start(); without effect otherwise."""
         ...
 
     def take_crash(self) -> BaseException | None:
-        """What a turn raised and nobody has heard of yet."""
+        """What a task raised, once."""
         ...
 
     def stop(self) -> None:
-        """Hold nothing while there is nothing to do; start() works again afterwards."""
+        """Release the thread while there is nothing to do. start() works again afterwards."""
         ...
 
 
 class WorkerPool(Protocol):
-    """Where workers come from, and how the main thread waits for them."""
+    """Makes workers, and lets the main thread wait for them."""
 
     def worker(self, name: str) -> Worker: ...
 
     def rest(self, seconds: float) -> None:
-        """Do nothing for some seconds, or less when a turn ends meanwhile."""
+        """Sleep for so many seconds, or less when a task ends meanwhile."""
         ...
 
 
 class ThreadPool:
-    """A thread a worker. They are daemons: a platform that hangs never keeps a session from ending."""
+    """One thread for each worker. The threads are daemons, so a platform that hangs cannot keep a session alive."""
 
     def __init__(self) -> None:
         self._ended: SimpleQueue[None] = SimpleQueue()
@@ -60,22 +65,26 @@ class ThreadPool:
 
 
 class _ThreadWorker:
-    """One slot for a turn, and tokens that wake the thread: a token too many does no harm, one that was lost is
-    replaced by nudge(). A thread that waits for a token costs nothing, and starting one would cost five times more."""
+    """Holds one task, and a queue of tokens that wake the thread.
+
+    A token too many does no harm, and nudge() replaces one that was lost. A thread that waits for a token costs
+    nothing; starting a thread for each task would cost five times more.
+    """
 
     def __init__(self, name: str, ended: SimpleQueue[None]) -> None:
-        self._name, self._ended = name, ended
-        self._turn: Callable[[], None] | None = None
+        self._name = name
+        self._ended = ended
+        self._task: Task | None = None
         self._crash: BaseException | None = None
         self._thread: Thread | None = None
         self._tokens: SimpleQueue[bool] = SimpleQueue()
 
     @property
     def busy(self) -> bool:
-        return self._turn is not None
+        return self._task is not None
 
-    def start(self, turn: Callable[[], None]) -> None:
-        self._turn = turn
+    def start(self, task: Task) -> None:
+        self._task = task
         self.nudge()
 
     def nudge(self) -> None:
@@ -86,7 +95,8 @@ class _ThreadWorker:
         self._tokens.put(True)
 
     def take_crash(self) -> BaseException | None:
-        crash, self._crash = self._crash, None
+        crash = self._crash
+        self._crash = None
         return crash
 
     def stop(self) -> None:
@@ -95,19 +105,22 @@ class _ThreadWorker:
             self._tokens.put(False)
 
     def _work(self, tokens: SimpleQueue[bool]) -> None:
+        """Body of the thread: run a task for each token, until the token is False."""
         while tokens.get():
-            if (turn := self._turn) is None:
+            task = self._task
+            if task is None:
                 continue
             try:
-                turn()
-            except BaseException as error:  # for the main thread, which is the one that can end the session
+                task()
+            except BaseException as error:  # the main thread raises it: only that one can end the session
                 self._crash = error
-            turn = self._turn = None
+            task = None  # do not keep it alive while waiting
+            self._task = None
             self._ended.put(None)
 
 
 class InlinePool:
-    """Turns are taken by whoever starts them, so that what happens is the same every time."""
+    """Runs each task on the thread that starts it, so that everything happens in the same order every time."""
 
     busy = False
 
@@ -117,14 +130,14 @@ class InlinePool:
     def worker(self, name: str) -> Worker:
         return self
 
-    def start(self, turn: Callable[[], None]) -> None:
-        turn()
+    def start(self, task: Task) -> None:
+        task()
 
     def nudge(self) -> None:
-        """Nothing is ever pending."""
+        """No task is ever pending."""
 
     def take_crash(self) -> None:
-        """Turns raise where they are started."""
+        """A task raises where it is started."""
 
     def stop(self) -> None:
         """There is no thread."""

@@ -19,7 +19,7 @@ import pytest
 
 from platforms.__main__ import main
 from platforms.commands import find_run
-from platforms.rundir import job_folder, session_history
+from platforms.rundir import job_json, session_history
 from platforms.rundir.session_journal import Journal
 from tests.harness.conftest import Project
 from tests.waiting import until
@@ -115,7 +115,7 @@ def test_killed_before_anything_was_submitted(night: Night) -> None:
         "scheduler: local\ndevice: gpu\nlayouts: {default: [1x2]}\n"
     )
     program = "import os, signal\nimport platforms.runner.platform_queue as platform_queue\n"
-    program += "platform_queue.PlatformQueue.turn = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+    program += "platform_queue.PlatformQueue.poll_and_submit = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
     with night.imports("deadly", program, "-m", "cluster") as session:
         session.wait(PATIENCE_S)
     assert [night.ran(name) for name in "abc"] == [0, 0, 0]
@@ -624,7 +624,7 @@ def test_a_result_is_read_as_it_was_written(night: Night) -> None:
     night.open_gate()
     night.project.pytest_process("-m", "cluster")
     for folder in night.path.glob("runs/2*/test_*"):
-        found = job_folder.recorded(folder)
+        found = job_json.read_run(folder)
         assert found is not None
         written, (run, text) = json.loads((folder / "run.json").read_text()), found
         names = ("name", "test", "platform", "benchmark", "layout", "effective_throughput", "compute_fraction")

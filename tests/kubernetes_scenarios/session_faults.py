@@ -294,7 +294,7 @@ def node_is_lost(show: Show) -> None:
         play.clock.skipped_s += PATIENCE_S
         show.until(lambda: play.job.done or play.status_matches("is being stopped"), "it is believed")
         play.clock.skipped_s += PATIENCE_S  # nothing there can be stopped
-        show.until(lambda: play.job.ended is not None, "nobody waits for its end any more")
+        show.until(lambda: play.job.ended_at is not None, "nobody waits for its end any more")
         show.clock.skipped_s += PATIENCE_S  # nor for its log
         done = show.wait_for_end(play)
         assert (done.status.state, done.status.nodes) == (State.NODE_LOST, ("node-2",)), done.error

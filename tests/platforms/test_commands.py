@@ -54,7 +54,7 @@ def make(runs: Path, name: str, how: str = DONE, *, begun: bool = True) -> Path:
     session = Journal(runs / name, {"tests": [TEST], "options": {}})
     session.jobs([JOB] if begun else [])
     session.end(how)
-    folder = job_folder.of_attempt(runs, name, TEST, 1)
+    folder = job_folder.attempt_folder(runs, name, TEST, 1)
     if begun:
         folder.mkdir()
         (folder / "log").write_text("its log\n")
@@ -375,7 +375,7 @@ def test_ctrl_c(runs: Path) -> None:
     session = Journal(runs / "it", {"tests": [TEST], "options": {}})
     try:
         session.jobs([JOB])
-        folder = job_folder.of_attempt(runs, "it", TEST, 1)
+        folder = job_folder.attempt_folder(runs, "it", TEST, 1)
         folder.mkdir()
         (folder / "log").write_text("its log\n")
         words = command(runs, "logs", "-f", "a", "--run=it")

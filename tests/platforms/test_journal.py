@@ -43,7 +43,7 @@ def only(folder: Path) -> SessionRecord:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     again = Attempt(2, ("attempt 1 ended as node lost",), ("node7",))
-    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.entry()}])
+    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.journal_entry()}])
     mine.jobs([{**JOB, "state": "running", "job_id": "17"}])
     past = only(tmp_path)
     assert (past.name, past.plan, past.how) == (mine.name, PLAN, None)

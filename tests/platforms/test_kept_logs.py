@@ -46,7 +46,7 @@ class Left:
 
     @property
     def folder(self) -> Path:
-        return job_folder.of_attempt(self.path / "runs", "it", TEST, 1)
+        return job_folder.attempt_folder(self.path / "runs", "it", TEST, 1)
 
     @property
     def log(self) -> Path:

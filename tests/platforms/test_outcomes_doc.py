@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from platforms.job import JobSpec, Layout, Run, State
-from platforms.rundir import job_folder
+from platforms.rundir import job_json
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "outcomes.md").read_text(encoding="utf-8")
 
@@ -22,4 +22,4 @@ def test_every_key_of_run_json_stands_there() -> None:
     named = re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `")))
     spec = JobSpec("n", "t", "local", Layout(1, 1, "cpu"), ())
 
-    assert sorted(named) == sorted(job_folder.record(Run(), spec, None, None, None))
+    assert sorted(named) == sorted(job_json.run_content(Run(), spec, None, None, None))

@@ -38,12 +38,13 @@ from platforms.job import (
     WorkloadError,
     job_name,
 )
-from platforms.rundir import job_folder, session_history, session_journal
+from platforms.rundir import job_folder, job_json, session_history, session_journal
 from platforms.rundir.session_history import Attempt
 from platforms.rundir.session_journal import Journal, TakenOver
-from platforms.runner import ANSWER_S, Job, Runner, messages
+from platforms.runner import Job, Runner, messages
 from platforms.runner.finalizer import LOG_S
 from platforms.runner.live_job import AWAY_S, GRACE_S
+from platforms.runner.runner import ANSWER_S
 from platforms.runner.workers import InlinePool, ThreadPool
 
 LAYOUT = Layout(1, 1, "cpu")
@@ -118,7 +119,7 @@ def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
 
 def test_a_good_run(runs: Path) -> None:
     seen = []
-    runner = Runner(runs, "r1", turns=InlinePool(), on_change=lambda job: seen.append(job.status.state))
+    runner = Runner(runs, "r1", workers=InlinePool(), on_change=lambda job: seen.append(job.status.state))
     ticks = []
     job = runner.add(spec("good", *says(GOOD)), local())
     assert (job.done, job.job_id, job.status.state) == (False, None, State.QUEUED)
@@ -183,7 +184,7 @@ def test_side_by_side(runs: Path) -> None:
 
 
 def test_one_after_the_other(runs: Path) -> None:
-    runner = Runner(runs, "r1", turns=InlinePool())
+    runner = Runner(runs, "r1", workers=InlinePool())
     for number in range(3):
         runner.add(spec(str(number), "sleep", "0.1"), local())
     runner.pump()
@@ -310,7 +311,7 @@ def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     seen: list[str] = []
-    runner = Runner(runs, "r1", turns=InlinePool(), on_change=lambda job: seen.append(str(job.status)))
+    runner = Runner(runs, "r1", workers=InlinePool(), on_change=lambda job: seen.append(str(job.status)))
     job = runner.add(spec("x"), local())
 
     finish(runner)
@@ -339,7 +340,7 @@ def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
 @pytest.mark.parametrize("when", ["live", "ended"])
 def test_found_again(runs: Path, when: str) -> None:
     command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
-    first = Runner(runs, "r1", turns=InlinePool())
+    first = Runner(runs, "r1", workers=InlinePool())
     before = first.add(spec("x", *command), local())
     first.pump()
     while when == "ended" and not (before.folder / "exit").exists():
@@ -358,7 +359,7 @@ def test_found_again(runs: Path, when: str) -> None:
 
 def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
     """Nobody submits it again, so nobody needs to know what it runs."""
-    first = Runner(runs, "r1", turns=InlinePool())
+    first = Runner(runs, "r1", workers=InlinePool())
     before = first.add(spec("x", "sh", "-c", "touch ../begun; sleep 0.3"), local())
     first.pump()
     deadline = time.monotonic() + PATIENCE_S
@@ -375,10 +376,13 @@ def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
 
 
 def test_folders_have_names_for_people() -> None:
-    assert job_folder.slug("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]") == "test_resnet50-local-1x1cpu-gbs32"
-    assert job_folder.slug("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
+    assert (
+        job_folder.folder_name("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]")
+        == "test_resnet50-local-1x1cpu-gbs32"
+    )
+    assert job_folder.folder_name("test_app.py::test_gromacs[a100-4x2gpu]") == "test_app-test_gromacs-a100-4x2gpu"
     odd = ["sub/test_a.py::test_b[x]", "test_a.py::test_b[x y]", "test_a.py::test_b[x/y]", "../../etc", "é" * 300, ""]
-    slugs = {job_folder.slug(test) for test in odd}
+    slugs = {job_folder.folder_name(test) for test in odd}
     assert len(slugs) == len(odd)
     assert all("/" not in name and not name.startswith(".") and 0 < len(name) < 120 for name in slugs)
 
@@ -541,7 +545,12 @@ def far(clock: Clock) -> Scripted:
 @pytest.fixture
 def runner(runs: Path, clock: Clock, far: Scripted) -> Runner:
     return Runner(
-        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=InlinePool(clock.sleep), connect=lambda platform: far
+        runs,
+        "r1",
+        clock=clock,
+        wall=lambda: 1e9 + clock(),
+        workers=InlinePool(clock.sleep),
+        connect=lambda platform: far,
     )
 
 
@@ -749,7 +758,7 @@ def test_what_the_machine_failed_begins_again(
     last = runner.wait(job)
 
     told = f"attempt 1 ended as {state.value} on node7"
-    assert job.again is last
+    assert job.successor is last
     assert last.result().warnings == (told,)
     assert (last.spec.avoid_nodes, last.folder.name) == (avoided, "test_x-a.2")
     assert last.spec.name != job.spec.name
@@ -796,7 +805,9 @@ def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scri
     hours = spec("a").device_hours
     far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
     connect = lambda platform: far  # noqa: E731
-    runner = Runner(runs, "r1", max_device_hours=3 * hours, clock=clock, turns=InlinePool(clock.sleep), connect=connect)
+    runner = Runner(
+        runs, "r1", max_device_hours=3 * hours, clock=clock, workers=InlinePool(clock.sleep), connect=connect
+    )
 
     last = [runner.wait(job) for job in add(runner, "a", "b")]
 
@@ -812,13 +823,17 @@ def test_what_earlier_sessions_have_spent_counts(runs: Path, clock: Clock, far: 
     platform = REMOTE.model_copy(update={"retries": 9})
     for _ in range(3):
         limit = allowed * hours
-        runner = Runner(runs, "r1", max_device_hours=limit, clock=clock, turns=InlinePool(clock.sleep), connect=connect)
+        runner = Runner(
+            runs, "r1", max_device_hours=limit, clock=clock, workers=InlinePool(clock.sleep), connect=connect
+        )
         jobs = [runner.add(spec(name, platform="far"), platform, tries.get(name)) for name in "ab"]
         far.status_of |= {f"{name}.{number}": gone(State.NODE_LOST) for name in "ab" for number in range(2, 9)}
         tries = {name: runner.wait(job).attempt for name, job in zip("ab", jobs, strict=True)}
 
     assert len([word for word in far.did if word.startswith("submit")]) == allowed
-    assert all("may cost more than `max_device_hours:`" in str(job.error) for job in runner.jobs if job.again is None)
+    assert all(
+        "may cost more than `max_device_hours:`" in str(job.error) for job in runner.jobs if job.successor is None
+    )
 
 
 @pytest.mark.parametrize("killed", ["before the next attempt", "while it runs"])
@@ -827,7 +842,7 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
 
     def session() -> Runner:
         turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
-        return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
+        return Runner(runs, "r1", journal=record, clock=clock, workers=turns, connect=lambda platform: far)
 
     first = session()
     (job,) = add(first, "a")
@@ -854,7 +869,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
 
     def session() -> Runner:
         turns, record = InlinePool(clock.sleep), Journal(runs / "r1", {"tests": ["a"]})
-        return Runner(runs, "r1", journal=record, clock=clock, turns=turns, connect=lambda platform: far)
+        return Runner(runs, "r1", journal=record, clock=clock, workers=turns, connect=lambda platform: far)
 
     first = session()
     (job,) = add(first, "a")
@@ -882,7 +897,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
 @pytest.mark.parametrize("ended", [True, False])
 def test_who_does_not_wait_reads_what_has_ended_meanwhile(runs: Path, clock: Clock, far: Scripted, ended: bool) -> None:
     def session() -> Runner:
-        return Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far)
+        return Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
 
     far.status_of["a"] = then((0, RUNNING), (100 if ended else 9999, ENDED))
     add(first := session(), "a")
@@ -909,7 +924,7 @@ def test_cancelling_begins_nothing_again(runner: Runner, far: Scripted) -> None:
 
     assert far.did[:1] == ["submit a"]
     assert not [word for word in far.did if word == "submit a.2"]
-    assert job.again is None
+    assert job.successor is None
 
 
 def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
@@ -1227,7 +1242,7 @@ def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripte
     assert (first.folder / "log").stat().st_size == 300
 
     later = Runner(
-        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), turns=InlinePool(clock.sleep), connect=lambda _: far
+        runs, "r1", clock=clock, wall=lambda: 1e9 + clock(), workers=InlinePool(clock.sleep), connect=lambda _: far
     )
     (job,) = add(later, "a", start_limit_s=5)
     later.wait(job)
@@ -1274,7 +1289,7 @@ def test_evidence_without_room_is_said_with_what_shows_the_disk(tmp_path: Path) 
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     error = messages.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
     assert f"written: No space left on device: {tmp_path}; `df -h {tmp_path}` shows its disk" in str(error)
-    assert messages.in_short(error.status, ()).startswith("succeeded: its evidence cannot be written")
+    assert messages.one_line_summary(error.status, ()).startswith("succeeded: its evidence cannot be written")
 
 
 def test_what_the_sites_rules_forbid_is_never_submitted(runner: Runner, far: Scripted) -> None:
@@ -1313,7 +1328,7 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     a, b = add(runner, "a", "b")
     runner.wait(a, deadline=clock() + 21)
     assert str(a.status) == "unknown: Socket timed out on send/recv operation"
-    assert "nobody knows if it is submitted" in str(a.error)
+    assert "it is not known whether it was submitted" in str(a.error)
     assert "--resume=r1" in str(a.error)
 
     finish_all(runner)
@@ -1321,13 +1336,13 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     assert tries == [(1000, "a"), (1010, "a"), (1020, "a"), (1030, "a"), (1030, "b")]
     assert [word for word in far.did if word.startswith("submit")] == ["submit a", "submit b"]
     assert all(job.result() for job in (a, b))
-    assert job_folder.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
+    assert job_json.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
 
 
 def test_what_another_session_asked_for_is_looked_for_before_it_is_called_ended(runs: Path, clock: Clock) -> None:
     """Ctrl-C before the turn of a job whose submission nobody had answered when its session was killed."""
     far = Scripted(clock, since={"a": 0.0}, status_of={"a": then((0, RUNNING))})
-    runner = Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far)
+    runner = Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
     asked = runner.add(spec("a", platform="far"), REMOTE, Attempt(asked_s=1e9))
     (never,) = add(runner, "b")
 
@@ -1356,7 +1371,7 @@ def test_one_that_was_left_in_the_middle_of_a_turn_is_not_submitted(runner: Runn
 def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: Clock, far: Scripted) -> None:
     record = Journal(runs / "r1", {"tests": ["a"]})
     runner = Runner(
-        runs, "r1", journal=record, clock=clock, turns=InlinePool(clock.sleep), connect=lambda platform: far
+        runs, "r1", journal=record, clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far
     )
     (job,) = add(runner, "a")
     (past,) = session_history.sessions(runs / "r1")
@@ -1387,7 +1402,7 @@ def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, cloc
 
     assert [job.status.state for job in (a, b)] == [State.CONTROLLER_AWAY] * 2
     assert 1100 < clock() <= 1111
-    assert "nobody knows if it is submitted: Unable to contact" in str(a.error)
+    assert "it is not known whether it was submitted: Unable to contact" in str(a.error)
     assert f"look there for {a.spec.name}" in str(a.error)
     assert "it was not submitted: Unable to contact" in str(b.error)
     assert far.did == []
@@ -1482,7 +1497,7 @@ def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs:
 
     assert c.result().status.state is State.SUCCEEDED
     assert not (a.folder / "run.json").exists()  # left for the session that goes on
-    later = Runner(runs, "r1", clock=clock, turns=InlinePool(clock.sleep), connect=lambda _: far)
+    later = Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda _: far)
     (again,) = add(later, "a")
     later.wait(again)
     assert again.result().folder == a.folder
@@ -1616,7 +1631,7 @@ def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both:
     """Else its number would be in run.json, and nobody would ever read it."""
     blocked = both["slow"].blocked["clean"] = Event()
     (job,) = put(threaded, "slow", "a")
-    while not job.claimed:
+    while not job.end_claimed:
         threaded.pump()
         time.sleep(0.01)
     Timer(0.3, blocked.set).start()

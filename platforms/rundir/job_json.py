@@ -1,0 +1,225 @@
+"""What stands in the run.json and the submitted.json of a job's folder, written and read (docs/outcomes.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from platforms import atomic_file
+from platforms.job import JobSpec, Layout, Run, State, Status, Window, names_a_secret
+
+SCHEMA = 1
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# --- run.json --------------------------------------------------------------------------------------------------------
+
+
+def run_content(
+    run: Run, spec: JobSpec, job_id: str | None, queue_s: float | None, error: str | None
+) -> dict[str, object]:
+    """The content of run.json: the whole run, what was asked of the job, and which suite it was.
+
+    Args:
+        queue_s: how long the job waited to start.
+        error: what the test failed with; None after a success.
+    """
+    status = run.status
+    return {
+        "schema": SCHEMA,
+        "name": run.name,
+        "test": run.test,
+        "platform": run.platform,
+        "benchmark": run.benchmark,
+        "layout": run.layout,
+        "outcome": status.state.outcome,
+        "state": status.state,
+        "reason": status.reason,
+        "error": error,
+        "exit_code": status.exit_code,
+        "signal": status.signal,
+        "job_id": job_id,
+        "nodes": status.nodes,
+        "events": status.events,
+        "submitted_s": status.submitted_s,
+        "started_s": status.started_s,
+        "ended_s": status.ended_s,
+        "queue_s": queue_s,
+        "run_s": status.run_s,
+        "effective_throughput": run.effective_throughput,
+        "compute_fraction": run.compute_fraction,
+        "compute_throughput": run.compute_throughput,
+        "identity_gap": run.identity_gap,
+        "spread_within_job": run.spread,
+        "read_by_test": run.read_by_test,
+        "windows": run.windows,
+        "start": run.start,
+        "summary": run.summary,
+        "problems": run.problems,
+        "warnings": run.warnings,
+        "asked": _asked(spec),
+        "suite": {"commit": suite_commit(), "host": platform.node(), "python": platform.python_version()},
+    }
+
+
+def read_run(folder: Path) -> tuple[Run, str | None] | None:
+    """The run that run.json describes, and what its test failed with. None if there is no run.json."""
+    content = read_json(folder / "run.json")
+    if content.get("schema") != SCHEMA:
+        return None
+    status = Status(
+        State(content["state"]),
+        content["reason"],
+        exit_code=content["exit_code"],
+        signal=content["signal"],
+        nodes=tuple(content["nodes"]),
+        submitted_s=content["submitted_s"],
+        started_s=content["started_s"],
+        ended_s=content["ended_s"],
+        events=tuple(content["events"]),
+    )
+    run = Run(
+        name=content["name"],
+        test=content["test"],
+        platform=content["platform"],
+        benchmark=content["benchmark"],
+        layout=content["layout"],
+        windows=tuple(Window(**window) for window in content["windows"]),
+        read_by_test=tuple(content.get("read_by_test", ())),
+        start=content["start"],
+        summary=content["summary"],
+        problems=tuple(content["problems"]),
+        warnings=tuple(content["warnings"]),
+        status=status,
+        folder=folder,
+    )
+    return run, content["error"]
+
+
+def add_read_by_test(run: Run) -> None:
+    """Add to run.json what a test has read from the log of a program that reports no windows."""
+    assert run.folder is not None
+    path = run.folder / "run.json"
+    content = read_json(path)
+    if not content:
+        return
+    content["read_by_test"] = run.read_by_test
+    content["effective_throughput"] = run.effective_throughput
+    content["spread_within_job"] = run.spread
+    with contextlib.suppress(OSError):  # the disk is full; the results of the session have it, too
+        write_json(path, content)
+
+
+# --- submitted.json --------------------------------------------------------------------------------------------------
+
+
+def submitted_content(spec: JobSpec, job_id: str, submitted_s: float) -> dict[str, object]:
+    """The content of submitted.json: enough to find the job, and to judge its end, without its test."""
+    return {
+        "job_id": job_id,
+        "name": spec.name,
+        "submitted_s": submitted_s,
+        "benchmark": spec.benchmark,
+        "asked": _asked(spec),
+    }
+
+
+def spec_from_submitted(name: str, test: str, platform: str, content: Mapping[str, Any]) -> JobSpec:
+    """The spec of a job, to judge its end. It cannot be submitted again, since the values of secrets are hidden.
+
+    Args:
+        content: of submitted.json; if it is empty, the layout is read from the job's name.
+    """
+    asked = content.get("asked") or {}
+    named = {"name", "test", "platform", "layout", "benchmark", "archive"}
+    others: dict[str, Any] = {"arguments": ()}
+    for field in fields(JobSpec):
+        value = asked.get(field.name)
+        if field.name not in named and value is not None:
+            others[field.name] = tuple(value) if isinstance(value, list) else value
+    return JobSpec(
+        name=name,
+        test=test,
+        platform=platform,
+        layout=_layout_at_end(str(asked.get("layout", name))),
+        benchmark=content.get("benchmark"),
+        archive=Path(asked["archive"]) if asked.get("archive") else None,
+        **others,
+    )
+
+
+def _layout_at_end(text: str) -> Layout:
+    """The layout `2x4gpu` at the end of a text, or before the key of a job's name."""
+    match = re.search(r"(\d+)x(\d+)([a-z]*)(-k\w{7})?$", text)
+    if match is None:
+        return Layout(1, 1, "")
+    return Layout(int(match[1]), int(match[2]), match[3])
+
+
+def _asked(spec: JobSpec) -> dict[str, object]:
+    """What was asked of a job, without the values of secrets."""
+    content = {key: value for key, value in vars(spec).items() if key not in ("name", "test", "platform", "benchmark")}
+    content["env"] = {name: "(hidden)" if names_a_secret(name) else value for name, value in spec.env.items()}
+    content["layout"] = str(spec.layout)
+    content["ranks"] = spec.ranks
+    return content
+
+
+@cache
+def suite_commit() -> str | None:
+    """The suite's own git commit, with `-dirty` when its files are changed; None outside of a clone."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, content: Mapping[str, object], *, sync: bool = False) -> None:
+    """Write an object with one key in each line, for people. Raises OSError.
+
+    `json` with `indent` would also break nested values into lines; and Python writes that slowly.
+    """
+    lines = [f" {json.dumps(str(key))}: {as_json(value)}" for key, value in content.items()]
+    atomic_file.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n", sync=sync)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def as_json(value: object) -> str:
+    """A value on one line. A number that is not finite becomes null, since it is not known."""
+    try:
+        return json.dumps(value, default=_to_plain_value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(value, default=_to_plain_value)
+        return json.dumps(json.loads(text, parse_constant=lambda word: None))
+
+
+def _to_plain_value(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return str(value)
