@@ -60,10 +60,10 @@ export PATH={{ python_folder | q }}:"$PATH"  # python3 of the venv that `prepare
 {% endif %}
 {% if python %}
 python={{ python | q }}
-{% if python_else %}
-[ -x "$python" ] || python={{ python_else | q }}
+{% if fallback_python %}
+[ -x "$python" ] || python={{ fallback_python | q }}
 {% endif %}
-{% if refusals %}
+{% if refusal_file %}
 # This Python is the image's. Each rank checks it in the container before it starts.
 {% else %}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
@@ -76,8 +76,8 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))  # below the ports that Lin
 
 {{ launch | wrap }}
 ended=$?
-{% if refusals %}
-if [ -e {{ refusals | q }} ]; then  # a rank refused to start in the container
+{% if refusal_file %}
+if [ -e {{ refusal_file | q }} ]; then  # a rank refused to start in the container
     refused=python
     ended=78
 fi

@@ -18,19 +18,19 @@ from platforms.config.keys import ContainerKeys
 from platforms.config.schema import Platform, load_platforms
 from platforms.job import AwayError, ConfigError, JobSpec, Layout, Outcome, RefusedError, State, Submitted
 from platforms.schedulers import FILE_KEYS
-from platforms.schedulers.slurm import environment, error_messages, errors, judge, policy, queries, render, submission
-from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, ExitFile, PolledJob
-from platforms.schedulers.slurm.scheduler import SlurmScheduler
-from platforms.schedulers.slurm.states import (
-    STATES,
+from platforms.schedulers.slurm import environment, error_messages, judge, policy, queries, render, submission
+from platforms.schedulers.slurm.judge import ACCOUNT_S, LAG_S, LOST_S, NEVER_S, RUNAWAY_S, PolledJob
+from platforms.schedulers.slurm.rows import (
+    ExitFile,
     JobRow,
-    can_never_start,
     expand_nodes,
     sacct_rows,
     scontrol_row,
     squeue_rows,
     unix_time,
 )
+from platforms.schedulers.slurm.scheduler import SlurmScheduler
+from platforms.schedulers.slurm.states import STATES, can_never_start
 from platforms.transports.local import LocalTransport
 
 LAYOUT = Layout(2, 4, "gpu")
@@ -101,7 +101,7 @@ def test_when_a_job_is_expected_to_start_is_no_start() -> None:
     assert (status.state, status.reason, status.started_s, status.expected_s) == (State.QUEUED, "Priority", None, 500.0)
     moved = judge.judge(PolledJob(replace(waits, expected_s=600.0)))
     assert (moved.state, moved.reason) == (status.state, status.reason)  # which is all that a session calls news
-    held = judge.judge(PolledJob(replace(waits, reason="JobHeldUser"), waiting_s=NEVER_S))
+    held = judge.judge(PolledJob(replace(waits, reason="JobHeldUser"), unchanged_s=NEVER_S))
     assert (held.state, held.expected_s) == (State.NEVER_ADMISSIBLE, None)
 
 
@@ -161,7 +161,7 @@ TASK_KILLED = ("slurmstepd: error: *** STEP 7.0 ON cn1 CANCELLED AT x ***", "sru
 TASK_STOPPED = ("srun: error: cn1: task 0: Terminated",)
 REFUSED_STEP = ("srun: error: Unable to create step for job 7: More processors requested than permitted",)
 MUNGE = ("slurmstepd: error: Munge encode failed: Failed to access socket",)
-DONE = {"exit": GOOD, "log_bytes": 50}
+DONE = {"exit_file": GOOD, "log_bytes": 50}
 
 
 def row(state: str, **changes: object) -> JobRow:
@@ -190,31 +190,34 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("A_STATE_OF_TOMORROW")), State.UNKNOWN),
         # nothing is concluded before squeue, sacct and the script's own word are all there
         (PolledJob(row("COMPLETED"), **DONE), State.RUNNING),
-        (PolledJob(row("COMPLETED"), account=(row("RUNNING"),), **DONE), State.RUNNING),
-        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49), State.RUNNING),
+        (PolledJob(row("COMPLETED"), accounting_rows=(row("RUNNING"),), **DONE), State.RUNNING),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=GOOD, log_bytes=49), State.RUNNING),
         (PolledJob(row("COMPLETED"), account("COMPLETED"), **DONE), State.SUCCEEDED),
-        (PolledJob(row("COMPLETED"), account("COMPLETED"), exit=GOOD, log_bytes=49, waiting_s=LAG_S), State.SUCCEEDED),
-        (PolledJob(row("COMPLETED"), None, **DONE, waiting_s=1), State.RUNNING),
-        (PolledJob(row("COMPLETED"), None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (PolledJob(row("COMPLETED"), (), accounting=False, **DONE), State.SUCCEEDED),
+        (
+            PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=GOOD, log_bytes=49, unchanged_s=LAG_S),
+            State.SUCCEEDED,
+        ),
+        (PolledJob(row("COMPLETED"), None, **DONE, unchanged_s=1), State.RUNNING),
+        (PolledJob(row("COMPLETED"), None, **DONE, unchanged_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, **DONE), State.SUCCEEDED),
         (PolledJob(row("COMPLETED"), STEP_OPEN, **DONE), State.RUNNING),
-        (PolledJob(row("COMPLETED"), STEP_OPEN, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), STEP_OPEN, **DONE, unchanged_s=ACCOUNT_S), State.SUCCEEDED),
         # squeue forgets first, then the controller; an exit file outlives both
         (PolledJob(None, account("COMPLETED"), **DONE), State.SUCCEEDED),
         (PolledJob(None, account("FAILED", 3)), State.EXITED),
-        (PolledJob(None, waiting_s=1), State.UNKNOWN),
-        (PolledJob(None, waiting_s=LOST_S), State.LOST),
+        (PolledJob(None, unchanged_s=1), State.UNKNOWN),
+        (PolledJob(None, unchanged_s=LOST_S), State.LOST),
         # accounting hears of an end later than the controller forgets it, and is away sometimes
-        (PolledJob(None, account=(row("PENDING"),), waiting_s=LOST_S), State.UNKNOWN),
-        (PolledJob(None, account=(row("RUNNING"), step("RUNNING")), waiting_s=RUNAWAY_S - 1), State.UNKNOWN),
-        (PolledJob(None, account=(row("RUNNING"),), waiting_s=RUNAWAY_S), State.LOST),
-        (PolledJob(None, account=(row("RUNNING"),), **DONE, waiting_s=1), State.RUNNING),
-        (PolledJob(None, account=(row("RUNNING"),), **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (PolledJob(None, account=None, waiting_s=10 * RUNAWAY_S), State.UNKNOWN),
-        (PolledJob(None, account=None, accounting=False, waiting_s=1), State.UNKNOWN),
-        (PolledJob(None, account=None, accounting=False, waiting_s=LOST_S), State.LOST),
-        (PolledJob(None, **DONE, waiting_s=ACCOUNT_S), State.SUCCEEDED),
-        (PolledJob(None, exit=replace(GOOD, exit_code=4), log_bytes=50, waiting_s=ACCOUNT_S), State.EXITED),
+        (PolledJob(None, accounting_rows=(row("PENDING"),), unchanged_s=LOST_S), State.UNKNOWN),
+        (PolledJob(None, accounting_rows=(row("RUNNING"), step("RUNNING")), unchanged_s=RUNAWAY_S - 1), State.UNKNOWN),
+        (PolledJob(None, accounting_rows=(row("RUNNING"),), unchanged_s=RUNAWAY_S), State.LOST),
+        (PolledJob(None, accounting_rows=(row("RUNNING"),), **DONE, unchanged_s=1), State.RUNNING),
+        (PolledJob(None, accounting_rows=(row("RUNNING"),), **DONE, unchanged_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(None, accounting_rows=None, unchanged_s=10 * RUNAWAY_S), State.UNKNOWN),
+        (PolledJob(None, accounting_rows=None, accounting_enabled=False, unchanged_s=1), State.UNKNOWN),
+        (PolledJob(None, accounting_rows=None, accounting_enabled=False, unchanged_s=LOST_S), State.LOST),
+        (PolledJob(None, **DONE, unchanged_s=ACCOUNT_S), State.SUCCEEDED),
+        (PolledJob(None, exit_file=replace(GOOD, exit_code=4), log_bytes=50, unchanged_s=ACCOUNT_S), State.EXITED),
         # what a number in the log would have let pass
         (PolledJob(row("FAILED"), account("FAILED", 3)), State.EXITED),
         (PolledJob(row("FAILED"), account("FAILED", 0, 9)), State.SIGNALLED),
@@ -222,8 +225,14 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("TIMEOUT"), account("TIMEOUT")), State.TIME_LIMIT),
         (PolledJob(row("CANCELLED"), account("CANCELLED"), **DONE), State.CANCELLED),
         # a job that Slurm had forgotten to have started, and starts again in vain
-        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit=ExitFile(0, 19.0, 50), log_bytes=50), State.SUCCEEDED),
-        (PolledJob(row("CANCELLED"), account("CANCELLED"), exit=ExitFile(4, 19.0, 50), log_bytes=50), State.EXITED),
+        (
+            PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(0, 19.0, 50), log_bytes=50),
+            State.SUCCEEDED,
+        ),
+        (
+            PolledJob(row("CANCELLED"), account("CANCELLED"), exit_file=ExitFile(4, 19.0, 50), log_bytes=50),
+            State.EXITED,
+        ),
         (PolledJob(row("OUT_OF_MEMORY"), account("OUT_OF_MEMORY", 0, 125), **DONE), State.OUT_OF_MEMORY),
         (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("OUT_OF_MEMORY")), **DONE), State.OUT_OF_MEMORY),
         (PolledJob(row("COMPLETED"), account("COMPLETED", 0, 0, step("FAILED", 3)), **DONE), State.EXITED),
@@ -231,41 +240,50 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         (PolledJob(row("NODE_FAIL"), account("NODE_FAIL")), State.NODE_LOST),
         (PolledJob(row("PREEMPTED"), account("PREEMPTED"), **DONE), State.PREEMPTED),
         (PolledJob(row("PENDING", reason="BeginTime"), started=True), State.PREEMPTED),
-        (PolledJob(row("PENDING", reason="None"), started=True, **DONE, waiting_s=LOST_S - 1), State.UNKNOWN),
-        (PolledJob(row("PENDING", reason="BeginTime"), started=True, **DONE, waiting_s=LOST_S), State.PREEMPTED),
+        (PolledJob(row("PENDING", reason="None"), started=True, **DONE, unchanged_s=LOST_S - 1), State.UNKNOWN),
+        (PolledJob(row("PENDING", reason="BeginTime"), started=True, **DONE, unchanged_s=LOST_S), State.PREEMPTED),
         (
-            PolledJob(row("PENDING", reason="BeginTime"), started=True, exit=replace(GOOD, exit_code=143)),
+            PolledJob(row("PENDING", reason="BeginTime"), started=True, exit_file=replace(GOOD, exit_code=143)),
             State.PREEMPTED,
         ),
-        (PolledJob(row("PENDING", reason="JobHeldUser"), waiting_s=1), State.QUEUED),
-        (PolledJob(row("PENDING", reason="JobHeldUser"), waiting_s=NEVER_S), State.NEVER_ADMISSIBLE),
+        (PolledJob(row("PENDING", reason="JobHeldUser"), unchanged_s=1), State.QUEUED),
+        (PolledJob(row("PENDING", reason="JobHeldUser"), unchanged_s=NEVER_S), State.NEVER_ADMISSIBLE),
         (PolledJob(row("DEADLINE"), account("DEADLINE", 1)), State.START_DEADLINE),
         (PolledJob(row("DEADLINE"), account("DEADLINE", 1), started=True), State.TIME_LIMIT),
-        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "late")), State.START_DEADLINE),
-        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "again")), State.PREEMPTED),
-        (PolledJob(row("FAILED"), account("FAILED", 78), exit=ExitFile(78, 1.0, 0, "module")), State.REQUEST_REFUSED),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "late")), State.START_DEADLINE),
+        (PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "again")), State.PREEMPTED),
+        (
+            PolledJob(row("FAILED"), account("FAILED", 78), exit_file=ExitFile(78, 1.0, 0, "module")),
+            State.REQUEST_REFUSED,
+        ),
         # srun gives the code of those that it ended itself
         (
-            PolledJob(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit=ExitFile(143, 1.0, 0)),
+            PolledJob(row("FAILED"), account("FAILED", 15, 0, step("FAILED", 3)), exit_file=ExitFile(143, 1.0, 0)),
             State.EXITED,
         ),
-        (PolledJob(row("FAILED"), account("FAILED", 2), lines=NO_COMMAND), State.NOT_STARTABLE),
-        (PolledJob(row("FAILED"), account("FAILED", 0, 9), lines=NO_MEMORY), State.OUT_OF_MEMORY),
+        (PolledJob(row("FAILED"), account("FAILED", 2), log_lines=NO_COMMAND), State.NOT_STARTABLE),
+        (PolledJob(row("FAILED"), account("FAILED", 0, 9), log_lines=NO_MEMORY), State.OUT_OF_MEMORY),
         # where no row of a step is, Slurm's own words in the log decide
-        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_FAILED, **DONE), State.EXITED),
-        (PolledJob(row("COMPLETED"), None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
-        (PolledJob(row("COMPLETED"), account("COMPLETED")[:1], lines=TASK_FAILED, **DONE), State.EXITED),
-        (PolledJob(None, None, lines=TASK_FAILED, waiting_s=ACCOUNT_S, **DONE), State.EXITED),
-        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_KILLED, **DONE), State.SIGNALLED),
-        (PolledJob(row("COMPLETED"), (), accounting=False, lines=TASK_STOPPED, **DONE), State.SIGNALLED),
-        (PolledJob(row("COMPLETED"), (), accounting=False, lines=NO_MEMORY, **DONE), State.OUT_OF_MEMORY),
-        (PolledJob(row("COMPLETED"), (), accounting=False, lines=MUNGE, **DONE), State.SUCCEEDED),
-        (PolledJob(row("COMPLETED"), account("COMPLETED"), lines=REFUSED_STEP, **DONE), State.NOT_STARTABLE),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, log_lines=TASK_FAILED, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), None, log_lines=TASK_FAILED, unchanged_s=ACCOUNT_S, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED")[:1], log_lines=TASK_FAILED, **DONE), State.EXITED),
+        (PolledJob(None, None, log_lines=TASK_FAILED, unchanged_s=ACCOUNT_S, **DONE), State.EXITED),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, log_lines=TASK_KILLED, **DONE), State.SIGNALLED),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, log_lines=TASK_STOPPED, **DONE), State.SIGNALLED),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, log_lines=NO_MEMORY, **DONE), State.OUT_OF_MEMORY),
+        (PolledJob(row("COMPLETED"), (), accounting_enabled=False, log_lines=MUNGE, **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), log_lines=REFUSED_STEP, **DONE), State.NOT_STARTABLE),
         # and where rows are, they do
-        (PolledJob(row("COMPLETED"), account("COMPLETED"), lines=TASK_FAILED, **DONE), State.SUCCEEDED),
+        (PolledJob(row("COMPLETED"), account("COMPLETED"), log_lines=TASK_FAILED, **DONE), State.SUCCEEDED),
         # without accounting scontrol knows the code
-        (PolledJob(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=6, signal=0)), State.EXITED),
-        (PolledJob(row("FAILED"), (), accounting=False, detail=row("FAILED", exit_code=0, signal=11)), State.SIGNALLED),
+        (
+            PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=6, signal=0)),
+            State.EXITED,
+        ),
+        (
+            PolledJob(row("FAILED"), (), accounting_enabled=False, scontrol_row=row("FAILED", exit_code=0, signal=11)),
+            State.SIGNALLED,
+        ),
     ],
 )  # fmt: skip
 def test_judgement(seen: PolledJob, state: State) -> None:
@@ -276,31 +294,39 @@ def test_judgement(seen: PolledJob, state: State) -> None:
 
 
 def test_the_nodes_of_a_job_that_slurm_has_forgotten_are_in_its_exit_file() -> None:
-    ended = {"exit": replace(GOOD, nodes="cn[1-2]"), "log_bytes": 50, "waiting_s": ACCOUNT_S}
-    others = judge.judge(PolledJob(None, None, lines=("srun: error: cn3: task 0: Exited with exit code 7",), **ended))
+    ended = {"exit_file": replace(GOOD, nodes="cn[1-2]"), "log_bytes": 50, "unchanged_s": ACCOUNT_S}
+    others = judge.judge(
+        PolledJob(None, None, log_lines=("srun: error: cn3: task 0: Exited with exit code 7",), **ended)
+    )
     assert (others.state, others.nodes) == (State.SUCCEEDED, ("cn1", "cn2"))
-    assert judge.judge(PolledJob(None, None, lines=TASK_FAILED, **ended)).state is State.EXITED
+    assert judge.judge(PolledJob(None, None, log_lines=TASK_FAILED, **ended)).state is State.EXITED
 
 
 def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
     status = judge.judge(
-        PolledJob(row("FAILED"), account("FAILED", 3), lines=MUNGE, exit=ExitFile(3, 25.0, 50), log_bytes=50)
+        PolledJob(row("FAILED"), account("FAILED", 3), log_lines=MUNGE, exit_file=ExitFile(3, 25.0, 50), log_bytes=50)
     )
     assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
 
 
 def test_a_controller_that_was_away_hears_late_of_an_end() -> None:
-    ended = judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), exit=ExitFile(0, 25.0, 50), log_bytes=50))
+    ended = judge.judge(
+        PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=ExitFile(0, 25.0, 50), log_bytes=50)
+    )
     assert (ended.started_s, ended.ended_s, ended.run_s) == (20.0, 25.0, 5.0)  # Slurm says 30
-    skewed = judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), exit=ExitFile(0, 19.0, 50), log_bytes=50))
+    skewed = judge.judge(
+        PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=ExitFile(0, 19.0, 50), log_bytes=50)
+    )
     assert skewed.ended_s == 30.0
-    killed = judge.judge(PolledJob(row("TIMEOUT"), account("TIMEOUT"), exit=ExitFile(143, 25.0, 50), log_bytes=50))
+    killed = judge.judge(PolledJob(row("TIMEOUT"), account("TIMEOUT"), exit_file=ExitFile(143, 25.0, 50), log_bytes=50))
     assert killed.ended_s == 30.0  # it held its nodes until then
 
 
 @pytest.mark.parametrize(("code", "number"), [(139, 11), (137, 9), (192, 64), (255, None), (1, None)])
 def test_an_exit_code_of_128_and_more_names_its_signal(code: int, number: int | None) -> None:
-    status = judge.judge(PolledJob(row("FAILED"), account("FAILED", code), exit=ExitFile(code, 25.0, 50), log_bytes=50))
+    status = judge.judge(
+        PolledJob(row("FAILED"), account("FAILED", code), exit_file=ExitFile(code, 25.0, 50), log_bytes=50)
+    )
     assert (status.exit_code, status.signal) == (code, number)
     assert (status.state is State.SIGNALLED) == (number is not None)
 
@@ -310,38 +336,38 @@ def test_a_judgement_carries_what_is_known(code: int) -> None:
     steps = account("FAILED", 15, 0, step("FAILED", code))
     steps = tuple(replace(each, nodes="cn[1-2]") for each in steps)
     lines = ("srun: error: cn1: task 0: Exited with exit code 3", "srun: error: cn2: task 1: Terminated")
-    status = judge.judge(PolledJob(row("FAILED"), steps, exit=ExitFile(143, 31.0, 0), lines=lines))
+    status = judge.judge(PolledJob(row("FAILED"), steps, exit_file=ExitFile(143, 31.0, 0), log_lines=lines))
     assert (status.exit_code, status.nodes) == (3, ("cn1", "cn2"))
     assert (status.submitted_s, status.started_s, status.ended_s) == (10.0, 20.0, 30.0)
     assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
 
 
 def test_what_is_not_known_of_steps_is_said() -> None:
-    ended = {**DONE, "exit": replace(GOOD, steps_known=False)}
-    none = judge.judge(PolledJob(row("COMPLETED"), (), accounting=False, **ended))
-    away = judge.judge(PolledJob(row("COMPLETED"), None, waiting_s=ACCOUNT_S, **ended))
+    ended = {**DONE, "exit_file": replace(GOOD, steps_known=False)}
+    none = judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ended))
+    away = judge.judge(PolledJob(row("COMPLETED"), None, unchanged_s=ACCOUNT_S, **ended))
     assert "is not known, since Slurm keeps no account of steps here;" in none.warnings[0]
     assert f"since accounting said nothing about them for {ACCOUNT_S:g} s;" in away.warnings[0]
-    ours = {**DONE, "exit": replace(GOOD, steps_known=True)}
-    assert judge.judge(PolledJob(row("COMPLETED"), (), accounting=False, **ours)).warnings == ()
+    ours = {**DONE, "exit_file": replace(GOOD, steps_known=True)}
+    assert judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ours)).warnings == ()
     assert judge.judge(PolledJob(row("COMPLETED"), account("COMPLETED"), **ended)).warnings == ()
 
 
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("srun: error: cn[1-2]: tasks 0-1: Exited with exit code 7", "task"),
-        ("loss 3.2 srun: error: cn1: task 0: Segmentation fault (core dumped)", "task"),
-        ("srun: error: cn1: task 0: Out Of Memory", "memory"),
+        ("srun: error: cn[1-2]: tasks 0-1: Exited with exit code 7", "task_failed"),
+        ("loss 3.2 srun: error: cn1: task 0: Segmentation fault (core dumped)", "task_failed"),
+        ("srun: error: cn1: task 0: Out Of Memory", "out_of_memory"),
         (
             "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were OOM Killed.",
-            "memory",
+            "out_of_memory",
         ),
-        ("[2026-11-22T09:54:51.470] error: Detected 1 oom_kill event in StepId=7.batch.", "memory"),
-        ("slurmstepd-cn1: error: StepId=7.0 exceeded memory limit (200 > 100), being killed", "memory"),
+        ("[2026-11-22T09:54:51.470] error: Detected 1 oom_kill event in StepId=7.batch.", "out_of_memory"),
+        ("slurmstepd-cn1: error: StepId=7.0 exceeded memory limit (200 > 100), being killed", "out_of_memory"),
         ("slurmstepd-cn1: error: *** STEP 7.0 ON cn1 CANCELLED AT 2026-11-22T15:39:42 ***", "stopped"),
-        ("slurmstepd: error: execve(): x: No such file or directory", "command"),
-        ("srun: error: Task launch for StepId=7.0 failed on node cn1: Invalid job credential", "not_begun"),
+        ("slurmstepd: error: execve(): x: No such file or directory", "no_command"),
+        ("srun: error: Task launch for StepId=7.0 failed on node cn1: Invalid job credential", "step_refused"),
         # another job's, other nodes', a program's, and trouble with the controller
         ("srun: error: gpu9: task 0: Exited with exit code 7", None),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=8.0.", None),
@@ -355,12 +381,12 @@ def test_slurms_own_words_in_a_log(tmp_path: Path, line: str, cause: str | None)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log").write_bytes(b"\xff\n" + line.encode() + b"\n" + b"x" * 80 * 100 + b"\n" + b"y\n" * 9999)
     job = Submitted("7", "a", 0.0)
-    found = queries.ask_accounting(LocalTransport(cluster()), [job], str(tmp_path)).lines.get("a", [])
+    found = queries.ask_accounting(LocalTransport(cluster()), [job], str(tmp_path)).log_lines.get("a", [])
     said = error_messages.find_errors(found, "7", ("cn1", "cn2"))
     if cause is None:
-        assert said.telling == ""
+        assert said.most_telling == ""
     else:
-        assert said.telling == getattr(said, cause) == line.removeprefix("loss 3.2 ")
+        assert said.most_telling == getattr(said, cause) == line.removeprefix("loss 3.2 ")
 
 
 # --- the script ------------------------------------------------------------------------------------------------------
@@ -754,11 +780,11 @@ def test_one_sbatch_whoever_asks(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_sbatch_says(tmp_path: Path, words: str, unsure: bool) -> None:
     answer = submit(tmp_path, f"echo {shlex.quote('sbatch: error: ' + words)} >&2; exit 1")
-    assert (answer.word, answer.rest, answer.unsure) == ("refused", "1", unsure)
+    assert (answer.outcome, answer.detail, answer.unsure) == ("refused", "1", unsure)
     assert words in answer.errors
-    assert submit(tmp_path, "echo 7").word == "claimed"  # whoever comes next does not submit at once
-    assert submit(tmp_path, "echo 7", squeue="echo 43").rest == "43"  # and finds what did get through
-    assert submit(tmp_path, "echo 7", squeue="exit 1").rest == "43"
+    assert submit(tmp_path, "echo 7").outcome == "claimed"  # whoever comes next does not submit at once
+    assert submit(tmp_path, "echo 7", squeue="echo 43").detail == "43"  # and finds what did get through
+    assert submit(tmp_path, "echo 7", squeue="exit 1").detail == "43"
 
 
 CONNECT = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
@@ -786,7 +812,7 @@ SUBMIT_LIMIT = (
     ],
 )
 def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool) -> None:
-    assert (errors.was_not_sent(said), errors.is_no_room(said)) == (not_sent, no_room)
+    assert (error_messages.was_not_sent(said), error_messages.is_no_room(said)) == (not_sent, no_room)
 
 
 @pytest.mark.parametrize(
@@ -806,16 +832,16 @@ def test_a_claim_whose_owner_was_killed_at_once_grows_old(tmp_path: Path, monkey
     monkeypatch.setattr(submission, "CLAIM_S", 1)
     monkeypatch.setattr(submission, "TWICE_S", 1)
     (tmp_path / "jobs" / ALONE.name / "claim").mkdir(parents=True)
-    assert submit(tmp_path, "echo 7").word == "claimed"
+    assert submit(tmp_path, "echo 7").outcome == "claimed"
     time.sleep(1.1)
-    assert submit(tmp_path, "echo 7").word == "claimed"  # the first time that Slurm knows of no job
+    assert submit(tmp_path, "echo 7").outcome == "claimed"  # the first time that Slurm knows of no job
     time.sleep(1.1)
-    assert submit(tmp_path, "echo 7").rest == "7"
+    assert submit(tmp_path, "echo 7").detail == "7"
 
 
 def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) -> None:
     submit(tmp_path, "exit 1")
-    assert submit(tmp_path, "echo 7", squeue="exit 1").word == "away"
+    assert submit(tmp_path, "echo 7", squeue="exit 1").outcome == "away"
 
 
 def test_what_must_be_there_first(tmp_path: Path) -> None:
@@ -825,15 +851,15 @@ def test_what_must_be_there_first(tmp_path: Path) -> None:
     assert not (tmp_path / "jobs").exists()  # nothing is left behind
     archive.parent.mkdir()
     archive.touch()
-    assert submit(tmp_path, "echo 1", needs=needs).rest == "data"
+    assert submit(tmp_path, "echo 1", needs=needs).detail == "data"
     elsewhere = submission.requirements(None, "/nowhere/that/a/login/node/sees", str(tmp_path))
-    assert submit(tmp_path, "echo 1", needs=elsewhere).word == "id"  # the job itself will say so
+    assert submit(tmp_path, "echo 1", needs=elsewhere).outcome == "id"  # the job itself will say so
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("a file")
     answer = submit(tmp_path, "echo 1")
-    assert (answer.word, "jobs" in answer.errors) == ("unwritable", True)
+    assert (answer.outcome, "jobs" in answer.errors) == ("unwritable", True)
 
 
 def test_an_answer_that_says_nothing_leaves_it_open() -> None:
@@ -877,7 +903,7 @@ def test_a_look_at_many_jobs() -> None:
         "job b started= exit_code=78 ended=1 log_bytes=0 refused=late\n"
         "log 7 a/log\nlog 12 c/log\n"
     )
-    exits, started, sizes = queries._files(files)
+    exits, started, sizes = queries._parse_folders(files)
     assert exits == {"a": ExitFile(3, 100.0, 7, "", True, "cn[1-2]"), "b": ExitFile(78, 1.0, 0, "late")}
     assert (started, sizes) == ({"a"}, {"a": 7, "c": 12})
 

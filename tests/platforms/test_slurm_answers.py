@@ -426,10 +426,10 @@ def test_an_order_for_nobody_is_given_again(slurm: Cluster, work: Path, tmp_path
     job = submitted(scheduler, shell("missed", "sleep 300"), tmp_path)
     other = replace(job, name="another")
     order = queries.cancel(scheduler._transport, [other])
-    assert (order.for_nobody, order.away, order.refused) == (True, "", {})
+    assert (order.no_jobs, order.away, order.refused) == (True, "", {})
     until(lambda: state(scheduler, job) is State.RUNNING, "it runs")
     order = queries.cancel(scheduler._transport, [job])
-    assert not order.for_nobody
+    assert not order.no_jobs
     until(lambda: not state(scheduler, job).live, "it ends")
 
 

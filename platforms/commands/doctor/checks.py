@@ -14,7 +14,7 @@ from platforms.commands.prepare import BENCHMARKS
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, Layout, RefusedError, Submitted, job_name, run_label
 from platforms.schedulers import Scheduler
-from platforms.schedulers.slurm import trial
+from platforms.schedulers.slurm import submission
 from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
 from platforms.transports import CommandResult, Transport
 
@@ -178,7 +178,7 @@ def sbatch(visit: Visit) -> Found:
         asked = "\n".join(re.findall(r"^#SBATCH (?!--job-name|--output|--chdir).*", text, re.MULTILINE))
         if asked in answers:
             continue
-        taken, words = trial.sbatch_test_only(visit.transport, text)
+        taken, words = submission.sbatch_test_only(visit.transport, text)
         if not taken:
             raise _refused(visit, spec, words)
         answers[asked] = words

@@ -1,8 +1,7 @@
-"""What srun and slurmstepd themselves write into a job's log when a part of the job ends badly.
+"""What Slurm's error messages mean: those of its commands, and those that it writes into a job's log.
 
-The lines are those of Slurm 22.05 to 24.11 (src/srun, src/plugins/launch/slurm, src/slurmd/slurmstepd). They are looked
-for anywhere in a line, since a program's line may be unfinished when Slurm writes. A line that names another job or
-other nodes than the job's own is not about this job.
+The sentences of the commands are those of slurm_errno.c and auth/munge, Slurm 20.11 to 24.11. The lines in a log are
+those of srun and slurmstepd, 22.05 to 24.11 (src/srun, src/plugins/launch/slurm, src/slurmd/slurmstepd).
 """
 
 from __future__ import annotations
@@ -12,82 +11,163 @@ import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from platforms.schedulers.slurm.errors import UNSURE
-from platforms.schedulers.slurm.states import expand_nodes
+from platforms.job import State
+from platforms.schedulers.slurm.rows import expand_nodes
 
-# Both are read by grep -E on the login node and by Python here. slurmstepd 24 writes its time in place of its name.
-_ANY = r"((srun|sbatch|slurmstepd[^ :]*): |\[[-0-9T:.]+\] )error: "
-ANY_ERROR = f"{_ANY}.*"
+# --- messages of sbatch, squeue, scancel -----------------------------------------------------------------------------
+
+# The controller may or may not have done what it was asked to do.
+UNSURE = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
+    r"Transport endpoint is not connected|Connection (refused|reset|timed out)|Communication connection failure|"
+    r"Message (send|receive) failure|Munge (encode|decode) failed|Protocol authentication error|"
+    r"Slurm temporarily unable to accept job|Resource temporarily unavailable",
+    re.IGNORECASE,
+)
+
+# The command failed before it sent anything: it had no credential, or no connection.
+_NOT_SENT = re.compile(r"Munge encode failed|Unable to contact slurm controller \(connect failure\)")
+_PERHAPS_SENT = re.compile(
+    r"Munge decode failed|Socket timed out|Zero Bytes were transmitted|Unexpected message received|"
+    r"\((send|receive|shutdown) failure\)|Message (send|receive) failure|Connection (reset|timed out)|"
+    r"Transport endpoint is not connected",
+    re.IGNORECASE,
+)
+
+# A user, account or QOS has as many jobs in the queue as its limit allows; a job that ends makes room.
+_NO_ROOM = re.compile(r"\b(QOS|Assoc)\w*Submit\w*Limit")
+
+# No node has what the job asks for, or too few nodes have it.
+_TOO_MUCH = re.compile(
+    r"Requested node configuration is not available|Node count specification invalid|More processors requested than|"
+    r"Memory specification can not be satisfied|Requested time limit is invalid",
+)
+
+
+def was_not_sent(message: str) -> bool:
+    """Return whether sbatch failed before it could hand a job over."""
+    return bool(_NOT_SENT.search(message)) and not _PERHAPS_SENT.search(message)
+
+
+def is_no_room(message: str) -> bool:
+    """Return whether sbatch refuses the job only until another job ends."""
+    return bool(_NO_ROOM.search(message))
+
+
+def refusal_state(message: str) -> State:
+    """Return the state that a refusal of sbatch means."""
+    if _TOO_MUCH.search(message):
+        return State.NEVER_ADMISSIBLE
+    return State.SUBMIT_REFUSED
+
+
+# --- lines of srun and slurmstepd in a job's log ---------------------------------------------------------------------
+
+# grep -E on the login node reads these two patterns as well as Python. They match anywhere in a line, because the
+# program's line may be unfinished when Slurm writes. slurmstepd 24 writes its time in place of its name.
+_PREFIX = r"((srun|sbatch|slurmstepd[^ :]*): |\[[-0-9T:.]+\] )error: "
+ANY_ERROR = f"{_PREFIX}.*"
 TELLING_ERROR = (
-    f"{_ANY}([^ ]+: tasks? [-0-9,]+: |.*[Ee]xceeded .*memory|.*oom.kill|.*OOM Killed|.*Out Of Memory|"
+    f"{_PREFIX}([^ ]+: tasks? [-0-9,]+: |.*[Ee]xceeded .*memory|.*oom.kill|.*OOM Killed|.*Out Of Memory|"
     r".*execve\(\): |.*Unable to create step|Only allocated |.*[Ll]aunch failed|.*Task launch for|\*\*\* STEP ).*"
 )
 
-_MEMORY = re.compile(r"oom.kill|OOM Killed|exceeded .*memory|Out Of Memory", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(r"oom.kill|OOM Killed|exceeded .*memory|Out Of Memory", re.IGNORECASE)
 _NO_COMMAND = re.compile(r"execve\(\): ")
-_NOT_BEGUN = re.compile(r"Unable to create step|error: Only allocated|launch failed|Task launch for", re.IGNORECASE)
-_TASK = re.compile(r"error: (?P<nodes>\S+): tasks? [\d,-]+: (?P<end>.*)")
-_STEP_ENDED = re.compile(r"\*\*\* STEP .* CANCELLED")
+_STEP_REFUSED = re.compile(r"Unable to create step|error: Only allocated|launch failed|Task launch for", re.IGNORECASE)
+_TASK_ENDED = re.compile(r"error: (?P<nodes>\S+): tasks? [\d,-]+: (?P<end>.*)")
+_STEP_CANCELLED = re.compile(r"\*\*\* STEP .* CANCELLED")
 _JOB_ID = re.compile(r"StepId=(\d+)|STEP (\d+)\.|for job (\d+)")
 _EXIT_CODE = re.compile(r"Exited with exit code (\d+)")
-_SIGNALS = {signal.strsignal(each): each for each in signal.Signals}
+_SIGNALS = {signal.strsignal(number): number for number in signal.Signals}
 
 
 @dataclass(frozen=True)
 class LogErrors:
-    """Slurm's own lines on one job, each "" where there is none.
+    """Slurm's own lines about one job, each the whole line; "" when there is none.
 
-    `memory`: there was not enough. `command`: it is not there. `not_begun`: a step was refused. `task`: the first one
-    that ended badly by itself. `stopped`: a task or step was ended from outside. `last`: the last other error.
+    Attributes:
+        out_of_memory: the kernel or Slurm ended a process for memory.
+        no_command: the command is not there.
+        step_refused: Slurm did not start a step.
+        task_failed: the first task that ended badly by itself.
+        stopped: a task or step that was ended from outside.
+        last: the last error of another kind.
     """
 
-    memory: str = ""
-    command: str = ""
-    not_begun: str = ""
-    task: str = ""
+    out_of_memory: str = ""
+    no_command: str = ""
+    step_refused: str = ""
+    task_failed: str = ""
     stopped: str = ""
     last: str = ""
 
     @property
-    def telling(self) -> str:
+    def most_telling(self) -> str:
         """The line that says most about a bad end."""
-        return self.memory or self.command or self.not_begun or self.task or self.stopped or self.last
+        return (
+            self.out_of_memory or self.no_command or self.step_refused or self.task_failed or self.stopped or self.last
+        )
 
     @property
     def exit_code(self) -> int | None:
-        """Of `task`, else of what was `stopped`, as a shell gives it (128 + n after signal n); None if unknown."""
-        if code := _EXIT_CODE.search(self.task):
-            return int(code[1])
-        if not self.task:
+        """Exit code of `task_failed`, else of `stopped`, as a shell gives it (128 + n after signal n)."""
+        if not self.task_failed:
             return 128 + signal.SIGTERM if self.stopped else None
-        end = _TASK.search(self.task)
-        number = _SIGNALS.get(end["end"].partition(" (core dumped)")[0]) if end else None
+        exited = _EXIT_CODE.search(self.task_failed)
+        if exited:
+            return int(exited[1])
+        ended = _TASK_ENDED.search(self.task_failed)
+        if ended is None:
+            return None
+        signal_name = ended["end"].partition(" (core dumped)")[0]
+        number = _SIGNALS.get(signal_name)
         return None if number is None else 128 + number
 
 
 def find_errors(lines: Sequence[str], job_id: str, nodes: Collection[str]) -> LogErrors:
-    """The words among lines that match ERRORS, as far as they are about this job; `nodes` are empty if not known."""
-    own = [line.strip() for line in lines if _is_own(line, job_id, nodes)]
-    tasks = [line for line in own if _TASK.search(line)]
-    failed = [line for line in tasks if not line.endswith(": Terminated")]
-    stopped = [line for line in own if line.endswith(": Terminated") or _STEP_ENDED.search(line)]
-    others = [line for line in own if not UNSURE.search(line)]  # trouble with the controller ends no step
+    """Sort lines of a log that match ANY_ERROR by what they say about a job.
+
+    A line that names another job or nodes that the job did not have is left out.
+
+    Args:
+        lines: the lines.
+        job_id: Slurm's id of the job, "" when it is not known.
+        nodes: the job's nodes, empty when they are not known.
+    """
+    own_lines = [line.strip() for line in lines if _is_about(line, job_id, nodes)]
+    failed: list[str] = []
+    stopped: list[str] = []
+    others: list[str] = []
+    for line in own_lines:
+        if line.endswith(": Terminated") or _STEP_CANCELLED.search(line):
+            stopped.append(line)
+        if _TASK_ENDED.search(line) and not line.endswith(": Terminated"):
+            failed.append(line)
+        if not UNSURE.search(line):  # trouble with the controller ends no step
+            others.append(line)
     return LogErrors(
-        memory=_first(own, _MEMORY),
-        command=_first(own, _NO_COMMAND),
-        not_begun=_first(own, _NOT_BEGUN),
-        task=failed[0] if failed else "",
+        out_of_memory=_first_match(own_lines, _OUT_OF_MEMORY),
+        no_command=_first_match(own_lines, _NO_COMMAND),
+        step_refused=_first_match(own_lines, _STEP_REFUSED),
+        task_failed=failed[0] if failed else "",
         stopped=stopped[0] if stopped else "",
         last=others[-1] if others else "",
     )
 
 
-def _first(lines: Sequence[str], cause: re.Pattern[str]) -> str:
-    return next((line for line in lines if cause.search(line)), "")
+def _first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    for line in lines:
+        if pattern.search(line):
+            return line
+    return ""
 
 
-def _is_own(line: str, job_id: str, nodes: Collection[str]) -> bool:
-    if said := _JOB_ID.search(line):
-        return not job_id or job_id in said.groups()
-    task = _TASK.search(line)
-    return task is None or not nodes or set(expand_nodes(task["nodes"])) <= set(nodes)
+def _is_about(line: str, job_id: str, nodes: Collection[str]) -> bool:
+    named_job = _JOB_ID.search(line)
+    if named_job:
+        return not job_id or job_id in named_job.groups()
+    task = _TASK_ENDED.search(line)
+    if task is None or not nodes:
+        return True
+    return set(expand_nodes(task["nodes"])) <= set(nodes)

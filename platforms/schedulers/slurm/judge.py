@@ -1,4 +1,26 @@
-"""What became of one job: squeue, sacct and the exit file that its own script wrote, weighed against each other."""
+"""The verdict on one job: its Status from what squeue, sacct, scontrol, its script and its log say. Asks nothing.
+
+The first line that fits counts. "-" stands for anything.
+
+    squeue shows            sacct shows          the script left    verdict
+    ----------------------  -------------------  -----------------  ---------------------------------------------------
+    a live row              (is not asked)       -                  the row's state (STATES in states.py), except that
+      PENDING                                    a start mark         PREEMPTED: Slurm put the job back into the queue
+      PENDING                                    no start mark        NEVER_ADMISSIBLE after NEVER_S with a reason that
+                                                                      waiting does not change
+    no row                  a live row           no exit file       UNKNOWN, after RUNAWAY_S LOST
+    no row                  no answer            no exit file       UNKNOWN
+    no row                  no row               no exit file       UNKNOWN, after LOST_S LOST
+    no row, or an end       no end of all steps  -                  RUNNING until ACCOUNT_S: accounting lags behind
+    no row, or an end       -                    less than it said  RUNNING until LAG_S: the shared file system lags
+    no row, or an end       -                    a refusal          START_DEADLINE, PREEMPTED or REQUEST_REFUSED
+    TIMEOUT, NODE_FAIL, …   the same             -                  that state
+    COMPLETED or FAILED     the same             an exit code       SUCCEEDED, or what the exit code or signal means;
+                                                                      then a failed step, or an error of Slurm in the
+                                                                      log, may say otherwise (_correct_by_steps)
+
+Of two rows with an end, sacct's counts before scontrol's, and scontrol's before squeue's.
+"""
 
 from __future__ import annotations
 
@@ -7,242 +29,332 @@ from dataclasses import dataclass, replace
 
 from platforms.job import State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
-from platforms.schedulers.slurm import error_messages
-from platforms.schedulers.slurm.error_messages import LogErrors
-from platforms.schedulers.slurm.states import STATES, JobRow, can_never_start, expand_nodes
+from platforms.schedulers.slurm.error_messages import LogErrors, find_errors
+from platforms.schedulers.slurm.rows import ExitFile, JobRow, expand_nodes
+from platforms.schedulers.slurm.states import STATES, can_never_start
 
-NEVER_S = 20.0  # a job that can never start is believed so after that long: reasons come and go at first
-ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or be away
+NEVER_S = 20.0  # how long a job must pend for a hopeless reason: reasons come and go at first
+ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or not answer
 LAG_S = 60.0  # how long a shared file system may show less of a log than was written
-LOST_S = 90.0  # how long a job may be known to nobody
-RUNAWAY_S = 300.0  # how long accounting may take a job for alive that the controller does not know
+LOST_S = 90.0  # how long neither squeue nor sacct may know a job
+RUNAWAY_S = 300.0  # how long accounting may show a job as live that the controller does not know
 
-
-@dataclass(frozen=True)
-class ExitFile:
-    """What the job's own script wrote last (slurm_templates/job.sh). `steps_known`: its exit code tells how every step
-    of the job ended, since no command of others starts one."""
-
-    exit_code: int
-    ended_s: float
-    log_bytes: int
-    refused: str = ""
-    steps_known: bool = False
-    nodes: str = ""  # as Slurm writes them
+BEGIN_FAILED_SIGNAL = 53  # Slurm's exit code 0:53: it could not set the job up, as when --output cannot be opened
+ENDED_FROM_OUTSIDE = (128 + 9, 128 + 15)  # exit codes of a step whose tasks got SIGKILL or SIGTERM, also from srun
 
 
 @dataclass(frozen=True)
 class PolledJob:
-    """All that is known of a job at one look. `account` is None while accounting does not answer, and empty where it
-    knows no such job; `accounting` says whether there is any; `detail` is scontrol's word, asked for where there is no
-    other; `log_bytes` is the size of the file `log`, None where there is none; `waiting_s` is how long the job has been
-    ended, unknown to Slurm, or pending for the same reason."""
+    """Everything that one poll found out about a job.
 
-    row: JobRow | None = None
-    account: Sequence[JobRow] | None = ()
-    accounting: bool = True
-    detail: JobRow | None = None
-    exit: ExitFile | None = None
+    Attributes:
+        queue_row: what squeue shows; None when it does not know the job.
+        accounting_rows: what sacct shows, the job first, then its steps; empty when it does not know the job, None
+            when it does not answer.
+        accounting_enabled: whether the cluster keeps accounts at all.
+        scontrol_row: what scontrol shows; asked for only when sacct has no answer.
+        exit_file: what the job's script wrote at its end.
+        log_bytes: size of the log; None when there is no log.
+        started: whether the script left its start mark.
+        job_id: Slurm's id.
+        log_path: where the log lies, for messages.
+        log_lines: lines of the log that Slurm may have written.
+        unchanged_s: for how many seconds the job has been ended, unknown to Slurm, or pending for the same reason.
+    """
+
+    queue_row: JobRow | None = None
+    accounting_rows: Sequence[JobRow] | None = ()
+    accounting_enabled: bool = True
+    scontrol_row: JobRow | None = None
+    exit_file: ExitFile | None = None
     log_bytes: int | None = 0
     started: bool = False
     job_id: str = ""
-    log: str = "its log"
-    lines: Sequence[str] = ()  # of its log, that Slurm may have written
-    waiting_s: float = 0.0
+    log_path: str = "its log"
+    log_lines: Sequence[str] = ()
+    unchanged_s: float = 0.0
 
 
-def judge(seen: PolledJob) -> Status:
-    """The job's status now; live while its end cannot be told for certain yet."""
-    row, account = seen.row, list(seen.account or ())
-    if row is not None and row.live:
-        return _live(row, seen)
-    over = bool(account) and not account[0].live
-    settled = over and not any(step.live for step in account)
-    if row is None and not over and seen.exit is None:
-        return _missing(account, seen)
-    if not settled and seen.accounting and seen.waiting_s < ACCOUNT_S:
-        return _ending("ended; its steps are not accounted for yet", row, account)
-    best = account[0] if over else row
-    ran = seen.exit is not None or (best is not None and best.state == "COMPLETED")
-    if ran and _lacking(seen) and seen.waiting_s < LAG_S:
-        return _ending("ended; its log and its script's last word are still on their way", row, account)
-    return _ended(row, account if over else [], seen)
+def judge(job: PolledJob) -> Status:
+    """Return the job's status now. It stays live until its end is certain."""
+    queue_row = job.queue_row
+    if queue_row is not None and queue_row.live:
+        return _judge_live(queue_row, job)
+
+    rows = list(job.accounting_rows or ())
+    ended_in_accounting = bool(rows) and not rows[0].live
+    if queue_row is None and not ended_in_accounting and job.exit_file is None:
+        return _judge_unknown(rows, job)
+
+    steps_accounted_for = ended_in_accounting and not any(row.live for row in rows)
+    if not steps_accounted_for and job.accounting_enabled and job.unchanged_s < ACCOUNT_S:
+        return _still_ending("ended; its steps are not accounted for yet", queue_row, rows)
+
+    final_row = rows[0] if ended_in_accounting else queue_row
+    has_run = job.exit_file is not None or (final_row is not None and final_row.state == "COMPLETED")
+    if has_run and _missing_evidence(job) and job.unchanged_s < LAG_S:
+        return _still_ending("ended; its log and its exit file are still on their way", queue_row, rows)
+    return _judge_ended(rows if ended_in_accounting else [], job)
 
 
-def _lacking(seen: PolledJob) -> tuple[str, ...]:
-    """What a job leaves that has run, and what the login node does not see."""
-    lacking = []
-    if seen.log_bytes is None:
-        lacking.append(log_file.gone(seen.log))
-    if seen.exit is None:
-        lacking.append("its script left no file `exit`, which says how long the log is")
-    elif seen.log_bytes is not None and seen.exit.log_bytes > seen.log_bytes:
-        lacking.append(f"{seen.log} has {seen.log_bytes} bytes, and its script counted {seen.exit.log_bytes}")
-    return tuple(lacking)
+# --- jobs that have not ended, or of which nothing says how ----------------------------------------------------------
 
 
-def _missing(account: Sequence[JobRow], seen: PolledJob) -> Status:
-    """The controller knows of no such job, and nothing says how it ended. It forgets a job soon after its end, and what
-    it tells accounting may come later; after a crash it may have forgotten one that accounting never hears of again."""
-    no_word = "its script left no word of its end"
-    if account:
-        reason = f"squeue does not know it, sacct says {account[0].state}"
-        if seen.waiting_s < RUNAWAY_S:
-            return _status(State.UNKNOWN, reason, None, account)
-        return _status(State.LOST, f"{reason} for {RUNAWAY_S:g} s now, and {no_word}", None, account)
-    if seen.accounting and seen.account is None:
-        return Status(State.UNKNOWN, f"squeue does not know it, sacct does not answer, and {no_word}")
-    if seen.waiting_s < LOST_S:
+def _judge_live(queue_row: JobRow, job: PolledJob) -> Status:
+    """squeue shows the job as waiting or running."""
+    state = STATES.get(queue_row.state) or State.UNKNOWN
+    if state is State.QUEUED and job.started:
+        if job.exit_file and job.exit_file.exit_code == 0 and job.unchanged_s < LOST_S:
+            return _status(State.UNKNOWN, "squeue shows it as queued, and its script has ended", queue_row)
+        reason = f"Slurm queued it again after it had started ({queue_row.reason})"
+        return _status(State.PREEMPTED, reason, queue_row)
+    if state is State.QUEUED and can_never_start(queue_row.reason) and job.unchanged_s >= NEVER_S:
+        reason = f"it pends for {queue_row.reason}, which waiting does not change"
+        return _status(State.NEVER_ADMISSIBLE, reason, queue_row)
+
+    reasons = []
+    if queue_row.state not in ("PENDING", "RUNNING"):
+        reasons.append(queue_row.state.lower())
+    if queue_row.reason and state is not State.RUNNING:
+        reasons.append(queue_row.reason)
+    return _status(state, ": ".join(reasons), queue_row)
+
+
+def _judge_unknown(rows: Sequence[JobRow], job: PolledJob) -> Status:
+    """squeue does not know the job, and neither accounting nor an exit file says how it ended.
+
+    The controller forgets a job soon after its end, and what it tells accounting may come later. After a crash it may
+    have forgotten a job whose end accounting never learns.
+    """
+    no_exit_file = "its script left no exit file"
+    if rows:
+        reason = f"squeue does not know it, sacct says {rows[0].state}"
+        if job.unchanged_s < RUNAWAY_S:
+            return _status(State.UNKNOWN, reason, None, rows[0])
+        return _status(State.LOST, f"{reason} for {RUNAWAY_S:g} s now, and {no_exit_file}", None, rows[0])
+    if job.accounting_enabled and job.accounting_rows is None:
+        return Status(State.UNKNOWN, f"squeue does not know it, sacct does not answer, and {no_exit_file}")
+    if job.unchanged_s < LOST_S:
         return Status(State.UNKNOWN, "Slurm does not know it (yet)")
-    return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_word}")
+    return Status(State.LOST, f"neither squeue nor sacct knows it, and {no_exit_file}")
 
 
-def _ending(reason: str, row: JobRow | None, account: Sequence[JobRow]) -> Status:
-    """Not all is known of its end yet. One that never had a node was cancelled in the queue, and never ran."""
-    status = _status(State.RUNNING, reason, row, account)
-    return status if status.nodes else replace(status, state=State.STARTING)
+def _still_ending(reason: str, queue_row: JobRow | None, rows: Sequence[JobRow]) -> Status:
+    """The job has ended, but not all is known about its end yet."""
+    status = _status(State.RUNNING, reason, queue_row, rows[0] if rows else None)
+    if not status.nodes:  # it was cancelled in the queue and never ran
+        return replace(status, state=State.STARTING)
+    return status
 
 
-def _live(row: JobRow, seen: PolledJob) -> Status:
-    state = STATES.get(row.state) or State.UNKNOWN
-    if state is State.QUEUED and seen.started:
-        if seen.exit and seen.exit.exit_code == 0 and seen.waiting_s < LOST_S:
-            return _status(State.UNKNOWN, "Slurm takes it for queued, and its script has ended", row)
-        return _status(State.PREEMPTED, f"Slurm queued it again after it had started ({row.reason})", row)
-    if state is State.QUEUED and can_never_start(row.reason) and seen.waiting_s >= NEVER_S:
-        return _status(State.NEVER_ADMISSIBLE, f"it pends for {row.reason}, which waiting does not change", row)
-    error_messages = [row.state.lower()] if row.state not in ("PENDING", "RUNNING") else []
-    error_messages += [row.reason] if row.reason and state is not State.RUNNING else []
-    return _status(state, ": ".join(error_messages), row)
+def _missing_evidence(job: PolledJob) -> tuple[str, ...]:
+    """What a job that has run leaves, and the login node does not see; a sentence each."""
+    missing = []
+    if job.log_bytes is None:
+        missing.append(log_file.gone(job.log_path))
+    if job.exit_file is None:
+        missing.append("its script left no file `exit`, which says how long the log is")
+    elif job.log_bytes is not None and job.exit_file.log_bytes > job.log_bytes:
+        missing.append(f"{job.log_path} has {job.log_bytes} bytes, and its script counted {job.exit_file.log_bytes}")
+    return tuple(missing)
 
 
-def _ended(row: JobRow | None, account: Sequence[JobRow], seen: PolledJob) -> Status:
-    best = account[0] if account else seen.detail
-    job = best or row
-    why = _why(job, row) if job else "Slurm has forgotten it; its own script says how it ended"
-    status = _status(State.UNKNOWN, why, row, [best] if best else [])
-    if seen.exit and not status.nodes:
-        status = replace(status, nodes=expand_nodes(seen.exit.nodes))
-    said = error_messages.find_errors(seen.lines, seen.job_id, status.nodes)
-    if seen.exit:
-        status = replace(status, ended_s=status.ended_s or seen.exit.ended_s)
-        if seen.exit.refused:
-            return _refused(seen.exit, status, said)
-    code, number = _exit(best, seen.exit)
-    state = STATES.get(job.state, State.LOST) if job else None
-    if state is State.CANCELLED and seen.exit and seen.exit.ended_s < (status.started_s or 0.0):
-        # a controller that crashed before it had saved that the job runs started it again, and its node refused
-        state, status = None, replace(status, reason="", started_s=None, ended_s=seen.exit.ended_s)
-    if state is None:  # COMPLETED or FAILED: the code says which
-        status = replace(status, exit_code=code, signal=number, ended_s=_script_ended_s(status, seen.exit))
-        state, status = _by_steps(_by_code(code, number, job), account[1:], said, status)
-        if state is State.SIGNALLED:
-            status = replace(status, signal=status.signal or signal_of_exit(status.exit_code))
-        if state is State.SUCCEEDED:
-            status = replace(status, problems=_lacking(seen), warnings=_doubts(seen, steps=account[1:]))
-    if state is State.START_DEADLINE and seen.started:
+# --- jobs that have ended --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a job ended. `exit_code` and `signal` stay None when Slurm ended the job for a reason of its own."""
+
+    state: State
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+def _judge_ended(rows: Sequence[JobRow], job: PolledJob) -> Status:
+    """The job is over. `rows` are those of accounting, empty when accounting does not say that the job is over."""
+    exit_file = job.exit_file
+    accounting_row = rows[0] if rows else job.scontrol_row
+    final_row = accounting_row or job.queue_row
+    steps = rows[1:]
+
+    status = _status(State.UNKNOWN, "", job.queue_row, accounting_row)  # nodes and times
+    if exit_file is not None:
+        nodes = status.nodes or expand_nodes(exit_file.nodes)
+        status = replace(status, nodes=nodes, ended_s=status.ended_s or exit_file.ended_s)
+    errors = find_errors(job.log_lines, job.job_id, status.nodes)
+
+    if exit_file is not None and exit_file.refused:
+        end = _refusal(exit_file, errors)
+        return replace(status, state=end.state, reason=end.reason, exit_code=end.exit_code)
+
+    state = None
+    if final_row is not None:
+        state = STATES.get(final_row.state, State.LOST)
+    if state is State.CANCELLED and exit_file is not None and exit_file.ended_s < (status.started_s or 0.0):
+        # A controller that crashed before it saved that the job runs started the job again, and the node refused the
+        # second start. So the cancelled start is not the job's, and its script's end is the true one.
+        state = None
+        status = replace(status, started_s=None, ended_s=exit_file.ended_s)
+
+    if state is not None and final_row is not None:
+        end = _end_by_slurm(state, final_row, job)
+    else:
+        status = replace(status, ended_s=_ended_s_by_script(status, exit_file))
+        end = _correct_by_steps(_end_by_exit_code(accounting_row, final_row, exit_file), steps, errors)
+        if end.state is State.SIGNALLED and not end.signal:
+            end = replace(end, signal=signal_of_exit(end.exit_code))
+
+    if end.state is State.SUCCEEDED:
+        status = replace(status, problems=_missing_evidence(job), warnings=_warnings(steps, job))
+    elif not end.reason:
+        end = replace(end, reason=errors.most_telling)
+        if not end.reason and accounting_row is not None and accounting_row.signal == BEGIN_FAILED_SIGNAL:
+            end = replace(end, reason="Slurm could not begin: does the compute node see work_dir?")
+    return replace(status, state=end.state, reason=end.reason, exit_code=end.exit_code, signal=end.signal)
+
+
+def _refusal(exit_file: ExitFile, errors: LogErrors) -> _End:
+    """The script itself did not start the ranks."""
+    if exit_file.refused == "late":
+        reason = "its start limit had passed when Slurm started it"
+        return _End(State.START_DEADLINE, reason, exit_file.exit_code)
+    if exit_file.refused == "again":
+        return _End(State.PREEMPTED, "Slurm started it a second time", exit_file.exit_code)
+    return _End(State.REQUEST_REFUSED, errors.most_telling, exit_file.exit_code)
+
+
+def _end_by_slurm(state: State, final_row: JobRow, job: PolledJob) -> _End:
+    """Slurm's state names the end: TIMEOUT, NODE_FAIL, CANCELLED, … The exit code says nothing more."""
+    if state is State.START_DEADLINE and job.started:
         state = State.TIME_LIMIT
-    if state is not State.SUCCEEDED and not status.reason:
-        unseen = "Slurm could not begin: does the compute node see work_dir?" if best and best.signal == 53 else ""
-        status = replace(status, reason=said.telling or unseen)
-    return replace(status, state=state)
+    cause = final_row.reason
+    if not cause and job.queue_row is not None:
+        cause = job.queue_row.reason
+    if not cause or cause == final_row.state:
+        return _End(state, f"Slurm says {final_row.state}")
+    return _End(state, f"Slurm says {final_row.state}: {cause}")
 
 
-def _script_ended_s(status: Status, exit_file: ExitFile | None) -> float | None:
-    """When the job ended by its script's word: a controller that was away hears of it later. The clocks of two machines
-    differ, and an end before the start would be none."""
+def _end_by_exit_code(accounting_row: JobRow | None, final_row: JobRow | None, exit_file: ExitFile | None) -> _End:
+    """The job COMPLETED or FAILED, and its exit code or signal says how it ended."""
+    reason = "" if final_row is not None else "Slurm has forgotten it; its own script says how it ended"
+    exit_code, signal = _exit_code_and_signal(accounting_row, exit_file)
+    if signal:
+        return _End(State.SIGNALLED, reason, exit_code, signal)
+    if final_row is not None and final_row.state == "FAILED" and not exit_code:
+        return _End(State.NOT_STARTABLE, reason, exit_code)
+    if exit_code is None:
+        return _End(State.SUCCEEDED, reason)
+    return _End(state_of_exit(exit_code, speaks_wire=False), reason, exit_code)
+
+
+def _exit_code_and_signal(accounting_row: JobRow | None, exit_file: ExitFile | None) -> tuple[int | None, int | None]:
+    """Exit code as a shell gives it, and the signal that ended the script.
+
+    Slurm knows of a signal that ended the script. Of an exit code above 128 it keeps only the rest, so the exit file
+    counts before Slurm's code.
+    """
+    if accounting_row is not None and accounting_row.signal == BEGIN_FAILED_SIGNAL:
+        return 0, None
+    if accounting_row is not None and accounting_row.signal:
+        return 128 + accounting_row.signal, accounting_row.signal
+    if exit_file is not None:
+        return exit_file.exit_code, None
+    if accounting_row is not None:
+        return accounting_row.exit_code, None
+    return None, None
+
+
+def _correct_by_steps(end: _End, steps: Sequence[JobRow], errors: LogErrors) -> _End:
+    """Return how the job ended once its steps and Slurm's errors in its log are counted.
+
+    A job is as good as the worst of its steps, and a step knows more than the code that srun makes of it: with
+    --kill-on-bad-exit that is 143, the code of the tasks that srun itself ended. Where accounting has no steps, the
+    lines that Slurm wrote into the log tell about them.
+    """
+    succeeded = end.state is State.SUCCEEDED
+    launched_by_srun = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # not `batch`, `extern`
+    failed_steps = [step for step in launched_by_srun if step.state != "COMPLETED" and not step.live]
+
+    for step in steps:
+        if step.state == "OUT_OF_MEMORY":
+            reason = errors.most_telling or f"Slurm says so of step {step.id}"
+            return replace(end, state=State.OUT_OF_MEMORY, reason=reason)
+    if errors.out_of_memory and (failed_steps or not steps or not succeeded):
+        return replace(end, state=State.OUT_OF_MEMORY, reason=errors.most_telling)
+    if errors.no_command and not succeeded:
+        return replace(end, state=State.NOT_STARTABLE, reason=errors.no_command)
+    if errors.step_refused and succeeded:  # accounting has no row of a step that was refused
+        return replace(end, state=State.NOT_STARTABLE, reason=errors.step_refused)
+
+    if (errors.task_failed or errors.stopped) and succeeded and not steps:
+        exit_code = errors.exit_code
+        state = State.EXITED if exit_code is None else state_of_exit(exit_code, speaks_wire=False)
+        return replace(end, state=state, exit_code=exit_code, reason=errors.most_telling)
+
+    if not succeeded and end.exit_code not in ENDED_FROM_OUTSIDE:
+        return end  # the job's own code is the better one
+    culprit = _first_culprit(failed_steps, succeeded)
+    if culprit is None:
+        return end
+    exit_code = culprit.exit_code or 128 + (culprit.signal or 0)
+    if errors.task_failed and errors.exit_code is not None:
+        exit_code = errors.exit_code  # of the task that failed first; the step's may be of a task that srun then ended
+    reason = (
+        errors.most_telling
+        or f"step {culprit.id} ended {culprit.state} with exit code {culprit.exit_code}, the job with {end.exit_code}"
+    )
+    return _End(state_of_exit(exit_code, speaks_wire=False), reason, exit_code)
+
+
+def _first_culprit(failed_steps: Sequence[JobRow], succeeded: bool) -> JobRow | None:
+    """The first step with an exit code; without one, the first failed step of a job that says it succeeded."""
+    for step in failed_steps:
+        if step.exit_code:
+            return step
+    return failed_steps[0] if failed_steps and succeeded else None
+
+
+def _ended_s_by_script(status: Status, exit_file: ExitFile | None) -> float | None:
+    """When the job ended, by its script where that is earlier: a controller that was away hears of the end later.
+
+    The clocks of two machines differ, so an end before the start does not count.
+    """
     if exit_file is None or status.ended_s is None or exit_file.ended_s < (status.started_s or 0.0):
         return status.ended_s
     return min(status.ended_s, exit_file.ended_s)
 
 
-def _doubts(seen: PolledJob, steps: Sequence[JobRow]) -> tuple[str, ...]:
-    """What is not known of a success for which there are no rows of steps."""
-    if steps or (seen.exit and seen.exit.steps_known):
+def _warnings(steps: Sequence[JobRow], job: PolledJob) -> tuple[str, ...]:
+    """What is not known about a success without rows of steps."""
+    if steps or (job.exit_file and job.exit_file.steps_known):
         return ()
-    why = "Slurm keeps no account of steps here"
-    has_its_end = bool(seen.account and not seen.account[0].live)
-    if seen.accounting and not has_its_end:
-        why = f"accounting said nothing about them for {ACCOUNT_S:g} s"
+    accounting_has_end = bool(job.accounting_rows and not job.accounting_rows[0].live)
+    if job.accounting_enabled and not accounting_has_end:
+        cause = f"accounting said nothing about them for {ACCOUNT_S:g} s"
+    else:
+        cause = "Slurm keeps no account of steps here"
     evidence = "its script's exit code and the lines of srun and slurmstepd in its log show no failure"
-    return (f"how the steps of the job ended is not known, since {why}; {evidence}",)
+    return (f"how the steps of the job ended is not known, since {cause}; {evidence}",)
 
 
-def _refused(exit_file: ExitFile, status: Status, said: LogErrors) -> Status:
-    """The script itself would not start the ranks."""
-    states = {"late": State.START_DEADLINE, "again": State.PREEMPTED}
-    state = states.get(exit_file.refused, State.REQUEST_REFUSED)
-    reasons = {"late": "its start limit had passed when Slurm started it", "again": "Slurm started it a second time"}
-    reason = reasons.get(exit_file.refused, said.telling)
-    return replace(status, state=state, reason=reason, exit_code=exit_file.exit_code)
+# --- nodes and times -------------------------------------------------------------------------------------------------
 
 
-def _by_code(code: int | None, number: int | None, job: JobRow | None) -> State:
-    if number:
-        return State.SIGNALLED
-    if code is None or (code == 0 and job is not None and job.state == "FAILED"):
-        # 0:53 and the like: Slurm could not even begin, as with an --output that cannot be opened
-        return State.NOT_STARTABLE if job is not None and job.state == "FAILED" else State.SUCCEEDED
-    return state_of_exit(code, speaks_wire=False)
-
-
-def _by_steps(state: State, steps: Sequence[JobRow], said: LogErrors, status: Status) -> tuple[State, Status]:
-    """A job is as good as the worst of its steps, and a step knows more than the code that srun made of it: with
-    --kill-on-bad-exit that is the one of the tasks that srun itself ended, 143. Where accounting has no steps, what
-    Slurm wrote into the log tells of them."""
-    succeeded = state is State.SUCCEEDED
-    launched = [step for step in steps if step.id.rpartition(".")[2].isdigit()]  # by srun; not `batch`, `extern`
-    wrong = [step for step in launched if step.state != "COMPLETED" and not step.live]
-    full = next((step for step in steps if step.state == "OUT_OF_MEMORY"), None)
-    if full or (said.memory and (wrong or not steps or not succeeded)):
-        reason = said.telling or f"Slurm says so of step {full.id if full else ''}"
-        return State.OUT_OF_MEMORY, replace(status, reason=reason)
-    if said.command and not succeeded:
-        return State.NOT_STARTABLE, replace(status, reason=said.command)
-    if said.not_begun and succeeded:  # accounting has no row of a step that was refused
-        return State.NOT_STARTABLE, replace(status, reason=said.not_begun)
-    if (said.task or said.stopped) and succeeded and not steps:
-        code = said.exit_code
-        failed = State.EXITED if code is None else state_of_exit(code, speaks_wire=False)
-        return failed, replace(status, exit_code=code, reason=said.telling)
-    bad = next((step for step in wrong if step.exit_code), wrong[0] if wrong and succeeded else None)
-    if bad is None or (not succeeded and status.exit_code not in (137, 143)):
-        return state, status
-    reason = f"step {bad.id} ended {bad.state} with exit code {bad.exit_code}, the job with {status.exit_code}"
-    code = bad.exit_code or 128 + (bad.signal or 0)
-    if said.task and said.exit_code is not None:
-        code = said.exit_code  # of the task that began it; the step's may be of those that srun then ended
-    reason = said.telling or reason
-    return state_of_exit(code, speaks_wire=False), replace(status, exit_code=code, signal=None, reason=reason)
-
-
-def _exit(job: JobRow | None, exit_file: ExitFile | None) -> tuple[int | None, int | None]:
-    """Exit code and signal. Slurm knows of a signal that ended the script, and gives 53 where it could not begin; of
-    codes above 128 it keeps only the rest, so the script's own word goes before."""
-    if job is not None and job.signal:
-        return (0, None) if job.signal == 53 else (128 + job.signal, job.signal)
-    if exit_file is not None:
-        return exit_file.exit_code, None
-    return (job.exit_code if job is not None else None), None
-
-
-def _why(job: JobRow, row: JobRow | None) -> str:
-    """Slurm's own words for an end that is no exit code of the job's."""
-    if STATES.get(job.state) is None:
-        return ""
-    said = job.reason or (row.reason if row else "")
-    return f"Slurm says {job.state}" + (f": {said}" if said and said != job.state else "")
-
-
-def _status(state: State, reason: str, row: JobRow | None, account: Sequence[JobRow] = ()) -> Status:
-    """With nodes and times from whoever knows them."""
-    known = [job for job in (account[0] if account else None, row) if job is not None]
+def _status(state: State, reason: str, queue_row: JobRow | None, accounting_row: JobRow | None = None) -> Status:
+    """A status with nodes and times: accounting's where it has them, else squeue's."""
+    rows = [row for row in (accounting_row, queue_row) if row is not None]
+    expected_s = None
+    if queue_row is not None and state is State.QUEUED:
+        expected_s = queue_row.expected_s
     return Status(
         state,
         reason,
-        nodes=next((expand_nodes(job.nodes) for job in known if job.nodes), ()),
-        submitted_s=next((job.submitted_s for job in known if job.submitted_s), None),
-        started_s=next((job.started_s for job in known if job.started_s), None),
-        ended_s=next((job.ended_s for job in known if job.ended_s), None),
-        expected_s=row.expected_s if row is not None and state is State.QUEUED else None,
+        nodes=expand_nodes(next((row.nodes for row in rows if row.nodes), "")),
+        submitted_s=next((row.submitted_s for row in rows if row.submitted_s), None),
+        started_s=next((row.started_s for row in rows if row.started_s), None),
+        ended_s=next((row.ended_s for row in rows if row.ended_s), None),
+        expected_s=expected_s,
     )

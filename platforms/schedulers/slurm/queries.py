@@ -1,4 +1,4 @@
-"""What is asked of Slurm on the login node, one command for many jobs each, and its answers as rows."""
+"""The questions to Slurm on the login node, each one command for many jobs, and their answers as rows."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from dataclasses import dataclass, field
 
 from platforms.job import AwayError, Submitted
 from platforms.schedulers.slurm.environment import QUERY_PREAMBLE
-from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR
-from platforms.schedulers.slurm.errors import UNSURE
-from platforms.schedulers.slurm.judge import ExitFile
-from platforms.schedulers.slurm.states import SACCT_FIELDS, SQUEUE_FORMAT, JobRow, sacct_rows, scontrol_row, squeue_rows
+from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR, UNSURE
+from platforms.schedulers.slurm.rows import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    ExitFile,
+    JobRow,
+    sacct_rows,
+    scontrol_row,
+    squeue_rows,
+)
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
-TELLING_LINES = 1000  # of a log: srun writes one a node when its tasks have failed
-TAIL_BYTES = 4000  # of a log, in which lines of Slurm that tell less are looked for
+TELLING_LINES = 1000  # of a log: srun writes one for each node whose tasks failed
+TAIL_BYTES = 4000  # at the end of a log, in which every error of Slurm counts
 
 _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
 _KILL_ERROR = re.compile(r"^scancel: error: .*\bjob id (\d+)")
 
-# One look at all jobs: squeue once, then what their scripts left in their folders.
-_LOOK = """\
-{asking}squeue --noheader --states=all --jobs={ids} --format={format}
+# One squeue for all jobs, then what their scripts left in their folders.
+_POLL_SCRIPT = """\
+{preamble}squeue --noheader --states=all --jobs={ids} --format={format}
 echo "squeue $?"
 cd {jobs} || exit 0
 for name in {names}; do
@@ -37,8 +43,8 @@ done
 stat -c 'log %s %n' {logs} 2>/dev/null
 :
 """
-_ACCOUNT = """\
-{asking}sacct --noheader --parsable2 --duplicates --jobs={ids} --format={format}
+_ACCOUNTING_SCRIPT = """\
+{preamble}sacct --noheader --parsable2 --duplicates --jobs={ids} --format={format}
 echo "sacct $?"
 cd {jobs} || exit 0
 for name in {names}; do
@@ -49,10 +55,10 @@ for name in {names}; do
 done
 :
 """
-# scancel knows jobs by their ids, which Slurm gives again: only those go that have our name now. No here-document: see
-# environment.py.
-_CANCEL = """\
-{asking}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%j')
+# scancel takes ids, which Slurm gives to other jobs one day: only jobs that still have our names are cancelled. The
+# rows are words of the script and no here-document: see environment.py.
+_CANCEL_SCRIPT = """\
+{preamble}rows=$(squeue --noheader --states=all --jobs={ids} --format='%i|%j')
 echo "squeue $?"
 set --
 set -f
@@ -69,69 +75,97 @@ echo "scancel $?"
 
 @dataclass(frozen=True)
 class PollResult:
-    """One look at all jobs: rows by job id; exit files, `started` and log sizes by name."""
+    """What one poll of all jobs found.
+
+    Attributes:
+        rows: squeue's, by job id.
+        exit_files: by job name.
+        started: names of jobs whose script has started.
+        log_bytes: sizes of logs, by job name.
+        away: why squeue did not answer; "" when it did.
+    """
 
     rows: Mapping[str, JobRow] = field(default_factory=dict)
-    exits: Mapping[str, ExitFile] = field(default_factory=dict)
+    exit_files: Mapping[str, ExitFile] = field(default_factory=dict)
     started: frozenset[str] = frozenset()
     log_bytes: Mapping[str, int] = field(default_factory=dict)
-    away: str = ""  # why squeue did not answer
+    away: str = ""
 
 
 @dataclass(frozen=True)
 class AccountingResult:
-    """What accounting says of ended jobs: rows by job id (None: it does not answer), and by name the lines of their
-    logs that Slurm may have written."""
+    """What accounting says about jobs that have ended.
+
+    Attributes:
+        rows: sacct's, by job id; None when accounting does not answer.
+        enabled: whether the cluster keeps accounts at all.
+        log_lines: lines of the jobs' logs that Slurm may have written, by job name.
+    """
 
     rows: Mapping[str, list[JobRow]] | None
     enabled: bool
-    lines: Mapping[str, list[str]]
+    log_lines: Mapping[str, list[str]]
 
     @property
     def silent(self) -> bool:
-        """There is accounting, and it does not answer."""
+        """Whether the cluster keeps accounts, and they cannot be read now."""
         return self.enabled and self.rows is None
 
 
 @dataclass(frozen=True)
 class CancelResult:
-    """How Slurm took the order to end jobs: what it refused for good, by job id, and what it said where it did not
-    answer, so that the order has to be given again; what else was `said`. `for_nobody`: squeue had none of them, and
-    nothing was ordered."""
+    """How Slurm took the order to cancel jobs.
+
+    Attributes:
+        refused: what Slurm refuses for good, by job id, with its message.
+        away: why Slurm did not answer, so that the order must be repeated.
+        message: what else Slurm said.
+        no_jobs: squeue showed none of the jobs, and nothing was cancelled.
+    """
 
     refused: Mapping[str, str] = field(default_factory=dict)
     away: str = ""
-    said: str = ""
-    for_nobody: bool = False
+    message: str = ""
+    no_jobs: bool = False
 
 
 def poll(transport: Transport, jobs: Sequence[Submitted], folder: str) -> PollResult:
-    """Ask squeue once for all jobs, and read what lies in their folders. Raises AwayError as the transport does."""
+    """Ask squeue once for all jobs, and read what lies in their folders below `folder`.
+
+    Raises:
+        AwayError: squeue could not be run.
+    """
     names = [job.name for job in jobs]
-    script = _LOOK.format(
-        asking=QUERY_PREAMBLE,
+    logs = [f"{name}/log" for name in names]
+    script = _POLL_SCRIPT.format(
+        preamble=QUERY_PREAMBLE,
         ids=_ids(jobs),
         format=shlex.quote(SQUEUE_FORMAT),
         jobs=shlex.quote(folder),
         names=" ".join(map(shlex.quote, names)),
-        logs=" ".join(shlex.quote(f"{name}/log") for name in names),
+        logs=" ".join(map(shlex.quote, logs)),
     )
-    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    text, errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
-    squeue, found, rest = text.partition("squeue ") if text.startswith("squeue ") else text.partition("\nsqueue ")
-    code, _, files = rest.partition("\n")
-    if not found:
-        raise AwayError(f"{transport.where}: squeue cannot be asked: {errors or text.strip() or 'no answer'}")
-    away = "" if code == "0" or _UNKNOWN_JOB in errors else errors or f"squeue ended with exit code {code}"
-    if code == "127":
+    output, errors = _run(transport, script)
+
+    answered = re.search(r"(?:^|\n)squeue (.*)\n?", output)
+    if answered is None:
+        cause = errors or output.strip() or "no answer"
+        raise AwayError(f"{transport.where}: squeue cannot be asked: {cause}")
+    exit_code = answered[1]
+    away = ""
+    if exit_code == "127":
         away = f"there is no squeue on {transport.where}: {errors}; `login_shell: true` may find it"
-    return PollResult(squeue_rows(squeue), *_files(files), away=away)
+    elif exit_code != "0" and _UNKNOWN_JOB not in errors:
+        away = errors or f"squeue ended with exit code {exit_code}"
+
+    exit_files, started, log_bytes = _parse_folders(output[answered.end() :])
+    return PollResult(squeue_rows(output[: answered.start()]), exit_files, started, log_bytes, away)
 
 
 def ask_accounting(transport: Transport, jobs: Sequence[Submitted], folder: str) -> AccountingResult:
-    """Ask accounting once for jobs that have ended, and look in their logs for Slurm's own words."""
-    script = _ACCOUNT.format(
-        asking=QUERY_PREAMBLE,
+    """Ask sacct once for jobs that have ended, and find Slurm's own lines in their logs below `folder`."""
+    script = _ACCOUNTING_SCRIPT.format(
+        preamble=QUERY_PREAMBLE,
         ids=_ids(jobs),
         format=SACCT_FIELDS,
         jobs=shlex.quote(folder),
@@ -141,75 +175,93 @@ def ask_accounting(transport: Transport, jobs: Sequence[Submitted], folder: str)
         bytes=TAIL_BYTES,
         errors=shlex.quote(ANY_ERROR),
     )
-    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    errors = done.stderr.decode(errors="replace")
-    said = re.search(rb"(?:^|\n)sacct (\d+)\n", done.stdout)
-    if said is None:
-        return AccountingResult(None, True, {})
-    text, logs = done.stdout[: said.start()].decode(errors="replace"), done.stdout[said.end() :]
-    enabled = _NO_ACCOUNTING not in errors and said[1] != b"127"
-    rows = sacct_rows(text) if said[1] == b"0" else None
-    return AccountingResult(rows, enabled, _lines(logs.decode(errors="replace")))
+    output, errors = _run(transport, script)
+    answered = re.search(r"(?:^|\n)sacct (\d+)\n", output)
+    if answered is None:
+        return AccountingResult(rows=None, enabled=True, log_lines={})
+    exit_code = answered[1]
+    rows = sacct_rows(output[: answered.start()]) if exit_code == "0" else None
+    enabled = _NO_ACCOUNTING not in errors and exit_code != "127"
+    return AccountingResult(rows, enabled, _lines_by_job(output[answered.end() :]))
 
 
 def show_job(transport: Transport, job: Submitted) -> JobRow | None:
-    """What scontrol says of one job, for a cluster without accounting; None when it has forgotten it."""
+    """Ask scontrol for one job, on a cluster without accounting; None when the controller has forgotten it."""
     script = f"{QUERY_PREAMBLE}scontrol --oneliner show job {shlex.quote(job.job_id)}\n"
-    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    row = scontrol_row(done.stdout.decode(errors="replace")) if done.exit_code == 0 else None
-    return row if row is not None and row.name == job.name else None
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    if result.exit_code != 0:
+        return None
+    row = scontrol_row(result.stdout.decode(errors="replace"))
+    if row is None or row.name != job.name:
+        return None
+    return row
 
 
 def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:
-    """Order the jobs' end, of those that squeue knows by id and name. Raises AwayError as the transport does."""
+    """Cancel those of the jobs that squeue shows with their id and name. Raises AwayError as the transport does."""
     ours = " | ".join(shlex.quote(f"{job.job_id}|{job.name}") for job in jobs)
-    script = _CANCEL.format(asking=QUERY_PREAMBLE, ids=_ids(jobs), ours=ours)
-    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    errors = done.stderr.decode(errors="replace").strip()
-    codes = dict(re.findall(r"^(squeue|scancel|none) (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE))
-    if not codes.keys() & {"scancel", "none"}:
+    script = _CANCEL_SCRIPT.format(preamble=QUERY_PREAMBLE, ids=_ids(jobs), ours=ours)
+    output, errors = _run(transport, script)
+    exit_codes = dict(re.findall(r"^(squeue|scancel|none) (\d+)$", output, re.MULTILINE))
+
+    if "scancel" not in exit_codes and "none" not in exit_codes:
         return CancelResult(away=errors or "no answer")
-    if codes["squeue"] != "0" and _UNKNOWN_JOB not in errors:
-        return CancelResult(away=errors or f"squeue ended with exit code {codes['squeue']}")
-    if "none" in codes:
-        return CancelResult(said=errors, for_nobody=True)
-    refused = {job_id: line for line in errors.splitlines() for job_id in _KILL_ERROR.findall(line)}
-    if UNSURE.search(errors) or (codes["scancel"] != "0" and not refused):
-        return CancelResult(away=errors or f"scancel ended with exit code {codes['scancel']}")
-    return CancelResult(refused, said=errors)
+    if exit_codes["squeue"] != "0" and _UNKNOWN_JOB not in errors:
+        return CancelResult(away=errors or f"squeue ended with exit code {exit_codes['squeue']}")
+    if "none" in exit_codes:
+        return CancelResult(message=errors, no_jobs=True)
+    refused = {}
+    for line in errors.splitlines():
+        for job_id in _KILL_ERROR.findall(line):
+            refused[job_id] = line
+    if UNSURE.search(errors) or (exit_codes["scancel"] != "0" and not refused):
+        return CancelResult(away=errors or f"scancel ended with exit code {exit_codes['scancel']}")
+    return CancelResult(refused, message=errors)
+
+
+def _run(transport: Transport, script: str) -> tuple[str, str]:
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    return result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace").strip()
 
 
 def _ids(jobs: Sequence[Submitted]) -> str:
     return ",".join(shlex.quote(job.job_id) for job in jobs)
 
 
-def _lines(text: str) -> dict[str, list[str]]:
-    """By name; no line of Slurm's begins as those that name the logs do."""
-    found: dict[str, list[str]] = {}
+def _lines_by_job(output: str) -> dict[str, list[str]]:
+    """Read _ACCOUNTING_SCRIPT's lines by job name. A line `log NAME` is the script's; no line of Slurm's begins so."""
+    lines: dict[str, list[str]] = {}
     name = ""
-    for line in text.split("\n"):
+    for line in output.split("\n"):
         if line.startswith("log "):
             name = line.removeprefix("log ")
         elif line:
-            found.setdefault(name, []).append(line)
-    return found
+            lines.setdefault(name, []).append(line)
+    return lines
 
 
-def _files(text: str) -> tuple[dict[str, ExitFile], frozenset[str], dict[str, int]]:
-    exits: dict[str, ExitFile] = {}
-    started, sizes = set(), {}
-    for line in text.splitlines():
+def _parse_folders(output: str) -> tuple[dict[str, ExitFile], frozenset[str], dict[str, int]]:
+    """Read _POLL_SCRIPT's lines about folders: exit files, names of started jobs, sizes of logs."""
+    exit_files: dict[str, ExitFile] = {}
+    started: set[str] = set()
+    log_bytes: dict[str, int] = {}
+    for line in output.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "log":
             size, _, path = rest.partition(" ")
-            sizes[path.rpartition("/")[0]] = int(size)
+            log_bytes[path.rpartition("/")[0]] = int(size)
         elif kind == "job":
             name, *words = rest.split(" ")
             values = dict(word.split("=", 1) for word in words if "=" in word)
             if values.get("started"):
                 started.add(name)
             if {"exit_code", "ended", "log_bytes"} <= values.keys():
-                numbers = int(values["exit_code"]), float(values["ended"]), int(values["log_bytes"])
-                steps_known, nodes = values.get("steps_known") == "yes", values.get("nodes", "")
-                exits[name] = ExitFile(*numbers, values.get("refused", ""), steps_known, nodes)
-    return exits, frozenset(started), sizes
+                exit_files[name] = ExitFile(
+                    exit_code=int(values["exit_code"]),
+                    ended_s=float(values["ended"]),
+                    log_bytes=int(values["log_bytes"]),
+                    refused=values.get("refused", ""),
+                    steps_known=values.get("steps_known") == "yes",
+                    nodes=values.get("nodes", ""),
+                )
+    return exit_files, frozenset(started), log_bytes

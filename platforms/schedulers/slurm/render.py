@@ -1,4 +1,8 @@
-"""A JobSpec as an sbatch script: slurm_templates/job.sh, or the site's own in its place, with every hole filled."""
+"""Renders a JobSpec as an sbatch script: the template slurm_templates/job.sh with its #SBATCH lines and its launch.
+
+The last command of the script starts the ranks. `launch` builds it from the inside out: the rank's own command, a shell
+that sets what the rank needs (torchrun, MASTER_ADDR), the container's words around it, and srun before all of it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from platforms.config import sbatch_options
+from platforms.config.keys import ContainerKeys
 from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.slurm import container
 
 if TYPE_CHECKING:
     import jinja2
@@ -22,23 +26,23 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "slurm_templates" / "job.sh"
-DEADLINE_MARGIN_S = 300  # beyond the limits that we keep ourselves: Slurm counts in minutes
-# What a generic resource is called at most sites.
-GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}
-# The first node's address is where srun itself runs, which every task is known to reach; names need not resolve.
+DEADLINE_MARGIN_S = 300  # of Slurm's deadline beyond our own limits: Slurm counts in minutes
+GRES: Mapping[str, str] = {"gpu": "gpu", "ipu": "ipu", "csx": "cs"}  # names of generic resources at most sites
+# srun runs on the first node, whose address every task can reach. Its name need not resolve.
 MEETING = 'export MASTER_ADDR="${MASTER_ADDR:-${SLURM_LAUNCH_NODE_IPADDR:-}}"; exec "$@"'
-# What torchrun would say to each rank, for a program that looks for it under srun too.
+# The variables that torchrun would set for each rank, for a program that reads them under srun too.
 RANK = (
     'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID" LOCAL_WORLD_SIZE={ranks} '
     'MASTER_ADDR="${{MASTER_ADDR:-${{SLURM_LAUNCH_NODE_IPADDR:-127.0.0.1}}}}"; exec "$@"'
 )
-# One process a node, which starts its ranks.
+# torchrun is one process on each node, which starts the node's ranks.
 TORCHRUN = """\
 export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-$(( ($(nproc) + {ranks} - 1) / {ranks} ))}}
 exec "$0" -m torch.distributed.run --nnodes={nodes} --nproc-per-node={ranks} --node-rank="${{SLURM_NODEID:-0}}" \
 --master-addr="${{SLURM_LAUNCH_NODE_IPADDR:-127.0.0.1}}" --master-port="$MASTER_PORT" "$@"\
 """
-# Before a rank in a container: the host's Python says nothing about the image's. $0 is the Python, $@ its arguments.
+# Runs in a container before a rank, because the host's Python says nothing about the image's. $0 is the Python, $@ are
+# its arguments.
 PYTHON_INSIDE = """\
 "$0" -c 'import sys; sys.exit(sys.version_info < (3, 8))' || {{
     echo "$0 is not in the image {image}, or is older than Python 3.8: \
@@ -50,27 +54,20 @@ another image in container: of the platform, or another Python of the image in p
 
 
 def folder_of(platform: Platform, name: str) -> str:
-    """Where a job's script, log and exit file lie on the machine."""
+    """Return the folder of a job's script, log and exit file on the login node."""
     return f"{platform.work_dir}/jobs/{name}"
 
 
-def refusals_of(spec: JobSpec, platform: Platform) -> str | None:
-    """The file that a rank in a container writes before it refuses the image's Python; None where none looks at it."""
-    if platform.container is None or spec.archive is None:
-        return None
-    return f"{folder_of(platform, spec.name)}/refused"
-
-
 def archive_of(platform: Platform, spec: JobSpec) -> str:
-    """Where the code archive lies on the machine."""
+    """Return where the code archive lies on the login node."""
     assert spec.archive is not None
     return f"{platform.work_dir}/archives/{spec.archive.name}"
 
 
 def render(spec: JobSpec, platform: Platform) -> str:
-    """The script. Raises RefusedError and ConfigError as Scheduler.render does."""
-    check(spec, platform)
-    python, python_else = _python(spec, platform)
+    """Return the script. Raises RefusedError and ConfigError as Scheduler.render does."""
+    _check(spec, platform)
+    python, fallback_python = _python(spec, platform)
     holes: dict[str, Any] = {
         "spec": spec,
         "folder": folder_of(platform, spec.name),
@@ -79,18 +76,18 @@ def render(spec: JobSpec, platform: Platform) -> str:
         "modules": platform.modules,
         "setup": platform.setup,
         "python": python if spec.archive else None,
-        "python_else": python_else,
+        "fallback_python": fallback_python,
         "python_folder": _python_folder(spec, platform),
-        "refusals": refusals_of(spec, platform),
+        "refusal_file": _refusal_file(spec, platform),
         "rendezvous": spec.launcher == "torchrun" or (spec.launcher == "srun" and spec.archive is None),
         "launch": launch(spec, platform),
-        "steps_known": "yes" if steps_known(spec, platform) else "no",
+        "steps_known": "yes" if _steps_known(spec, platform) else "no",
     }
     return _template().render(holes)
 
 
-def check(spec: JobSpec, platform: Platform) -> None:
-    """Raises RefusedError for what Slurm cannot start, ConfigError for what no script can hold."""
+def _check(spec: JobSpec, platform: Platform) -> None:
+    """Raise RefusedError for a job that Slurm cannot start, ConfigError for a text that no script can hold."""
     if spec.launcher not in ("none", "srun", "torchrun"):
         raise RefusedError(
             f"{platform.name}: launcher {spec.launcher} belongs to another scheduler; with Slurm there are srun, "
@@ -106,11 +103,14 @@ def check(spec: JobSpec, platform: Platform) -> None:
         raise ConfigError([f"{platform.source}: a NUL or carriage return cannot stand in a batch script"])
 
 
+# --- #SBATCH lines ---------------------------------------------------------------------------------------------------
+
+
 def directives(spec: JobSpec, platform: Platform) -> list[str]:
-    """The #SBATCH options, each as it is written."""
-    keys, folder = platform.slurm, folder_of(platform, spec.name)
-    latest_s = math.ceil(spec.start_limit_s + spec.time_limit_s + DEADLINE_MARGIN_S)
-    chosen: list[tuple[str, object]] = [
+    """Return the options of the #SBATCH lines, each as it is written."""
+    keys = platform.slurm
+    folder = folder_of(platform, spec.name)
+    options: list[tuple[str, object]] = [
         ("job-name", spec.name),
         ("account", keys.account),
         ("partition", keys.partition),
@@ -118,128 +118,224 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
         ("constraint", keys.constraint),
         ("reservation", keys.reservation),
         ("nodes", spec.layout.nodes),
-        *(tasks(spec, platform) if keys.tasks == "sbatch" else ()),
-        *devices(spec, platform),
+    ]
+    if keys.tasks == "sbatch":
+        options += _task_options(spec, platform)
+    options += _device_options(spec, platform)
+    latest_end_s = math.ceil(spec.start_limit_s + spec.time_limit_s + DEADLINE_MARGIN_S)
+    options += [
         ("mem", keys.mem),
-        ("time", whole_minutes(spec.time_limit_s)),
-        ("deadline", f"now+{latest_s}"),
+        ("time", _whole_minutes(spec.time_limit_s)),
+        ("deadline", f"now+{latest_end_s}"),
         ("output", f"{folder}/log".replace("%", "%%")),
         ("chdir", f"{folder}/work"),
         ("open-mode", "append"),
     ]
-    lines = [_option(name, value) for name, value in chosen if value is not None]
-    flags = ["--exclusive"] if keys.exclusive else []
-    avoided = [_option("exclude", nodes)] if (nodes := excluded(spec, platform)) else []
-    return [*lines, *flags, "--no-requeue", "--export=NONE", *keys.directives, *avoided]
+    lines = [_option(name, value) for name, value in options if value is not None]
+    if keys.exclusive:
+        lines.append("--exclusive")
+    lines += ["--no-requeue", "--export=NONE", *keys.directives]
+    excluded_nodes = _excluded_nodes(spec, platform)
+    if excluded_nodes:
+        lines.append(_option("exclude", excluded_nodes))
+    return lines
 
 
-def excluded(spec: JobSpec, platform: Platform) -> str | None:
-    """The nodes that failed earlier attempts, and those that the site excludes: of several --exclude the last counts.
+def _excluded_nodes(spec: JobSpec, platform: Platform) -> str | None:
+    """Return the nodes that failed earlier attempts and those that the site excludes: only the last --exclude counts.
 
-    None where the site's own is enough: of several nodes nobody knows which one failed, and Slurm itself gives a job no
-    node that is down. A site's file of nodes (a path, to sbatch) is on the login node, and names cannot join it.
+    None where the site's own --exclude is enough. Of several nodes we do not know which one failed, and Slurm gives a
+    job no node that is down. A site's file of nodes (a path, to sbatch) is on the login node: names cannot join it.
     """
-    site = sbatch_options.last_value("--exclude", platform.slurm.directives)
-    if not spec.avoid_nodes or spec.layout.nodes > 1 or "/" in (site or ""):
+    site_nodes = sbatch_options.last_value("--exclude", platform.slurm.directives)
+    if not spec.avoid_nodes or spec.layout.nodes > 1:
         return None
-    return ",".join([*([site] if site else []), *spec.avoid_nodes])
+    if not site_nodes:
+        return ",".join(spec.avoid_nodes)
+    if "/" in site_nodes:
+        return None
+    return ",".join([site_nodes, *spec.avoid_nodes])
 
 
-def tasks(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:
-    """How many processes Slurm starts and on how many CPUs: torchrun is one a node and starts the ranks itself."""
-    each = spec.ranks_per_node if spec.launcher == "srun" else 1
-    cpus = platform.slurm.cpus_per_rank or spec.threads_per_rank
-    wide = None if cpus is None else cpus * spec.ranks_per_node // each
-    counts: list[tuple[str, object]] = [("ntasks", each * spec.layout.nodes), ("ntasks-per-node", each)]
-    return counts if wide is None else [*counts, ("cpus-per-task", wide)]
+def _task_options(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:
+    """Return how many processes Slurm starts, and on how many CPUs each. torchrun is one process on each node."""
+    tasks_per_node = _tasks_per_node(spec)
+    options: list[tuple[str, object]] = [
+        ("ntasks", tasks_per_node * spec.layout.nodes),
+        ("ntasks-per-node", tasks_per_node),
+    ]
+    cpus_per_rank = platform.slurm.cpus_per_rank or spec.threads_per_rank
+    if cpus_per_rank is not None:
+        options.append(("cpus-per-task", cpus_per_rank * spec.ranks_per_node // tasks_per_node))
+    return options
 
 
-def devices(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:
-    """How devices are asked for; CPUs are no devices to Slurm."""
+def _device_options(spec: JobSpec, platform: Platform) -> list[tuple[str, object]]:
+    """Return the option that asks for devices; none for CPUs, which are no devices to Slurm."""
     if spec.layout.unit == "cpu":
         return []
-    keys, count = platform.slurm, spec.layout.devices_per_node
+    keys = platform.slurm
+    per_node = spec.layout.devices_per_node
     name = keys.gres or GRES[spec.layout.unit]
-    kind = name.partition(":")[2]
-    typed = f"{kind}:" if kind else ""
+    device_type = name.partition(":")[2]
+    type_prefix = f"{device_type}:" if device_type else ""
     if keys.gpus == "gres":
-        return [("gres", f"{name}:{count}")]
+        return [("gres", f"{name}:{per_node}")]
     if keys.gpus == "gpus":
-        return [("gpus", f"{typed}{spec.layout.devices}")]
+        return [("gpus", f"{type_prefix}{spec.layout.devices}")]
     if keys.gpus == "gpus-per-node" or spec.launcher == "none":
-        return [("gpus-per-node", f"{typed}{count}")]
-    each = spec.ranks_per_node if spec.launcher == "srun" else 1
-    if count % each:
+        return [("gpus-per-node", f"{type_prefix}{per_node}")]
+    tasks_per_node = _tasks_per_node(spec)
+    if per_node % tasks_per_node:
         raise RefusedError(
-            f"{platform.name}: {each} tasks a node cannot share {count} devices by gpus-per-task: write "
+            f"{platform.name}: {tasks_per_node} tasks a node cannot share {per_node} devices by gpus-per-task: write "
             f"`slurm: {{gpus: gres}}` or another `ranks_per_device:` in {platform.source}"
         )
-    return [("gpus-per-task", f"{typed}{count // each}")]
+    return [("gpus-per-task", f"{type_prefix}{per_node // tasks_per_node}")]
 
 
-def launch(spec: JobSpec, platform: Platform) -> list[str]:
-    """The last command of the script, word by word, each as the shell reads it."""
-    boxed = platform.container
-    if spec.archive is None:
-        rank = [quote(word) for word in spec.arguments]
-    else:
-        rank = ['"$python"', *map(quote, spec.rank_command(archive_of(platform, spec)))]
-    test = _python_test(spec, platform)
-    if test and spec.launcher != "torchrun":
-        rank = ["sh", "-c", quote(f'{test}exec "$0" "$@"'), *rank]
-    if spec.launcher == "srun" and spec.archive is None:
-        rank = ["sh", "-c", quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
-    elif spec.launcher == "srun" and spec.layout.nodes > 1:
-        rank = ["sh", "-c", quote(MEETING), "sh", *rank]
-    if spec.launcher == "torchrun":
-        inner = test + TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
-        program = rank if spec.archive else [quote(_python_of_others(spec)), "--no-python", *rank]
-        rank = ["sh", "-c", quote(inner), *program]
-    inside = container.prefix(boxed, platform, spec) if boxed else []
-    if spec.launcher == "none" and not (boxed and container.needs_srun(boxed)):
-        return [*map(quote, inside), *rank]
-    step = ["srun", "--kill-on-bad-exit=1", _option("nodes", spec.layout.nodes)]
-    step += [_option(name, value) for name, value in tasks(spec, platform)]
-    step += [quote(word) for word in platform.slurm.srun]
-    step += [quote(word) for word in container.srun_options(boxed, platform, spec)] if boxed else []
-    return [*step, *map(quote, inside), *rank]
+def _tasks_per_node(spec: JobSpec) -> int:
+    return spec.ranks_per_node if spec.launcher == "srun" else 1
 
 
-def _python_test(spec: JobSpec, platform: Platform) -> str:
-    """Shell lines that end a rank whose container has no Python for it; "" where the script itself has looked."""
-    refusals = refusals_of(spec, platform)
-    if platform.container is None or refusals is None:
-        return ""
-    image = re.sub(r'["$`\\\\]', "?", platform.container.image)  # it stands within double quotes
-    return PYTHON_INSIDE.format(image=image, refusals=quote(refusals))
-
-
-def steps_known(spec: JobSpec, platform: Platform) -> bool:
-    """Whether the exit code of the launch tells how every step ended: no command of others starts one beside it."""
-    started_by_setup = any("srun" in line for line in platform.setup)
-    starts_its_own = spec.archive is None and spec.launcher == "none"
-    return not started_by_setup and not starts_its_own
-
-
-def whole_minutes(seconds: float) -> str:
-    """As --time reads it: rounded up, since Slurm knows nothing shorter."""
+def _whole_minutes(seconds: float) -> str:
+    """A time as --time reads it, rounded up: Slurm counts in minutes."""
     return clock(60 * max(1, math.ceil(seconds / 60)))
-
-
-def quote(word: str) -> str:
-    """One word for the shell, and never a second line: `exec` and #SBATCH lines end at one."""
-    return shlex.quote(word)
 
 
 def _option(name: str, value: object) -> str:
     text = str(value)
     if not text.isprintable():
         raise ConfigError([f"--{name}: {text!r} cannot stand in a #SBATCH line"])
-    return f"--{name}={quote(text)}"
+    return f"--{name}={shlex.quote(text)}"
+
+
+# --- the launch ------------------------------------------------------------------------------------------------------
+
+
+def launch(spec: JobSpec, platform: Platform) -> list[str]:
+    """Return the last command of the script, word by word, each as the shell reads it."""
+    command = _rank_command(spec, platform)
+    container = platform.container
+    if container is not None:
+        command = [*map(shlex.quote, _container_prefix(container, platform, spec)), *command]
+    srun_starts_container = container is not None and container.runtime in ("pyxis", "edf")
+    if spec.launcher == "none" and not srun_starts_container:
+        return command
+
+    srun = ["srun", "--kill-on-bad-exit=1", _option("nodes", spec.layout.nodes)]
+    srun += [_option(name, value) for name, value in _task_options(spec, platform)]
+    srun += [shlex.quote(word) for word in platform.slurm.srun]
+    if container is not None:
+        srun += [shlex.quote(word) for word in _container_srun_options(container, platform, spec)]
+    return [*srun, *command]
+
+
+def _rank_command(spec: JobSpec, platform: Platform) -> list[str]:
+    """Return what srun, a container or the script itself starts: a rank, or the torchrun that starts a node's ranks."""
+    if spec.archive is not None:
+        rank = ['"$python"', *map(shlex.quote, spec.rank_command(archive_of(platform, spec)))]
+    else:
+        rank = [shlex.quote(word) for word in spec.arguments]
+    python_check = _python_check(spec, platform)
+
+    if spec.launcher == "torchrun":
+        script = python_check + TORCHRUN.format(nodes=spec.layout.nodes, ranks=spec.ranks_per_node)
+        if spec.archive is None:  # a program that is not ours finds the platform's Python, else the one on PATH
+            python = "python3" if spec.python == "auto" else spec.python
+            rank = [shlex.quote(python), "--no-python", *rank]
+        return ["sh", "-c", shlex.quote(script), *rank]
+
+    if python_check:
+        script = f'{python_check}exec "$0" "$@"'
+        rank = ["sh", "-c", shlex.quote(script), *rank]
+    if spec.launcher == "srun" and spec.archive is None:
+        return ["sh", "-c", shlex.quote(RANK.format(ranks=spec.ranks_per_node)), "sh", *rank]
+    if spec.launcher == "srun" and spec.layout.nodes > 1:
+        return ["sh", "-c", shlex.quote(MEETING), "sh", *rank]
+    return rank
+
+
+def _steps_known(spec: JobSpec, platform: Platform) -> bool:
+    """Return whether the launch's exit code tells how every step ended: the script starts no other steps beside it."""
+    setup_starts_steps = any("srun" in line for line in platform.setup)
+    program_may_start_steps = spec.archive is None and spec.launcher == "none"
+    return not setup_starts_steps and not program_may_start_steps
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+
+def _container_prefix(container: ContainerKeys, platform: Platform, spec: JobSpec) -> list[str]:
+    """Return the words that start a container around the words that follow; none where srun's plugin starts it."""
+    mounts = _mounts(container, platform, spec)
+    if container.runtime == "apptainer":  # passes the environment on by itself
+        return ["apptainer", "exec", *(f"--bind={mount}" for mount in mounts), *container.options, container.image]
+    if container.runtime == "podman-hpc":
+        return [
+            "podman-hpc",
+            "run",
+            "--rm",
+            "--env-host",
+            "--network=host",  # ranks of one node meet by its network and in shared memory
+            "--ipc=host",
+            *(f"--volume={_mount_pair(mount)}" for mount in mounts),
+            f"--workdir={folder_of(platform, spec.name)}/work",
+            *container.options,
+            container.image,
+        ]
+    return []
+
+
+def _container_srun_options(container: ContainerKeys, platform: Platform, spec: JobSpec) -> list[str]:
+    """Return the options of srun where its own plugin starts the container."""
+    if container.runtime == "pyxis":
+        mounts = ",".join(_mount_pair(mount) for mount in _mounts(container, platform, spec))
+        return [
+            f"--container-image={container.image}",
+            f"--container-mounts={mounts}",
+            f"--container-workdir={folder_of(platform, spec.name)}/work",
+            *container.options,
+        ]
+    if container.runtime == "edf":  # the environment file names the mounts
+        return [f"--environment={container.image}", *container.options]
+    return []
+
+
+def _mounts(container: ContainerKeys, platform: Platform, spec: JobSpec) -> list[str]:
+    """Return the job's own folders, at the same paths inside and outside, then the platform's mounts."""
+    mounts = [str(platform.work_dir)]
+    if spec.data_dir and PurePosixPath(str(platform.work_dir)) not in PurePosixPath(spec.data_dir).parents:
+        mounts.append(spec.data_dir)
+    mounts += container.mounts
+    return list(dict.fromkeys(mounts))
+
+
+def _mount_pair(mount: str) -> str:
+    return mount if ":" in mount else f"{mount}:{mount}"
+
+
+def _refusal_file(spec: JobSpec, platform: Platform) -> str | None:
+    """Return the file that a rank in a container writes before it refuses the image's Python; None without a check."""
+    if platform.container is None or spec.archive is None:
+        return None
+    return f"{folder_of(platform, spec.name)}/refused"
+
+
+def _python_check(spec: JobSpec, platform: Platform) -> str:
+    """Return shell lines that end a rank whose container has no fitting Python; "" where the script checks itself."""
+    refusal_file = _refusal_file(spec, platform)
+    if platform.container is None or refusal_file is None:
+        return ""
+    image = re.sub(r'["$`\\]', "?", platform.container.image)  # it stands within double quotes
+    return PYTHON_INSIDE.format(image=image, refusals=shlex.quote(refusal_file))
+
+
+# --- Python and environment ------------------------------------------------------------------------------------------
 
 
 def _python(spec: JobSpec, platform: Platform) -> tuple[str, str | None]:
-    """The interpreter, and the one where that is missing. In a container the venv of outside is of no use."""
+    """Return the interpreter, and the one to take where that is missing. A container cannot use the host's venv."""
     if spec.python != "auto":
         return spec.python, None
     if platform.container:
@@ -247,34 +343,21 @@ def _python(spec: JobSpec, platform: Platform) -> tuple[str, str | None]:
     return f"{platform.work_dir}/env-{platform.name}/bin/python", "python3"
 
 
-def _python_of_others(spec: JobSpec) -> str:
-    """The Python that a program which is not ours finds: the platform's, else by PATH."""
-    return "python3" if spec.python == "auto" else spec.python
-
-
 def _python_folder(spec: JobSpec, platform: Platform) -> str | None:
-    """Where a program that is not ours looks for python3 first: in the environment that `prepare --env` made, as our
-    benchmarks do."""
+    """Return the folder where a program that is not ours looks for python3 first: that of `prepare --env`."""
     if spec.archive is not None or spec.python != "auto" or platform.container:
         return None
     return f"{platform.work_dir}/env-{platform.name}/bin"
 
 
 def _environment(spec: JobSpec, platform: Platform) -> dict[str, str]:
-    threads = {"OMP_NUM_THREADS": str(spec.threads_per_rank)} if spec.threads_per_rank else {}
-    values = {"PYTHONUNBUFFERED": "1", **threads, **platform.env, **spec.env}
-    return {**values, "HPC_ML_BENCH_JOB": spec.name}
+    values = {"PYTHONUNBUFFERED": "1"}
+    if spec.threads_per_rank:
+        values["OMP_NUM_THREADS"] = str(spec.threads_per_rank)
+    return {**values, **platform.env, **spec.env, "HPC_ML_BENCH_JOB": spec.name}
 
 
-def _wrap(words: list[str], width: int = 110) -> str:
-    """Break a long command so that people can read it."""
-    lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + len(word) <= width and "\n" not in word:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return " \\\n    ".join(lines)
+# --- the template ----------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -284,6 +367,22 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters.update(q=quote, line=printable, wrap=_wrap, whole=lambda seconds: f"{seconds:g}")
+    environment.filters.update(
+        q=shlex.quote,
+        line=printable,  # a line break in a comment would start a command
+        wrap=_wrap,
+        whole=lambda seconds: f"{seconds:g}",
+    )
     environment.tests["secret"] = names_a_secret
     return environment.from_string(re.sub(r"\r\n?", "\n", TEMPLATE.read_text(encoding="utf-8")))
+
+
+def _wrap(words: list[str], width: int = 110) -> str:
+    """Break a long command into lines that people can read."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(word) <= width and "\n" not in word:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return " \\\n    ".join(lines)

@@ -1,9 +1,13 @@
-"""Jobs through Slurm, from its login node or from afar: one squeue a look, and nothing that cannot be found again."""
+"""SlurmScheduler: jobs through Slurm's commands on its login node, on this machine or over ssh.
+
+A poll is one squeue for all jobs, and one sacct for those that have ended. Everything can be found again by a job's
+name and id, so another process sees the same jobs.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +15,17 @@ from typing import TYPE_CHECKING
 from platforms import transports
 from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError, State, Status, Submitted
 from platforms.schedulers import log_file, staging
-from platforms.schedulers.slurm import errors, judge, policy, queries, submission, trial
+from platforms.schedulers.slurm import error_messages, judge, policy, queries, submission
 from platforms.schedulers.slurm import render as rendering
-from platforms.schedulers.slurm.states import JobRow
+from platforms.schedulers.slurm.rows import JobRow
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
-SOON_S = 1.0  # from one squeue to the next at the least
-CALM_S = 10.0  # a `poll_s:` above it is a site's wish, and nothing is asked sooner
+SOON_S = 1.0  # the shortest time between two squeue
+CALM_S = 10.0  # a site that writes a longer `poll_s:` wants fewer questions, so nothing is asked sooner
 GLANCE_S = {"local": 0.5}  # by transport: on this machine a glance starts no process
 FAR_GLANCE_S = 2.0
 
@@ -43,213 +47,279 @@ class SlurmScheduler:
     ) -> None:
         self._platform = platform
         self._transport = transports.connect(platform)
-        self._clock, self._sleep = clock, sleep
-        self._jobs = f"{platform.work_dir}/jobs"
+        self._clock = clock
+        self._sleep = sleep
+        self._jobs_folder = f"{platform.work_dir}/jobs"
         self.first_look_s = SOON_S if platform.poll_s <= CALM_S else platform.poll_s
         self.glance_s = GLANCE_S.get(platform.transport, FAR_GLANCE_S)
         self._with_exit_file: set[str] = set()  # names of jobs whose exit file has been seen
-        self._sizes: dict[str, int] = {}  # of logs, by job name, as last seen
+        self._log_bytes: dict[str, int] = {}  # sizes of logs at the last poll, by job name
         self._ended: set[str] = set()  # ids of jobs
-        self._since: dict[str, tuple[str, float]] = {}  # in which unsettled condition a job is, and since when
+        self._conditions: dict[str, tuple[str, float]] = {}  # by job id: a condition that may pass, and since when
 
     def render(self, spec: JobSpec) -> str:
-        """An sbatch script."""
+        """Return the sbatch script."""
         return rendering.render(spec, self._platform)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return policy.lint(spec, text, self._platform)
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """What sbatch says to the script with --test-only."""
-        taken, words = trial.sbatch_test_only(self._transport, text)
-        return () if taken else (f"sbatch: {words}",)
+        """Return what `sbatch --test-only` has against the script."""
+        accepted, message = submission.sbatch_test_only(self._transport, text)
+        return () if accepted else (f"sbatch: {message}",)
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        """One command on the login node, which claims the job's folder there: see submission.py."""
+        """Submit with one command on the login node, which claims the job's folder there: see submission.py."""
         archive = rendering.archive_of(self._platform, spec) if spec.archive else None
-        there = rendering.folder_of(self._platform, spec.name)
-        needs = submission.requirements(archive, spec.data_dir, str(self._platform.work_dir))
-        command = submission.submission_script(spec, text, there, needs)
-        answer = self._submit(command)
-        if (answer.word, answer.rest) == ("missing", "archive"):
+        remote_folder = rendering.folder_of(self._platform, spec.name)
+        requirements = submission.requirements(archive, spec.data_dir, str(self._platform.work_dir))
+        script = submission.submission_script(spec, text, remote_folder, requirements)
+        result = self._run_submission(script)
+        if (result.outcome, result.detail) == ("missing", "archive"):
             assert spec.archive is not None
             staging.put_archive(self._transport, spec.archive, str(archive))
-            answer = self._submit(command)
-        if answer.word == "id":
-            return answer.rest
-        raise self._refused(answer, spec, there, folder)
+            result = self._run_submission(script)
+        if result.outcome == "id":
+            return result.detail
+        raise self._submission_error(result, spec, remote_folder, folder)
 
-    def _submit(self, command: bytes) -> submission.SubmissionResult:
-        done = self._transport.run(["sh", "-s"], input=command, timeout_s=submission.LIMIT_S)
-        return submission.parse_result(done.stdout, done.stderr)
+    def _run_submission(self, script: bytes) -> submission.SubmissionResult:
+        result = self._transport.run(["sh", "-s"], input=script, timeout_s=submission.LIMIT_S)
+        return submission.parse_result(result.stdout, result.stderr)
 
-    def _refused(self, answer: submission.SubmissionResult, spec: JobSpec, there: str, folder: Path) -> Exception:
-        """The error that says why there is no job, or that nobody knows; nothing is left behind by a refusal."""
-        where, said = self._transport.where, answer.errors or "no word of why"
-        if answer.word == "refused" and errors.was_not_sent(said):
-            self._forget(there)  # else the next one waits until the claim of this one is old
-            return AwayError(f"{where}: Slurm was not reached, and {spec.name} is not submitted: {said}")
-        if answer.unsure:
-            return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {said}")
-        if answer.word == "missing":
+    def _submission_error(
+        self, result: submission.SubmissionResult, spec: JobSpec, remote_folder: str, folder: Path
+    ) -> Exception:
+        """Return the error that says why there is no job, or that this is not known yet.
+
+        A refusal leaves nothing behind, so that a corrected job can take the name.
+        """
+        where = self._transport.where
+        message = result.errors or "without a message"
+        if result.outcome == "refused" and error_messages.was_not_sent(message):
+            self._remove(remote_folder)  # otherwise the next submission waits until this claim is old
+            return AwayError(f"{where}: Slurm was not reached, and {spec.name} is not submitted: {message}")
+        if result.unsure:
+            return AwayError(f"{where}: not known yet whether Slurm took {spec.name}: {message}")
+        if result.outcome == "missing":
             return staging.missing_data(self._platform, spec, folder)
-        self._forget(there)
-        if answer.word == "unwritable":
-            return RefusedError(f"{where}: {there} cannot be written: {said}; `work_dir:` in {self._platform.source}")
-        if answer.word == "refused" and answer.rest == "127":
+        self._remove(remote_folder)
+        if result.outcome == "unwritable":
+            return RefusedError(
+                f"{where}: {remote_folder} cannot be written: {message}; `work_dir:` in {self._platform.source}"
+            )
+        if result.outcome == "refused" and result.detail == "127":
             hint = f"is this a login node? `login_shell: true` in {self._platform.source} may find it"
-            return RefusedError(f"{where}: there is no sbatch: {said}; {hint}")
-        if errors.is_no_room(said):
-            return NoRoom(f"{where}: sbatch takes no more jobs for now: {said}")
-        reason = f"sbatch refused it: {said}; script: {folder / self.text_name}"
-        return MachineError(f"{spec.name}: {reason}", Status(errors.refusal_state(said), reason), folder)
+            return RefusedError(f"{where}: there is no sbatch: {message}; {hint}")
+        if error_messages.is_no_room(message):
+            return NoRoom(f"{where}: sbatch takes no more jobs for now: {message}")
+        reason = f"sbatch refused it: {message}; script: {folder / self.text_name}"
+        return MachineError(f"{spec.name}: {reason}", Status(error_messages.refusal_state(message), reason), folder)
 
-    def _forget(self, there: str) -> None:
-        """Remove the folder of a job that never was, so that a better one may take the name. A full disk lets us."""
-        self._transport.run(["rm", "-rf", "--", there])
+    def _remove(self, remote_folder: str) -> None:
+        """Remove the folder of a job that does not exist. This works on a full disk, too."""
+        self._transport.run(["rm", "-rf", "--", remote_folder])
 
     # --- following ---------------------------------------------------------------------------------------------------
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """One squeue for all; for those that have ended one sacct for all. What can never start is cancelled where we
-        may end it: it must not start one day."""
-        look = queries.poll(self._transport, jobs, self._jobs)
-        self._sizes.update(look.log_bytes)
-        if look.away:
-            for job in jobs:  # time in which nobody answers says nothing about a job
-                self._since.pop(job.job_id, None)
-            return {job.job_id: Status(State.UNKNOWN, look.away, away=True) for job in jobs}
-        rows = {job.job_id: self._own(job, look.rows.get(job.job_id)) for job in jobs}
-        over = [job for job in jobs if (row := rows[job.job_id]) is None or not row.live]
-        account = (
-            queries.ask_accounting(self._transport, over, self._jobs)
-            if over
-            else queries.AccountingResult({}, True, {})
-        )
-        found = {}
+        """Ask squeue once for all jobs, and sacct once for those that have ended.
+
+        Cancels jobs that can never start, if `ends_failed`: otherwise they might start one day.
+        """
+        poll = queries.poll(self._transport, jobs, self._jobs_folder)
+        self._log_bytes.update(poll.log_bytes)
+        if poll.away:
+            for job in jobs:  # time during which Slurm does not answer says nothing about a job
+                self._conditions.pop(job.job_id, None)
+            return {job.job_id: Status(State.UNKNOWN, poll.away, away=True) for job in jobs}
+
+        queue_rows = self._queue_rows(jobs, poll)
+        not_live = [job for job in jobs if not _is_live(queue_rows[job.job_id])]
+        accounting = queries.AccountingResult(rows={}, enabled=True, log_lines={})
+        if not_live:
+            accounting = queries.ask_accounting(self._transport, not_live, self._jobs_folder)
+
+        statuses = {}
         for job in jobs:
-            row = rows[job.job_id]
-            seen = judge.PolledJob(
-                row=row,
-                account=self._steps(job, account),
-                accounting=account.enabled,
-                detail=None if account.rows is not None or row is None else self._detail(job, row),
-                exit=look.exits.get(job.name),
-                log_bytes=look.log_bytes.get(job.name),
-                started=job.name in look.started,
-                job_id=job.job_id,
-                log=f"{self._jobs}/{job.name}/log",
-                lines=account.lines.get(job.name, ()),
-                waiting_s=self._waiting(job, row, deaf=account.silent and job.name not in look.exits),
-            )
-            found[job.job_id] = judge.judge(seen)
-        ended = [job for job in jobs if not found[job.job_id].state.live]
-        self._ended.update(job.job_id for job in ended)
-        for job in ended:  # Slurm may write after the script's last word
-            self._sizes.pop(job.name, None)
+            polled = self._polled_job(job, queue_rows[job.job_id], poll, accounting)
+            statuses[job.job_id] = judge.judge(polled)
+        self._handle_ended(jobs, queue_rows, statuses)
+        return statuses
+
+    def _queue_rows(self, jobs: Sequence[Submitted], poll: queries.PollResult) -> dict[str, JobRow | None]:
+        """Return squeue's row of each job, by job id. Slurm reuses ids after a crash: the name must be ours, too."""
+        rows: dict[str, JobRow | None] = {}
+        for job in jobs:
+            row = poll.rows.get(job.job_id)
+            rows[job.job_id] = row if row is not None and row.name == job.name else None
+        return rows
+
+    def _polled_job(
+        self,
+        job: Submitted,
+        queue_row: JobRow | None,
+        poll: queries.PollResult,
+        accounting: queries.AccountingResult,
+    ) -> judge.PolledJob:
+        scontrol_row = None
+        if accounting.rows is None and queue_row is not None and not queue_row.live and queue_row.state != "COMPLETED":
+            scontrol_row = queries.show_job(self._transport, job)  # the only one left that knows the exit code
+        exit_file = poll.exit_files.get(job.name)
+        return judge.PolledJob(
+            queue_row=queue_row,
+            accounting_rows=_accounting_rows(job, accounting),
+            accounting_enabled=accounting.enabled,
+            scontrol_row=scontrol_row,
+            exit_file=exit_file,
+            log_bytes=poll.log_bytes.get(job.name),
+            started=job.name in poll.started,
+            job_id=job.job_id,
+            log_path=f"{self._jobs_folder}/{job.name}/log",
+            log_lines=accounting.log_lines.get(job.name, ()),
+            unchanged_s=self._unchanged_s(job, queue_row, only_accounting_knows=accounting.silent and not exit_file),
+        )
+
+    def _unchanged_s(self, job: Submitted, queue_row: JobRow | None, *, only_accounting_knows: bool) -> float:
+        """Return for how long the job has been ended, unknown to Slurm, or pending for the same reason.
+
+        The time begins anew when accounting, which alone can tell how the job ended, stops or begins to answer.
+        """
+        if queue_row is None:
+            condition = "unknown, accounting does not answer" if only_accounting_knows else "unknown"
+        elif queue_row.live:
+            condition = f"pending {queue_row.reason}"
+        else:
+            condition = "ended"
+        now = self._clock()
+        known_condition, since = self._conditions.get(job.job_id, ("", now))
+        if condition != known_condition:
+            since = now
+            self._conditions[job.job_id] = (condition, since)
+        return now - since
+
+    def _handle_ended(
+        self, jobs: Sequence[Submitted], queue_rows: Mapping[str, JobRow | None], statuses: dict[str, Status]
+    ) -> None:
+        """Forget what is kept of live jobs, and cancel ended jobs that squeue still shows; notes in `statuses`."""
+        ended = [job for job in jobs if not statuses[job.job_id].state.live]
+        for job in ended:
+            self._ended.add(job.job_id)
+            self._log_bytes.pop(job.name, None)  # Slurm may write to the log after the script's end
             self._with_exit_file.discard(job.name)
-        held = [job for job in ended if (row := rows[job.job_id]) and row.live] if self.ends_failed else []
-        for job_id, why in (self.cancel(held) if held else {}).items():
-            found[job_id] = replace(found[job_id], reason=f"{found[job_id].reason}; it could not be stopped: {why}")
-        return found
+        still_queued = [job for job in ended if _is_live(queue_rows[job.job_id])]
+        if not still_queued or not self.ends_failed:
+            return
+        for job_id, why in self.cancel(still_queued).items():
+            status = statuses[job_id]
+            statuses[job_id] = replace(status, reason=f"{status.reason}; it could not be stopped: {why}")
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """Whether the script of one more job has written its exit file."""
-        exit_files = {f"{self._jobs}/{job.name}/exit": job.name for job in jobs if job.name not in self._with_exit_file}
-        found = {exit_files[path] for path in self._transport.existing(list(exit_files))}
-        self._with_exit_file |= found
-        return bool(found)
-
-    def _own(self, job: Submitted, row: JobRow | None) -> JobRow | None:
-        """Slurm gives an id again after a crash: a row of another name is another job's."""
-        return row if row is not None and row.name == job.name else None
-
-    def _detail(self, job: Submitted, row: JobRow) -> JobRow | None:
-        """Of an ended job whose exit code nobody else tells."""
-        return None if row.live or row.state == "COMPLETED" else queries.show_job(self._transport, job)
-
-    def _steps(self, job: Submitted, account: queries.AccountingResult) -> Sequence[JobRow] | None:
-        """The job's own row and its steps'; of an id that was given twice, those of the job that has our name."""
-        if account.rows is None:
-            return None
-        rows = account.rows.get(job.job_id, [])
-        starts = [index for index, row in enumerate(rows) if row.id == job.job_id]
-        for begin, end in zip(starts, [*starts[1:], len(rows)], strict=False):
-            if rows[begin].name == job.name:
-                return rows[begin:end]
-        return ()
-
-    def _waiting(self, job: Submitted, row: JobRow | None, deaf: bool) -> float:
-        """How long it has been ended, unknown to Slurm, or pending for the same reason. `deaf`: nobody but accounting
-        can tell how it ended, and that does not answer."""
-        gone = "gone, and nobody tells" if deaf else "gone"
-        condition = gone if row is None else f"pending {row.reason}" if row.live else "ended"
-        if self._since.get(job.job_id, ("", 0.0))[0] != condition:
-            self._since[job.job_id] = (condition, self._clock())
-        return self._clock() - self._since[job.job_id][1]
+        """Return whether the script of one more job has written its exit file."""
+        names_by_path = {
+            f"{self._jobs_folder}/{job.name}/exit": job.name for job in jobs if job.name not in self._with_exit_file
+        }
+        existing = self._transport.existing(list(names_by_path))
+        self._with_exit_file.update(names_by_path[path] for path in existing)
+        return bool(existing)
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        """Nothing is asked while the last look at all logs saw no more of this one."""
-        path = f"{self._jobs}/{job.name}/log"
-        if self._sizes.get(job.name) == offset:
+        """Read the log. Asks nothing while the last poll saw no more than `offset` bytes of it."""
+        path = f"{self._jobs_folder}/{job.name}/log"
+        if self._log_bytes.get(job.name) == offset:
             return b""
         try:
-            found = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            content = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
-        chunk = log_file.new_bytes(found, known, path)
+        chunk = log_file.new_bytes(content, known, path)
         if len(chunk) < log_file.CHUNK:
-            self._sizes[job.name] = offset + len(chunk)
+            self._log_bytes[job.name] = offset + len(chunk)
         return chunk
+
+    def gaps(self, job: Submitted) -> Sequence[str]:
+        """A file has no gaps."""
+        return ()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has none."""
-        return ()
-
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """Order their end until Slurm takes the order, then see that they are gone. An order that Slurm refuses (access
-        denied) is not given again; one that was for nobody is, should squeue still show one."""
+        """Cancel jobs until Slurm takes the order, then poll until they are gone.
+
+        The order is repeated while Slurm does not answer, and when squeue showed none of the jobs but does now. It is
+        not repeated for jobs that Slurm refuses to cancel (access denied).
+        """
         left = {job.job_id: job for job in jobs}
-        deadline, said, order = self._clock() + CANCEL_LIMIT_S, "", queries.CancelResult(away="not asked yet")
+        deadline = self._clock() + CANCEL_LIMIT_S
+        last_poll = ""
+        order = queries.CancelResult(away="not asked yet")
         try:
             while left.keys() - order.refused.keys() and self._clock() < deadline:
-                if order.away or order.for_nobody:
+                if order.away or order.no_jobs:
                     order = queries.cancel(self._transport, list(left.values()))
                 if not order.away:
-                    look = queries.poll(self._transport, list(left.values()), self._jobs)
-                    said, order = self._take_out_gone(left, look), replace(order, away=look.away)
+                    poll = queries.poll(self._transport, list(left.values()), self._jobs_folder)
+                    self._log_bytes.update(poll.log_bytes)
+                    order = replace(order, away=poll.away)  # a controller that is away may forget the order
+                    last_poll = poll.away or self._remove_gone(left, poll)
                 if left:
                     self._sleep(CANCEL_POLL_S)
-            said = order.away or said
+            last_poll = order.away or last_poll
         except AwayError as error:
-            said = str(error)
-        hint = self._transport.typed("scancel " + " ".join(sorted(left)))
-        told = {job_id: order.refused.get(job_id, "" if order.away else order.said) for job_id in left}
-        why = {job_id: "; ".join(filter(None, [said, told[job_id]])) for job_id in left}
-        return {job_id: f"job {job_id} may still run ({why[job_id]}): {hint}" for job_id in left}
+            last_poll = str(error)
 
-    def _take_out_gone(self, left: dict[str, Submitted], look: queries.PollResult) -> str:
-        """Returns what Slurm says of those that are left."""
-        self._sizes.update(look.log_bytes)
-        if look.away:  # the controller may have forgotten the order, too
-            return look.away
-        rows = {job_id: self._own(job, look.rows.get(job_id)) for job_id, job in left.items()}
-        live = {job_id: row for job_id, row in rows.items() if row is not None and row.live}
-        for job_id in rows.keys() - live.keys():
-            del left[job_id]
-        return f"Slurm says {', '.join(sorted({row.state for row in live.values()}))}"
+        command = self._transport.typed("scancel " + " ".join(sorted(left)))
+        problems = {}
+        for job_id in left:
+            order_message = order.refused.get(job_id, "" if order.away else order.message)
+            why = "; ".join(filter(None, [last_poll, order_message]))
+            problems[job_id] = f"job {job_id} may still run ({why}): {command}"
+        return problems
+
+    def _remove_gone(self, left: dict[str, Submitted], poll: queries.PollResult) -> str:
+        """Remove from `left` the jobs that are gone; return what Slurm says of the others."""
+        states = set()
+        for job_id, row in self._queue_rows(list(left.values()), poll).items():
+            if row is not None and row.live:
+                states.add(row.state)
+            else:
+                del left[job_id]
+        return f"Slurm says {', '.join(sorted(states))}"
 
     def clean(self, job: Submitted) -> None:
-        """Slurm holds nothing of a job that has ended; its folder is evidence, and `prune` takes it away one day."""
+        """Slurm holds nothing of a job that has ended. Its folder is evidence; `prune` removes it one day."""
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
         fields = "JobID,JobName,State,ExitCode,Start,End,NodeList"
-        record, log = f"sacct --jobs={job.job_id} --format={fields}", f"less {self._jobs}/{job.name}/log"
-        commands = [f"squeue --jobs={job.job_id}", record, log, f"scancel {job.job_id}"]
-        if job.job_id in self._ended:
-            commands = [record, log]
+        commands = [
+            f"sacct --jobs={job.job_id} --format={fields}",
+            f"less {self._jobs_folder}/{job.name}/log",
+        ]
+        if job.job_id not in self._ended:
+            commands = [f"squeue --jobs={job.job_id}", *commands, f"scancel {job.job_id}"]
         return tuple(self._transport.typed(command) for command in commands)
+
+
+def _is_live(row: JobRow | None) -> bool:
+    return row is not None and row.live
+
+
+def _accounting_rows(job: Submitted, accounting: queries.AccountingResult) -> Sequence[JobRow] | None:
+    """Return the row of the job and those of its steps; None when accounting does not answer.
+
+    Of an id that Slurm gave twice, accounting has the rows of both jobs: ours are those below the row with our name.
+    """
+    if accounting.rows is None:
+        return None
+    rows = accounting.rows.get(job.job_id, [])
+    own_rows: list[JobRow] = []
+    for row in rows:
+        is_job = row.id == job.job_id
+        if is_job and own_rows:
+            break  # the rows of the next job with this id begin
+        if own_rows or (is_job and row.name == job.name):
+            own_rows.append(row)
+    return own_rows

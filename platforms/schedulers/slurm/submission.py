@@ -1,28 +1,32 @@
-"""One submission as one shell command on the login node: claim the job's folder, write the script, call sbatch once."""
+"""sbatch on the login node: one shell command that submits a job exactly once, and a trial that submits nothing.
+
+The submission claims the job's folder, writes the script there and calls sbatch.
+"""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
 
-from platforms.job import JobSpec, names_a_secret
+from platforms.job import AwayError, JobSpec, names_a_secret
 from platforms.schedulers.slurm.environment import submission_preamble
-from platforms.schedulers.slurm.errors import UNSURE
+from platforms.schedulers.slurm.error_messages import UNSURE
+from platforms.transports import Transport
 
 LIMIT_S = 120  # of a submission; sbatch itself gives up within Slurm's MessageTimeout (10 to 100 s)
-CLAIM_S = LIMIT_S + 30  # after which no sbatch of whoever claimed the folder can still be under way
-TWICE_S = 15  # between two answers of Slurm that it knows no such job, before we believe it
+CLAIM_S = LIMIT_S + 30  # when a claim is this old, its owner's sbatch has ended
+TWICE_S = 15  # between two answers of Slurm that it does not know the job, before we believe it
 
-# $folder is claimed by mkdir, which one of many callers wins; its sbatch is the only one. A caller that finds a
-# claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm twice said no.
-# The text is a word of the script, and no here-document: see environment.py.
+# $folder is claimed by mkdir, which only one of many callers can win; only the winner calls sbatch. A caller that finds
+# a claim without an id asks Slurm by the job's unique name, and takes an old claim over only when Slurm said "no such
+# job" twice. The text is a word of the script and no here-document: see environment.py.
 _SCRIPT = """\
-{clean}
+{preamble}
 folder={folder}
 say() {{ printf '%s\\n' "$*"; exit 0; }}
 now=$(date +%s)
 [ -s "$folder/id" ] && say id "$(cat "$folder/id")"
-{needs}
+{requirements}
 mkdir -p "$folder" || say unwritable
 if ! mkdir "$folder/claim" 2>/dev/null; then
     [ -s "$folder/claim/since" ] || echo "$now" > "$folder/claim/since"  # its owner was killed at once
@@ -51,56 +55,98 @@ say id "$id"
 """
 
 
+# Without a job: what sbatch says about the script.
+_TEST_ONLY_SCRIPT = """\
+{preamble}
+printf %s {text} | sbatch --test-only
+"""
+
+
 @dataclass(frozen=True)
 class SubmissionResult:
-    """What the login node said: `word` is id, refused, claimed, away, unwritable or missing."""
+    """What the submission printed.
 
-    word: str
-    rest: str
+    Attributes:
+        outcome: "id", "refused", "claimed", "away", "unwritable" or "missing".
+        detail: the job's id, sbatch's exit code, the age of the claim, or what is missing; "" with other outcomes.
+        errors: what the commands wrote to standard error.
+    """
+
+    outcome: str
+    detail: str
     errors: str
 
     @property
     def unsure(self) -> bool:
-        """It was left open whether there is a job."""
-        if self.word == "refused":
+        """Whether a job may or may not have been submitted."""
+        if self.outcome == "refused":
             return bool(UNSURE.search(self.errors))
-        return self.word not in ("id", "missing", "unwritable")
+        return self.outcome not in ("id", "missing", "unwritable")
 
 
-def submission_script(spec: JobSpec, text: str, folder: str, needs: str = "") -> bytes:
-    """The command, to be read by `sh` from its standard input, so that secrets stand in no process list.
+def submission_script(spec: JobSpec, text: str, folder: str, requirements: str = "") -> bytes:
+    """Build the command that submits a job. `sh` reads it from standard input, so that no process list shows secrets.
 
-    `needs` are shell lines that end it by `say missing …` when something is not there.
+    Args:
+        spec: the job.
+        text: its sbatch script.
+        folder: the job's folder on the login node.
+        requirements: shell lines that end the command with `say missing …` when something is not there.
     """
-    hidden = {name: value for name, value in spec.env.items() if names_a_secret(name)}
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in hidden.items()]
-    filled = _SCRIPT.format(
-        clean=submission_preamble(text),
+    secrets = {name: value for name, value in spec.env.items() if names_a_secret(name)}
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in secrets.items()]
+    script = _SCRIPT.format(
+        preamble=submission_preamble(text),
         folder=shlex.quote(folder),
         name=shlex.quote(spec.name),
-        needs=needs,
+        requirements=requirements,
         claim_s=CLAIM_S,
         twice_s=TWICE_S,
         text=shlex.quote(text),
         start_limit_s=int(spec.start_limit_s),
         exports="\n".join(exports),
-        options=f"--export={','.join(hidden)}" if hidden else "",
+        options=f"--export={','.join(secrets)}" if secrets else "",
     )
-    return filled.encode(errors="surrogateescape")
+    return script.encode(errors="surrogateescape")
 
 
 def requirements(archive: str | None, data_dir: str | None, work_dir: str) -> str:
-    """Shell lines that look for code and data where the login node can see them."""
-    lines = [f"[ -f {shlex.quote(archive)} ] || say missing archive"] if archive else []
+    """Return shell lines that look for code and data on the login node.
+
+    Data are missing only where the folder above them is there: a login node need not see the compute nodes' disks.
+    """
+    lines = []
+    if archive:
+        lines.append(f"[ -f {shlex.quote(archive)} ] || say missing archive")
     if data_dir:
-        quoted = shlex.quote(data_dir)
-        parent = shlex.quote(work_dir if data_dir.startswith(f"{work_dir}/") else data_dir.rpartition("/")[0] or "/")
-        lines.append(f"[ -d {quoted} ] || ! [ -d {parent} ] || say missing data")
+        parent = data_dir.rpartition("/")[0] or "/"
+        if data_dir.startswith(f"{work_dir}/"):
+            parent = work_dir
+        lines.append(f"[ -d {shlex.quote(data_dir)} ] || ! [ -d {shlex.quote(parent)} ] || say missing data")
     return "\n".join(lines)
 
 
 def parse_result(stdout: bytes, stderr: bytes) -> SubmissionResult:
-    """The last line of what the command printed."""
-    line = stdout.decode(errors="replace").strip().rpartition("\n")[2]
-    word, _, rest = line.partition(" ")
-    return SubmissionResult(word, rest.strip(), stderr.decode(errors="replace").strip())
+    """Read the last line that the submission printed."""
+    last_line = stdout.decode(errors="replace").strip().rpartition("\n")[2]
+    outcome, _, detail = last_line.partition(" ")
+    return SubmissionResult(outcome, detail.strip(), stderr.decode(errors="replace").strip())
+
+
+def sbatch_test_only(transport: Transport, text: str) -> tuple[bool, str]:
+    """Ask Slurm whether it would take a script, without a job: `sbatch --test-only`.
+
+    Returns:
+        Whether it would, and its message in one line.
+
+    Raises:
+        AwayError: the controller does not answer.
+    """
+    script = _TEST_ONLY_SCRIPT.format(preamble=submission_preamble(text), text=shlex.quote(text))
+    result = transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=LIMIT_S)
+    output = (result.stderr + result.stdout).decode(errors="replace")
+    lines = [line.strip() for line in output.splitlines()]
+    message = "; ".join(filter(None, lines)) or f"exit code {result.exit_code}"
+    if result.exit_code and UNSURE.search(message):
+        raise AwayError(f"{transport.where}: {message}")
+    return result.exit_code == 0, message

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from platforms.job import AwayError, RefusedError
 from platforms.rundir.retention import Leftover
 from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
-from platforms.schedulers.slurm.states import JobRow
+from platforms.schedulers.slurm.rows import JobRow
 from platforms.transports import CommandResult, Transport
 
 LIMIT_S = 600.0  # of a command; a parallel file system may take minutes for ten thousand folders

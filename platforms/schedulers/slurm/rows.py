@@ -1,0 +1,185 @@
+"""What Slurm and a job's own script report about a job, as objects: rows of squeue, sacct, scontrol, the exit file."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from dataclasses import dataclass
+
+from platforms.job import State
+from platforms.schedulers.slurm.states import STATES
+
+SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%r"  # the reason stands last because it may contain anything
+SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job, or one step of a job, as squeue, sacct or scontrol shows it.
+
+    Times are Unix seconds. `state` is its first word, as in STATES; `expected_s` is when Slurm's backfill scheduler
+    expects a pending job to start.
+    """
+
+    id: str
+    name: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    expected_s: float | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the job may still change. A state that we do not know counts as live."""
+        state = STATES.get(self.state, State.UNKNOWN)
+        return state is not None and state.live
+
+
+@dataclass(frozen=True)
+class ExitFile:
+    """What the job's own script wrote last (slurm_templates/job.sh).
+
+    Attributes:
+        exit_code: of the ranks' launch, or of the script where it ended before.
+        ended_s: when the script ended, Unix seconds on the compute node.
+        log_bytes: size of the log then.
+        refused: why the script did not start the ranks: "late", "again", "module", "python"; "" when it did.
+        steps_known: whether `exit_code` tells how every step ended, because nothing else in the script starts steps.
+        nodes: the job's nodes, as Slurm writes them.
+    """
+
+    exit_code: int
+    ended_s: float
+    log_bytes: int
+    refused: str = ""
+    steps_known: bool = False
+    nodes: str = ""
+
+
+def squeue_rows(output: str) -> dict[str, JobRow]:
+    """Parse the output of `squeue -h -o SQUEUE_FORMAT` into rows by job id."""
+    rows = {}
+    for line in output.splitlines():
+        fields = line.split("|", 6)
+        if len(fields) != 7:
+            continue
+        job_id, state, name, submitted, start, nodes, reason = (field.strip() for field in fields)
+        start_s = unix_time(start)
+        started_s = None
+        expected_s = None
+        if nodes:
+            started_s = start_s
+        elif STATES.get(state) is State.QUEUED:
+            expected_s = start_s
+        # else: the job ended without ever having a node, and the time is that of its end
+        rows[job_id] = JobRow(
+            id=job_id,
+            name=name,
+            state=state,
+            reason=_blank_if_none(reason),
+            nodes=nodes,
+            submitted_s=unix_time(submitted),
+            started_s=started_s,
+            expected_s=expected_s,
+        )
+    return rows
+
+
+def sacct_rows(output: str) -> dict[str, list[JobRow]]:
+    """Parse the output of `sacct -n -P -o SACCT_FIELDS`: by job id, the job's own row first, then its steps' rows."""
+    rows: dict[str, list[JobRow]] = {}
+    for line in output.splitlines():
+        fields = line.split("|")
+        if len(fields) != 8:
+            continue
+        row_id, state_text, name, submitted, started, ended, exit_text, nodes = fields
+        state, _, cancelled_by = state_text.partition(" ")  # CANCELLED by 1000
+        exit_code, signal = _exit_code_and_signal(exit_text)
+        had_nodes = nodes not in ("", "None assigned")
+        row = JobRow(
+            id=row_id,
+            name=name,
+            state=state.rstrip("+"),
+            reason=state_text if cancelled_by else "",
+            nodes=nodes if had_nodes else "",
+            exit_code=exit_code,
+            signal=signal,
+            submitted_s=unix_time(submitted),
+            started_s=unix_time(started) if had_nodes else None,
+            ended_s=unix_time(ended),
+        )
+        job_id = row_id.partition(".")[0]
+        rows.setdefault(job_id, []).append(row)
+    return rows
+
+
+def scontrol_row(output: str) -> JobRow | None:
+    """Parse the output of `scontrol -o show job` for one job; None when it shows none."""
+    values = dict(re.findall(r"(\w+)=(\S*)", output))
+    if "JobId" not in values or "JobState" not in values:
+        return None
+    exit_code, signal = _exit_code_and_signal(values.get("ExitCode", ""))
+    return JobRow(
+        id=values["JobId"],
+        name=values.get("JobName", ""),
+        state=values["JobState"],
+        reason=_blank_if_none(values.get("Reason", "")),
+        nodes=_blank_if_none(values.get("NodeList", "")),
+        exit_code=exit_code,
+        signal=signal,
+        submitted_s=unix_time(values.get("SubmitTime", "")),
+        started_s=unix_time(values.get("StartTime", "")),
+        ended_s=unix_time(values.get("EndTime", "")),
+    )
+
+
+def unix_time(text: str) -> float | None:
+    """Read one of Slurm's times, which we ask for in UTC; None for `Unknown`, `N/A`, `None`."""
+    try:
+        return float(calendar.timegm(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None
+
+
+def expand_nodes(text: str) -> tuple[str, ...]:
+    """Expand Slurm's list of nodes: `cn[1-3,07],gpu1` -> each node's name. What cannot be read stays as it is."""
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        names += _expand_part(part)
+    return tuple(names)
+
+
+def _expand_part(part: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    ranges, _, tail = rest.partition("]")
+    endings = _expand_part(tail)
+    names: list[str] = []
+    for piece in ranges.split(","):
+        low, dash, high = piece.partition("-")
+        if not dash:
+            numbers = [piece]
+        elif low.isdigit() and high.isdigit():
+            numbers = [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
+        else:
+            return [part]
+        for number in numbers:
+            names += [f"{head}{number}{ending}" for ending in endings]
+    return names
+
+
+def _exit_code_and_signal(text: str) -> tuple[int | None, int | None]:
+    """Read Slurm's `CODE:SIGNAL`."""
+    code, _, signal = text.partition(":")
+    return int(code) if code.isdigit() else None, int(signal) if signal.isdigit() else None
+
+
+def _blank_if_none(text: str) -> str:
+    return "" if text in ("None", "(null)", "N/A") else text
