@@ -25,11 +25,13 @@ from platforms.job import ConfigError, RefusedError
 KEY = "enabled"
 
 
-def add_enable(_parser: argparse.ArgumentParser) -> None:
-    """It has no options of its own."""
+def add_options(_parser: argparse.ArgumentParser) -> None:
+    """`enable` and `disable` have no options of their own."""
 
 
-add_disable = add_enable
+def main(options: argparse.Namespace) -> int:
+    """Enable or disable platforms. Raises BenchError."""
+    return enable(options) if options.command == "enable" else disable(options)
 
 
 def enable(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`python -m platforms fetch`: the logs of jobs brought into the folders of their run."""
+"""`python -m platforms fetch`: brings the logs of a run's jobs into its folder."""
 
 from __future__ import annotations
 
@@ -9,96 +9,115 @@ from pathlib import Path
 
 from platforms import checkout
 from platforms.commands import find_run
-from platforms.commands.find_run import Typed
+from platforms.commands.find_run import TypedOptions
 from platforms.commands.job_records import RecordedJob, SchedulerPool, recorded_jobs
-from platforms.commands.log_reading import Reading
-from platforms.commands.logs import alone, reader_of, tell
+from platforms.commands.log_reading import LogReading
+from platforms.commands.logs import logs_reader, notify, sole_writer
 from platforms.job import BenchError
 from platforms.rundir import job_folder, locks, session_history, session_liveness
 
 
-def add_fetch(parser: argparse.ArgumentParser) -> None:
-    """Options of `fetch`."""
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", metavar="RUN", nargs="?", help="a run, or latest (default: the last one that is not finished)"
     )
-    find_run.add_folder(parser)
+    find_run.add_runs_dir(parser)
 
 
-def fetch(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     """Bring the logs of a run's jobs into its folder, as far as they are written; `pytest --resume` reads on there.
-    Returns 1 where one could not be had."""
-    runs, places, typed = find_run.folder(options), SchedulerPool(checkout.site_folder(options.site)), Typed.of(options)
-    run_id = _to_fetch(runs) if options.run is None else find_run.named(runs, options.run)
+
+    Returns 1 where a log could not be read to its end.
+    """
+    runs = find_run.runs_folder(options)
+    schedulers = SchedulerPool(checkout.site_folder(options.site))
+    typed = TypedOptions.of(options)
+    run_id = _default_run(runs) if options.run is None else find_run.named(runs, options.run)
     sessions = [session for session in session_history.sessions(runs / run_id) if session.open]
     if not sessions:
-        return _has_ended(runs, run_id)
-    live = {session.path: session for session in sessions if session_liveness.lives(session)}
-    for session in live.values():
-        logs = f"they are in {runs / run_id}; {typed.command(f'logs -f JOB --run={run_id}')} shows one as it grows"
-        print(f"run {run_id} is under way in {session}, which brings the logs of its jobs itself: {logs}")
-    jobs = [job for job in recorded_jobs(runs, run_id) if job.open and job.submitted is not None]
-    jobs = [job for job in jobs if job.session.path not in live]
-    if not jobs:
-        if not live:
-            print(f"run {run_id} has no job at a scheduler of which a log could come: {typed.resume(run_id)} goes on")
+        recorded_jobs(runs, run_id)  # raises where no session of the run can be read
+        print(f"run {run_id} has ended, so there is nothing to fetch: its logs and results are in {runs / run_id}")
         return 0
-    problems = 0
-    with contextlib.ExitStack() as locked:  # a scheduler's threads write until we end
+    living = {session.path: session for session in sessions if session_liveness.lives(session)}
+    for session in living.values():
+        print(
+            f"run {run_id} is under way in {session}, which brings the logs of its jobs itself: they are in "
+            f"{runs / run_id}; {typed.command(f'logs -f JOB --run={run_id}')} shows one as it grows"
+        )
+    jobs = [
+        job
+        for job in recorded_jobs(runs, run_id)
+        if job.open and job.submitted is not None and job.session.path not in living
+    ]
+    if not jobs and not living:
+        print(f"run {run_id} has no job at a scheduler of which a log could come: {typed.resume(run_id)} goes on")
+    if not jobs:
+        return 0
+    incomplete = 0
+    with contextlib.ExitStack() as locked:  # until we end, because a scheduler's threads write until then
         for name in dict.fromkeys(job.platform for job in jobs):
-            here = [job for job in jobs if job.platform == name]
-            for job, problem in _fetched(places, name, here, locked, typed).items():
-                problems += bool(problem)
-                so_far = f"{_size(job.folder / 'log')} bytes in {job.folder / 'log'}"
-                print(f"{job.name} on {name}: {so_far}" + (f", and not all of it: {problem}" if problem else ""))
-    print(f"{len(jobs) - problems} of {len(jobs)} logs; the results: {typed.resume(run_id)}")
-    return int(bool(problems))
+            jobs_there = [job for job in jobs if job.platform == name]
+            problems = _fetch(schedulers, name, jobs_there, locked, typed)
+            for job in jobs_there:
+                log = job.folder / "log"
+                line = f"{job.name} on {name}: {_size(log)} bytes in {log}"
+                if problems[job]:
+                    incomplete += 1
+                    line += f", and not all of it: {problems[job]}"
+                print(line)
+    print(f"{len(jobs) - incomplete} of {len(jobs)} logs; the results: {typed.resume(run_id)}")
+    return int(incomplete > 0)
 
 
-def _to_fetch(runs: Path) -> str:
-    """The last run that is unfinished, rather one that no session is at, or, to say so, the last one. Raises
-    RefusedError where there is none."""
-    names, unread = find_run.unfinished(runs)
-    for why in unread:
-        tell(why)
-    return next((name for name in names if _is_left(runs / name)), names[0] if names else find_run.latest(runs))
+def _default_run(runs: Path) -> str:
+    """The last unfinished run that no living session works on, else the last unfinished one, else the last one.
+
+    Raises RefusedError where there is no run.
+    """
+    unfinished, unreadable = find_run.unfinished(runs)
+    for reason in unreadable:
+        notify(reason)
+    for run_id in unfinished:
+        sessions = session_history.sessions(runs / run_id)
+        if any(session.open and not session_liveness.lives(session) for session in sessions):
+            return run_id
+    return unfinished[0] if unfinished else find_run.latest(runs)
 
 
-def _is_left(run: Path) -> bool:
-    return any(session.open and not session_liveness.lives(session) for session in session_history.sessions(run))
-
-
-def _has_ended(runs: Path, run_id: str) -> int:
-    """Also where no session of it can be read, which is refused."""
-    recorded_jobs(runs, run_id)
-    print(f"run {run_id} has ended, so there is nothing to fetch: its logs and results are in {runs / run_id}")
-    return 0
-
-
-def _fetched(
-    places: SchedulerPool, name: str, jobs: Sequence[RecordedJob], locked: contextlib.ExitStack, typed: Typed
+def _fetch(
+    schedulers: SchedulerPool,
+    name: str,
+    jobs: Sequence[RecordedJob],
+    locked: contextlib.ExitStack,
+    typed: TypedOptions,
 ) -> dict[RecordedJob, str]:
-    """Read logs of one platform's jobs on. Returns what went wrong with each, or nothing."""
-    found: dict[Reading, RecordedJob] = {}
-    wrong: dict[RecordedJob, str] = {}
-    failed = ""
+    """Fetch the logs of one platform's jobs. Returns for each why it is incomplete, empty where it is complete."""
+    problems = dict.fromkeys(jobs, "")
+    job_of: dict[LogReading, RecordedJob] = {}
+    error_text = ""
     try:
-        reader, in_folder = reader_of(places, name, jobs, typed, follow=False), places.scheduler(name).log_in_folder
+        reader = logs_reader(schedulers, name, jobs, typed, follow=False)
+        log_in_folder = schedulers.scheduler(name).log_in_folder
         for job in jobs:
             assert job.submitted is not None
             try:
-                locked.enter_context(alone(job))
-            except locks.Taken as other:
-                wrong[job] = f"{other} is bringing it just now"
-            else:
-                found[Reading(job.submitted, 0 if in_folder else _size(job.folder / "log"))] = job
-        for reading, chunk in reader.read(list(found)):
-            if not in_folder:
-                job_folder.write_log_chunk(found[reading].folder / "log", chunk, reading.offset - len(chunk))
+                locked.enter_context(sole_writer(job))
+            except locks.Taken as holder:
+                problems[job] = f"{holder} is bringing it just now"
+                continue
+            offset = 0 if log_in_folder else _size(job.folder / "log")
+            job_of[LogReading(job.submitted, offset)] = job
+        for reading, chunk in reader.read(list(job_of)):
+            if not log_in_folder:
+                job_folder.write_log_chunk(job_of[reading].folder / "log", chunk, reading.offset - len(chunk))
     except (BenchError, OSError) as error:
-        failed = str(error)
-    wrong |= {job: reading.problem or ("" if reading.done else failed) for reading, job in found.items()}
-    return {job: wrong.get(job, failed) for job in jobs}
+        error_text = str(error)
+    for reading, job in job_of.items():
+        problems[job] = reading.problem or ("" if reading.done else error_text)
+    unread = set(jobs).difference(job_of.values())
+    for job in unread:
+        problems[job] = problems[job] or error_text
+    return problems
 
 
 def _size(path: Path) -> int:

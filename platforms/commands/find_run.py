@@ -1,5 +1,4 @@
-"""Which run a person means who types its name: in which folder of runs, `latest`, and what is said of one that is not
-there."""
+"""Finds the run that a person typed: in which folder of runs, by its id, its folder or `latest`."""
 
 from __future__ import annotations
 
@@ -14,27 +13,27 @@ from platforms.printable import printable
 from platforms.rundir import run_archive, session_history
 
 LATEST = "latest"
-SHOWN = 5  # names of runs in a message
+RUNS_PER_MESSAGE = 5
 
 
 @dataclass(frozen=True)
-class Typed:
-    """What was typed to say where runs and the site are, for commands to be typed next."""
+class TypedOptions:
+    """--site and --runs-dir as they were typed, for commands that a person should type next."""
 
     site: str = ""
     runs_dir: str = ""
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Typed:
+    def of(cls, options: argparse.Namespace) -> TypedOptions:
         return cls(options.site or "", options.runs_dir or "")
 
     @classmethod
-    def of_runs(cls, runs: Path) -> Typed:
-        """For those who know the folder of runs, and no more."""
+    def of_runs(cls, runs: Path) -> TypedOptions:
+        """The options that name this folder of runs; its site is not known."""
         return cls(runs_dir="" if runs == checkout.ROOT / "runs" else str(runs))
 
     def command(self, words: str) -> str:
-        """Of this program: `python -m platforms jobs RUN`."""
+        """A command of this program, as in `python -m platforms jobs RUN`."""
         return f"python -m platforms {words}{self._where}"
 
     def resume(self, run_id: str) -> str:
@@ -46,8 +45,7 @@ class Typed:
         return "".join(f" {option}={shlex.quote(value)}" for option, value in named.items() if value)
 
 
-def add_folder(parser: argparse.ArgumentParser) -> None:
-    """--runs-dir."""
+def add_runs_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs-dir",
         metavar="DIR",
@@ -55,15 +53,18 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def folder(options: argparse.Namespace) -> Path:
-    """The folder of runs; the suite's own need not be there yet. Raises RefusedError for a named one that is not, and
-    where a link leads to nothing: a file system that is not mounted may hold runs."""
-    named = checkout.home(options.site) / "runs" if options.runs_dir is None else Path(options.runs_dir)
-    if named.is_symlink() and not named.exists():
-        raise RefusedError(f"{named} is a link to {named.readlink()}, which is not there: is its file system mounted?")
-    if options.runs_dir is not None and not named.is_dir():
-        raise RefusedError(f"--runs-dir: there is no folder {named}; it is the one in which each run has a folder")
-    return named
+def runs_folder(options: argparse.Namespace) -> Path:
+    """The folder of runs. The suite's own need not exist yet.
+
+    Raises RefusedError for a --runs-dir that does not exist, and for a broken link: a file system that is not mounted
+    may hold runs.
+    """
+    runs = checkout.home(options.site) / "runs" if options.runs_dir is None else Path(options.runs_dir)
+    if runs.is_symlink() and not runs.exists():
+        raise RefusedError(f"{runs} is a link to {runs.readlink()}, which is not there: is its file system mounted?")
+    if options.runs_dir is not None and not runs.is_dir():
+        raise RefusedError(f"--runs-dir: there is no folder {runs}; it is the one in which each run has a folder")
+    return runs
 
 
 def named(runs: Path, word: str) -> str:
@@ -97,15 +98,14 @@ def latest(runs: Path) -> str:
 
 
 def unfinished(runs: Path) -> tuple[list[str], list[str]]:
-    """The ids of runs that a session has left open, the last one first; and why those are not known that cannot be
-    read."""
+    """The ids of runs that a session left unfinished, the last one first, and why other runs cannot be read."""
     began_s, unread = _began(runs, open_only=True)
     return sorted(began_s, key=began_s.__getitem__, reverse=True), unread
 
 
 def _began(runs: Path, *, open_only: bool) -> tuple[dict[str, float], list[str]]:
-    """When the last session of each run began, and what cannot be read."""
-    found: dict[str, float] = {}
+    """When the last session of each run began, in Unix seconds, and why other runs cannot be read."""
+    began_s: dict[str, float] = {}
     unread: list[str] = []
     for name in session_history.recorded(runs):
         try:
@@ -113,26 +113,28 @@ def _began(runs: Path, *, open_only: bool) -> tuple[dict[str, float], list[str]]
         except BenchError as error:
             unread.append(f"run {printable(name)}: {error}")
             continue
-        began_s = [past.began_s for past in sessions if past.open or not open_only]
-        found |= {name: max(began_s)} if began_s else {}
-    return found, unread
+        times = [session.began_s for session in sessions if session.open or not open_only]
+        if times:
+            began_s[name] = max(times)
+    return began_s, unread
 
 
 def missing(runs: Path, word: str) -> str:
     """Why there is no run of that name, and what can be typed."""
-    if archives := run_archive.archives(runs, word):
+    archives = run_archive.archives(runs, word)
+    if archives:
         back = f"tar -xf {shlex.quote(str(archives[-1]))} -C {shlex.quote(str(runs))}"
         return f"run {word} is archived in {', '.join(map(str, archives))}; this brings it back: {back}"
     if "/" not in word and (runs / word).is_dir():
-        return f"{runs / printable(word)} holds no record of a session, so nobody knows its jobs; its logs lie there"
-    there = session_history.recorded(runs)
-    if not there:
+        return f"{runs / printable(word)} holds no record of a session, so its jobs are not known; its logs lie there"
+    run_ids = sorted(session_history.recorded(runs), reverse=True)
+    if not run_ids:
         return none_yet(runs)
-    more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
-    last = ", ".join(map(printable, sorted(there, reverse=True)[:SHOWN]))
-    return f"there is no run {printable(word)} in {runs}, but {last}{more} (--runs-dir names another folder)"
+    names = ", ".join(printable(run_id) for run_id in run_ids[:RUNS_PER_MESSAGE])
+    if len(run_ids) > RUNS_PER_MESSAGE:
+        names += f" and {len(run_ids) - RUNS_PER_MESSAGE} more"
+    return f"there is no run {printable(word)} in {runs}, but {names} (--runs-dir names another folder)"
 
 
 def none_yet(runs: Path) -> str:
-    """For who asks for runs where there are none."""
     return f"no runs yet in {runs} (--runs-dir names another folder)"

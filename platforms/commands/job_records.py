@@ -1,4 +1,4 @@
-"""Jobs as the records of their runs have them, and the schedulers that know more of them."""
+"""The jobs of a run as its sessions recorded them, and the schedulers that know more about them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from pathlib import Path
 
 from platforms import checkout, schedulers
 from platforms.commands import find_run
-from platforms.commands.find_run import Typed
+from platforms.commands.find_run import TypedOptions
 from platforms.config.schema import Platform
 from platforms.job import BenchError, RefusedError, State, Status, Submitted
 from platforms.rundir import job_folder, job_json, session_history
 from platforms.rundir.session_history import Attempt, SessionRecord
 
-SHOWN = 8  # jobs in a message
+JOBS_PER_MESSAGE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedJob:
-    """A job as the record of its run has it. `submitted` is None while nobody knows that there is one, and `unsure`
-    says that there may be one all the same; `ended` when a session has written its end down."""
+    """A job as the record of its run has it.
+
+    Attributes:
+        submitted: None while the record has no id of the job.
+        ended: how it ended, once a session has written that down.
+        last_state: what its session wrote down last, for people.
+        unsure: it has no id, and may exist all the same.
+    """
 
     run: str
     test: str
@@ -33,85 +39,115 @@ class RecordedJob:
     session: SessionRecord
     submitted: Submitted | None
     ended: Status | None
-    told: str
+    last_state: str
     unsure: bool = False
 
     @property
     def open(self) -> bool:
-        """There may be a job that goes on, and no session has seen its end."""
+        """Whether the job may still exist: no session has seen its end."""
         return self.ended is None and self.session.open
 
-    def again(self) -> RecordedJob:
-        """As its folder tells now."""
-        return replace(self, ended=_ended(self.folder), submitted=_submitted(self.name, self.folder) or self.submitted)
+    def refreshed(self) -> RecordedJob:
+        """The same job, with what its folder says now."""
+        submitted = _submitted(self.name, self.folder) or self.submitted
+        return replace(self, ended=_ended(self.folder), submitted=submitted)
 
 
 def recorded_jobs(runs: Path, run_id: str) -> list[RecordedJob]:
-    """The jobs of a run, each at its last attempt. Raises RefusedError where no session of it is recorded."""
+    """The jobs of a run, each at its last attempt. Raises RefusedError where the run has no record of a session."""
     sessions = session_history.sessions(runs / run_id)
     if not sessions:
         raise RefusedError(find_run.missing(runs, run_id))
-    last: dict[str, RecordedJob] = {}
-    for session in sorted(sessions, key=lambda past: past.taken is None):  # what was taken over is the other one's
+    # A session that was taken over comes first: its jobs belong to the session that took them over.
+    sessions.sort(key=lambda session: session.taken is None)
+    jobs: dict[str, RecordedJob] = {}
+    for session in sessions:
         for test, attempt in session.attempts.items():
             folder = job_folder.attempt_folder(runs, run_id, test, attempt.number)
-            last[test] = _known(run_id, session, test, folder)
-    return list(last.values())
+            jobs[test] = _recorded_job(run_id, session, test, folder)
+    return list(jobs.values())
 
 
-def _known(run_id: str, session: SessionRecord, test: str, folder: Path) -> RecordedJob:
-    line, attempt = session.states[test], session.attempts[test]
-    name, platform = str(line["name"]), str(line["platform"])
+def _recorded_job(run_id: str, session: SessionRecord, test: str, folder: Path) -> RecordedJob:
+    entry = session.states[test]
+    attempt = session.attempts[test]
+    name = str(entry["name"])
     submitted = _submitted(name, folder)
-    if submitted is None and line.get("job_id"):  # the machine went down before its folder was on the disk
-        submitted = Submitted(str(line["job_id"]), name, float(line["at_s"]), folder)
-    told = str(line["state"]) + (f": {line['reason']}" if line.get("reason") else "")
-    unsure = submitted is None and (attempt.asked_s is not None or line["state"] != State.QUEUED)
-    return RecordedJob(run_id, test, name, platform, folder, attempt, session, submitted, _ended(folder), told, unsure)
+    if submitted is None and entry.get("job_id"):  # the machine went down before the folder was on the disk
+        submitted = Submitted(str(entry["job_id"]), name, float(entry["at_s"]), folder)
+    last_state = str(entry["state"])
+    if entry.get("reason"):
+        last_state += f": {entry['reason']}"
+    return RecordedJob(
+        run=run_id,
+        test=test,
+        name=name,
+        platform=str(entry["platform"]),
+        folder=folder,
+        attempt=attempt,
+        session=session,
+        submitted=submitted,
+        ended=_ended(folder),
+        last_state=last_state,
+        unsure=submitted is None and (attempt.asked_s is not None or entry["state"] != State.QUEUED),
+    )
 
 
 def _ended(folder: Path) -> Status | None:
-    """How a job has ended, if a session has seen it."""
+    """How a job ended, if a session has seen that."""
     found = job_json.read_run(folder)
     return None if found is None else found[0].status
 
 
 def _submitted(name: str, folder: Path) -> Submitted | None:
-    before = job_json.read_json(folder / "submitted.json")
-    return Submitted(str(before["job_id"]), name, before["submitted_s"], folder) if "job_id" in before else None
+    record = job_json.read_json(folder / "submitted.json")
+    if "job_id" not in record:
+        return None
+    return Submitted(str(record["job_id"]), name, record["submitted_s"], folder)
 
 
-def one(jobs: Sequence[RecordedJob], words: str, run_id: str, typed: Typed) -> RecordedJob:
-    """The job that is meant by its name, or by a part of that or of its test's id. Raises RefusedError unless it is one
-    job."""
-    found = [job for job in jobs if job.name == words] or [
-        job for job in jobs if words in job.test or words in job.name
-    ]
+def find_job(jobs: Sequence[RecordedJob], typed_name: str, run_id: str, typed: TypedOptions) -> RecordedJob:
+    """The job with that name, or with that text in its name or in its test's id.
+
+    Raises RefusedError unless that is exactly one job.
+    """
+    found = [job for job in jobs if job.name == typed_name]
+    if not found:
+        found = [job for job in jobs if typed_name in job.test or typed_name in job.name]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(f"{job.name} ({job.test})" for job in (found or jobs)[:SHOWN])
-    if more := len(found or jobs) - SHOWN if len(found or jobs) > SHOWN else 0:
+    candidates = found or jobs
+    names = ", ".join(f"{job.name} ({job.test})" for job in candidates[:JOBS_PER_MESSAGE])
+    if len(candidates) > JOBS_PER_MESSAGE:
+        more = len(candidates) - JOBS_PER_MESSAGE
         names += f" and {more} more, which {typed.command(f'jobs {run_id}')} shows"
     if found:
-        raise RefusedError(f"{words!r} is a part of {len(found)} jobs of run {run_id}: type one name of {names}")
-    there = f"it has {names}" if jobs else "none of it has begun"
-    raise RefusedError(f"run {run_id} has no job {words!r}, nor one with that in its name or test: {there}")
+        raise RefusedError(f"{typed_name!r} is a part of {len(found)} jobs of run {run_id}: type one name of {names}")
+    which = f"it has {names}" if jobs else "none of it has begun"
+    raise RefusedError(f"run {run_id} has no job {typed_name!r}, nor one with that in its name or test: {which}")
 
 
 def on_platforms(jobs: Sequence[RecordedJob], platforms: Sequence[str] | None, run_id: str) -> list[RecordedJob]:
-    """Those on these platforms. Raises RefusedError for one that has none."""
-    there = dict.fromkeys(job.platform for job in jobs)
-    if unknown := [name for name in platforms or () if name not in there]:
-        has = f"it has some on {', '.join(there)}" if there else "it has none anywhere"
-        raise RefusedError(f"--platform {unknown[0]}: run {run_id} has no unfinished job there; {has}")
-    return [job for job in jobs if not platforms or job.platform in platforms]
+    """The jobs on these platforms; all of them for None. Raises RefusedError for a platform without jobs."""
+    if not platforms:
+        return list(jobs)
+    with_jobs = dict.fromkeys(job.platform for job in jobs)
+    for name in platforms:
+        if name not in with_jobs:
+            where = f"it has some on {', '.join(with_jobs)}" if with_jobs else "it has none anywhere"
+            raise RefusedError(f"--platform {name}: run {run_id} has no unfinished job there; {where}")
+    return [job for job in jobs if job.platform in platforms]
 
 
 class SchedulerPool:
-    """The platforms' schedulers, connected when they are asked; for who `only_looks` asking them ends nothing."""
+    """The schedulers of the site's platforms, each connected when it is first asked for.
+
+    With `only_looks` a scheduler never ends a job, as some otherwise do with what is left of a failed one.
+    """
 
     def __init__(self, site: Path, *, only_looks: bool = True) -> None:
-        self._site, self._only_looks = site, only_looks
+        self._site = site
+        self._only_looks = only_looks
         self._connected: dict[str, schedulers.Scheduler] = {}
 
     @cached_property
@@ -129,19 +165,28 @@ class SchedulerPool:
         return self._connected[name]
 
     def states(self, jobs: Sequence[RecordedJob]) -> tuple[dict[RecordedJob, str], dict[str, str]]:
-        """What the schedulers say of jobs, one query a platform; and by platform, why nobody can be asked there."""
-        found: dict[RecordedJob, str] = {}
+        """What the schedulers say about jobs, with one query per platform.
+
+        Returns the states by job, and by platform why its scheduler cannot be asked.
+        """
+        states: dict[RecordedJob, str] = {}
         silent: dict[str, str] = {}
-        for name in dict.fromkeys(job.platform for job in jobs if job.submitted is not None):
-            asked = {job.submitted.job_id: job for job in jobs if job.platform == name and job.submitted is not None}
+        for name in dict.fromkeys(job.platform for job in jobs):
+            submitted = {job: job.submitted for job in jobs if job.platform == name and job.submitted is not None}
+            if not submitted:
+                continue
             statuses: Mapping[str, Status] = {}
             try:
-                statuses = self.scheduler(name).status([job.submitted for job in asked.values() if job.submitted])
+                statuses = self.scheduler(name).status(list(submitted.values()))
             except BenchError as error:
                 silent[name] = str(error)
             if statuses and all(status.away for status in statuses.values()):
                 silent[name] = next(iter(statuses.values())).reason
-            for job_id, job in asked.items():
-                said = None if name in silent else statuses.get(job_id)
-                found[job] = f"not known, at last {job.told}" if said is None else said.told(time.time())
-        return found, silent
+                statuses = {}
+            for job, submission in submitted.items():
+                status = statuses.get(submission.job_id)
+                if status is None:
+                    states[job] = f"not known, at last {job.last_state}"
+                else:
+                    states[job] = status.told(time.time())
+        return states, silent

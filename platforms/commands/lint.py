@@ -9,7 +9,7 @@ from platforms import checkout
 from platforms.job import RefusedError
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML, of one or more objects")
 

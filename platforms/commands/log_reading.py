@@ -1,4 +1,4 @@
-"""Logs of jobs that no session follows, read through their scheduler: as far as they are written, or to their ends."""
+"""Reads logs of jobs that no session follows, through their scheduler: as far as they are written, or to the end."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from platforms.runner.finalizer import LOG_S
 from platforms.schedulers import Scheduler, log_file
 
 PAUSE_S = 0.2
-# Where logs come from many pods at once they come by and by, and `read` says nothing until they do: that nothing more
-# comes is believed after so long, and after FIRST_S where nothing has come at all. It also is longer than what has
-# come may take until it is written down that it has.
+# A scheduler that collects a log from many pods needs time until `read` returns it. Only when nothing more has come
+# for QUIET_S, or nothing at all for FIRST_S, is the log taken to be read as far as it is written.
 QUIET_S = 2.0
 FIRST_S = 5.0
 NOT_STARTED = (State.SUBMITTED, State.QUEUED)
 
 
 @dataclass(eq=False)
-class Reading:
-    """One job's log from byte `offset` on. In the end `problem` says why it is not read to its end, if it is not."""
+class LogReading:
+    """One job's log from byte `offset` on.
+
+    Attributes:
+        has_output: something has come.
+        last_output_s: when something came last, or the reading began, on the reader's own clock.
+        obstacle: why nothing comes at the moment.
+        problem: why the log was not read to its end, once it is `done`; empty where it was.
+    """
 
     job: Submitted
     offset: int = 0
     last_read: bytes = b""
     status: Status | None = None
-    heard: bool = False  # something has come
-    heard_s: float = 0.0  # by the reader's pauses: when something came last, or it was begun
-    trouble: str = ""  # why nothing comes for now
+    has_output: bool = False
+    last_output_s: float = 0.0
+    obstacle: str = ""
     done: bool = False
     problem: str = ""
 
 
-class Reader:
-    """Logs of one platform's jobs, side by side.
+class LogsReader:
+    """Reads the logs of one platform's jobs side by side.
 
     Args:
-        scheduler: theirs.
-        poll_s: between two looks at their states.
-        follow: read on until they have ended; otherwise, of those that run, what there is now.
-        check: asked in every turn, and before anything is handed out; what it raises ends the reading.
-        tell: what a person should know who waits.
+        scheduler: the jobs' scheduler.
+        poll_s: seconds between two polls of the jobs' states.
+        follow: read until the jobs have ended; otherwise, of running jobs, what there is now.
+        check: is called in every round and before anything is returned; an exception that it raises ends the reading.
+        notify: is called with what a waiting person should know.
     """
 
     def __init__(
@@ -52,88 +58,104 @@ class Reader:
         *,
         follow: bool,
         check: Callable[[], None] = lambda: None,
-        tell: Callable[[str], None] = lambda text: None,
+        notify: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._scheduler, self._poll_s, self._follow = scheduler, poll_s, follow
-        self._check, self._tell, self._clock, self._sleep = check, tell, clock, sleep
-        self._said = ""
-        self._rested_s = 0.0  # in pauses; one in which this process was stopped, and could hear nothing, counts little
-        self._quiet_s = (FIRST_S, QUIET_S) if scheduler.log_in_folder else (0.0, 0.0)
+        self._scheduler = scheduler
+        self._poll_s = poll_s
+        self._follow = follow
+        self._check = check
+        self._notify_person = notify
+        self._clock = clock
+        self._sleep = sleep
+        self._last_notice = ""
+        # The reader's own clock advances in its pauses. A pause in which this process was stopped, and could read
+        # nothing, counts little.
+        self._paused_s = 0.0
 
-    def read(self, readings: Sequence[Reading]) -> Iterator[tuple[Reading, bytes]]:
-        """What comes of each, until all are done. Raises BenchError when the scheduler cannot be asked."""
+    def read(self, readings: Sequence[LogReading]) -> Iterator[tuple[LogReading, bytes]]:
+        """Yield what comes of each log, until all are done. Raises BenchError when the scheduler cannot be asked."""
         self._answered_s = due_s = self._clock()
-        while left := [reading for reading in readings if not reading.done]:
+        while unfinished := [reading for reading in readings if not reading.done]:
             pause_s = self._poll_s
             try:
                 self._check()
                 if self._clock() >= due_s:
-                    self._look(left)
-                    due_s = self._clock() + self._poll_s  # from its end: a cluster that is away makes it a long one
-                    self._check()  # who has ended them has taken them over before
-                for reading in left:
+                    self._poll(unfinished)
+                    due_s = self._clock() + self._poll_s  # from the poll's end, which takes long at a busy cluster
+                    self._check()  # a session that ended the jobs has taken them over before
+                for reading in unfinished:
                     yield from self._chunks(reading)
-                if not any(reading.trouble for reading in left):
+                if not any(reading.obstacle for reading in unfinished):
                     pause_s = min(PAUSE_S, self._poll_s)
             except AwayError as error:
-                self._be_patient(error)
-            if not all(reading.done for reading in left):
+                self._tolerate(error)
+            if not all(reading.done for reading in unfinished):
                 before_s = self._clock()
                 self._sleep(pause_s)
-                self._rested_s += min(self._clock() - before_s, 2 * pause_s)
+                self._paused_s += min(self._clock() - before_s, 2 * pause_s)
 
-    def _look(self, readings: Sequence[Reading]) -> None:
+    def _poll(self, readings: Sequence[LogReading]) -> None:
         statuses = self._scheduler.status([reading.job for reading in readings])
         self._answered_s = self._clock()
         for reading in readings:
             status = statuses.get(reading.job.job_id, Status(State.UNKNOWN, "the scheduler said nothing about it"))
-            before, reading.status = reading.status, status
-            if before is None:
-                reading.heard_s = self._rested_s
-            if status.state.live and status.state is not State.RUNNING and str(status) != str(before):
-                self._say(f"{reading.job.name}: {status}")
+            previous = reading.status
+            reading.status = status
+            if previous is None:
+                reading.last_output_s = self._paused_s
+            if status.state.live and status.state is not State.RUNNING and str(status) != str(previous):
+                self._notify(f"{reading.job.name}: {status}")
 
-    def _be_patient(self, error: AwayError) -> None:
-        """Who follows a log does not mind that nobody answers for a while."""
+    def _tolerate(self, error: AwayError) -> None:
+        """While a log is followed, a scheduler may be away for a while. Raises the error otherwise."""
         if not self._follow or isinstance(error, LoginNeeded) or self._clock() - self._answered_s > LOG_S:
             raise error
-        self._say(str(error))
+        self._notify(str(error))
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            self._tell(text)
-        self._said = text
+    def _notify(self, text: str) -> None:
+        if text != self._last_notice:
+            self._notify_person(text)
+        self._last_notice = text
 
-    def _chunks(self, reading: Reading) -> Iterator[tuple[Reading, bytes]]:
-        if (status := reading.status) is None:
+    def _chunks(self, reading: LogReading) -> Iterator[tuple[LogReading, bytes]]:
+        status = reading.status
+        if status is None:
             return
         try:
             while chunk := self._scheduler.read(reading.job, reading.offset, reading.last_read):
                 self._check()
                 reading.offset += len(chunk)
                 reading.last_read = log_file.last_bytes(reading.last_read, chunk)
-                reading.heard, reading.heard_s = True, self._rested_s
+                reading.has_output = True
+                reading.last_output_s = self._paused_s
                 yield reading, chunk
-            reading.trouble = ""
+            reading.obstacle = ""
         except RefusedError as error:
-            reading.trouble = str(error)
-            self._say(f"{reading.job.name}: {error}")
-        self._judge(reading, status)
+            reading.obstacle = str(error)
+            self._notify(f"{reading.job.name}: {error}")
+        self._decide_whether_done(reading, status)
 
-    def _judge(self, reading: Reading, status: Status) -> None:
-        """Whether it is read as far as it is to be. The status is older than the last read."""
-        quiet_s, live = self._rested_s - reading.heard_s, status.state.live
-        if reading.trouble:
-            limit_s = 0.0 if live and not self._follow else LOG_S
-            reading.done = quiet_s >= limit_s
-            if reading.done:
-                waited = f"nothing more of its log came for {limit_s:g} s: " if limit_s else ""
-                reading.problem = f"{waited}{reading.trouble}"
-        elif not live:
-            reading.done = quiet_s >= (0.0 if self._follow else self._quiet_s[1])
-        elif not self._follow:
-            reading.done = status.state in NOT_STARTED or quiet_s >= self._quiet_s[reading.heard]
-            if reading.done and status.state is State.UNKNOWN and self._scheduler.log_in_folder:
-                reading.problem = f"whether there is more of its log is not known: {status.reason}"
+    def _decide_whether_done(self, reading: LogReading, status: Status) -> None:
+        """Decide whether the log is read as far as it should be. The status is older than the last read."""
+        live = status.state.live
+        quiet_s = self._paused_s - reading.last_output_s
+        if reading.obstacle:
+            patience_s = 0.0 if live and not self._follow else LOG_S
+            if quiet_s >= patience_s:
+                reading.done = True
+                reading.problem = reading.obstacle
+                if patience_s:
+                    reading.problem = f"nothing more of its log came for {patience_s:g} s: {reading.obstacle}"
+            return
+        if self._follow:
+            reading.done = not live
+            return
+        collects_slowly = self._scheduler.log_in_folder
+        quiet_limit_s = 0.0
+        if collects_slowly:
+            quiet_limit_s = QUIET_S if reading.has_output or not live else FIRST_S
+        reading.done = quiet_s >= quiet_limit_s or (live and status.state in NOT_STARTED)
+        if reading.done and status.state is State.UNKNOWN and collects_slowly:
+            reading.problem = f"whether there is more of its log is not known: {status.reason}"

@@ -1,8 +1,8 @@
-"""`python -m platforms logs`: a job's log, printed; and how `fetch` reads those of a run, too (fetching.py).
+"""`python -m platforms logs`: prints a job's log. `fetch` uses parts of this module to read the logs of a whole run.
 
-The log that is kept in a job's folder has one writer at a time: the session that lives, else the command that holds the
-lock beside it. Where the file system knows no locks, what is written stands at its own place in the file, so two that
-bring the same bytes do no harm.
+A job's folder keeps its log, and that file has one writer at a time: the living session, else the command that holds
+the lock beside it. On a file system without locks two commands may write; each byte goes to its own place in the file,
+so they do no harm to each other.
 """
 
 from __future__ import annotations
@@ -17,126 +17,146 @@ from pathlib import Path
 
 from platforms import checkout
 from platforms.commands import find_run
-from platforms.commands.find_run import Typed
-from platforms.commands.job_records import RecordedJob, SchedulerPool, one, recorded_jobs
-from platforms.commands.log_reading import Reader, Reading
+from platforms.commands.find_run import TypedOptions
+from platforms.commands.job_records import RecordedJob, SchedulerPool, find_job, recorded_jobs
+from platforms.commands.log_reading import LogReading, LogsReader
 from platforms.job import BenchError, RefusedError
 from platforms.rundir import locks, session_history, session_liveness
-from platforms.rundir.session_history import SessionRecord
 
 FOLLOW_S = 1.0
 CHUNK = 1 << 20
 LOCK = ".log.lock"
 
 
-# --- logs ------------------------------------------------------------------------------------------------------------
-
-
-def add_logs(parser: argparse.ArgumentParser) -> None:
-    """Options of `logs`."""
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="its name, or a part of its test's id, in the last run")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
     parser.add_argument("--run", metavar="RUN", default=find_run.LATEST, help="of this run (default: latest)")
-    find_run.add_folder(parser)
+    find_run.add_runs_dir(parser)
 
 
-def logs(options: argparse.Namespace) -> int:
-    """Print a job's log: what there is of it in its folder, and then what its scheduler has. How it ended is said where
-    it is followed, or has no log."""
-    runs, places = find_run.folder(options), SchedulerPool(checkout.site_folder(options.site))
-    typed, run_id = Typed.of(options), find_run.named(runs, options.run)
-    log = _Log(one(recorded_jobs(runs, run_id), options.job, run_id, typed), places, typed, follow=options.follow)
-    while not log.at_end(runs):
-        _refuse_unheard()
+def main(options: argparse.Namespace) -> int:
+    """Print a job's log: first what its folder has, then what its scheduler has beyond that.
+
+    With --follow, and for a job without a log, a last line on stderr says how the job ended.
+    """
+    runs = find_run.runs_folder(options)
+    schedulers = SchedulerPool(checkout.site_folder(options.site))
+    typed = TypedOptions.of(options)
+    run_id = find_run.named(runs, options.run)
+    job = find_job(recorded_jobs(runs, run_id), options.job, run_id, typed)
+    log = _PrintedLog(job, runs, schedulers, typed, follow=options.follow)
+    while not log.print_more():
+        _refuse_closed_output()
         time.sleep(FOLLOW_S)
     if options.follow or not log.offset:
-        missing = "" if log.offset else f"; no log of it is in {log.job.folder}"
-        tell(f"{log.job.name} on {log.job.platform}: {log.state}{missing}")
+        line = f"{log.job.name} on {log.job.platform}: {log.state}"
+        if not log.offset:
+            line += f"; no log of it is in {log.job.folder}"
+        notify(line)
     return 0
 
 
-class _Log:
-    """One job's log as it is printed: up to byte `offset`."""
+class _PrintedLog:
+    """One job's log, printed up to byte `offset`. `state` says how the job fared by then."""
 
-    def __init__(self, job: RecordedJob, places: SchedulerPool, typed: Typed, *, follow: bool) -> None:
-        self.job, self._places, self._typed, self._follow = job, places, typed, follow
-        self.offset, self.state, self._said = 0, "", ""
+    def __init__(
+        self, job: RecordedJob, runs: Path, schedulers: SchedulerPool, typed: TypedOptions, *, follow: bool
+    ) -> None:
+        self.job = job
+        self.offset = 0
+        self.state = ""
+        self._runs = runs
+        self._schedulers = schedulers
+        self._typed = typed
+        self._follow = follow
+        self._last_notice = ""
 
-    def at_end(self, runs: Path) -> bool:
-        """Print what there is. Whether that is all. Raises BenchError."""
-        self.job = self.job.again()
-        if self._left and self._renew(runs):
+    def print_more(self) -> bool:
+        """Print what there is. Returns whether that was all. Raises BenchError."""
+        self.job = self.job.refreshed()
+        if self._has_no_session and self._still_has_no_session():
             try:
-                self._print_on()
-            except locks.Taken as other:  # which brings it here, as a session does
-                self._say(f"{self.job.name}: {other} reads this log, too; shown is what has come to {self.job.folder}")
-            except GoneOn as other:
-                self._say(str(other))
+                self._print_from_scheduler()
+            except locks.Taken as holder:
+                # The holder brings the log into the folder, as a session does, so it is printed from there.
+                folder = self.job.folder
+                self._notify(f"{self.job.name}: {holder} reads this log, too; shown is what has come to {folder}")
+            except TakenOverMeanwhile as error:
+                self._notify(str(error))
                 return False
             else:
                 return True
-        self.offset += _print(self.job.folder / "log", self.offset)
-        self.state = self.job.told if self.job.ended is None else str(self.job.ended)
+        self.offset += _print_file(self.job.folder / "log", self.offset)
+        self.state = self.job.last_state if self.job.ended is None else str(self.job.ended)
         return not (self.job.open and self._follow)
 
     @property
-    def _left(self) -> bool:
+    def _has_no_session(self) -> bool:
         return self.job.open and not session_liveness.lives(self.job.session)
 
-    def _renew(self, runs: Path) -> bool:
-        """Another session may go on in its place. Whether none does."""
-        before = self.job
-        self.job = next(each for each in recorded_jobs(runs, before.run) if each.test == before.test)
-        self.offset = self.offset if self.job.folder == before.folder else 0
-        return self._left
+    def _still_has_no_session(self) -> bool:
+        """Read the record again: another session may have taken over the job, with a new attempt."""
+        folder = self.job.folder
+        self.job = next(job for job in recorded_jobs(self._runs, self.job.run) if job.test == self.job.test)
+        if self.job.folder != folder:
+            self.offset = 0
+        return self._has_no_session
 
-    def _print_on(self) -> None:
-        """What a job's folder has from there on, and its scheduler after that. Raises RefusedError when that is not
-        all, Taken while another command brings it here, GoneOn when a session does."""
+    def _print_from_scheduler(self) -> None:
+        """Print what the job's folder has beyond `offset`, and after that what its scheduler has.
+
+        Raises:
+            RefusedError: that is not the whole log.
+            Taken: another command brings the log into the folder.
+            TakenOverMeanwhile: a session does.
+        """
         job = self.job
         with contextlib.ExitStack() as stack:
             try:
                 if job.submitted is None:
-                    finds = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
-                    raise RefusedError(f"{job.name}: {job.told}; nobody has its id: {finds}")
-                reader = reader_of(self._places, job.platform, [job], self._typed, follow=self._follow)
-                in_folder = self._places.scheduler(job.platform).log_in_folder
-                if in_folder:
-                    stack.enter_context(alone(job))
+                    where = f"{self._typed.resume(job.run)} finds it" if job.unsure else "it was not submitted"
+                    raise RefusedError(f"{job.name}: {job.last_state}; its id is not known: {where}")
+                reader = logs_reader(self._schedulers, job.platform, [job], self._typed, follow=self._follow)
+                log_in_folder = self._schedulers.scheduler(job.platform).log_in_folder
+                if log_in_folder:
+                    stack.enter_context(sole_writer(job))
             except locks.Taken:
                 raise
             except BenchError:
-                self.offset += _print(job.folder / "log", self.offset)
+                self.offset += _print_file(job.folder / "log", self.offset)
                 raise
-            if not in_folder:  # else the scheduler reads that file, too, and knows how much of it is to be believed
-                self.offset += _print(job.folder / "log", self.offset)
-            reading = Reading(job.submitted, self.offset)
+            if not log_in_folder:  # else the scheduler reads that file, and knows how much of it is complete
+                self.offset += _print_file(job.folder / "log", self.offset)
+            reading = LogReading(job.submitted, self.offset)
             for _reading, chunk in reader.read([reading]):
                 _write(chunk)
                 self.offset = reading.offset
-            self.state = job.told if reading.status is None else str(reading.status)
+            self.state = job.last_state if reading.status is None else str(reading.status)
             if reading.problem:
                 raise RefusedError(f"{job.name}: {reading.problem}")
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            tell(text)
-        self._said = text
+    def _notify(self, text: str) -> None:
+        if text != self._last_notice:
+            notify(text)
+        self._last_notice = text
 
 
-def tell(text: str) -> None:
+def notify(text: str) -> None:
+    """Write a line for people to stderr: stdout is for the log."""
     print(text, file=sys.stderr, flush=True)
 
 
-def _print(path: Path, offset: int) -> int:
-    """A file from there on. Returns how much there was."""
+def _print_file(path: Path, offset: int) -> int:
+    """Print a file from byte `offset` on. Returns how many bytes it printed."""
+    if not path.exists():
+        return 0
     size = 0
-    if path.exists():
-        with path.open("rb") as file:
-            file.seek(offset)
-            while chunk := file.read(CHUNK):
-                size += len(chunk)
-                _write(chunk)
+    with path.open("rb") as file:
+        file.seek(offset)
+        while chunk := file.read(CHUNK):
+            size += len(chunk)
+            _write(chunk)
     return size
 
 
@@ -145,48 +165,52 @@ def _write(chunk: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _refuse_unheard() -> None:
-    """Raises BrokenPipeError when nobody reads what we print: a job may say nothing for hours."""
-    ends = select.poll()
+def _refuse_closed_output() -> None:
+    """Raise BrokenPipeError when the reader of our output has gone: a job may print nothing for hours."""
+    output = select.poll()
     with contextlib.suppress(OSError, ValueError):  # not every output is a file
-        ends.register(sys.stdout.fileno(), 0)  # what is wrong is told in any case
-    if any(event & (select.POLLERR | select.POLLHUP) for _file, event in ends.poll(0)):
+        output.register(sys.stdout.fileno(), 0)  # errors are reported without being asked for
+    if any(event & (select.POLLERR | select.POLLHUP) for _file, event in output.poll(0)):
         raise BrokenPipeError
 
 
-# --- for `fetch`, too -----------------------------------------------------------------------------------------------
+# --- used by `fetch`, too -------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def alone(job: RecordedJob) -> Iterator[None]:
-    """Nobody else writes the log that is kept of a job. Raises Taken, RefusedError."""
+def sole_writer(job: RecordedJob) -> Iterator[None]:
+    """Be the only process that writes the log in a job's folder. Raises Taken, RefusedError."""
     with contextlib.ExitStack() as stack:
         try:
-            if none := stack.enter_context(locks.held(job.folder / LOCK)):
-                tell(f"{none}: let one command at a time read this log")
+            no_lock = stack.enter_context(locks.held(job.folder / LOCK))
+            if no_lock:
+                notify(f"{no_lock}: let one command at a time read this log")
         except OSError:
-            pass  # a folder that we may only read, as we then do
+            pass  # we may only read this folder, so we write nothing
         yield
 
 
-class GoneOn(RefusedError):
-    """Another session goes on with jobs whose logs we read: it reads them, too, into their folders."""
+class TakenOverMeanwhile(RefusedError):
+    """A session has taken over the jobs whose logs we read, and reads them into their folders itself."""
 
 
-def reader_of(places: SchedulerPool, name: str, jobs: Sequence[RecordedJob], typed: Typed, *, follow: bool) -> Reader:
-    """Of one platform's jobs. It raises GoneOn when a session goes on with them: a log has one writer."""
-    sessions = _sessions(jobs)
+def logs_reader(
+    schedulers: SchedulerPool, platform: str, jobs: Sequence[RecordedJob], typed: TypedOptions, *, follow: bool
+) -> LogsReader:
+    """A reader for jobs of one platform. It raises TakenOverMeanwhile when a session takes over: a log has one
+    writer."""
+    records = {job.session.path for job in jobs}
 
     def check() -> None:
-        _refuse_unheard()
-        for session in sessions:
-            if (by := session_history.taken(session.path)) is not None:
-                run, other = jobs[0].run, by or "another session"
-                raise GoneOn(f"run {run} was gone on with just now, in {other}: {typed.command(f'jobs {run}')}")
+        _refuse_closed_output()
+        for path in records:
+            taken_by = session_history.taken(path)
+            if taken_by is not None:
+                run = jobs[0].run
+                other = taken_by or "another session"
+                raise TakenOverMeanwhile(
+                    f"run {run} was gone on with just now, in {other}: {typed.command(f'jobs {run}')}"
+                )
 
-    poll_s = places.platform(name).poll_s
-    return Reader(places.scheduler(name), poll_s, follow=follow, check=check, tell=tell)
-
-
-def _sessions(jobs: Sequence[RecordedJob]) -> list[SessionRecord]:
-    return list({job.session.path: job.session for job in jobs}.values())
+    poll_s = schedulers.platform(platform).poll_s
+    return LogsReader(schedulers.scheduler(platform), poll_s, follow=follow, check=check, notify=notify)

@@ -141,7 +141,7 @@ def _needed(folder: Path) -> str:
         if session_liveness.lives(session):
             return f"under way in {session}"
     if past:
-        name, typed = folder.name, find_run.Typed.of_runs(folder.parent)
+        name, typed = folder.name, find_run.TypedOptions.of_runs(folder.parent)
         return f"unfinished: {typed.resume(name)} goes on with it, {typed.command(f'cancel {name}')} ends it"
     running = next((job.name for job in jobs_of(folder) if _runs(job)), None)
     return f"{running} still runs, or on a machine that cannot be seen from here" if running else ""

@@ -60,7 +60,7 @@ exit 78
 """
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--size", action="append", choices=SIZES, help="which size (default: the platform's own)")
     parser.add_argument("--benchmark", action="append", choices=BENCHMARKS, help="which benchmark (default: all)")
@@ -71,8 +71,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs-dir", type=Path, metavar="DIR", help="where evidence is kept")
 
 
-def main(platform: Platform, options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     """Make what is missing; 0 when all is there. Raises BenchError for what a person must put right."""
+    site = checkout.site_folder(options.site)
+    settings, platforms = checkout.load(site)
+    platform = checkout.find(options.name, platforms)
+    checkout.refuse_unready(platform, site, settings)
     if platform.scheduler == "kubernetes":
         make_claims(platform)
     if options.env:

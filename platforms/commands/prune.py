@@ -24,12 +24,12 @@ OF_CLUSTERS = ("older_than", "kubeconfig", "context", "namespace", "live")
 OF_FOLDERS = ("keep_days", "keep_failed_days")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--run", metavar="RUN", help="only this run: its id, latest, or on a cluster its label r…")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     parser.add_argument("--dry-run", action="store_true", help="show it, and remove nothing")
-    find_run.add_folder(parser)
+    find_run.add_runs_dir(parser)
     folders = parser.add_argument_group("folders, here and in a platform's work_dir")
     folders.add_argument(
         "--keep-days", metavar="N", help="what was changed in the last N days stays (default: site.yaml, else 30)"
@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 when nothing is left of what was shown, 1 when something is, or nobody said yes. Raises BenchError."""
-    site, runs = checkout.site_folder(options.site), find_run.folder(options)
+    site, runs = checkout.site_folder(options.site), find_run.runs_folder(options)
     if options.run is not None:
         options.run = find_run.plain(runs, options.run)
     if options.run == find_run.LATEST:

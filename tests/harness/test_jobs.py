@@ -196,7 +196,7 @@ def test_what_nobody_knows_of_is_not_ended(left: Left, capsys: pytest.CaptureFix
     path.write_text("".join(line for line in text if "second" not in line or '"plan"' in line or '"being sub' in line))
     assert left.types("cancel", "night") == 1
     said = capsys.readouterr().out
-    assert re.search(r"nobody knows whether these were submitted: second-1x2gpu-k\w{7}; pytest --resume=night", said)
+    assert re.search(r"it is not known whether these were submitted: second-1x2gpu-k\w{7}; pytest --resume=night", said)
     left.open_gate()
     left.project.pytest_process("--resume=night").assert_outcomes(passed=2)
     assert left.log("second") == "second begins\nsecond ends\n"

@@ -141,7 +141,7 @@ def test_latest_is_the_newest_run(runs: Path, capsys: pytest.CaptureFixture[str]
 def test_what_holds_no_record(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "notes").mkdir()
     assert types(runs, "jobs", "notes") == 2
-    assert f"{runs}/notes holds no record of a session, so nobody knows its jobs" in capsys.readouterr().err
+    assert f"{runs}/notes holds no record of a session, so its jobs are not known" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["jobs", ""], ["cancel", ""], ["fetch", ""], ["logs", "a", "--run="]])
@@ -196,7 +196,7 @@ def test_a_run_that_has_begun_no_job(runs: Path, capsys: pytest.CaptureFixture[s
     assert types(runs, "cancel", "it") == 0
     assert capsys.readouterr().out == f"run it has ended; logs and results are in {runs}/it\n"
     assert types(runs, "cancel", "it", "--platform=here") == 0
-    assert capsys.readouterr().out == "run it had ended before: nothing of it is left to be ended\n"
+    assert capsys.readouterr().out == "run it had ended before: it has nothing left to cancel\n"
     assert types(runs, "prune", "--yes", "--keep-days=0") == 0
     assert (runs / "old/it.tar.gz").exists()
 
@@ -211,7 +211,7 @@ def test_a_run_is_not_closed_over_a_job_of_which_nobody_knows(
     session.end(PENDING)
     assert types(runs, "cancel", "it") == 1
     said = capsys.readouterr().out
-    assert f"nobody knows whether these were submitted: {JOB['name']}; pytest --resume=it{places(runs)}" in said
+    assert f"it is not known whether these were submitted: {JOB['name']}; pytest --resume=it{places(runs)}" in said
     assert "has ended" not in said
     assert find_run.unfinished(runs) == (["it"], [])
 
@@ -257,7 +257,7 @@ def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
 
     monkeypatch.setattr(session_liveness, "lives", taken_meanwhile)  # when cancel looks, another one begins
     assert types(runs, "cancel", "it") == 1
-    assert "run it is gone on with since a moment ago" in capsys.readouterr().out
+    assert "run it: another session has just gone on with it" in capsys.readouterr().out
 
 
 # --- runs of somebody else --------------------------------------------------------------------------------------------
@@ -301,8 +301,8 @@ def test_a_run_of_somebody_else_is_not_cancelled(runs: Path) -> None:
         os.chown(each, 0, 0)
     said = runs.parent / "said"
     assert as_nobody(said, lambda: types(runs, "cancel", "it")) == 2
-    whose = f"{runs}/it/sessions, of user root, may not be written to by us"
-    assert said.read_text() == f"error: nothing was cancelled, since {whose}\n"
+    whose = f"{runs}/it/sessions belongs to user root, and we may not write to it"
+    assert said.read_text() == f"error: nothing was cancelled: {whose}\n"
     assert find_run.unfinished(runs) == (["it"], [])
 
 

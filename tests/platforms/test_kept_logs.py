@@ -13,9 +13,9 @@ import pytest
 
 from platforms.__main__ import main
 from platforms.commands import logs
-from platforms.commands.find_run import Typed
+from platforms.commands.find_run import TypedOptions
 from platforms.commands.job_records import SchedulerPool
-from platforms.commands.log_reading import Reading
+from platforms.commands.log_reading import LogReading
 from platforms.job import RefusedError
 from platforms.rundir import job_folder, locks, session_history, session_journal
 from platforms.rundir.session_history import PENDING
@@ -145,8 +145,8 @@ def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
     """It reads them itself, and appends to them: whoever brings one ends before it writes again."""
     (known,) = logs.recorded_jobs(left.path / "runs", "it")
     assert known.submitted is not None
-    reading = Reading(known.submitted)
-    reader = logs.reader_of(SchedulerPool(left.path / "site"), "far", [known], Typed(), follow=True)
+    reading = LogReading(known.submitted)
+    reader = logs.logs_reader(SchedulerPool(left.path / "site"), "far", [known], TypedOptions(), follow=True)
     chunks = reader.read([reading])
     assert next(chunks)[1]
     session_journal.take(left.session, "20990101T000000Z-ffffff")

@@ -39,7 +39,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
 OF_ANY: tuple[Step, ...] = (("transport", checks.transport), ("policy", checks.policy))
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--node", action="store_true", help="run a job of seconds, too, and look at what it finds")
     parser.add_argument("--size", choices=("smoke", "quick", "subset", "full"), help="of the data sets to look for")

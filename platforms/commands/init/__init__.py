@@ -33,7 +33,7 @@ OF_CLUSTERS = ("kubeconfig", "context", "namespace", "product")  # options that 
 OF_MACHINES = ("ssh", "transport", "ssh_config", "partition")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--ssh", metavar="HOST", help="the login node, as ssh knows it (default: this machine is one)")
     parser.add_argument("--transport", choices=("openssh", "paramiko"), help="how --ssh connects (default: openssh)")

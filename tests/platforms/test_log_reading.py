@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from platforms.commands.log_reading import FIRST_S, QUIET_S, Reader, Reading
+from platforms.commands.log_reading import FIRST_S, QUIET_S, LogReading, LogsReader
 from platforms.job import AwayError, LoginNeeded, RefusedError, State, Status, Submitted
 from platforms.runner.finalizer import LOG_S
 from platforms.schedulers import log_file
@@ -43,10 +43,10 @@ class Scripted:
         self.now += seconds + self.stopped_s
         self.stopped_s = 0.0
 
-    def reads(self, *, follow: bool, offset: int = 0, poll_s: float = 1.0) -> tuple[bytes, Reading]:
+    def reads(self, *, follow: bool, offset: int = 0, poll_s: float = 1.0) -> tuple[bytes, LogReading]:
         """What came, and how it ended."""
-        reading, settings = Reading(Submitted("17", "one-k1", 0.0), offset), {"tell": self.said.append}
-        reader = Reader(self, poll_s, follow=follow, clock=lambda: self.now, sleep=self.sleep, **settings)  # type: ignore[arg-type]
+        reading, settings = LogReading(Submitted("17", "one-k1", 0.0), offset), {"notify": self.said.append}
+        reader = LogsReader(self, poll_s, follow=follow, clock=lambda: self.now, sleep=self.sleep, **settings)  # type: ignore[arg-type]
         return b"".join(chunk for _reading, chunk in reader.read([reading])), reading
 
 
@@ -185,8 +185,8 @@ def test_what_is_asked_in_between_ends_it_before_anything_more_is_handed_out() -
             raise RefusedError("another one reads it now")
 
     scheduler = Scripted(lambda now: b"0123456789")
-    reader = Reader(scheduler, 60.0, follow=True, check=check, clock=lambda: scheduler.now, sleep=scheduler.sleep)  # type: ignore[arg-type]
-    chunks = reader.read([Reading(Submitted("17", "one-k1", 0.0))])
+    reader = LogsReader(scheduler, 60.0, follow=True, check=check, clock=lambda: scheduler.now, sleep=scheduler.sleep)  # type: ignore[arg-type]
+    chunks = reader.read([LogReading(Submitted("17", "one-k1", 0.0))])
     came += [next(chunks)[1], next(chunks)[1]]
     with pytest.raises(RefusedError, match="another one reads it now"):
         next(chunks)
