@@ -165,13 +165,13 @@ def of_work_dir(platform: Platform, runs: Path, keep: Retention, options: argpar
             return 0
         print(f"{transport.where}, {folder}: {keep}; what runs in {runs} still need stays")
         print_indented(
-            f"run {printable(run)} cannot be read, so what may be of it stays: {why}"
-            for run, why in found.unread.items()
+            f"run {printable(run)} cannot be read, so what may belong to it stays: {why}"
+            for run, why in found.unreadable_runs.items()
         )
         print_indented(leftover_table(found.jobs, "goes"))
         print_indented(leftover_table(found.code, "goes: code that no job there needs"))
-        if found.untold:
-            print(f"code archives are left alone: {found.untold}")
+        if found.why_no_code:
+            print(f"code archives are left alone: {found.why_no_code}")
         if not found.going:
             print("nothing is old enough to go")
             return 0

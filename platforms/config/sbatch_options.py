@@ -1,6 +1,6 @@
-"""Options of sbatch as people write them in #SBATCH lines: several in a line, short, abbreviated, as sbatch reads them.
+"""Reads the options of #SBATCH lines as sbatch does: several in a line, in short form, abbreviated.
 
-The options and what they take are those of sbatch's manual, Slurm 20.11 to 24.11.
+The options, and whether they take a value, are those of sbatch's manual, Slurm 20.11 to 24.11.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-# Without the two dashes; `=` takes a value, `?` may have one, and only behind an equals sign.
+# The long options without their two dashes. `=`: takes a value; `?`: may have one, only behind an equals sign.
 _LONG = """
 account= acctg-freq= array= batch= bb= bbf= begin= chdir= cluster-constraint= clusters= comment= constraint= container=
 container-id= contiguous core-spec= cores-per-socket= cpu-freq= cpus-per-gpu= cpus-per-task= deadline= delay-boot=
@@ -33,17 +33,17 @@ _SHORT = {
     "V": "--version", "v": "--verbose", "W": "--wait", "w": "--nodelist", "x": "--exclude",
 }  # fmt: skip
 
-# What a site's own options may not say, and the key that does.
+# Options that `slurm.directives:` may not have, and why.
 _LAYOUT = "it follows from `layouts:`"
-_SUITES = "the suite writes it itself"
-_NOT_THE_SITES = {
+_SUITE = "the suite writes it itself"
+_FORBIDDEN_TO_SITES = {
     **dict.fromkeys(("--nodes", "--ntasks", "--ntasks-per-node"), _LAYOUT),
     **dict.fromkeys(
         ("--gpus", "--gpus-per-node", "--gpus-per-socket", "--gpus-per-task"), f"{_LAYOUT} and `slurm.gpus:`"
     ),
     "--time": "it follows from `time_limit:`",
     "--deadline": "it follows from `start_limit:` and `time_limit:`",
-    **dict.fromkeys(("--job-name", "--output", "--error", "--open-mode", "--chdir", "--wrap"), _SUITES),
+    **dict.fromkeys(("--job-name", "--output", "--error", "--open-mode", "--chdir", "--wrap"), _SUITE),
     **dict.fromkeys(("--array", "--requeue"), "a job is submitted once and starts once"),
     **dict.fromkeys(("--test-only", "--help", "--usage", "--version"), "with it sbatch submits nothing"),
 }
@@ -51,26 +51,26 @@ _NOT_THE_SITES = {
 
 @dataclass(frozen=True)
 class SbatchOption:
-    """An option in its long form, and its value; None where there is none."""
+    """An option in its long form, and its value if it has one."""
 
     name: str
     value: str | None = None
 
 
 def parse_options(line: str) -> list[SbatchOption]:
-    """The options of one line, without #SBATCH."""
+    """Read the options of one line, without `#SBATCH`."""
     words = iter(_words(line))
-    found: list[SbatchOption] = []
+    options: list[SbatchOption] = []
     for word in words:
         if word.startswith("--"):
-            found.append(_long(word, words))
+            options.append(_parse_long(word, words))
         elif word.startswith("-"):
-            found += _short(word, words)
-    return found
+            options += _parse_short(word, words)
+    return options
 
 
 def last_value(name: str, lines: Iterable[str]) -> str | None:
-    """The value of an option in lines of options, of which the last one counts; None where there is none."""
+    """Return the value of an option in lines of options. The last one counts; None if there is none."""
     value = None
     for line in lines:
         for option in parse_options(line):
@@ -80,53 +80,58 @@ def last_value(name: str, lines: Iterable[str]) -> str | None:
 
 
 def directives_of_script(script: str) -> dict[int, str]:
-    """What stands behind #SBATCH at the head of a script, by the number of the line; below its first command nothing
-    counts."""
-    found = {}
+    """Return what stands behind `#SBATCH`, by line number. sbatch reads none below the script's first command."""
+    directives = {}
     for number, line in enumerate(script.splitlines(), 1):
-        if match := re.match(r"#SBATCH\s+(.*)", line):
-            found[number] = match[1]
+        directive = re.match(r"#SBATCH\s+(.*)", line)
+        if directive:
+            directives[number] = directive[1]
         elif line.strip() and not line.startswith("#"):
             break
-    return found
+    return directives
 
 
 def check_site_directive(line: str) -> str:
-    """A line of `slurm.directives:`, as it is. Raises ValueError where it is none, or says what another key says."""
+    """Return a line of `slurm.directives:` unchanged. Raises ValueError if it sets what another key sets."""
     if not line.isprintable():
         raise ValueError(f"{line!r} cannot stand in a #SBATCH line (write one line, and a list for several)")
     for option in parse_options(line):
-        if option.name in _NOT_THE_SITES:
-            raise ValueError(f"{option.name} cannot be set here: {_NOT_THE_SITES[option.name]} (remove it)")
+        if option.name in _FORBIDDEN_TO_SITES:
+            raise ValueError(f"{option.name} cannot be set here: {_FORBIDDEN_TO_SITES[option.name]} (remove it)")
     return line
 
 
-def _long(word: str, following: Iterator[str]) -> SbatchOption:
+def _parse_long(word: str, following_words: Iterator[str]) -> SbatchOption:
     name, equals, value = word.partition("=")
-    names = [name] if name in _TAKES else [known for known in _TAKES if known.startswith(name)]
-    name = names[0] if len(names) == 1 else name  # else one of a plugin's, or one that sbatch refuses
+    if name not in _TAKES:
+        candidates = [option for option in _TAKES if option.startswith(name)]
+        if len(candidates) == 1:  # otherwise it is a plugin's option, or one that sbatch refuses
+            name = candidates[0]
     if equals:
         return SbatchOption(name, value)
-    return SbatchOption(name, next(following, "") if _TAKES.get(name) == "=" else None)
+    if _TAKES.get(name) == "=":
+        return SbatchOption(name, next(following_words, ""))
+    return SbatchOption(name)
 
 
-def _short(word: str, following: Iterator[str]) -> list[SbatchOption]:
-    """`-n3`, `-n 3`, and `-Hn3` for `-H -n 3`."""
-    found: list[SbatchOption] = []
-    rest = word[1:]
-    while rest:
-        letter, rest = rest[0], rest[1:]
+def _parse_short(word: str, following_words: Iterator[str]) -> list[SbatchOption]:
+    """Read `-n3`, `-n 3`, and `-Hn3` for `-H -n 3`."""
+    options: list[SbatchOption] = []
+    letters = word[1:]
+    while letters:
+        letter = letters[0]
+        letters = letters[1:]
         name = _SHORT.get(letter, f"-{letter}")
         if _TAKES.get(name) == "=":
-            return [*found, SbatchOption(name, rest or next(following, ""))]
+            return [*options, SbatchOption(name, letters or next(following_words, ""))]
         if _TAKES.get(name) == "?":
-            return [*found, SbatchOption(name, rest or None)]
-        found.append(SbatchOption(name))
-    return found
+            return [*options, SbatchOption(name, letters or None)]
+        options.append(SbatchOption(name))
+    return options
 
 
 def _words(line: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
-    except ValueError:  # a quote that is not closed; sbatch says what it thinks of that
+    except ValueError:  # a quote is not closed; sbatch reports that
         return line.split()

@@ -178,7 +178,9 @@ def test_nothing_goes_where_slurm_does_not_answer(
         patch.setenv("PATH", f"{place.site}:{os.environ['PATH']}")
         assert place.prune("--yes") == 2
     said = capsys.readouterr().err
-    assert "this machine: nobody tells which jobs live, so nothing is removed: slurm_load_jobs error: Unable to" in said
+    assert (
+        "this machine: it is not known which jobs live, so nothing is removed: slurm_load_jobs error: Unable to" in said
+    )
     assert place.jobs == [name_of("old")]
 
 

@@ -130,14 +130,14 @@ def test_a_work_dir_whose_file_system_is_missing(far: Far, capsys: pytest.Captur
     far.work.parent.rmdir()
     assert far.prune() == 2
     said = capsys.readouterr().err
-    assert f"{far.work} cannot be looked into, so nothing is removed: ls: cannot access" in said
+    assert f"{far.work} cannot be listed, so nothing is removed: ls: cannot access" in said
     assert "No such file or directory; is its file system mounted there, and is it ours?" in said
 
 
 def test_a_work_dir_that_leads_nowhere(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     far.work.symlink_to(far.path / "purged")
     assert far.prune() == 2
-    assert f"{far.work} cannot be looked into" in capsys.readouterr().err
+    assert f"{far.work} cannot be listed" in capsys.readouterr().err
 
 
 @needs_root
@@ -151,7 +151,7 @@ def test_a_work_dir_that_may_not_be_entered(far: Far, closed: str, mode: int) ->
     (far.path / closed).chmod(mode)
     said = far.path / "said"
     assert as_nobody(said, far.prune) == 2, said.read_text()
-    assert re.search(r"cannot be looked into, so nothing is removed: .*Permission denied", said.read_text())
+    assert re.search(r"cannot be listed, so nothing is removed: .*Permission denied", said.read_text())
     assert folder.exists()
 
 
@@ -181,7 +181,7 @@ def test_code_stays_that_a_job_of_somebody_else_may_need(far: Far, closed: str) 
 
 @needs_root
 @pytest.mark.parametrize("closed", ["", "sessions", "sessions/x.jsonl"])
-def test_jobs_stay_that_may_be_of_a_run_which_cannot_be_read(far: Far, closed: str) -> None:
+def test_jobs_stay_that_may_belong_to_a_run_which_cannot_be_read(far: Far, closed: str) -> None:
     """A job's name follows from its run, test and attempt."""
     (far.runs / "r1/sessions").mkdir(parents=True)
     (far.runs / "r1/sessions/x.jsonl").write_text("{}\n")
@@ -195,11 +195,11 @@ def test_jobs_stay_that_may_be_of_a_run_which_cannot_be_read(far: Far, closed: s
     assert as_nobody(said, far.prune) == 0, said.read_text()
     assert names(far.work / "jobs") == sorted(folder.name for folder in stays)
     assert not any(folder.exists() for folder in gone)
-    assert "run r1 cannot be read, so what may be of it stays: " in said.read_text()
-    assert "stays: it may be of run r1, which cannot be read" in said.read_text()
+    assert "run r1 cannot be read, so what may belong to it stays: " in said.read_text()
+    assert "stays: it may belong to run r1, which cannot be read" in said.read_text()
 
 
-def test_jobs_stay_that_may_be_of_a_run_whose_record_is_broken(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_stay_that_may_belong_to_a_run_whose_record_is_broken(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     session = Journal(far.runs / "r1", {"tests": [TEST], "options": {}})
     session.end(PENDING)
     session.path.write_text('{"schema": 99}\n')

@@ -1,4 +1,4 @@
-"""One command on a login node that tells what lies below a work_dir and which jobs live, and what its answer says."""
+"""Lists what lies below a work_dir, and which jobs live, with one command on the login node."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
 from platforms.schedulers.slurm.rows import JobRow
 from platforms.transports import CommandResult, Transport
 
-LIMIT_S = 600.0  # of a command; a parallel file system may take minutes for ten thousand folders
+LIMIT_S = 600.0  # a parallel file system may take minutes for ten thousand folders
 
 JOB = re.compile(r"[a-z0-9][a-z0-9-]*-k[a-z2-7]{7}")
 CODE = re.compile(r"(models|node-report)-[0-9a-f]{12}\.pyz?")
-# Whole, or as far as a broken connection let it.
-BROUGHT = re.compile(rf"{CODE.pattern}|\.{CODE.pattern}\.[0-9a-f]{{8}}")
-REMOVING = ".going-"  # before a name: a prune was killed while it removed this
+# A code archive, or the draft that a broken connection left of one.
+ARCHIVE_OR_DRAFT = re.compile(rf"{CODE.pattern}|\.{CODE.pattern}\.[0-9a-f]{{8}}")
+REMOVING = ".going-"  # prefix of a name: a prune began to remove this and was killed
 
-# Lines `id|state|name` of the jobs that live, then the exit code of who was asked.
+# These scripts print a line `id|state|name` for each live job, then the exit code of the question.
 SQUEUE = f"""\
 {UNSET_SLURM_VARIABLES}squeue --noheader --me --states=all --format='%i|%T|%j'
 echo "asked $?"
 """
-# Of jobs under a supervisor: its process, where that can be seen; the pid of another's counts as well.
+# A job under a supervisor is live while the supervisor's process is. A process of another user counts as well.
 SUPERVISORS = """\
 for record in jobs/*-k*/pid; do
     folder=${record%/pid}
@@ -37,13 +37,13 @@ for record in jobs/*-k*/pid; do
 done
 echo "asked 0"
 """
-# The folders and scripts of jobs that may need any code archive, since nobody but their owners may read them.
+# Folders and scripts of jobs that only their owners may read. Such a job may need any code archive.
 UNREAD = """\
 find {jobs} -mindepth 1 -maxdepth 2 \\( -path '{jobs}/*/*' ! -name job.sh \\) -prune \\
     -o -type d -name '[a-z0-9]*-k*' \\( ! -readable -o ! -executable \\) -print \\
     -o -name job.sh ! -readable -print 2> /dev/null"""
-# Exit codes: 3 where nothing was ever brought, 4 where that cannot be known.
-_LOOK = """\
+# Exit codes: 3 if there is no work_dir, 4 if it cannot be listed.
+_LIST_SCRIPT = """\
 cd -P -- {work_dir} 2> /dev/null || {{
     ! [ -e {work_dir} ] && ! [ -L {work_dir} ] && [ -d {parent} ] && [ -x {parent} ] && exit 3
     LC_ALL=C ls -d -- {work_dir}/. > /dev/null
@@ -75,12 +75,22 @@ mark end
 
 @dataclass(frozen=True)
 class RemoteJobFolder:
-    """A job's. `changed_s` is when it or anything right in it was; after `may_start_s` the job does not begin; `test`
-    is the test's id, as its script has it."""
+    """The folder of one job.
+
+    Attributes:
+        uid: its owner.
+        changed_s: the latest change of the folder or of anything directly in it, Unix seconds.
+        entries: names of what is directly in it.
+        size_bytes: size of everything in it.
+        exit_code: from the exit file; None when there is none.
+        may_start_s: after this time (Unix seconds) the job does not start.
+        code: names of the code archives that its script mentions.
+        test: the test's id, as its script has it.
+    """
 
     uid: int = -1
     changed_s: float = 0.0
-    inside: frozenset[str] = frozenset()
+    entries: frozenset[str] = frozenset()
     size_bytes: int = 0
     exit_code: int | None = None
     may_start_s: float = 0.0
@@ -90,122 +100,164 @@ class RemoteJobFolder:
 
 @dataclass(frozen=True)
 class WorkDirListing:
-    """A work_dir as one command has shown it. `live` are states by the name of a job; `unread` are folders and scripts
-    that may not be read; `missing` where there is no work_dir."""
+    """What lies below a work_dir.
 
-    live: Mapping[str, str] = field(default_factory=dict)
+    Attributes:
+        live_states: the scheduler's state of each live job, by the job's name.
+        now_s: time on the login node, Unix seconds.
+        uid: our user id there.
+        job_folders: by name.
+        archives: our code archives, by name.
+        unreadable: paths of folders and scripts that we may not read.
+        missing: there is no work_dir; everything else is empty.
+    """
+
+    live_states: Mapping[str, str] = field(default_factory=dict)
     now_s: float = 0.0
     uid: int = -1
-    jobs: Mapping[str, RemoteJobFolder] = field(default_factory=dict)
+    job_folders: Mapping[str, RemoteJobFolder] = field(default_factory=dict)
     archives: Mapping[str, Leftover] = field(default_factory=dict)
-    unread: frozenset[str] = frozenset()
+    unreadable: frozenset[str] = frozenset()
     missing: bool = False
 
 
-def list_work_dir(transport: Transport, work_dir: str, live: str) -> WorkDirListing:
-    """Ask once. `live` is SQUEUE or SUPERVISORS.
+def list_work_dir(transport: Transport, work_dir: str, live_script: str) -> WorkDirListing:
+    """List a work_dir. `live_script` is SQUEUE or SUPERVISORS.
 
     Raises:
-        RefusedError: the folder cannot be entered, or nobody tells which jobs live.
+        RefusedError: the folder cannot be listed, or the live jobs cannot be.
         AwayError: no answer.
     """
     token = f"hpcml-{secrets.token_hex(8)}"
-    script = _LOOK.format(
+    script = _LIST_SCRIPT.format(
         work_dir=shlex.quote(work_dir),
         parent=shlex.quote(work_dir.rstrip("/").rpartition("/")[0] or "/"),
         token=token,
-        live=live,
+        live=live_script,
         unread=UNREAD.format(jobs="jobs"),
         code=shlex.quote(CODE.pattern),
     )
-    done = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
-    if done.exit_code == 3:
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    if result.exit_code == 3:
         return WorkDirListing(missing=True)
-    if done.exit_code == 4:
+    if result.exit_code == 4:
         raise RefusedError(
-            f"{transport.where}: {work_dir} cannot be looked into, so nothing is removed: {error_text(done)}; "
-            "is its file system mounted there, and is it ours?"
+            f"{transport.where}: {work_dir} cannot be listed, so nothing is removed: {error_text(result)}; is its file "
+            "system mounted there, and is it ours?"
         )
-    parts = done.stdout.split(f"\n{token} ".encode())
-    texts = {name.decode(): rest for name, _, rest in (part.partition(b"\n") for part in parts[1:])}
-    if "end" not in texts:
-        raise AwayError(f"{transport.where}: {work_dir} cannot be looked at: {error_text(done)}")
-    rows, asked, code = texts["live"].decode(errors="replace").rpartition("asked ")
-    if not asked or code.strip() != "0":
+    sections = _sections(result.stdout, token)
+    if "end" not in sections:
+        raise AwayError(f"{transport.where}: {work_dir} cannot be listed: {error_text(result)}")
+    live_lines, answered, exit_code = sections["live"].decode(errors="replace").rpartition("asked ")
+    if not answered or exit_code.strip() != "0":
         raise RefusedError(
-            f"{transport.where}: nobody tells which jobs live, so nothing is removed: {error_text(done)}"
+            f"{transport.where}: it is not known which jobs live, so nothing is removed: {error_text(result)}"
         )
-    now_s, uid = map(int, texts["about"].split())
-    unread = frozenset(texts["unread"].decode(errors="replace").splitlines())
+    now, uid = sections["about"].split()
     return WorkDirListing(
-        dict(_live(rows)), now_s, uid, _folders(texts), dict(_archives(texts["entries"], now_s, uid)), unread
+        live_states=_live_states(live_lines),
+        now_s=int(now),
+        uid=int(uid),
+        job_folders=_job_folders(sections),
+        archives=_archives(sections["entries"], int(now), int(uid)),
+        unreadable=frozenset(sections["unread"].decode(errors="replace").splitlines()),
     )
 
 
-def error_text(done: CommandResult) -> str:
-    """What a command has said, in one line."""
-    said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
-    return said or f"exit code {done.exit_code}"
+def error_text(result: CommandResult) -> str:
+    """Return what a command wrote to standard error, in one line."""
+    text = result.stderr.decode(errors="replace").strip().replace("\n", "; ")
+    return text or f"exit code {result.exit_code}"
 
 
-def _live(rows: str) -> Iterator[tuple[str, str]]:
-    for line in rows.splitlines():
+def _sections(output: bytes, token: str) -> dict[str, bytes]:
+    """Split the script's output at its marks."""
+    sections = {}
+    for part in output.split(f"\n{token} ".encode())[1:]:
+        name, _, content = part.partition(b"\n")
+        sections[name.decode()] = content
+    return sections
+
+
+def _live_states(lines: str) -> dict[str, str]:
+    states = {}
+    for line in lines.splitlines():
         job_id, _, rest = line.partition("|")
         state, _, name = rest.partition("|")
         if JobRow(job_id, name, state).live:
-            yield name.strip(), state
+            states[name.strip()] = state
+    return states
 
 
-def _entries(text: bytes) -> Iterator[tuple[str, int, float, int, list[str]]]:
-    """Type, owner, time and size of each, and its path in work_dir."""
-    for entry in text.split(b"\0"):
-        fields = entry.decode(errors="replace").split(" ", 4)
+@dataclass(frozen=True)
+class _Entry:
+    """A line of the section `entries`. `path` begins in work_dir and has up to three parts."""
+
+    kind: str
+    uid: int
+    changed_s: float
+    size_bytes: int
+    path: list[str]
+
+
+def _entries(section: bytes) -> Iterator[_Entry]:
+    for line in section.split(b"\0"):
+        fields = line.decode(errors="replace").split(" ", 4)
         if len(fields) == 5:
-            yield fields[0].strip(), int(fields[1]), float(fields[2]), int(fields[3]), fields[4].split("/", 2)
+            kind, uid, changed, size, path = fields
+            yield _Entry(kind.strip(), int(uid), float(changed), int(size), path.split("/", 2))
 
 
-def _folders(texts: Mapping[str, bytes]) -> dict[str, RemoteJobFolder]:
-    """Of our jobs, by name."""
-    own: dict[str, RemoteJobFolder] = {}
-    inside: dict[str, dict[str, float]] = {}
-    for kind, uid, changed_s, _size, path in _entries(texts["entries"]):
-        if path[0] != "jobs" or not JOB.fullmatch(path[1].removeprefix(REMOVING)):
+def _job_folders(sections: Mapping[str, bytes]) -> dict[str, RemoteJobFolder]:
+    """Read our jobs' folders, by name, from all sections."""
+    folders: dict[str, RemoteJobFolder] = {}
+    changes_inside: dict[str, dict[str, float]] = {}
+    for entry in _entries(sections["entries"]):
+        if entry.path[0] != "jobs" or not JOB.fullmatch(entry.path[1].removeprefix(REMOVING)):
             continue
-        if len(path) == 3:
-            inside.setdefault(path[1], {})[path[2]] = changed_s
-        elif kind == "d":
-            own[path[1]] = RemoteJobFolder(uid, changed_s)
-    sizes = {path: int(kilobytes) * 1024 for kilobytes, path in _pairs(texts["sizes"], "\t") if kilobytes.isdigit()}
-    exits = {path: int(re.sub(r"\D", "", said)) for path, said in _pairs(texts["exits"], ":")}
-    starts = {path: float(said) for path, said in _pairs(texts["starts"], ":")}
-    tests = {path: said.removeprefix("# ").rpartition(" on ")[0] for path, said in _pairs(texts["tests"], ":")}
+        name = entry.path[1]
+        if len(entry.path) == 3:
+            changes_inside.setdefault(name, {})[entry.path[2]] = entry.changed_s
+        elif entry.kind == "d":
+            folders[name] = RemoteJobFolder(entry.uid, entry.changed_s)
+
+    sizes = {path: int(kib) * 1024 for kib, path in _pairs(sections["sizes"], "\t") if kib.isdigit()}
+    exit_codes = {path: int(re.sub(r"\D", "", text)) for path, text in _pairs(sections["exits"], ":")}
+    start_limits = {path: float(text) for path, text in _pairs(sections["starts"], ":")}
+    first_comments = dict(_pairs(sections["tests"], ":"))
     code: dict[str, set[str]] = {}
-    for script, said in _pairs(texts["code"], ":"):
-        code.setdefault(script, set()).add(said)
-    return {
-        name: replace(
+    for path, archive in _pairs(sections["code"], ":"):
+        code.setdefault(path, set()).add(archive)
+
+    for name, folder in folders.items():
+        changes = changes_inside.get(name, {})
+        comment = first_comments.get(f"jobs/{name}/job.sh", "")  # `# TEST on PLATFORM, LAYOUT`
+        folders[name] = replace(
             folder,
-            changed_s=max([folder.changed_s, *inside.get(name, {}).values()]),
-            inside=frozenset(inside.get(name, ())),
+            changed_s=max([folder.changed_s, *changes.values()]),
+            entries=frozenset(changes),
             size_bytes=sizes.get(f"jobs/{name}", 0),
-            exit_code=exits.get(f"jobs/{name}/exit"),
-            may_start_s=starts.get(f"jobs/{name}/not_after", 0.0),
+            exit_code=exit_codes.get(f"jobs/{name}/exit"),
+            may_start_s=start_limits.get(f"jobs/{name}/not_after", 0.0),
             code=frozenset(code.get(f"jobs/{name}/job.sh", ())),
-            test=tests.get(f"jobs/{name}/job.sh", ""),
+            test=comment.removeprefix("# ").rpartition(" on ")[0],
         )
-        for name, folder in own.items()
-    }
+    return folders
 
 
-def _archives(text: bytes, now_s: float, uid: int) -> Iterator[tuple[str, Leftover]]:
-    for kind, owner, changed_s, size, path in _entries(text):
-        ours = path[0] == "archives" and len(path) == 2 and (kind, owner) == ("f", uid)
-        if ours and BROUGHT.fullmatch(path[1].removeprefix(REMOVING)):
-            yield path[1], Leftover(path[1], now_s - changed_s, size)
+def _archives(section: bytes, now_s: float, uid: int) -> dict[str, Leftover]:
+    """Read our code archives, by name, from the section `entries`."""
+    archives = {}
+    for entry in _entries(section):
+        is_ours = entry.path[0] == "archives" and len(entry.path) == 2 and entry.kind == "f" and entry.uid == uid
+        if is_ours and ARCHIVE_OR_DRAFT.fullmatch(entry.path[1].removeprefix(REMOVING)):
+            name = entry.path[1]
+            archives[name] = Leftover(name, now_s - entry.changed_s, entry.size_bytes)
+    return archives
 
 
-def _pairs(text: bytes, between: str) -> Iterator[tuple[str, str]]:
-    for line in text.decode(errors="replace").splitlines():
-        first, found, second = line.partition(between)
+def _pairs(section: bytes, separator: str) -> Iterator[tuple[str, str]]:
+    for line in section.decode(errors="replace").splitlines():
+        first, found, second = line.partition(separator)
         if found:
             yield first, second

@@ -1,7 +1,6 @@
-"""What the jobs of a platform have left below its work_dir: their folders and the code archives, judged here.
+"""Decides which job folders and code archives below a work_dir are old enough to be removed.
 
-One command on the login node tells everything (sight), and what goes is decided here; another one removes it (removal).
-Nothing is touched that is not named like ours, belongs to somebody else or is a link.
+Nothing is planned for removal that has no name of ours, belongs to another user or is a link.
 """
 
 from __future__ import annotations
@@ -13,89 +12,136 @@ from platforms.job import Layout, job_name
 from platforms.rundir.retention import DAY_S, Leftover, Retention
 from platforms.schedulers.work_dir.listing import REMOVING, RemoteJobFolder, WorkDirListing
 
-# After its last possible start a job that nobody knows may still run: clusters may share a work_dir.
+# A job that no scheduler knows may still run this long after its last possible start: clusters may share a work_dir.
 SILENT_S = 7 * DAY_S
-ATTEMPTS = 50  # of one test in one run, that are thought of where the run's record cannot be read
+ATTEMPTS = 50  # of one test in one run, whose names are tried if the run's record cannot be read
 
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """What goes and what stays, and when each was changed as it was looked at. `untold` says why no code goes; `unread`
-    which runs could not be asked whether they need a job, and why."""
+    """What goes and what stays.
+
+    Attributes:
+        jobs: all folders of jobs.
+        code: the code archives that go.
+        changed_s: when each was last changed, Unix seconds, by name.
+        unreadable_runs: runs whose record cannot be read, so that jobs of theirs stay, and why it cannot.
+        why_no_code: why no code archive goes; "" when they may.
+    """
 
     jobs: Sequence[Leftover]
     code: Sequence[Leftover]
     changed_s: Mapping[str, float]
-    unread: Mapping[str, str] = field(default_factory=dict)
-    untold: str = ""
+    unreadable_runs: Mapping[str, str] = field(default_factory=dict)
+    why_no_code: str = ""
 
     @property
     def going(self) -> set[str]:
-        """The names of all that goes."""
-        return {each.name for each in (*self.jobs, *self.code) if each.goes}
+        """The names of everything that goes."""
+        return {leftover.name for leftover in (*self.jobs, *self.code) if leftover.goes}
 
 
 def plan_removal(
-    seen: WorkDirListing, keep: Retention, needed: Mapping[str, str], unread: Mapping[str, str]
+    listing: WorkDirListing, retention: Retention, needed: Mapping[str, str], unreadable_runs: Mapping[str, str]
 ) -> RemovalPlan:
-    """What is old enough to go. `needed` are jobs of runs that somebody goes on with, or has pinned, and why; `unread`
-    are runs of which nobody can tell, and why."""
-    jobs = [_judged(name, folder, seen, keep, needed, unread) for name, folder in seen.jobs.items()]
-    going = {each.name for each in jobs if each.goes}
-    used = {code for name, folder in seen.jobs.items() if name not in going for code in folder.code}
-    archives = [replace(each, young=keep.young(each.age_s)) for name, each in seen.archives.items() if name not in used]
-    changed = {name: folder.changed_s for name, folder in seen.jobs.items()}
-    changed |= {each.name: seen.now_s - each.age_s for each in archives}
-    code = [each for each in archives if each.goes]
-    unseen = sorted(path for path in seen.unread if path.partition("/")[2].partition("/")[0] not in going)
-    if code and unseen:
-        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
-        return RemovalPlan(jobs, [], changed, unread, f"{unseen[0]}{more} cannot be read, and may need any of it")
-    return RemovalPlan(jobs, code, changed, unread)
+    """Plan the removal of what is old enough.
+
+    Args:
+        listing: what lies there.
+        retention: how long leftovers are kept.
+        needed: names of jobs that unfinished or pinned runs need, and why.
+        unreadable_runs: runs whose record cannot be read, and why.
+    """
+    jobs = [
+        _judge_folder(name, folder, listing, retention, needed, unreadable_runs)
+        for name, folder in listing.job_folders.items()
+    ]
+    going = {job.name for job in jobs if job.goes}
+    code_in_use: set[str] = set()
+    for name, folder in listing.job_folders.items():
+        if name not in going:
+            code_in_use.update(folder.code)
+    archives = [
+        replace(archive, young=retention.young(archive.age_s))
+        for name, archive in listing.archives.items()
+        if name not in code_in_use
+    ]
+    changed_s = {name: folder.changed_s for name, folder in listing.job_folders.items()}
+    for archive in archives:
+        changed_s[archive.name] = listing.now_s - archive.age_s
+
+    code = [archive for archive in archives if archive.goes]
+    why_no_code = ""
+    unreadable = sorted(path for path in listing.unreadable if _job_of(path) not in going)
+    if code and unreadable:
+        more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""
+        why_no_code = f"{unreadable[0]}{more} cannot be read, and may need any of it"
+        code = []
+    return RemovalPlan(jobs, code, changed_s, unreadable_runs, why_no_code)
 
 
-def restrict(judged: RemovalPlan, names: Collection[str]) -> RemovalPlan:
-    """Of what goes now, that which somebody has agreed to before."""
-    jobs, code = ([each for each in left if each.name in names] for left in (judged.jobs, judged.code))
-    return replace(judged, jobs=jobs, code=code)
+def restrict(plan: RemovalPlan, names: Collection[str]) -> RemovalPlan:
+    """Return the plan with only the leftovers of these names."""
+    return replace(
+        plan,
+        jobs=[job for job in plan.jobs if job.name in names],
+        code=[archive for archive in plan.code if archive.name in names],
+    )
 
 
-def _judged(
+def _job_of(path: str) -> str:
+    """`jobs/NAME/job.sh` -> NAME."""
+    return path.partition("/")[2].partition("/")[0]
+
+
+def _judge_folder(
     name: str,
     folder: RemoteJobFolder,
-    seen: WorkDirListing,
-    keep: Retention,
+    listing: WorkDirListing,
+    retention: Retention,
     needed: Mapping[str, str],
-    unread: Mapping[str, str],
+    unreadable_runs: Mapping[str, str],
 ) -> Leftover:
-    left = Leftover(name, seen.now_s - folder.changed_s, folder.size_bytes)
-    if folder.uid != seen.uid:
-        return replace(left, stays=f"it belongs to user {folder.uid}")
+    leftover = Leftover(name, listing.now_s - folder.changed_s, folder.size_bytes)
+    if folder.uid != listing.uid:
+        return replace(leftover, stays=f"it belongs to user {folder.uid}")
     if name.startswith(REMOVING):
-        return left
-    if f"jobs/{name}" in seen.unread:
-        return replace(left, stays="it cannot be read")
-    if not folder.inside & {"claim", "pid", "job.sh"}:
-        return replace(left, stays="nothing in it is a job's")
-    if state := seen.live.get(name):
-        return replace(left, stays=f"the job is {state}")
-    if keep.young(left.age_s):
-        return replace(left, young=True)
+        return leftover
+    if f"jobs/{name}" in listing.unreadable:
+        return replace(leftover, stays="it cannot be read")
+    if not folder.entries & {"claim", "pid", "job.sh"}:
+        return replace(leftover, stays="nothing in it is a job's")
+    if name in listing.live_states:
+        return replace(leftover, stays=f"the job is {listing.live_states[name]}")
+    if retention.young(leftover.age_s):
+        return replace(leftover, young=True)
     if name in needed:
-        return replace(left, stays=needed[name])
-    if run := next((run for run in unread if _may_be_of(run, name, folder)), None):
-        return replace(left, stays=f"it may be of run {run}, which cannot be read: {unread[run]}")
-    if "exit" not in folder.inside and seen.now_s - max(folder.changed_s, folder.may_start_s) < SILENT_S:
-        return replace(left, stays=f"no exit file: {SILENT_S / DAY_S:g} days beyond its last possible start")
-    wrong = "no exit code" if folder.exit_code is None else f"exit code {folder.exit_code}" if folder.exit_code else ""
-    return replace(left, stays=keep.failed(left.age_s, wrong))
+        return replace(leftover, stays=needed[name])
+    for run, why in unreadable_runs.items():
+        if _may_belong_to(run, name, folder):
+            return replace(leftover, stays=f"it may belong to run {run}, which cannot be read: {why}")
+
+    last_sign_s = max(folder.changed_s, folder.may_start_s)
+    if "exit" not in folder.entries and listing.now_s - last_sign_s < SILENT_S:
+        return replace(leftover, stays=f"no exit file: {SILENT_S / DAY_S:g} days beyond its last possible start")
+    failure = ""
+    if folder.exit_code is None:
+        failure = "no exit code"
+    elif folder.exit_code != 0:
+        failure = f"exit code {folder.exit_code}"
+    return replace(leftover, stays=retention.failed(leftover.age_s, failure))
 
 
-def _may_be_of(run: str, name: str, folder: RemoteJobFolder) -> bool:
-    """Whether a job may be one of this run: its name follows from run, test and attempt, and its script says which test
-    it is."""
+def _may_belong_to(run: str, name: str, folder: RemoteJobFolder) -> bool:
+    """Return whether a job may be one of this run.
+
+    A job's name follows from run, test and attempt, and its script says which test it is.
+    """
     if not folder.test or not folder.test.isprintable() or "?" in folder.test:  # `?` stands for what is not printable
         return True
     key = name.rpartition("-")[2]
-    names = (job_name("", Layout(1, 1, ""), run, folder.test, number) for number in range(1, ATTEMPTS + 1))
-    return any(each.rpartition("-")[2] == key for each in names)
+    for attempt in range(1, ATTEMPTS + 1):
+        candidate = job_name("", Layout(1, 1, ""), run, folder.test, attempt)
+        if candidate.rpartition("-")[2] == key:
+            return True
+    return False
