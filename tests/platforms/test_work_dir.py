@@ -199,7 +199,7 @@ def test_jobs_stay_that_may_belong_to_a_run_which_cannot_be_read(far: Far, close
     assert "stays: it may belong to run r1, which cannot be read" in said.read_text()
 
 
-def test_jobs_stay_that_may_belong_to_a_run_whose_record_is_broken(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_stay_that_may_belong_to_a_run_with_a_broken_record(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     session = Journal(far.runs / "r1", {"tests": [TEST], "options": {}})
     session.end(PENDING)
     session.path.write_text('{"schema": 99}\n')
