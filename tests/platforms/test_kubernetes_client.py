@@ -249,11 +249,11 @@ def test_listing_contexts_imports_no_client(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "kind", "says"),
     [
-        (None, ClusterTarget(), ConfigError, r"there is no such file, which \$KUBECONFIG names: correct or unset"),
-        ("a: [", ClusterTarget(), ConfigError, r"config:\d: is no YAML \(.+\): correct it"),
-        ("day: 2026-99-99", ClusterTarget(), ConfigError, r"config: is no YAML"),
-        ("- a", ClusterTarget(), ConfigError, "config: is no kubeconfig"),
-        ("contexts: [{name: a}, b]", ClusterTarget(), ConfigError, r"config: contexts: is no kubeconfig: each needs a"),
+        (None, ClusterTarget(), ConfigError, r"there is no such file; \$KUBECONFIG names it: correct or unset"),
+        ("a: [", ClusterTarget(), ConfigError, r"config:\d: not valid YAML \(.+\): correct it"),
+        ("day: 2026-99-99", ClusterTarget(), ConfigError, r"config: not valid YAML"),
+        ("- a", ClusterTarget(), ConfigError, "config: not a kubeconfig"),
+        ("contexts: [{name: a}, b]", ClusterTarget(), ConfigError, "contexts: not a kubeconfig: each entry needs a"),
         ("contexts: []", ClusterTarget(), RefusedError, "no current-context.*`kubectl config use-context NAME`.*none"),
         ("", ClusterTarget(context="a"), RefusedError, r"there is no context 'a'\. There are: none"),
         ("current-context: a", ClusterTarget(), RefusedError, "current-context is 'a', and there is no such context"),
@@ -336,12 +336,12 @@ def test_a_login_program_runs_again_only_when_its_credentials_expire(
          "config: context 'here' logs in with no-such-program, which is not installed here: see https://x"),
         ("sys.exit('line\\nSession expired')", LoginNeeded,
          r"cluster here: ./login gives no credentials \(exit code 1\): Session expired. Type `kubectl .*auth whoami`"),
-        ("print('{}')", LoginNeeded, "answers with something that is no ExecCredential"),
+        ("print('{}')", LoginNeeded, "gives an answer that is not an ExecCredential"),
         ("print(json.dumps({'status': {}}))", LoginNeeded, "gives neither a token nor a certificate"),
         ({"tokenFile": "nowhere"}, ConfigError, "tokenFile .*/nowhere: No such file or directory"),
         ({"client-certificate-data": "A"}, ConfigError, "config: context 'here': Invalid base64"),
         ({"client-certificate-data": "AAAA"}, RefusedError, r"our certificates cannot be used \(\[SSL\]"),
-        ({"token": "a\x01\nb"}, ConfigError, "its token cannot be a header's value"),
+        ({"token": "a\x01\nb"}, ConfigError, "its token has characters that an HTTP header cannot hold"),
     ],
 )  # fmt: skip
 def test_a_failed_login_is_one_sentence(
@@ -374,7 +374,7 @@ def test_a_401_makes_the_client_read_the_kubeconfig_again(client: Callable[..., 
 
     with serving(only_new) as api:
         one = client(api)
-        with pytest.raises(LoginNeeded, match=r"cluster here: the server does not know us \(401") as raised:
+        with pytest.raises(LoginNeeded, match=r"cluster here: the server does not accept our login \(401") as raised:
             one.version()
         assert re.fullmatch(r"kubectl --kubeconfig \S+/config --context here auth whoami", raised.value.command)
         assert len(api.asked) == 2
@@ -449,7 +449,7 @@ def test_tls_errors_name_their_cause(certificate: Path, client: Callable[..., Cl
             client(api, **{**trusted, "tls-server-name": "other"}).version()
     with serving(ok({})) as plain:
         plain.url = plain.url.replace("http:", "https:")
-        with pytest.raises(RefusedError, match="speaks no TLS: is `server:` right"):
+        with pytest.raises(RefusedError, match="does not speak TLS: is `server:` right"):
             client(plain).version()
 
 
@@ -703,10 +703,10 @@ NOTHING: Answer = (404, b"404 page not found", {})
 @pytest.mark.parametrize(
     ("answers", "says"),
     [
-        ([NOTHING, NOTHING], r"there is no kind X of g.io/v2: it has no API group g.io: is its operator installed\?"),
-        ([NOTHING, GROUP], r"there is no kind X of g.io/v2: of g.io it has v1, v1beta1. Try `kubectl .*api-resources`"),
+        ([NOTHING, NOTHING], r"X of g.io/v2: the cluster has no API group g.io: is its operator installed\?"),
+        ([NOTHING, GROUP], r"X of g.io/v2: the cluster serves g.io as v1, v1beta1. Try `kubectl .*api-resources`"),
         ([ok({"resources": [{"name": "ys", "kind": "Y", "namespaced": True}]}), ok({"versions": [{"version": "v2"}]})],
-         "there it has Y"),
+         "its kinds are Y"),
     ],
 )  # fmt: skip
 def test_an_unknown_kind_is_refused(client: Callable[..., Client], answers: list[Answer], says: str) -> None:

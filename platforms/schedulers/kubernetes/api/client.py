@@ -1,4 +1,4 @@
-"""One namespace of one cluster: what it serves, its objects as plain dictionaries, its watches and its logs."""
+"""One namespace of one cluster: its objects as plain dictionaries, its watches and its logs."""
 
 from __future__ import annotations
 
@@ -18,100 +18,113 @@ from platforms.schedulers.kubernetes.api.session import READ_S, Query, Session
 
 __all__ = ["ApiError", "Client", "Expired"]
 
-LOG_SILENCE_S = (
-    3600.0  # how long a followed log may say nothing; whoever follows it looks earlier whether it still lives
-)
-PAGE = 500
-RELISTS = 3  # how often a LIST begins anew that took longer than the server remembers
+LOG_SILENCE_S = 3600.0  # how long a followed log may be silent; its follower checks earlier whether it still lives
+PAGE = 500  # objects per answer of a LIST
+RELISTS = 3  # how often a LIST is started again when its pages took longer than the server keeps them
 
-_ANOTHER = re.compile(r"UID in (the )?precondition")  # the server has two sentences for it
+_UID_DIFFERS = re.compile(r"UID in (the )?precondition")  # the server has two sentences for it
 
 Object = dict[str, Any]
 Objects = list[Object]
 
 
 class Client:
-    """Thread-safe; reads its kubeconfig when it is first needed and connects when something is first asked.
+    """A client of one namespace. Thread-safe.
 
-    What changes nothing, and what may be done twice, is repeated after 429 (as late as the server wants), 500, 502,
-    503, 504 and broken connections, a few times within a minute; what makes something only where it surely did not.
+    It reads its kubeconfig when that is first needed and connects with the first request. Requests that change nothing,
+    or that may be sent twice, are repeated for up to a minute after 429 (as late as the server asks), 500, 502, 503,
+    504 and broken connections. A request that creates an object is repeated only when it surely created none.
 
-    Errors of every method: ConfigError and RefusedError for a kubeconfig or a certificate that cannot be used; ApiError
-    for the server's no, 403 among them; AwayError when there is no answer for now, LoginNeeded when the server does not
-    know us, though the kubeconfig was read again.
+    Every method raises ConfigError and RefusedError for a kubeconfig or a certificate that cannot be used, ApiError
+    when the server says no (403 among others), AwayError when there is no answer for now, and LoginNeeded when the
+    server does not accept our credentials even after the kubeconfig was read again.
     """
 
     def __init__(
         self,
-        asked: ClusterTarget,
+        target: ClusterTarget,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._session = Session(asked, clock, sleep, wall)
+        self._session = Session(target, clock, sleep, wall)
         self._lock = threading.Lock()
         self._resources: dict[tuple[str, str], Resource] = dict(BUILT_IN)
-        self._served: dict[str, tuple[str, ...]] = {}
+        self._versions: dict[str, tuple[str, ...]] = {}
 
-    # --- where -------------------------------------------------------------------------------------------------------
+    # --- the cluster -------------------------------------------------------------------------------------------------
 
     @property
     def where(self) -> str:
-        """For people: `cluster kind-kind, namespace default`."""
-        return self._session.found.where
+        """The cluster and namespace in words: `cluster kind-kind, namespace default`."""
+        return self._session.target.where
 
     @property
     def context(self) -> str:
-        return self._session.found.context
+        return self._session.target.context
 
     @property
     def namespace(self) -> str:
-        return self._session.found.namespace
+        return self._session.target.namespace
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for clients that see the same."""
-        found = self._session.found
-        return (found.server, found.source, found.user_name, found.namespace)
+        """A key that is equal for clients which see the same objects."""
+        target = self._session.target
+        return (target.server, target.source, target.user_name, target.namespace)
 
-    def kubectl_command(self, words: str) -> str:
-        """The command that a person types: `kubectl --context kind-kind --namespace default get pods`."""
-        return f"{self._session.found.kubectl} --namespace {self.namespace} {words}"
+    def kubectl_command(self, arguments: str) -> str:
+        """Return a command for a person: `kubectl --context kind-kind --namespace default get pods`."""
+        return f"{self._session.target.kubectl} --namespace {self.namespace} {arguments}"
 
     # --- what the cluster serves -------------------------------------------------------------------------------------
 
     def version(self) -> str:
-        """As in `v1.36.2`."""
-        return str(self._session.ask("GET", "/version")["gitVersion"])
+        """Return the version of the server, as in `v1.36.2`."""
+        return str(self._session.request("GET", "/version")["gitVersion"])
 
     def served_versions(self, group: str) -> tuple[str, ...]:
-        """The versions of an API group, the preferred one first; () where there is no such group. Asked once."""
+        """Return the versions of an API group, the preferred one first; () where the cluster has no such group.
+
+        The server is asked once.
+        """
         with self._lock:
-            if group not in self._served:
-                answer = self._discovered(f"/apis/{group}" if group else "/api")
-                listed = [each if isinstance(each, str) else each["version"] for each in answer.get("versions") or ()]
+            if group not in self._versions:
+                answer = self._discover(f"/apis/{group}" if group else "/api")
                 preferred = (answer.get("preferredVersion") or {}).get("version")
-                self._served[group] = tuple(sorted(listed, key=lambda version: version != preferred))
-            return self._served[group]
+                versions = []
+                for entry in answer.get("versions") or ():
+                    version = entry if isinstance(entry, str) else entry["version"]
+                    versions.append(version)
+                versions.sort(key=lambda version: version != preferred)
+                self._versions[group] = tuple(versions)
+            return self._versions[group]
 
     def resource(self, api_version: str, kind: str) -> Resource:
-        """Asked once where it is no kind that every cluster has. Raises RefusedError when the cluster has none such."""
+        """Return the resource of a kind. Raises RefusedError when the cluster does not serve that kind.
+
+        The server is asked once for each apiVersion, and not at all for the kinds that every cluster serves.
+        """
         key = (api_version, kind)
         with self._lock:
             if key not in self._resources:
-                for each in self._discovered(api_path(api_version)).get("resources") or ():
-                    if "/" not in each["name"]:
-                        one = Resource(api_version, each["kind"], each["name"], bool(each["namespaced"]))
-                        self._resources[api_version, one.kind] = one
+                self._discover_resources(api_version)
             if key in self._resources:
                 return self._resources[key]
-            self._served.pop(api_version.rpartition("/")[0], None)  # it may have been installed since
+            self._versions.pop(api_version.rpartition("/")[0], None)  # the group may have been installed since
         raise RefusedError(self._unknown_kind(api_version, kind))
 
-    def _discovered(self, path: str) -> Object:
+    def _discover_resources(self, api_version: str) -> None:
+        for entry in self._discover(api_path(api_version)).get("resources") or ():
+            if "/" in entry["name"]:
+                continue  # a subresource, as pods/log
+            resource = Resource(api_version, entry["kind"], entry["name"], bool(entry["namespaced"]))
+            self._resources[api_version, resource.kind] = resource
+
+    def _discover(self, path: str) -> Object:
         try:
-            return self._session.ask("GET", path)
+            return self._session.request("GET", path)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -121,22 +134,31 @@ class Client:
         group, _, version = api_version.rpartition("/")
         versions = self.served_versions(group)
         if not versions:
-            why = f"it has no API group {group}: is its operator installed?"
+            why = f"the cluster has no API group {group}: is its operator installed?"
         elif version not in versions:
-            why = f"of {group or 'the core group'} it has {', '.join(versions)}"
+            why = f"the cluster serves {group or 'the core group'} as {', '.join(versions)}"
         else:
-            why = f"there it has {', '.join(sorted(name for its, name in self._resources if its == api_version))}"
+            kinds = sorted(known for known_version, known in self._resources if known_version == api_version)
+            why = f"its kinds are {', '.join(kinds)}"
         command = self.kubectl_command("api-resources")
         return f"{self.where}: there is no kind {kind} of {api_version}: {why}. Try `{command}`"
 
     def is_allowed(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
-        """Whether we may do this to all objects of a resource (`pods`, `nodes`): a SelfSubjectAccessReview."""
-        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
-        if not any(each.plural == resource and not each.namespaced for each in BUILT_IN.values()):
+        """Ask whether we may do this to all objects of a resource (`pods`, `nodes`): a SelfSubjectAccessReview."""
+        attributes = {"verb": verb, "resource": resource}
+        if group:
+            attributes["group"] = group
+        if subresource:
+            attributes["subresource"] = subresource
+        is_cluster_wide = any(known.plural == resource and not known.namespaced for known in BUILT_IN.values())
+        if not is_cluster_wide:
             attributes["namespace"] = self.namespace
-        spec = {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
-        review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
-        answer = self._session.ask("POST", ACCESS_REVIEWS.path(None), body=review)
+        review = {
+            "apiVersion": ACCESS_REVIEWS.api_version,
+            "kind": ACCESS_REVIEWS.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = self._session.request("POST", ACCESS_REVIEWS.path(None), body=review)
         return bool((answer.get("status") or {}).get("allowed"))
 
     # --- objects -----------------------------------------------------------------------------------------------------
@@ -144,52 +166,71 @@ class Client:
     def create(
         self, resource: Resource, obj: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False
     ) -> Object:
-        """Asked once, but again after an answer that says that nothing was done (429, a quota that others wrote just
-        then). `strict`: fields that the server does not know are refused and not dropped.
+        """Create an object and return it.
 
-        Raises AwayError when nobody knows whether it is there now.
+        The request is repeated only after an answer which says that nothing was done: 429, or a quota that another
+        request was changing. With `strict` the server refuses fields that it does not know, instead of dropping them.
+
+        Raises AwayError when it is unknown whether the object exists now.
         """
-        query = [("dryRun", "All")] if dry_run else []
-        query += [("fieldValidation", "Strict")] if strict else []
-        return self._session.ask("POST", self._path(resource), query=query, body=obj, repeat=dry_run)
+        query: Query = []
+        if dry_run:
+            query.append(("dryRun", "All"))
+        if strict:
+            query.append(("fieldValidation", "Strict"))
+        return self._session.request("POST", self._path(resource), query=query, body=obj, repeat=dry_run)
 
     def get(self, resource: Resource, name: str) -> Object:
-        return self._session.ask("GET", self._path(resource, name))
+        return self._session.request("GET", self._path(resource, name))
 
     def try_get(self, path: str) -> Object | None:
-        """What lies at a path that may be missing, forbidden or out of order: None then. Asked once, for seconds."""
-        return self._session.glance(path)
+        """Return what lies at a path, or None when it is missing, forbidden or out of order.
+
+        The request is sent once and waits for seconds only.
+        """
+        return self._session.try_get(path)
 
     def list(
         self, resource: Resource, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> tuple[Objects, str]:
-        """All of them, with apiVersion and kind, and the resourceVersion from which a watch goes on."""
+        """Return all objects, with apiVersion and kind, and the resourceVersion from which a watch goes on.
+
+        `labels` and `fields` are selectors. With `everywhere` the objects of all namespaces are listed.
+        """
         path = resource.path(None if everywhere else self.namespace)
-        query = [(key, value) for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
-        for _again in range(RELISTS):
+        query: Query = []
+        if labels:
+            query.append(("labelSelector", labels))
+        if fields:
+            query.append(("fieldSelector", fields))
+        for _attempt in range(RELISTS):
             try:
-                return self._pages(resource, path, query)
+                return self._list_pages(resource, path, query)
             except Expired:
                 continue
-        raise AwayError(f"{self.where}: {resource.plural} cannot be listed: the server forgets faster than it tells")
+        why = f"the server drops the pages of a list before they are read ({RELISTS} attempts)"
+        raise AwayError(f"{self.where}: {resource.plural} cannot be listed: {why}")
 
-    def _pages(self, resource: Resource, path: str, query: Query) -> tuple[Objects, str]:
-        items: Objects = []
-        after = ""
+    def _list_pages(self, resource: Resource, path: str, query: Query) -> tuple[Objects, str]:
+        objects: Objects = []
+        continue_token = ""
         while True:
-            page = [*query, ("limit", str(PAGE)), *([("continue", after)] if after else [])]
-            answer = self._session.ask("GET", path, query=page)
-            typed = {"apiVersion": resource.api_version, "kind": resource.kind}
-            items += [{**typed, **item} for item in answer.get("items") or ()]
+            page_query = [*query, ("limit", str(PAGE))]
+            if continue_token:
+                page_query.append(("continue", continue_token))
+            answer = self._session.request("GET", path, query=page_query)
+            for item in answer.get("items") or ():
+                # the items of a list do not carry these two
+                objects.append({"apiVersion": resource.api_version, "kind": resource.kind, **item})
             metadata = answer.get("metadata") or {}
-            after = str(metadata.get("continue") or "")
-            if not after:
-                return items, str(metadata.get("resourceVersion") or "")
+            continue_token = str(metadata.get("continue") or "")
+            if not continue_token:
+                return objects, str(metadata.get("resourceVersion") or "")
 
     def patch(self, resource: Resource, name: str, patch: Mapping[str, Any]) -> Object:
-        """A JSON merge patch."""
+        """Apply a JSON merge patch and return the object."""
         merge = "application/merge-patch+json"
-        return self._session.ask("PATCH", self._path(resource, name), body=patch, content_type=merge)
+        return self._session.request("PATCH", self._path(resource, name), body=patch, content_type=merge)
 
     def delete(
         self,
@@ -200,17 +241,25 @@ class Client:
         uid: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Fine when it is gone, or when another object (than that of `uid`) has its name by now. With `version`, its
-        resourceVersion, only as long as nobody has changed it."""
+        """Delete an object, if it is still there.
+
+        With `uid`, an object of another uid that has the name by now stays, and that is no error. With `version`, its
+        resourceVersion, the object is deleted only if it was not changed since; else ApiError is raised.
+        """
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        wanted = {"uid": uid, "resourceVersion": version}
-        if conditions := {key: value for key, value in wanted.items() if value is not None}:
-            body["preconditions"] = conditions
+        preconditions = {}
+        if uid is not None:
+            preconditions["uid"] = uid
+        if version is not None:
+            preconditions["resourceVersion"] = version
+        if preconditions:
+            body["preconditions"] = preconditions
         try:
-            self._session.ask("DELETE", self._path(resource, name), body=body)
+            self._session.request("DELETE", self._path(resource, name), body=body)
         except ApiError as error:
-            another = uid is not None and error.status == 409 and _ANOTHER.search(error.message)
-            if error.status != 404 and not another:
+            is_gone = error.status == 404
+            is_another = uid is not None and error.status == 409 and _UID_DIFFERS.search(error.message)
+            if not is_gone and not is_another:
                 raise
 
     # --- streams -----------------------------------------------------------------------------------------------------
@@ -219,23 +268,30 @@ class Client:
     def watch(
         self, resource: Resource, *, labels: str, version: str, timeout_s: float, silence_s: float | None = None
     ) -> Iterator[Iterator[Object]]:
-        """What happens after `version`: events {"type", "object"}, BOOKMARK among them, until the server ends it.
+        """Stream the events after `version`, {"type", "object"}, BOOKMARK among them, until the server ends it.
 
-        Entering asks, once. Raises Expired, then or later, when the version lies too far back, and AwayError when the
-        stream breaks or says nothing for `silence_s` seconds (default: `timeout_s` + 30).
+        Entering sends the request, once. Raises Expired, then or later, when the version is too old, and AwayError when
+        the stream breaks or is silent for `silence_s` seconds (default: `timeout_s` + 30).
         """
-        silence_s = timeout_s + 30 if silence_s is None else silence_s
-        query = [("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", version)]
-        query += [("timeoutSeconds", f"{timeout_s:.0f}"), *([("labelSelector", labels)] if labels else [])]
-        with self._session.stream(self._path(resource), query, silence_s) as pieces:
-            yield self._events(pieces)
+        if silence_s is None:
+            silence_s = timeout_s + 30
+        query = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+            ("timeoutSeconds", f"{timeout_s:.0f}"),
+        ]
+        if labels:
+            query.append(("labelSelector", labels))
+        with self._session.stream(self._path(resource), query, silence_s) as chunks:
+            yield self._events(chunks)
 
-    def _events(self, pieces: Iterable[bytes]) -> Iterator[Object]:
-        for line in lines(pieces):
+    def _events(self, chunks: Iterable[bytes]) -> Iterator[Object]:
+        for line in lines(chunks):
             try:
                 event: Object = json.loads(line)
             except ValueError:
-                raise AwayError(f"{self.where}: a watch says something that is no event") from None
+                raise AwayError(f"{self.where}: a watch answers with a line that is not an event") from None
             if event.get("type") == "ERROR":
                 error = error_of_event(event.get("object") or {})
                 if isinstance(error, TransientError):
@@ -254,30 +310,43 @@ class Client:
         tail: int | None = None,
         limit: int | None = None,
     ) -> AbstractContextManager[Iterator[bytes]]:
-        """The log of a container as it comes, each line behind its time stamp; nothing when it has none yet. Of it the
-        last `tail` lines, the first `limit` bytes.
+        """Stream the log of a container as it comes, each line behind its time stamp.
 
-        Entering asks, once. Raises ApiError (400: waits to start; 404) then, and AwayError also while it is read.
+        `since` is an RFC 3339 time, `previous` asks for the log of the start before the current one, `tail` for the
+        last lines, `limit` for the first bytes.
+
+        Entering sends the request, once. Raises ApiError then (400: the container waits to start; 404: it is gone), and
+        AwayError then or while the log is read.
         """
         query = [("container", container), ("timestamps", "true")]
-        query += [(name, "true") for name, wanted in (("follow", follow), ("previous", previous)) if wanted]
-        query += [("sinceTime", since)] if since else []
-        query += [(name, str(size)) for name, size in (("tailLines", tail), ("limitBytes", limit)) if size is not None]
-        return self._session.stream(PODS.path(self.namespace, pod, "log"), query, LOG_SILENCE_S if follow else READ_S)
+        if follow:
+            query.append(("follow", "true"))
+        if previous:
+            query.append(("previous", "true"))
+        if since:
+            query.append(("sinceTime", since))
+        if tail is not None:
+            query.append(("tailLines", str(tail)))
+        if limit is not None:
+            query.append(("limitBytes", str(limit)))
+        silence_s = LOG_SILENCE_S if follow else READ_S
+        return self._session.stream(PODS.path(self.namespace, pod, "log"), query, silence_s)
 
     def _path(self, resource: Resource, name: str = "") -> str:
         return resource.path(self.namespace, name)
 
 
-def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines of a stream that is cut anywhere, without their ends; empty ones are left out, and so is a last one
-    that is not finished."""
-    rest = bytearray()
-    for piece in pieces:
-        *whole, last = piece.split(b"\n")
-        for line in whole:
-            rest += line
-            if rest:
-                yield bytes(rest)
-            rest.clear()
-        rest += last
+def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the whole lines of a stream that is cut anywhere, without their newlines.
+
+    Empty lines are left out, and so is a last line without a newline.
+    """
+    unfinished = bytearray()
+    for chunk in chunks:
+        *finished, rest = chunk.split(b"\n")
+        for line in finished:
+            unfinished += line
+            if unfinished:
+                yield bytes(unfinished)
+            unfinished.clear()
+        unfinished += rest

@@ -1,5 +1,8 @@
-"""Which cluster and namespace is meant: kubeconfig files, merged as kubectl merges them, or the account of the pod in
-which we run. Reads files only, and needs nothing but PyYAML."""
+"""Finds the cluster and namespace that a platform means.
+
+They stand in kubeconfig files, which are merged as kubectl merges them; inside a pod they are those of its service
+account. This module only reads files and needs only PyYAML.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,19 @@ from platforms.job import ConfigError, RefusedError
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-IN_CLUSTER = "in-cluster"  # the name of the context that a pod's own account is
+IN_CLUSTER = "in-cluster"  # the name of a context for the pod's own service account
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT = "~/.kube/config"
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast, where it was built in
 
 
 @dataclass(frozen=True)
 class ClusterTarget:
-    """A namespace of a cluster, as it is asked for. `contexts` are patterns, as in `kind-*`; of those that match, the
-    current context goes first."""
+    """The namespace of a cluster that a platform asks for.
+
+    `contexts` are patterns, as in `kind-*`. Of the contexts that match, the current one is preferred.
+    """
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -44,8 +49,10 @@ class ClusterTarget:
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A namespace of a cluster, as it is found: the entries of its context in the files. `kubectl` is how a command for
-    it begins; `source` is the file that defines the context."""
+    """The namespace of a cluster that was found: the entries of its context in the kubeconfig files.
+
+    `source` is the file that defines the context. A command for it begins with `kubectl`.
+    """
 
     source: str
     context: str
@@ -65,32 +72,35 @@ class ResolvedTarget:
 
 
 def contexts(kubeconfig: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The names of all contexts, in the order of the files. Raises ConfigError for a file that cannot be read."""
+    """Return the names of all contexts, in the order of the files. Raises ConfigError for an unreadable file."""
     return tuple(_merged(_files(kubeconfig, environ)).contexts)
 
 
-def context_of(place: ClusterTarget, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The context that a place is, None where there is none (or no file that can be read)."""
+def context_of(target: ClusterTarget, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the context that a target names, or None where there is none, or no file that can be read."""
     try:
-        return _choose(place, _merged(_files(place.kubeconfig, environ)))
+        return _choose_context(target, _merged(_files(target.kubeconfig, environ)))
     except ConfigError:
         return None
 
 
-def resolve(place: ClusterTarget, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> ResolvedTarget:
-    """The cluster of a place, and who we are there.
+def resolve(target: ClusterTarget, environ: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> ResolvedTarget:
+    """Find the cluster of a target, its namespace and our user there. `account`: the folder of a pod's own account.
 
-    Raises ConfigError with the file and what is wrong with it, RefusedError with the contexts that there are.
+    Raises ConfigError, which names the file and what is wrong with it, and RefusedError, which lists the contexts that
+    exist.
     """
-    files = _files(place.kubeconfig, environ)
+    files = _files(target.kubeconfig, environ)
     config = _merged(files)
-    context = _choose(place, config)
-    if context is None:
-        asked = place.context if place.context != IN_CLUSTER else None
-        if not asked and not place.contexts and not config.contexts and (pod := _own_account(place, environ, account)):
-            return pod
-        raise _no_context(place, config, files)
-    return _found(place, config, context)
+    context = _choose_context(target, config)
+    if context is not None:
+        return _resolved(target, config, context)
+    names_no_context = target.context in (None, "", IN_CLUSTER) and not target.contexts
+    if names_no_context and not config.contexts:
+        in_cluster = _own_account(target, environ, account)
+        if in_cluster is not None:
+            return in_cluster
+    raise _no_context(target, config, files)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -111,26 +121,30 @@ class _Config:
 
 
 def _files(kubeconfig: str | None, environ: Mapping[str, str]) -> list[Path]:
-    """The files that there are: the one that is named, else those of $KUBECONFIG, else the usual one."""
-    named = [kubeconfig] if kubeconfig else [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    """Return the files that exist of: the one that is named, else those of $KUBECONFIG, else ~/.kube/config."""
+    if kubeconfig:
+        named = [kubeconfig]
+    else:
+        named = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     paths = [Path(part).expanduser() for part in named or [DEFAULT]]
-    there = [path for path in paths if _is_file(path)]
-    if named and not there:
-        given = "kubeconfig" if kubeconfig else "$KUBECONFIG"
-        cure = "name another file" if kubeconfig else "correct or unset it"
-        raise ConfigError([f"{', '.join(map(str, paths))}: there is no such file, which {given} names: {cure}"])
-    return there
+    existing = [path for path in paths if _is_file(path)]
+    if named and not existing:
+        missing = ", ".join(map(str, paths))
+        if kubeconfig:
+            raise ConfigError([f"{missing}: there is no such file; `kubeconfig:` names it: name another one"])
+        raise ConfigError([f"{missing}: there is no such file; $KUBECONFIG names it: correct or unset it"])
+    return existing
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # behind a folder that is closed to us
-        return True  # so that reading it says so
+    except OSError:  # its folder is closed to us
+        return True  # reading it then raises an error that says so
 
 
 def _merged(files: Sequence[Path]) -> _Config:
-    """The first file that says something wins, entry by entry."""
+    """Merge the files as kubectl does: for each entry the first file that has it wins."""
     entries: dict[str, dict[str, _Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
     current = ""
     for path in files:
@@ -147,84 +161,104 @@ def _read(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_bytes(), Loader=_Loader)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
-    except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
-        mark, said = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "no text"
+    except (yaml.YAMLError, ValueError) as error:  # PyYAML raises ValueError for an impossible date
+        problem = getattr(error, "problem", None) or "it is not text"
+        mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError([f"{path}{line}: is no YAML ({said}): correct it, or name another file"]) from None
+        raise ConfigError([f"{path}{line}: not valid YAML ({problem}): correct it, or name another file"]) from None
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise ConfigError([f"{path}: is no kubeconfig: it holds no keys and values"])
+        raise ConfigError([f"{path}: not a kubeconfig: it has no keys and values at the top"])
     return config
 
 
 def _named(path: Path, config: Mapping[str, Any], kind: str) -> dict[str, Mapping[str, Any]]:
-    """`[{name: a, context: {…}}]` as {a: {…}}."""
-    found: dict[str, Mapping[str, Any]] = {}
-    listed = config.get(kind) or []
-    for each in listed if isinstance(listed, list) else [listed]:
-        value = each.get(kind[:-1]) if isinstance(each, dict) else None
-        if not isinstance(each, dict) or "name" not in each or not isinstance(value or {}, dict):
-            raise ConfigError([f"{path}: {kind}: is no kubeconfig: each needs a name and `{kind[:-1]}: {{…}}`"])
-        found.setdefault(str(each["name"]), value or {})
-    return found
+    """Return the entries of `contexts`, `clusters` or `users` by name: `[{name: a, context: {…}}]` as {a: {…}}."""
+    singular = kind[:-1]
+    malformed = ConfigError([f"{path}: {kind}: not a kubeconfig: each entry needs a name and `{singular}: {{…}}`"])
+    entries = config.get(kind) or []
+    if not isinstance(entries, list):
+        entries = [entries]
+    by_name: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or "name" not in entry:
+            raise malformed
+        value = entry.get(singular) or {}
+        if not isinstance(value, dict):
+            raise malformed
+        by_name.setdefault(str(entry["name"]), value)
+    return by_name
 
 
 # --- choosing --------------------------------------------------------------------------------------------------------
 
 
-def _choose(place: ClusterTarget, config: _Config) -> str | None:
-    if place.context:
-        return place.context if place.context in config.contexts else None
-    if place.contexts:
-        matching = [name for pattern in place.contexts for name in fnmatch.filter(config.contexts, pattern)]
-        return config.current if config.current in matching else next(iter(matching), None)
+def _choose_context(target: ClusterTarget, config: _Config) -> str | None:
+    if target.context:
+        return target.context if target.context in config.contexts else None
+    if target.contexts:
+        matching: list[str] = []
+        for pattern in target.contexts:
+            matching += fnmatch.filter(config.contexts, pattern)
+        if config.current in matching:
+            return config.current
+        return matching[0] if matching else None
     return config.current if config.current in config.contexts else None
 
 
-def _no_context(place: ClusterTarget, config: _Config, files: Sequence[Path]) -> ConfigError | RefusedError:
-    where = ", ".join(map(str, files)) or DEFAULT
+def _no_context(target: ClusterTarget, config: _Config, files: Sequence[Path]) -> ConfigError | RefusedError:
+    """Return the error for a target that names no existing context."""
     if not files:
-        how = "name one (`kubeconfig:`, $KUBECONFIG); inside a cluster a pod's own service account serves"
-        return ConfigError([f"{where}: there is no kubeconfig: {how}"])
-    there = ", ".join(config.contexts) or "none"
-    if place.context:
-        close = difflib.get_close_matches(place.context, config.contexts, n=1)
+        advice = "name one (`kubeconfig:`, $KUBECONFIG); inside a cluster the pod's own service account is used"
+        return ConfigError([f"{DEFAULT}: there is no kubeconfig: {advice}"])
+    where = ", ".join(map(str, files))
+    existing = ", ".join(config.contexts) or "none"
+    if target.context:
+        close = difflib.get_close_matches(target.context, config.contexts, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
-        return RefusedError(f"{where}: there is no context {place.context!r}{hint} There are: {there}")
-    if place.contexts:
-        return RefusedError(f"{where}: no context matches {' or '.join(place.contexts)}. There are: {there}")
+        return RefusedError(f"{where}: there is no context {target.context!r}{hint} There are: {existing}")
+    if target.contexts:
+        patterns = " or ".join(target.contexts)
+        return RefusedError(f"{where}: no context matches {patterns}. There are: {existing}")
     if config.current:
-        said = f"current-context is {config.current!r}, and there is no such context"
+        problem = f"current-context is {config.current!r}, and there is no such context"
     else:
-        said = "there is no current-context"
-    choose = "choose one with `kubectl config use-context NAME`, or write `context: NAME`"
-    return RefusedError(f"{where}: {said}: {choose}. There are: {there}")
+        problem = "there is no current-context"
+    advice = "choose one with `kubectl config use-context NAME`, or write `context: NAME`"
+    return RefusedError(f"{where}: {problem}: {advice}. There are: {existing}")
 
 
-def _found(place: ClusterTarget, config: _Config, context: str) -> ResolvedTarget:
+def _resolved(target: ClusterTarget, config: _Config, context: str) -> ResolvedTarget:
     entry = config.contexts[context]
-    cluster_name, user_name = (str(entry.value.get(key) or "") for key in ("cluster", "user"))
-    cluster, user = config.clusters.get(cluster_name), config.users.get(user_name)
+    where = f"{entry.source}: context {context!r}"
+    cluster_name = str(entry.value.get("cluster") or "")
+    cluster = config.clusters.get(cluster_name)
     if cluster is None or not cluster.value.get("server"):
-        raise ConfigError([f"{entry.source}: context {context!r}: no server is given for its cluster {cluster_name!r}"])
+        raise ConfigError([f"{where}: no server is given for its cluster {cluster_name!r}"])
+    user_name = str(entry.value.get("user") or "")
+    user = config.users.get(user_name)
     if user is None and user_name:
-        raise ConfigError([f"{entry.source}: context {context!r}: there is no user {user_name!r}"])
-    words = ["kubectl", *(["--kubeconfig", place.kubeconfig] if place.kubeconfig else []), "--context", context]
+        raise ConfigError([f"{where}: there is no user {user_name!r}"])
+    kubectl = ["kubectl"]
+    if target.kubeconfig:
+        kubectl += ["--kubeconfig", target.kubeconfig]
+    kubectl += ["--context", context]
     return ResolvedTarget(
         source=str(entry.source),
         context=context,
-        namespace=place.namespace or str(entry.value.get("namespace") or "default"),
-        kubectl=shlex.join(words),
-        cluster=_absolute(cluster),
-        user=_absolute(user) if user else {},
+        namespace=target.namespace or str(entry.value.get("namespace") or "default"),
+        kubectl=shlex.join(kubectl),
+        cluster=_with_absolute_paths(cluster),
+        user=_with_absolute_paths(user) if user else {},
         user_name=user_name,
     )
 
 
-def _absolute(entry: _Entry) -> dict[str, Any]:
-    """Paths are relative to the file in which they stand, and so is the path of a program that logs in."""
-    value, folder = dict(entry.value), entry.source.absolute().parent
+def _with_absolute_paths(entry: _Entry) -> dict[str, Any]:
+    """Resolve paths relative to the kubeconfig in which they stand: files, and the program that logs in."""
+    value = dict(entry.value)
+    folder = entry.source.absolute().parent
     for key in _PATHS:
         if value.get(key):
             value[key] = str(folder / str(value[key]))
@@ -234,19 +268,24 @@ def _absolute(entry: _Entry) -> dict[str, Any]:
     return value
 
 
-def _own_account(place: ClusterTarget, environ: Mapping[str, str], account: Path) -> ResolvedTarget | None:
-    """What a pod is given to speak with its own cluster."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
-    token, namespace = account / "token", account / "namespace"
+def _own_account(target: ClusterTarget, environ: Mapping[str, str], account: Path) -> ResolvedTarget | None:
+    """Return the cluster of the pod in which this process runs, by its service account; None outside of a pod."""
+    host = environ.get("KUBERNETES_SERVICE_HOST")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token = account / "token"
     if not host or not token.is_file():
         return None
-    own = namespace.read_text(encoding="utf-8").strip() if namespace.is_file() else ""
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    own_namespace = ""
+    namespace_file = account / "namespace"
+    if namespace_file.is_file():
+        own_namespace = namespace_file.read_text(encoding="utf-8").strip()
+    if ":" in host:  # an IPv6 address
+        host = f"[{host}]"
     return ResolvedTarget(
         source=str(account),
         context=IN_CLUSTER,
-        namespace=place.namespace or own or "default",
+        namespace=target.namespace or own_namespace or "default",
         kubectl="kubectl",
-        cluster={"server": server, "certificate-authority": str(account / "ca.crt")},
+        cluster={"server": f"https://{host}:{port}", "certificate-authority": str(account / "ca.crt")},
         user={"tokenFile": str(token)},
     )

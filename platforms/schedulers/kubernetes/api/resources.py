@@ -1,4 +1,4 @@
-"""Kinds of objects as the API server serves them, and the paths at which they lie."""
+"""Kinds of objects as an API server serves them, and the paths of their objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind: `batch/v1`, `Job`, `jobs`."""
+    """A kind of objects: `batch/v1`, `Job`, `jobs`."""
 
     api_version: str
     kind: str
@@ -17,27 +17,30 @@ class Resource:
 
     @property
     def group(self) -> str:
-        """`batch`; that of pods is empty."""
+        """The API group, as in `batch`. The core group, which has pods, is empty."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def kubectl(self) -> str:
-        """As it is typed: `job.batch`, `pod`."""
+        """The name that kubectl takes: `job.batch`, `pod`."""
         return f"{self.kind}.{self.group}".lower().rstrip(".")
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Of one object, or of all; `namespace` None: of all namespaces."""
+        """Return the path of one object, or of all objects. `namespace` None stands for all namespaces."""
         parts = [api_path(self.api_version)]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", quote(namespace, safe="")]
         parts.append(self.plural)
-        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        for part in (name, subresource):
+            if part:
+                parts.append(quote(part, safe=""))
         return "/".join(parts)
 
 
 def api_path(api_version: str) -> str:
-    """Where a version of a group is served: /api/v1, /apis/batch/v1."""
-    return f"/{'apis' if '/' in api_version else 'api'}/{quote(api_version)}"
+    """Return the path of a version of a group: /api/v1, /apis/batch/v1."""
+    root = "apis" if "/" in api_version else "api"
+    return f"/{root}/{quote(api_version)}"
 
 
 PODS = Resource("v1", "Pod", "pods")
@@ -54,10 +57,10 @@ JOBS = Resource("batch/v1", "Job", "jobs")
 STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 ACCESS_REVIEWS = Resource("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 
-# Every cluster serves these, so that nobody need be asked for them.
+# Every cluster serves these kinds, so they are known without a request.
 BUILT_IN = {
-    (each.api_version, each.kind): each
-    for each in (
+    (resource.api_version, resource.kind): resource
+    for resource in (
         PODS,
         SERVICES,
         SECRETS,

@@ -1,4 +1,4 @@
-"""Requests to one cluster that know what may be asked twice, and when the kubeconfig is to be read again."""
+"""Sends requests to one cluster: repeats those that may be repeated, and logs in again when credentials expire."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, Resolv
 
 CONNECT_S = 10.0
 READ_S = 30.0
-GLANCE_S = 5.0
-CHANGE_S = 65.0  # a server ends every request after a minute: its own word is better than our silence
+GLANCE_S = 5.0  # how long try_get waits
+CHANGE_S = 65.0  # a server ends every request after a minute: its answer is better than our time-out
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a request is repeated
 BUDGET_S = 60.0  # no request is repeated later than this
-PERSON_S = 5.0  # how long nothing is asked after a login was refused
+LOGIN_REFUSED_S = 5.0  # after a refused login no request is sent for so long
 CHUNK = 1 << 16
 JSON = "application/json"
 
@@ -42,19 +42,21 @@ T = TypeVar("T")
 
 
 class ResponseStream:
-    """An answer as it comes. stop(), by another thread, ends it at once, as if its connection had broken."""
+    """The chunks of an answer as they come. Another thread may call stop(): the stream then ends as if it broke."""
 
-    def __init__(self, pieces: Iterator[bytes], response: Any) -> None:
-        self._pieces, self._response = pieces, response
+    def __init__(self, chunks: Iterator[bytes], response: Any) -> None:
+        self._chunks = chunks
+        self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
+        return self._chunks
 
     def __next__(self) -> bytes:
-        return next(self._pieces)
+        return next(self._chunks)
 
     def stop(self) -> None:
-        with suppress(Exception):  # it is over, or of a library that has it elsewhere: then its silence limit ends it
+        # The stream may be over, or another release may keep its socket elsewhere: then its silence limit ends it.
+        with suppress(Exception):
             if hasattr(self._response, "shutdown"):  # since urllib3 2.3
                 self._response.shutdown()
             else:
@@ -62,28 +64,31 @@ class ResponseStream:
 
 
 class Session:
-    """Thread-safe; reads its kubeconfig when it is first needed, and connects when something is first asked."""
+    """Requests to one cluster. Thread-safe; the kubeconfig is read and the connection made when first needed."""
 
     def __init__(
         self,
-        asked: ClusterTarget,
+        target: ClusterTarget,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._asked = asked
-        self._clock, self._sleep, self._wall = clock, sleep, wall
+        self._wanted = target
+        self._clock = clock
+        self._sleep = sleep
+        self._wall = wall
         self._lock = threading.RLock()
-        self._found: ResolvedTarget | None = None
+        self._target: ResolvedTarget | None = None
         self._connection: ClusterConnection | None = None
-        self._refusal: tuple[float, LoginNeeded] | None = None
+        self._login_refused: LoginNeeded | None = None
+        self._login_refused_s = 0.0
 
     @property
-    def found(self) -> ResolvedTarget:
+    def target(self) -> ResolvedTarget:
         with self._lock:
-            return self._found or self._find()
+            return self._target or self._resolve()
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -93,104 +98,125 @@ class Session:
         content_type: str = JSON,
         repeat: bool = True,
     ) -> dict[str, Any]:
-        """One request, or a few within a minute, until there is an answer; without `repeat` only after an answer which
-        says that nothing was done. Its JSON."""
-        limit_s = READ_S if method == "GET" else CHANGE_S
-        what: dict[str, Any] = {"query": query or (), "body": body, "content_type": content_type}
-        return self._repeated(
-            lambda connection: self._once(connection, method, path, limit_s, **what), TRANSIENT if repeat else UNDONE
-        )
+        """Send a request and return the JSON object of its answer.
 
-    def glance(self, path: str) -> dict[str, Any] | None:
-        """What lies there, asked once and not waited for long. None without an answer, and for whatever is none: its
-        401, too, says nothing about us where an extension of the API, set up badly, answers in its own place."""
+        It is repeated for up to a minute until there is an answer; without `repeat` only after an answer which says
+        that nothing was done.
+        """
+        limit_s = READ_S if method == "GET" else CHANGE_S
+
+        def send(connection: ClusterConnection) -> dict[str, Any]:
+            return self._send(
+                connection, method, path, limit_s, query=query or (), body=body, content_type=content_type
+            )
+
+        return self._repeated(send, TRANSIENT if repeat else UNDONE)
+
+    def try_get(self, path: str) -> dict[str, Any] | None:
+        """Return what lies at a path, or None when there is no answer or an error.
+
+        An extension of the API that is set up badly may answer 401 in the server's place. So a 401 here does not mean
+        that our credentials are wrong.
+        """
         try:
-            return self._once(self._connected(), "GET", path, GLANCE_S)
+            return self._send(self._connected(), "GET", path, GLANCE_S)
         except (ApiError, Expired, TransientError):
             return None
 
-    def _once(
-        self, connection: ClusterConnection, method: str, path: str, limit_s: float, **what: Any
+    def _send(
+        self, connection: ClusterConnection, method: str, path: str, limit_s: float, **options: Any
     ) -> dict[str, Any]:
-        with translated_errors(self.found, limit_s):
-            response = connection.request(method, path, timeout_s=(min(CONNECT_S, limit_s), limit_s), **what)
-            content = response.data
-        return json_object(self.found, content)
+        timeout_s = (min(CONNECT_S, limit_s), limit_s)
+        with translated_errors(self.target, limit_s):
+            response = connection.request(method, path, timeout_s=timeout_s, **options)
+            body = response.data
+        return json_object(self.target, body)
 
     @contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Iterator[bytes]]:
-        """The pieces of an answer as they come. Asked once, but again when the server wants it to be asked later.
+        """Stream the chunks of an answer. The request is sent once, and again only when the server asks for that (429).
 
-        They raise AwayError when the connection breaks or nothing comes for `silence_s`.
+        Reading raises AwayError when the connection breaks or nothing comes for `silence_s`.
         """
 
-        def once(connection: ClusterConnection) -> Any:
-            with translated_errors(self.found, silence_s):
+        def send(connection: ClusterConnection) -> Any:
+            with translated_errors(self.target, silence_s):
                 return connection.request("GET", path, query=query, timeout_s=(CONNECT_S, silence_s))
 
-        response = self._repeated(once, (TOO_MANY,))
+        response = self._repeated(send, (TOO_MANY,))
         try:
-            yield ResponseStream(self._pieces(response, silence_s), response)
+            yield ResponseStream(self._chunks(response, silence_s), response)
         finally:
-            response.close()  # and its connection, unless it was read to its end
+            response.close()  # this closes the connection, too, unless the answer was read to its end
 
-    def _pieces(self, response: Any, silence_s: float) -> Iterator[bytes]:
+    def _chunks(self, response: Any, silence_s: float) -> Iterator[bytes]:
         try:
-            with translated_errors(self.found, silence_s):
+            with translated_errors(self.target, silence_s):
                 yield from response.stream(CHUNK)
-        except TransientError as trouble:
-            raise AwayError(f"{self.found.where}: {trouble.message}") from None
+        except TransientError as error:
+            raise AwayError(f"{self.target.where}: {error.message}") from None
 
-    def _repeated(self, once: Callable[[ClusterConnection], T], repeat: Collection[int]) -> T:
-        begun_s, pauses, refused = self._clock(), iter(PAUSES_S), False
+    def _repeated(self, send: Callable[[ClusterConnection], T], repeatable: Collection[int]) -> T:
+        """Send until there is an answer. `repeatable`: the statuses after which the request may be sent again."""
+        began_s = self._clock()
+        pauses = iter(PAUSES_S)
+        was_unauthorized = False
         while True:
             connection = self._connected()
             try:
-                return once(connection)
-            except TransientError as trouble:
-                if trouble.status == UNAUTHORIZED:
-                    self._unknown(connection, again=refused)
-                    refused = True
+                return send(connection)
+            except TransientError as error:
+                if error.status == UNAUTHORIZED:
+                    self._renew_login(connection, is_second=was_unauthorized)
+                    was_unauthorized = True
                     continue
-                pause_s = next(pauses, None) if trouble.status in repeat else None
-                wait_s = max((pause_s or 0.0) * random.uniform(0.5, 1.0), trouble.after_s)
-                if pause_s is None or self._clock() - begun_s + wait_s >= BUDGET_S:
-                    raise AwayError(f"{self.found.where}: {trouble.message}") from None
+                pause_s = next(pauses, None) if error.status in repeatable else None
+                if pause_s is None:
+                    raise AwayError(f"{self.target.where}: {error.message}") from None
+                wait_s = max(pause_s * random.uniform(0.5, 1.0), error.after_s)
+                if self._clock() - began_s + wait_s >= BUDGET_S:
+                    raise AwayError(f"{self.target.where}: {error.message}") from None
             self._sleep(wait_s)
 
-    # --- who we are --------------------------------------------------------------------------------------------------
+    # --- kubeconfig and login ----------------------------------------------------------------------------------------
 
-    def _find(self) -> ResolvedTarget:
-        """Read the kubeconfig. The first time decides where we are: no change of current-context takes us elsewhere."""
-        self._found = found = kubeconfig.resolve(self._asked)
-        self._asked = replace(self._asked, context=found.context, contexts=(), namespace=found.namespace)
-        return found
+    def _resolve(self) -> ResolvedTarget:
+        """Read the kubeconfig. The first reading fixes context and namespace: jobs stay where they were submitted."""
+        target = kubeconfig.resolve(self._wanted)
+        self._target = target
+        self._wanted = replace(self._wanted, context=target.context, contexts=(), namespace=target.namespace)
+        return target
 
     def _connected(self) -> ClusterConnection:
         with self._lock:
-            if self._refusal and self._clock() - self._refusal[0] < PERSON_S:
-                raise LoginNeeded(str(self._refusal[1]), self._refusal[1].command)
-            now_s, held = self._wall(), self._connection
-            if held is None or (held.until_s is not None and now_s >= held.until_s):
-                held = self._connection = self._connect(now_s)
-            return held
+            refused = self._login_refused
+            if refused is not None and self._clock() - self._login_refused_s < LOGIN_REFUSED_S:
+                raise LoginNeeded(str(refused), refused.command)
+            now_s = self._wall()
+            connection = self._connection
+            if connection is not None and (connection.until_s is None or now_s < connection.until_s):
+                return connection
+            try:
+                self._connection = connect(self._resolve(), now_s)
+            except LoginNeeded as error:
+                self._note_refused_login(error)
+                raise
+            self._login_refused = None
+            return self._connection
 
-    def _connect(self, now_s: float) -> ClusterConnection:
-        try:
-            connection = connect(self._find(), now_s)
-        except LoginNeeded as error:
-            self._refusal = (self._clock(), error)
-            raise
-        self._refusal = None
-        return connection
+    def _renew_login(self, connection: ClusterConnection, *, is_second: bool) -> None:
+        """Drop the connection after a 401, so that the next request reads the kubeconfig again.
 
-    def _unknown(self, connection: ClusterConnection, *, again: bool) -> None:
-        """The server does not know us: the kubeconfig is read again, once for all who ask. Raises LoginNeeded when that
-        was of no use."""
+        All threads that shared the connection share the new one. Raises LoginNeeded when this is the second 401.
+        """
         with self._lock:
             if self._connection is connection:
                 self._connection = None
-            if again:
-                error = credentials.login_needed(self.found, "the server does not know us (401 Unauthorized)")
-                self._refusal = (self._clock(), error)
+            if is_second:
+                error = credentials.login_needed(self.target, "the server does not accept our login (401 Unauthorized)")
+                self._note_refused_login(error)
                 raise error
+
+    def _note_refused_login(self, error: LoginNeeded) -> None:
+        self._login_refused = error
+        self._login_refused_s = self._clock()
