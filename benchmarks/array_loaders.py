@@ -28,7 +28,7 @@ import torch
 
 from models.accelerators.cpu import keep_memory
 from models.data.sampling import StepSampler
-from models.data.threads import ThreadLoader, sample
+from models.data.thread_loader import ThreadLoader, sample
 
 SHAPE = (768, 1152, 18)
 BYTES = 4 * SHAPE[0] * SHAPE[1] * SHAPE[2]

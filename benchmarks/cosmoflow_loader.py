@@ -34,8 +34,8 @@ from isal import isal_zlib
 
 from models.accelerators.cpu import keep_memory
 from models.data import crc32c, tfrecord
-from models.data.cosmoflow import CosmoFlow, open_folder
-from models.data.files import read_file
+from models.data.cosmoflow import CosmoFlowData, open_folder
+from models.data.file_list import read_file
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import REDSHIFTS, SHAPES, recipe
 from models.data.tf_example import Example
@@ -97,7 +97,7 @@ def h5pys(path: str) -> tuple[np.ndarray, np.ndarray]:
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def into_a_batch(data: CosmoFlow) -> Take:
+def into_a_batch(data: CosmoFlowData) -> Take:
     """As a loader thread does: into the next place of a batch that is there already."""
     x, y = (torch.zeros((BATCH, *shape), dtype=dtype) for shape, dtype in data.blank)
     return lambda index: data.fill(index, x[index % BATCH], y[index % BATCH])
@@ -115,7 +115,7 @@ def kept(take: Take) -> Take:
 
 def kinds_of(records: str, hdf5: str, shape: Shape) -> dict[str, Take]:
     def ours(gunzip: str, checksum: str) -> Take:
-        return into_a_batch(open_folder(records, shape=shape, reader=tfrecord.Reader(gunzip, checksum)))
+        return into_a_batch(open_folder(records, shape=shape, reader=tfrecord.TfRecordReader(gunzip, checksum)))
 
     data, other = open_folder(records, shape=shape), open_folder(hdf5, shape=shape)
     paths = [data.path(index) for index in range(len(data))]

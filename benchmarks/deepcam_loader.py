@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from models.accelerators.cpu import keep_memory
-from models.data.deepcam import DATA, LABELS, DeepCam, open_folder
+from models.data.deepcam import DATA, LABELS, DeepCamData, open_folder
 from models.data.synthetic import write_set
 from models.data.synthetic_deepcam import SHAPES, recipe
 
@@ -83,13 +83,13 @@ def memcpy(needed: int) -> Take:
     return lambda index: np.copyto(target, source)
 
 
-def into_a_kept_batch(data: DeepCam) -> Take:
+def into_a_kept_batch(data: DeepCamData) -> Take:
     (x_shape, x_dtype), (y_shape, y_dtype) = data.blank
     x, y = torch.zeros((BATCH, *x_shape), dtype=x_dtype), torch.zeros((BATCH, *y_shape), dtype=y_dtype)
     return lambda index: data.fill(index, x[index % BATCH], y[index % BATCH])
 
 
-def kinds_of(data: DeepCam, samples: int) -> dict[str, Take]:
+def kinds_of(data: DeepCamData, samples: int) -> dict[str, Take]:
     paths = [data.path(index) for index in range(samples)]
     low = data.minimum.numpy().reshape(1, 1, -1)
     scale = 1 / (data.maximum.numpy().reshape(1, 1, -1) - low)
@@ -103,7 +103,7 @@ def kinds_of(data: DeepCam, samples: int) -> dict[str, Take]:
     }
 
 
-def needed_bytes(data: DeepCam) -> int:
+def needed_bytes(data: DeepCamData) -> int:
     """Bytes that must come from a file for one sample: an image, and labels of four bytes."""
     (x_shape, _), (y_shape, _) = data.blank
     return 4 * (int(np.prod(x_shape)) + int(np.prod(y_shape)))

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from models import resnet50
 from models.accelerators import choose
-from models.data.processes import AHEAD, ProcessLoader
+from models.benchmarks import resnet50
+from models.data.process_loader import AHEAD, ProcessLoader
 from models.data.sampling import StepSampler
 from models.meter import Meter, Wire
 

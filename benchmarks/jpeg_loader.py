@@ -26,11 +26,11 @@ import torch
 from PIL import Image
 
 from models.data import jpeg
-from models.data.files import read_file
+from models.data.file_list import read_file
 from models.data.imagenet import ImageNet, open_folder
 from models.data.sampling import StepSampler
 from models.data.synthetic import write_set
-from models.data.synthetic_imagenet import recipe
+from models.data.synthetic_resnet50 import recipe
 
 SIZE = 224
 BATCH = 32

@@ -9,7 +9,6 @@ best turn. GFLOP/s are those of `flop_per_sample`, the ratio is to the product i
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from models import benchmarks
 from models.accelerators.cpu import Cpu
-from models.job import BENCHMARKS
 from models.train import TORCH_DTYPES
 
 SIDE = 2048
@@ -28,7 +27,8 @@ SIDE = 2048
 
 def step_of(name: str, folder: str, size: str, batch: int, dtype: str, channels_last: bool) -> Callable[[], object]:
     """One training step as models/train.py makes it: prepare, forward, loss, backward, optimiser."""
-    benchmark, cpu = importlib.import_module(BENCHMARKS[name]), Cpu()
+    benchmark = benchmarks.load(name)
+    cpu = Cpu()
     cpu.settle(dtype)
     shape = benchmark.SIZES[size]["cpu"].shape
     data = benchmark.open_data(folder, shape=shape, augment=benchmark.AUGMENTS, seed=1)
@@ -58,14 +58,14 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("benchmark", choices=benchmarks.names())
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--size", default="quick", help="whose shape")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3, help="that are timed, after one that is not")
     parser.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
     options = parser.parse_args()
-    module = importlib.import_module(BENCHMARKS[options.benchmark])
+    module = benchmarks.load(options.benchmark)
     shape = module.SIZES[options.size]["cpu"].shape
     flop = module.flop_per_sample(next(iter(module.VARIANTS)), shape)[1]
     matrix = torch.randn(SIDE, SIDE, dtype=TORCH_DTYPES[options.dtype])

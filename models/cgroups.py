@@ -1,7 +1,7 @@
-"""What the control groups of this process allow it: processor time and memory, under version 1 and version 2.
+"""How much processor time and memory the control groups of this process allow, under version 1 and version 2.
 
-A limit binds everything below it, so each group is read from the innermost to the outermost that can be seen. Inside
-a container the outermost is the container's own: what stands above it (a pod, a node's slice) is not seen.
+A limit binds all groups below it, so each group is read, from the innermost to the outermost that can be seen. Inside a
+container the outermost is the container's own; a group above it (of a pod, of a node's slice) cannot be seen.
 Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst; proc(5), cgroups(7).
 """
 
@@ -16,7 +16,7 @@ UNLIMITED = 2**62  # version 1 says "no limit" with the largest number of whole 
 
 
 class Throttling(NamedTuple):
-    """How often a group's quota was used up, since the group was made."""
+    """How often a group's quota was used up since the group was made."""
 
     periods: int
     throttled: int  # periods in which it was used up
@@ -24,9 +24,9 @@ class Throttling(NamedTuple):
 
 
 def cpu_quota(root: str = "/") -> Optional[float]:
-    """How many cores' time the tightest quota gives: 0.9 is nine tenths of one core.
+    """Return how many cores' time the tightest quota gives: 0.9 is nine tenths of one core.
 
-    Returns math.inf where no group sets a quota, None where that cannot be known.
+    math.inf where no group sets a quota, None where that cannot be known.
     """
     folders = _folders("cpu", root)
     try:
@@ -37,19 +37,22 @@ def cpu_quota(root: str = "/") -> Optional[float]:
 
 
 def throttling(root: str = "/") -> Dict[str, Throttling]:
-    """What each group that counts it has counted, by the group's folder."""
-    found = {}
+    """Return what each group has counted, by the group's folder; without the groups that count nothing."""
+    throttlings = {}
     for folder in _folders("cpu", root):
         counted = dict(re.findall(r"^(\w+) (\d+)$", _text(folder, "cpu.stat") or "", re.MULTILINE))
-        if "nr_periods" in counted:
-            version_2 = "throttled_usec" in counted
-            time_s = int(counted["throttled_usec"]) / 1e6 if version_2 else int(counted.get("throttled_time", 0)) / 1e9
-            found[folder] = Throttling(int(counted["nr_periods"]), int(counted.get("nr_throttled", 0)), time_s)
-    return found
+        if "nr_periods" not in counted:
+            continue
+        if "throttled_usec" in counted:  # version 2
+            throttled_s = int(counted["throttled_usec"]) / 1e6
+        else:
+            throttled_s = int(counted.get("throttled_time", 0)) / 1e9
+        throttlings[folder] = Throttling(int(counted["nr_periods"]), int(counted.get("nr_throttled", 0)), throttled_s)
+    return throttlings
 
 
 def memory_limit(root: str = "/") -> Optional[int]:
-    """Bytes that the tightest group allows; None where none is set, or it cannot be known."""
+    """Return the bytes that the tightest group allows; None where no group has a limit, or it cannot be known."""
     limits = []
     for folder in _folders("memory", root):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -63,7 +66,7 @@ def memory_limit(root: str = "/") -> Optional[int]:
 
 
 def _quota(folder: str) -> float:
-    """One group's quota in cores; math.inf where it has none. Raises OSError, ValueError where it cannot be read."""
+    """Return one group's quota in cores; math.inf if it has none. Raises OSError, ValueError if it cannot be read."""
     text = _text(folder, "cpu.max")
     if text is None:
         quota = _text(folder, "cpu.cfs_quota_us")
@@ -74,7 +77,7 @@ def _quota(folder: str) -> float:
 
 
 def _text(folder: str, name: str) -> Optional[str]:
-    """A group's file; None where the group has no such file. Raises OSError where it may not be read."""
+    """Return the text of a group's file; None if the group has no such file. Raises OSError if it may not be read."""
     try:
         with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
             return file.read()
@@ -83,7 +86,7 @@ def _text(folder: str, name: str) -> Optional[str]:
 
 
 def _folders(controller: str, root: str) -> List[str]:
-    """The folders of this process's groups under that controller, the innermost first. [] where they cannot be seen."""
+    """Return the folders of this process's groups under a controller, the innermost first. [] if it cannot see them."""
     try:
         with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="replace") as file:
             memberships = [line.rstrip("\n").split(":", 2) for line in file]
@@ -91,21 +94,26 @@ def _folders(controller: str, root: str) -> List[str]:
             mounts = [line.split() for line in file]
     except OSError:
         return []
-    paths = {name: fields[2] for fields in memberships if len(fields) == 3 for name in fields[1].split(",")}
-    path = paths.get(controller, paths.get(""))  # version 2 has one line, which names no controller
+    paths = {}  # of the group, by controller; version 2 has one line, which names no controller
+    for membership in memberships:
+        if len(membership) == 3:
+            _, controllers, group = membership
+            for name in controllers.split(","):
+                paths[name] = group
+    path = paths.get(controller, paths.get(""))
     if path is None:
         return []
     for fields in mounts:
         kind, _, options = fields[fields.index("-") + 1 :][:3]
-        version_1 = kind == "cgroup" and controller in options.split(",")
-        version_2 = kind == "cgroup2" and controller not in paths
-        if version_1 or version_2:
+        is_version_1 = kind == "cgroup" and controller in options.split(",")
+        is_version_2 = kind == "cgroup2" and controller not in paths
+        if is_version_1 or is_version_2:
             return _upwards(path, mounted=fields[3], at=os.path.join(root, fields[4].lstrip("/")))
     return []
 
 
 def _upwards(path: str, mounted: str, at: str) -> List[str]:
-    """From the group `path` to the top of what is mounted: the group `mounted`, seen at the folder `at`."""
+    """Return the folders from the group `path` up to the group `mounted`, which is mounted at the folder `at`."""
     if mounted.startswith("/.."):  # mounted outside of this cgroup namespace, which hides the names on the way
         return []
     inside = os.path.relpath(path, mounted)

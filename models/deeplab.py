@@ -18,7 +18,8 @@ VARIABLES = 16  # channels of a sample
 CLASSES = 3  # background, tropical cyclone, atmospheric river
 OUTPUT_STRIDE = 16
 
-# A block of separable 3x3 convolutions: channels before and after each, stride of one more at the end, ReLU at the end.
+# A block of separable 3x3 convolutions: channels before and after each; stride of one more at the end, or None; whether
+# a ReLU follows.
 BlockPlan = Tuple[Tuple[int, ...], Optional[int], bool]
 ENTRY: Tuple[BlockPlan, ...] = (((64, 128, 128), 2, False), ((128, 256, 256), 2, True), ((256, 728, 728), 2, True))
 MIDDLE: Tuple[BlockPlan, ...] = (((728, 728, 728, 728), None, True),) * 16
@@ -27,7 +28,7 @@ STEM = (32, 64)
 LAST = (1024, 1536, 1536, 2048)  # separable 3x3 convolutions after the blocks, dilation 2
 RATES = (1, 6, 12, 18)  # dilations of the spatial pyramid
 WIDTH = 256  # channels of each branch of the pyramid, and of the decoder
-DETAILS = 48  # channels of what the decoder gets from the first block
+DETAILS = 48  # channels that the decoder gets from the first block
 
 # --- the net ---------------------------------------------------------------------------------------------------------
 
@@ -51,8 +52,11 @@ def _normed(convolution: nn.Module, channels: int) -> nn.Sequential:
     return nn.Sequential(convolution, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
 
 
-class Block(nn.Module):
-    """Separable convolutions, BatchNorm, ReLU between them; added to the input, through a 1x1 where shapes differ."""
+class SeparableBlock(nn.Module):
+    """Separable convolutions with BatchNorm, and ReLU between them; the sum with the input.
+
+    Where shapes differ, the input goes through a 1x1 convolution.
+    """
 
     def __init__(self, channels: Tuple[int, ...], stride: Optional[int], relu: bool) -> None:
         super().__init__()
@@ -75,8 +79,11 @@ class Block(nn.Module):
         return out
 
 
-class Pooled(nn.Module):
-    """The pyramid's branch that sees the whole sample: its mean. Scaled, not normalised: a batch may be one sample."""
+class PooledBranch(nn.Module):
+    """The pyramid's branch that sees the mean of the whole sample.
+
+    It is scaled and not normalised, because a batch may be one sample.
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -93,7 +100,7 @@ class Pooled(nn.Module):
 
 
 class DeepLab(nn.Module):
-    """N x 16 x H x W, normalised, to N x 3 x H x W logits. BatchNorm: each rank's own, eps 1e-5, momentum 0.1."""
+    """Maps N x 16 x H x W, normalised, to N x 3 x H x W logits. BatchNorm: each rank's own, eps 1e-5, momentum 0.1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,17 +108,17 @@ class DeepLab(nn.Module):
         self.entry = nn.Sequential(
             _normed(_convolution(VARIABLES, first, 3, 2), first),
             _normed(_convolution(first, second, 3), second),
-            Block(*ENTRY[0]),
-            nn.ReLU(inplace=True),  # the decoder's details come after it: the reference's works in place
+            SeparableBlock(*ENTRY[0]),
+            nn.ReLU(inplace=True),  # the decoder gets its details after it, because the reference's works in place
         )
         self.encoder = nn.Sequential(
-            *(Block(*plan) for plan in (*ENTRY[1:], *MIDDLE, *EXIT)),
+            *(SeparableBlock(*plan) for plan in (*ENTRY[1:], *MIDDLE, *EXIT)),
             *(_normed(_separable(inputs, outputs, dilation=2), outputs) for inputs, outputs in zip(LAST, LAST[1:])),
         )
         self.pyramid = nn.ModuleList(
             _normed(_convolution(LAST[-1], WIDTH, 1 if rate == 1 else 3, dilation=rate), WIDTH) for rate in RATES
         )
-        self.pooled = Pooled(LAST[-1], WIDTH)
+        self.pooled = PooledBranch(LAST[-1], WIDTH)
         self.merge = nn.Sequential(
             _normed(_convolution((len(RATES) + 1) * WIDTH, WIDTH, 1), WIDTH),
             _normed(_doubling(WIDTH, WIDTH), WIDTH),
@@ -128,7 +135,7 @@ class DeepLab(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """he_normal (fan-in) up to the pyramid. The rest is left as PyTorch makes it, as the reference really does."""
+        """Initialise with he_normal (fan-in) up to the pyramid; leave the rest to PyTorch, as the reference does."""
         for part in (self.entry, self.encoder, self.pyramid):
             for module in part.modules():
                 if isinstance(module, nn.Conv2d):
@@ -142,7 +149,7 @@ class DeepLab(nn.Module):
         return logits
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- FLOP ------------------------------------------------------------------------------------------------------------
 
 
 def _separable_cost(inputs: int, outputs: int, area: int) -> int:
@@ -150,7 +157,7 @@ def _separable_cost(inputs: int, outputs: int, area: int) -> int:
 
 
 def _block_cost(plan: BlockPlan, area: int) -> Tuple[int, int]:
-    """Multiply-adds of a block on so many pixels, and the pixels of its result."""
+    """Return the multiply-adds of a block on `area` pixels, and the pixels of its result."""
     channels, stride, _ = plan
     cost = sum(_separable_cost(inputs, outputs, area) for inputs, outputs in zip(channels, channels[1:]))
     if stride is not None:
@@ -160,7 +167,7 @@ def _block_cost(plan: BlockPlan, area: int) -> Tuple[int, int]:
 
 
 def _encoder_cost(area: int) -> Tuple[int, int]:
-    """Multiply-adds from the second convolution to the last before the pyramid, and the pixels that are left."""
+    """Return the multiply-adds from the second convolution to the last before the pyramid, and the pixels left."""
     total = 9 * STEM[0] * STEM[1] * area
     for plan in (*ENTRY, *MIDDLE, *EXIT):
         cost, area = _block_cost(plan, area)
@@ -169,7 +176,7 @@ def _encoder_cost(area: int) -> Tuple[int, int]:
 
 
 def _decoder_cost(area: int) -> int:
-    """Multiply-adds from the pyramid to the logits. A deconvolution spends nine on each pixel that it is given."""
+    """Return the multiply-adds from the pyramid to the logits. A deconvolution needs nine for each input pixel."""
     pyramid = LAST[-1] * WIDTH * (area * sum(1 if rate == 1 else 9 for rate in RATES) + 1)
     merge = ((len(RATES) + 1) * WIDTH**2 + (1 + 4) * 9 * WIDTH**2) * area
     area *= 4**2
@@ -178,10 +185,11 @@ def _decoder_cost(area: int) -> int:
 
 
 def flop(shape: Shape) -> Tuple[float, float]:
-    """FLOP of one sample of H x W: forward, and forward + backward. Two per multiply-add of every (de)convolution.
+    """Return the FLOP of one sample of H x W, forward and forward + backward: two per multiply-add.
 
-    Backward is twice forward, less the gradient of the sample, which nobody asks for; so also for the convolutions of
-    single channels, which torch's counter takes for whole ones there. Nothing else is counted.
+    Backward is twice forward, without the gradient of the sample, which is not computed. The same holds for the
+    convolutions of single channels, whose backward pass torch's counter takes for one of all channels. Only
+    convolutions and deconvolutions are counted.
     """
     area = math.prod(shape) // 2**2
     first = 9 * VARIABLES * STEM[0] * area

@@ -1,4 +1,7 @@
-"""What the node is: processor, cores, memory and clocks, read from /proc and /sys; what cannot be read is None."""
+"""The node's processor, cores, memory and clocks, read from /proc and /sys. What cannot be read is None.
+
+`root` is the folder under which /proc and /sys are looked for; tests give another one.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from typing import Dict, FrozenSet, List, Optional
 
 from models import cgroups
 
-# The cores that this process may run on, seen before torch is imported: its OpenMP binds the first thread to a single
-# one of them where OMP_PROC_BIND asks for it, and every thread and process started from there inherits that.
+# The cores that this process may run on, recorded before torch is imported: with OMP_PROC_BIND its OpenMP binds the
+# first thread to a single core, which every thread and process that is started later would inherit.
 AFFINITY: FrozenSet[int] = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
-def _read(root: str, path: str) -> str:
+def read_text(root: str, path: str) -> str:
+    """Return the content of a small file; "" where it cannot be read."""
     try:
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -23,58 +27,69 @@ def _read(root: str, path: str) -> str:
 
 
 def _processors(root: str) -> List[Dict[str, str]]:
-    """One mapping a logical processor, as /proc/cpuinfo lists them."""
-    blocks = re.split(r"\n\s*\n", _read(root, "proc/cpuinfo"))
-    lines = [[line.partition(":") for line in block.splitlines() if ":" in line] for block in blocks]
-    found = [{key.strip(): value.strip() for key, _, value in block} for block in lines]
-    return [block for block in found if "processor" in block]
+    """Return one dict for each logical processor, as /proc/cpuinfo lists them."""
+    processors = []
+    for block in re.split(r"\n\s*\n", read_text(root, "proc/cpuinfo")):
+        fields = {}
+        for line in block.splitlines():
+            key, colon, value = line.partition(":")
+            if colon:
+                fields[key.strip()] = value.strip()
+        if "processor" in fields:
+            processors.append(fields)
+    return processors
 
 
 def cpu_name(root: str = "/") -> str:
-    """The processor's name; ARM processors tell only numbers."""
-    for block in _processors(root):
-        if "model name" in block:
-            return block["model name"]
-        if "CPU part" in block:
-            return f"{platform.machine()} implementer {block.get('CPU implementer')} part {block['CPU part']}"
+    """Return the processor's name; ARM processors give only numbers."""
+    for processor in _processors(root):
+        if "model name" in processor:
+            return processor["model name"]
+        if "CPU part" in processor:
+            implementer = processor.get("CPU implementer")
+            return f"{platform.machine()} implementer {implementer} part {processor['CPU part']}"
     return platform.processor() or platform.machine()
 
 
 def cpu_flags(root: str = "/") -> FrozenSet[str]:
-    """The instruction sets, in the kernel's words (x86 `flags`, ARM `Features`)."""
-    for block in _processors(root):
-        return frozenset((block.get("flags") or block.get("Features") or "").split())
+    """Return the instruction sets under the kernel's names (x86 `flags`, ARM `Features`)."""
+    for processor in _processors(root):
+        return frozenset((processor.get("flags") or processor.get("Features") or "").split())
     return frozenset()
 
 
 def sockets(root: str = "/") -> int:
-    return max(1, len({block["physical id"] for block in _processors(root) if "physical id" in block}))
+    ids = {processor["physical id"] for processor in _processors(root) if "physical id" in processor}
+    return max(1, len(ids))
 
 
 def node_cores(root: str = "/") -> int:
-    """Physical cores of the node, whoever may use them; logical ones where the kernel does not say."""
-    blocks = _processors(root)
-    cores = {(block.get("physical id"), block["core id"]) for block in blocks if "core id" in block}
-    return len(cores) or len(blocks) or os.cpu_count() or 1
+    """Return the number of the node's physical cores, or of its logical ones where the kernel does not tell them apart.
+
+    Cores that this process may not use are counted too.
+    """
+    processors = _processors(root)
+    cores = {(each.get("physical id"), each["core id"]) for each in processors if "core id" in each}
+    return len(cores) or len(processors) or os.cpu_count() or 1
 
 
 def own_cores() -> int:
-    """Logical cores that this process may run on: a cpuset or srun's binding makes them fewer.
+    """Return on how many logical cores this process may run; a cpuset or srun's binding limits them.
 
-    A quota (`cgroups.cpu_quota`) takes none of them away: it stops the process on all of them for a part of the time.
+    A CPU quota (`cgroups.cpu_quota`) does not: it stops the process on all of its cores for a part of the time.
     """
     return len(AFFINITY) or os.cpu_count() or 1
 
 
-def run_on(cores: FrozenSet[int], worker: int = 0) -> None:
-    """Let this thread, or loader process number `worker`, run on these cores, wherever OpenMP bound its parent."""
+def run_on(cores: FrozenSet[int]) -> None:
+    """Let this thread run on these cores, even if OpenMP bound its parent to one of them."""
     if cores:
         os.sched_setaffinity(0, cores)
 
 
 def memory_bytes(root: str = "/") -> Optional[int]:
-    """Main memory, or the limit of the container or of the job where it is lower."""
-    total = re.search(r"^MemTotal:\s+(\d+) kB", _read(root, "proc/meminfo"), re.MULTILINE)
+    """Return the size of the main memory, or the limit of the container or job where that is lower."""
+    total = re.search(r"^MemTotal:\s+(\d+) kB", read_text(root, "proc/meminfo"), re.MULTILINE)
     limit = cgroups.memory_limit(root)
     sizes = [] if limit is None else [limit]
     if total:
@@ -82,30 +97,34 @@ def memory_bytes(root: str = "/") -> Optional[int]:
     return min(sizes) if sizes else None
 
 
-def _ticks(root: str) -> List[int]:
-    """Time of all cores together, by what it was spent on: user, nice, system, idle, iowait, irq, softirq, steal."""
-    words = _read(root, "proc/stat").partition("\n")[0].split()
-    return [int(word) for word in words[1:9]] if words[:1] == ["cpu"] else []
-
-
 def highest_clock_hz(root: str = "/") -> Optional[float]:
-    """The highest clock the processor says it can reach; virtual machines seldom say."""
-    text = _read(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    """Return the highest clock that the processor says it can reach; virtual machines seldom report one."""
+    text = read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     return int(text) * 1000.0 if text.isdigit() else None
 
 
 def health(root: str = "/") -> Dict[str, object]:
-    """Clock now, its cap and governor; the node's load, which on an exclusive node is the job's own; and, since it was
-    booted, the time of all its cores and how much of it a hypervisor gave to others, in the kernel's ticks.
+    """Return the clock now, its cap and governor, the node's load, and the ticks of all its cores since it was booted.
+
+    On an exclusive node the load is the job's own. `stolen_ticks` are those that a hypervisor gave to other machines.
     """
-    clocks = [float(block["cpu MHz"]) for block in _processors(root) if "cpu MHz" in block]
-    cap = _read(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq").strip()
-    load, ticks = _read(root, "proc/loadavg").split(), _ticks(root)
+    clocks = [float(processor["cpu MHz"]) for processor in _processors(root) if "cpu MHz" in processor]
+    cap = read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq").strip()
+    load = read_text(root, "proc/loadavg").split()
+    ticks = _ticks(root)
     return {
         "clock_mhz": sum(clocks) / len(clocks) if clocks else None,
         "clock_cap_mhz": int(cap) / 1000 if cap.isdigit() else None,
-        "governor": _read(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
+        "governor": read_text(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or None,
         "load": float(load[0]) if load else None,
         "cpu_ticks": sum(ticks) if ticks else None,
         "stolen_ticks": ticks[7] if len(ticks) > 7 else None,
     }
+
+
+def _ticks(root: str) -> List[int]:
+    """Return the time of all cores, by its use: user, nice, system, idle, iowait, irq, softirq, steal."""
+    fields = read_text(root, "proc/stat").partition("\n")[0].split()
+    if fields[:1] != ["cpu"]:
+        return []
+    return [int(ticks) for ticks in fields[1:9]]

@@ -1,6 +1,6 @@
 """Times the steps of a training loop and writes the result as lines of the log (docs/wire.md, docs/measuring.md).
 
-One file, standard library only, Python 3.8: made to be copied into somebody else's project (docs/foreign-loops.md)::
+One file, standard library only, Python 3.8: made to be copied into any project (docs/foreign-loops.md)::
 
     import meter
     for batch in meter.steps(loader):   # was: for batch in loader
@@ -26,19 +26,21 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, S
 
 LINE_BYTES = 3500  # above a pipe's 4 KiB, lines of several ranks were seen torn
 WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
-IDENTITY_LIMIT = 0.03
-ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured: a bound only with room for what slowed them
-FALLS_FROM_STEPS = 100
-SLOWER = 1.15  # times the others' own work: a rank that needs more is named
-LONGER = 0.05  # of the windows: a rank that waits for its data so much longer than the others is named
+GATE_EXIT_CODE = 3  # of a run that ended but failed a check
+IDENTITY_LIMIT = 0.03  # by how much compute throughput x compute fraction may miss effective throughput
+ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured, so as a bound it needs room for what slowed them
+FALLS_FROM_STEPS = 100  # from this many optimiser steps on, the loss must fall
+SLOWER = 1.15  # a rank is named if its own work takes this many times as long as that of the others
+LONGER = 0.05  # a rank is named if it waits for its data longer than the others by this share of the windows
 MOST_STEPS = 50  # of a window that is made longer
-STALL_RISES = 0.1  # of a window's time, from the first to the last window: what is read ahead is being used up
+STALL_RISES = 0.1  # of a window's time, from the first to the last window: the loader uses up what it has read ahead
 MLPERF_INTERVALS = {"init_start": "START", "init_stop": "END", "run_start": "START", "run_stop": "END"}
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # SLURM_NTASKS: of the whole job
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SPANS = ("wait", "h2d", "busy")
-LAST_WORD = "HPC_ML_BENCH_LAST_WORD"  # names a file that outlives the log, as Kubernetes' termination message does
+# Names a file for the last line that outlives the log, as Kubernetes' termination message does.
+LAST_WORD = "HPC_ML_BENCH_LAST_WORD"
 IN_LAST_WORD = (
     "windows", "steps", "samples", "wall_s", "effective_throughput", "compute_fraction", "compute_throughput"
 )  # fmt: skip
@@ -46,7 +48,7 @@ END = object()
 
 
 def _plain(value: Any, limit: int) -> Any:
-    """`value` as JSON can say it: what is not finite becomes null; texts and lists beyond `limit` end in `…`."""
+    """Return `value` as JSON can hold it: non-finite numbers become null, texts and lists beyond `limit` end in `…`."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int)):
@@ -64,17 +66,21 @@ def _plain(value: Any, limit: int) -> Any:
 class Wire:
     """Writes one rank's lines, numbered without a gap, each by one `os.write` of at most 3,500 bytes.
 
-    `lines` counts them; `problems` are the gates that failed here. A log that nobody reads any more ends no training:
-    its lines are lost, and without its last line it can never pass.
+    `lines` counts them; `problems` are the gates that failed here. A log that can no longer be written does not end the
+    training: its lines are lost, and without its last line it never passes.
     """
 
     def __init__(self, rank: int = 0, fd: int = 1, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
-        self.rank, self.fd, self.lines = rank, fd, 0
+        self.rank = rank
+        self.fd = fd
+        self.lines = 0
         self.problems: dict[str, str] = {}
-        self._now_ms, self._lock, self._ended = now_ms, threading.RLock(), False
+        self._now_ms = now_ms
+        self._lock = threading.RLock()
+        self._ended = False
 
     def emit(self, key: str, value: Any, **metadata: Any) -> None:
-        """Write one line: texts that would not fit shortened, what is not finite null, nothing after the end."""
+        """Write one line. Texts that do not fit are shortened; after hpcml_end nothing is written."""
         event = "INTERVAL_" + MLPERF_INTERVALS[key] if key in MLPERF_INTERVALS else "POINT_IN_TIME"
         with self._lock:
             if self._ended:
@@ -92,13 +98,13 @@ class Wire:
             self._write(text.encode())
 
     def problem(self, gate: str, text: str) -> None:
-        """Write that a gate failed: once per gate, however often it is seen."""
+        """Write that a gate failed; only once per gate."""
         if gate not in self.problems:
             self.problems[gate] = text
             self.emit("hpcml_problem", {"gate": gate, "text": text})
 
     def _write(self, line: bytes) -> None:
-        if self.fd == 1:  # what the program printed before shall stand before
+        if self.fd == 1:  # what the program printed earlier must come first
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 sys.stdout.flush()
         deadline = time.monotonic() + WRITE_PATIENCE_S
@@ -113,14 +119,14 @@ class Wire:
                 return
 
 
-# What time is read from, and who takes part. Both are duck-typed, so that others can be given.
-# Clock: `apart` (the device has a timeline of its own, which the host runs ahead of), synchronize(), mark() -> a point
-# of it, seconds(mark, mark), asked only after synchronize().
-# Group: `rank`, `size`, barrier(), gather(thing) -> every rank's thing, in order of rank, on every rank.
+# The clock and the group are duck-typed, so that a caller can pass others.
+# Clock: `apart` says whether the device has a timeline of its own, which the host runs ahead of; synchronize();
+# mark() returns a point of the timeline; seconds(mark, mark) is called only after synchronize().
+# Group: `rank`, `size`, barrier(), gather(thing), which returns every rank's thing, in order of rank, on every rank.
 
 
 class HostClock:
-    """Where the host is the device: a mark is the host's time."""
+    """The clock where the host is the device: a mark is the host's time."""
 
     apart = False
 
@@ -128,19 +134,20 @@ class HostClock:
         self.mark = now
 
     def synchronize(self) -> None:
-        """Nothing runs ahead."""
+        """Do nothing, because the host does not run ahead."""
 
     def seconds(self, begin: float, end: float) -> float:
         return end - begin
 
 
 class CudaClock:
-    """CUDA and ROCm: a mark is an event on the stream that is current when it is made."""
+    """The clock of CUDA and ROCm: a mark is an event on the stream that is current when the mark is made."""
 
     apart = True
 
     def __init__(self, torch: Any, device: Any = None) -> None:
-        self._cuda, self._device = torch.cuda, device
+        self._cuda = torch.cuda
+        self._device = device
 
     def synchronize(self) -> None:
         self._cuda.synchronize(self._device)
@@ -155,7 +162,7 @@ class CudaClock:
 
 
 class Solo:
-    """A rank that knows of no other."""
+    """The group of a rank that knows no others."""
 
     size = 1
 
@@ -163,7 +170,7 @@ class Solo:
         self.rank = rank
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing, because there is no other rank."""
 
     def gather(self, thing: Any) -> list[Any]:
         return [thing]
@@ -173,8 +180,10 @@ class TorchGroup:
     """The default process group of torch.distributed, whatever its backend."""
 
     def __init__(self, distributed: Any) -> None:
-        self._distributed, self.barrier = distributed, distributed.barrier
-        self.rank, self.size = int(distributed.get_rank()), int(distributed.get_world_size())
+        self._distributed = distributed
+        self.barrier = distributed.barrier
+        self.rank = int(distributed.get_rank())
+        self.size = int(distributed.get_world_size())
 
     def gather(self, thing: Any) -> list[Any]:
         things: list[Any] = [None] * self.size
@@ -183,10 +192,10 @@ class TorchGroup:
 
 
 class Meter:
-    """Measures one training loop on one rank; rank 0 writes what all of them measured.
+    """Measures one training loop on one rank; rank 0 writes what all ranks measured.
 
     samples           of one batch on this rank, or a function that counts them in a batch
-    warmup_steps      optimiser steps that are thrown away
+    warmup_steps      optimiser steps that are not measured
     windows           how many windows of `steps_per_window` optimiser steps follow, back to back; then the loop ends.
                       With `steps_per_window=None` windows go by passes over the loader (docs/foreign-loops.md)
     window_s          seconds: windows that would be shorter, by the fastest step of the warm-up, have more steps than
@@ -194,13 +203,14 @@ class Meter:
     micro_batches     batches of one optimiser step
     mode              "overlap" or "blocking" (docs/measuring.md)
     now               the host's clock, in seconds
-    flop_per_sample   forward and backward; peak_flops: FLOP/s of all devices together; None: not known
-    learnable         the loss must fall over 100 optimiser steps
-    folder            where `steps-rank<N>.csv.gz` goes; None: nowhere
-    data_samples      size of the data set: when more are read, one was read twice
-    data_resident     share of this rank's files that was in memory before the loop; None: not known
-    watch             looks at the node: its begin() is called before the first window opens, its end() after the last
-                      one has closed. None: nothing looks
+    flop_per_sample   forward and backward; None: unknown
+    peak_flops        FLOP/s of all devices together; None: unknown
+    learnable         whether the loss must fall over 100 optimiser steps
+    folder            where `steps-rank<N>.csv.gz` is written; None: it is not
+    data_samples      size of the data set: if more are read, one was read twice
+    data_resident     share of this rank's files that was in memory before the loop; None: unknown
+    watch             observes the node: its begin() is called before the first window opens, its end() after the last
+                      one has closed; None: no observer
     """
 
     def __init__(
@@ -227,46 +237,66 @@ class Meter:
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
-        self.samples, self.warmup_steps, self.windows = samples, warmup_steps, windows
-        self.steps_per_window, self.micro_batches, self.mode = steps_per_window, micro_batches, mode
-        self.clock, self.group, self.now = clock or HostClock(now), group or Solo(), now
+        self.samples = samples
+        self.warmup_steps = warmup_steps
+        self.windows = windows
+        self.steps_per_window = steps_per_window
+        self.window_s = window_s
+        self.micro_batches = micro_batches
+        self.mode = mode
+        self.clock = clock or HostClock(now)
+        self.group = group or Solo()
         self.wire = wire or Wire(self.group.rank)
-        self.flop_per_sample, self.peak_flops, self.learnable = flop_per_sample, peak_flops, learnable
-        self.folder, self.data_samples = folder and os.path.abspath(folder), data_samples
-        self.data_resident, self.watch, self.window_s = data_resident, watch, window_s
+        self.now = now
+        self.flop_per_sample = flop_per_sample
+        self.peak_flops = peak_flops
+        self.learnable = learnable
+        self.folder = folder and os.path.abspath(folder)
+        self.data_samples = data_samples
+        self.data_resident = data_resident
+        self.watch = watch
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
-        # Since the last edge, an entry a batch: marks and losses of a device are read only at the next edge.
-        self._waits, self._copies = array("d"), array("d")
+        # One entry for each batch since the last edge of a window, where the marks and losses of a device are read.
+        self._waits = array("d")
+        self._copies = array("d")
         self._marks: list[Any] = []
         self._alone_until: Any = None  # the marks of this batch's exchange with the other ranks
         self._together_from: Any = None
         self._exchanges: list[Any] = []
         self._unread: list[tuple[int, Any]] = []
-        # Of the whole run, an entry an optimiser step.
+        # One entry for each optimiser step of the whole run.
         self._spans = (array("d"), array("d"), array("d"))
         self._exchange_s = array("d")  # of each step's busy time, spent in exchanging gradients, or NaN
         self._losses: list[tuple[int, float]] = []
         self._closed: list[dict[str, Any]] = []  # the windows so far
-        # Where we are: passes over the loader, optimiser steps, batches of the step under way, samples.
-        self._passes = self._step = self._batches = self._counted = 0
-        self._in_pass, self._passes_left = False, 0  # left: before the loader's end, as by `break`
+        # The present state of the loop.
+        self._passes = 0  # over the loader
+        self._step = 0  # optimiser steps so far
+        self._batches = 0  # of the step under way
+        self._counted = 0  # samples
+        self._in_pass = False
+        self._passes_left = 0  # passes that were left before the loader's end, as by `break`
         self._opened = (now(), 0, 0)  # time, step and samples at the last edge
-        self._open, self._left, self._done = False, 0, False  # a window; how many are still to be closed; none
-        self._edge_at: int | None = None
-        self._every: int | None = None
+        self._open = False  # whether a window is open
+        self._left = 0  # windows that are still to be closed
+        self._done = False  # whether all windows are closed
+        self._edge_at: int | None = None  # the step of the next edge
+        self._every: int | None = None  # steps from edge to edge
         self._got: Any = None  # the device's mark when the batch was there
-        self._begin: Any = None  # and when its copy was, where there is one
-        self._last: Any = None
-        self._copy_s, self._meter_s, self._metered = 0.0, 0.0, 0
+        self._begin: Any = None  # and when its copy was done, if there is one
+        self._last: Any = None  # and at the end of the last batch
+        self._copy_s = 0.0  # of this batch
+        self._meter_s = 0.0  # the meter's own time, in the `_metered` batches that end at no edge
+        self._metered = 0
         self._made_s = self._opened[0]
         self._first_batch_s: float | None = None
         self._progress_at = self._made_s if self.group.rank == 0 else math.inf
         self._exit_code: int | None = None
 
     def start(self, value: Mapping[str, Any], mlperf: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Write what is known before the first step: MLPerf's keys, then `hpcml_start` with where the ranks run.
+        """Write what is known before the first step: MLPerf's keys, then `hpcml_start` with the ranks' hosts.
 
-        To be called on every rank, since each says which node it is on; rank 0 writes.
+        Call it on every rank, because each reports its node; rank 0 writes.
         """
         nodes = self.group.gather(this_node())
         if self.group.rank == 0:
@@ -277,7 +307,7 @@ class Meter:
     # --- in the loop
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The loader's batches, timed. Ends with the loader or the last window; to be called again for each pass."""
+        """Yield the loader's batches, timed. Ends with the loader or the last window; call it again for each pass."""
         if self._exit_code is not None:  # nothing is measured after the end
             yield from loader
             return
@@ -313,25 +343,25 @@ class Meter:
         self._end_pass()
 
     def h2d(self) -> ContextManager[Any]:
-        """Stands around the copy to the device: blocking mode synchronises after it; the busy time begins there."""
+        """Return a context for the copy to the device. At its end the busy time begins; blocking mode synchronises."""
         if self.mode == "blocking" or self._gaps:
             return _Copy(self)
         return contextlib.nullcontext()  # the host is the device, and there is no copy
 
     def loss(self, value: Any) -> None:
-        """This batch's loss, a number or a tensor of one, kept as it is till the next edge: nothing waits for it."""
+        """Keep this batch's loss, a number or a tensor of one, until the next edge: the host does not wait for it."""
         self._unread.append((self._step, value.detach() if hasattr(value, "detach") else value))
 
     def exchange_begins(self) -> None:
-        """This rank's own gradients are there: from now on it waits for the other ranks'. For a hook in the backward.
+        """Mark that this rank's own gradients are there, and it waits for the other ranks'. For a hook in the backward.
 
-        With `exchange_ends` it tells a rank whose own work is slow from those that wait for it, whose steps last as
-        long. Neither waits for the device.
+        With `exchange_ends` this tells a rank whose own work is slow from those that wait for it, whose steps last as
+        long. Neither makes the host wait for the device.
         """
         self._alone_until = self.clock.mark()
 
     def exchange_ends(self) -> None:
-        """The gradients of all ranks are there: the backward has returned."""
+        """Mark that the gradients of all ranks are there: the backward has returned."""
         self._together_from = self.clock.mark()
 
     # --- between steps
@@ -358,23 +388,31 @@ class Meter:
             self._edge()
 
     def _plan(self, loader: Any) -> None:
-        """Where this pass opens its first window, and how many steps each has: `_every`, None for all to the end."""
-        self._edge_at, self._every, self._left = max(self._step, self.warmup_steps), None, 1
+        """Decide at which step this pass opens its first window, and how many steps each window has (`_every`).
+
+        None means that a window goes to the end of the pass.
+        """
+        self._edge_at = max(self._step, self.warmup_steps)
+        self._every = None
+        self._left = 1
         if self.steps_per_window is not None:
-            self._every, self._left = self.steps_per_window, self.windows - len(self._closed)
+            self._every = self.steps_per_window
+            self._left = self.windows - len(self._closed)
         elif self._passes == 1:
             lengths = self.group.gather(_length(loader))
             if None not in lengths:
                 steps = min(lengths) // self.micro_batches - self.warmup_steps
-                self._every, self._left = max(1, steps // self.windows), self.windows
+                self._every = max(1, steps // self.windows)
+                self._left = self.windows
         else:
             self._edge_at = self._step
             if self._passes == 2:  # there are several passes, so the first was the warm-up
                 self._closed.clear()
 
     def _end_step(self, now_s: float) -> bool:
-        """Count an optimiser step. True when a window's edge stood there."""
-        self._step, self._batches = self._step + 1, 0
+        """Count an optimiser step. Return whether a window's edge was there."""
+        self._step += 1
+        self._batches = 0
         if now_s >= self._progress_at:
             self._progress(now_s)
         if self._step == self._edge_at:
@@ -383,8 +421,9 @@ class Meter:
         return False
 
     def _end_pass(self) -> None:
-        if self._batches:  # the loader ended inside an optimiser step: a short one
-            self._step, self._batches = self._step + 1, 0
+        if self._batches:  # the loader ended inside an optimiser step, which counts as a short one
+            self._step += 1
+            self._batches = 0
         if self._open and self._every is None and self._step > self._opened[1]:
             self._edge()
         self._open = self._in_pass = False
@@ -415,7 +454,7 @@ class Meter:
             self.watch.end()
 
     def _lengthen(self) -> None:
-        """Before the first window: as many steps in each as take `window_s`, the same number on every rank."""
+        """Before the first window: give each window as many steps as take `window_s`, the same number on every rank."""
         if not self.window_s or not self.steps_per_window:
             return
         steps_s = [sum(spans) for spans in zip(*self._spans)]
@@ -425,12 +464,12 @@ class Meter:
             self._every = self.steps_per_window = max(self.steps_per_window, wished)
 
     def _read(self) -> float | None:
-        """Make seconds of the marks and numbers of the losses, after a synchronisation. Returns the latest loss."""
+        """Turn the marks into seconds and the losses into numbers, after a synchronisation. Return the latest loss."""
         if self._waits and not self._spans[0]:
             self._first_batch_s = self._waits[0]
         marks = iter(self._marks)
         for index, (wait, h2d, got, begin, end) in enumerate(zip(self._waits, self._copies, marks, marks, marks)):
-            if self._gaps:  # the stall is how long the device stood still since the last step's end
+            if self._gaps:  # the stall is how long the device was idle since the last batch's end
                 wait = min(wait, max(0.0, self.clock.seconds(self._last, got)))
                 h2d = max(0.0, self.clock.seconds(self._last, begin) - wait)
                 self._last = end
@@ -455,7 +494,7 @@ class Meter:
         opened_s, first, before = self._opened
         elapsed_s, samples = now_s - opened_s, (self._counted - before) * self.group.size
         loss = self._losses[-1][1] if self._losses else None
-        if self._unread and not self.clock.apart:  # reading it makes no device wait
+        if self._unread and not self.clock.apart:  # reading it does not make the host wait
             loss = float(self._unread[-1][1])
         steps = self.steps_per_window and self.warmup_steps + self.windows * self.steps_per_window
         value = {
@@ -483,10 +522,11 @@ class Meter:
         exit_code: int = 0,
         input_std: Sequence[float] | None = None,
     ) -> int:
-        """Put the ranks together, check, and write windows, problems, summary and end.
+        """Combine the ranks, check, and write windows, problems, summary and end.
 
         attainable_flops: what all devices together reached in plain kernels, in FLOP/s; None: not measured.
-        Returns the exit code, 3 when a gate failed: the same on every rank, and on none before rank 0's last line.
+        Return the exit code, GATE_EXIT_CODE if a gate failed. It is the same on every rank, and returned only after
+        rank 0 has written the last line.
         """
         if self._exit_code is not None:
             return self._exit_code
@@ -511,19 +551,19 @@ class Meter:
             "exit_code": exit_code,
         }
         ranks = self.group.gather(mine)
-        known = {
+        as_given = {
             "health": health,
             "contention": contention,
             "attainable_flops": attainable_flops,
             "input_std": input_std,
         }
         if self.group.rank == 0:
-            self._exit_code = self._conclude(ranks, known)
+            self._exit_code = self._conclude(ranks, as_given)
         self._exit_code = int(self.group.gather(self._exit_code)[0])
         return self._exit_code
 
     def abort(self, exit_code: int, gate: str, text: str) -> None:
-        """Write why the run ends here, and on rank 0 the last line. Asks no other rank; safe at any time."""
+        """Write why the run ends here, and on rank 0 the last line. Talks to no other rank; safe at any time."""
         if self._exit_code is None:
             self._exit_code = exit_code
             self.wire.problem(gate, text)
@@ -531,12 +571,12 @@ class Meter:
 
     def _end(self, exit_code: int, summary: Mapping[str, Any] = MappingProxyType({})) -> None:
         if self.group.rank == 0:
-            said = {"exit_code": exit_code, "lines": self.wire.lines}
-            self.wire.emit("hpcml_end", said)
-            _leave_last_word({**said, **{key: summary[key] for key in IN_LAST_WORD if key in summary}})
+            end = {"exit_code": exit_code, "lines": self.wire.lines}
+            self.wire.emit("hpcml_end", end)
+            _leave_last_word({**end, **{key: summary[key] for key in IN_LAST_WORD if key in summary}})
 
     def _write_steps(self) -> list[str]:
-        """One row an optimiser step, with the window it counts for. A folder that cannot be written is a warning."""
+        """Write one row for each optimiser step, with its window. Return a warning if the file cannot be written."""
         if self.folder is None:
             return []
         window_of = {w["first"] + i: index for index, w in enumerate(self._closed) for i in range(w["steps"])}
@@ -549,36 +589,40 @@ class Meter:
             return [f"the steps of rank {self.group.rank} were not written: {error}"]
         return []
 
-    def _conclude(self, ranks: list[dict[str, Any]], known: Mapping[str, Any]) -> int:
-        """Rank 0's last lines; `known`: what stands in the summary as it was given."""
+    def _conclude(self, ranks: list[dict[str, Any]], as_given: Mapping[str, Any]) -> int:
+        """Write rank 0's last lines. as_given: values of the summary that come from the caller."""
         self.wire.emit("run_stop", None, status="aborted" if any(rank["exit_code"] for rank in ranks) else "success")
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
         for window in windows:
             self.wire.emit("hpcml_window", window)
-        summary = {**self._summary(ranks, windows), **known}
+        summary = {**self._summary(ranks, windows), **as_given}
         for gate, text in self._failed_gates(ranks, summary):
             self.wire.problem(gate, text)
         self.wire.emit("hpcml_summary", summary)
         failed = self.wire.problems or any(rank["problems"] for rank in ranks)
-        exit_code = max(rank["exit_code"] for rank in ranks) or (3 if failed else 0)
+        exit_code = max(rank["exit_code"] for rank in ranks)
+        if failed and not exit_code:
+            exit_code = GATE_EXIT_CODE
         self._end(exit_code, summary)
         return exit_code
 
     def _summary(self, ranks: list[dict[str, Any]], windows: list[dict[str, Any]]) -> dict[str, Any]:
-        def known(key: str) -> list[Any]:
+        def not_none(key: str) -> list[Any]:
             return [rank[key] for rank in ranks if rank[key] is not None]
 
-        warnings = list(dict.fromkeys(itertools.chain(*known("warnings"))))
+        warnings = list(dict.fromkeys(itertools.chain(*not_none("warnings"))))
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
-        slowest, latest = _slowest(ranks), _longest_stall(ranks)
-        warnings += [*_on_slowest(slowest), *_on_longest_stall(latest)]
+        slowest = _slowest(ranks)
+        longest_stall = _longest_stall(ranks)
+        warnings.extend(_on_slowest(slowest))
+        warnings.extend(_on_longest_stall(longest_stall))
         warnings.extend(_rising_stall(windows))
         total = {key: math.fsum(w[key] for w in windows) for key in ("wall_s", "stall_s", "compute_s")}
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
-        identical = known("parameters_identical")
-        twice = bool(self.data_samples) and sum(known("read")) > self.data_samples
+        identical = not_none("parameters_identical")
+        is_read_twice = bool(self.data_samples) and sum(not_none("read")) > self.data_samples
         return {
             "windows": len(windows),
             **total,
@@ -586,22 +630,22 @@ class Meter:
             "effective_throughput_best": max(
                 (w["samples"] / w["wall_s"] for w in windows if w["wall_s"]), default=None
             ),
-            **{key: max(known(key), default=None) for key in worst},
+            **{key: max(not_none(key), default=None) for key in worst},
             "warmup_steps": self._closed[0]["first"] if windows else self._step,
             "optimizer_steps": self._step,
             "loss_first": _mean([rank["losses"][0][1] for rank in ranks if rank["losses"]]),
             "loss_last": _mean([rank["losses"][-1][1] for rank in ranks if rank["losses"]]),
             "parameters_identical": all(identical) if identical else None,
-            "data_from": _origin(twice, [rank["resident"] for rank in ranks]),
+            "data_from": _origin(is_read_twice, [rank["resident"] for rank in ranks]),
             "flop_per_sample": self.flop_per_sample,
             "slowest": slowest,
-            "longest_stall": latest,
+            "longest_stall": longest_stall,
             "step_s": _percentiles([sum(spans) for w in self._closed for spans in zip(*(w[key] for key in SPANS))]),
             "warnings": warnings,
         }
 
     def _failed_gates(self, ranks: list[dict[str, Any]], summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """The name of every gate that failed, and why."""
+        """Yield the name of every gate that failed, and why."""
         if summary["windows"] < (self.windows if self.steps_per_window else 1):
             ended = f"the loader ended after {self._step} optimiser steps"
             if self._passes_left:
@@ -611,8 +655,10 @@ class Meter:
         if len({tuple(w["steps"] for w in rank["windows"]) for rank in ranks}) > 1:
             yield "steps", "the ranks made different numbers of steps"
         for number, rank in enumerate(ranks):
-            for step, loss in itertools.islice(((s, x) for s, x in rank["losses"] if not math.isfinite(x)), 1):
-                yield "loss_finite", f"the loss of step {step} on rank {number} is {loss}"
+            for step, loss in rank["losses"]:
+                if not math.isfinite(loss):
+                    yield "loss_finite", f"the loss of step {step} on rank {number} is {loss}"
+                    break
         tenth = min(len(rank["losses"]) for rank in ranks) // 10
         if self.learnable and self._step >= FALLS_FROM_STEPS and tenth:
             first = _mean([loss for rank in ranks for _, loss in rank["losses"][:tenth]])
@@ -639,7 +685,7 @@ class Meter:
 
 
 class _Copy:
-    """The context that h2d() gives; a class, because a generator costs several times as much."""
+    """The context that h2d() returns; a class, because a generator costs several times as much."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -652,10 +698,10 @@ class _Copy:
 
 
 def this_node(environ: Mapping[str, str] = os.environ, boot_id_file: str = BOOT_ID) -> str:
-    """A name that all ranks of a node have in common, and no rank of another node has.
+    """Return a name that all ranks of a node share, and no rank of another node has.
 
     On Kubernetes a pod is a node of the layout. Elsewhere it is the running kernel, which the containers of a node
-    share, together with Slurm's name of the node: some sites, and tests, have several of Slurm's nodes on one machine.
+    share, with Slurm's name of the node, because some sites, and tests, have several of Slurm's nodes on one machine.
     """
     if "KUBERNETES_SERVICE_HOST" in environ:
         return platform.node()
@@ -668,32 +714,36 @@ def this_node(environ: Mapping[str, str] = os.environ, boot_id_file: str = BOOT_
 
 
 def _placed(nodes: Sequence[str]) -> dict[str, Any]:
-    """On how many hosts the ranks run, and how many of them on one; null where this rank does not know the others."""
+    """Return on how many hosts the ranks run, and how many on each; None if this rank does not know the others."""
     if len(nodes) == 1 and _environ(SIZES, 1) > 1:
         return {"hosts": None, "ranks_per_host": None}
     counts = [nodes.count(node) for node in set(nodes)]
     return {"hosts": len(counts), "ranks_per_host": [min(counts), max(counts)]}
 
 
-def _leave_last_word(said: Mapping[str, Any]) -> None:
-    """The end once more, where somebody reads it who may have lost the log; nothing of ours fails without it."""
+def _leave_last_word(end: Mapping[str, Any]) -> None:
+    """Write the end to the file LAST_WORD too, for a reader that may have lost the log. An error does not matter."""
     path = os.environ.get(LAST_WORD)
     if path:
         with contextlib.suppress(OSError), open(path, "w") as file:
-            json.dump({"schema": 1, **_plain(said, LINE_BYTES)}, file)
+            json.dump({"schema": 1, **_plain(end, LINE_BYTES)}, file)
 
 
-def _origin(twice: bool, resident: Sequence[float | None]) -> str:
-    """Where the bytes came from: was a sample read twice, and what share of each rank's files was in memory before?"""
-    known = [share for share in resident if share is not None]
-    if not twice and len(known) < len(resident):
+def _origin(is_read_twice: bool, resident: Sequence[float | None]) -> str:
+    """Return where the bytes came from. resident: the share of each rank's files that was in memory before the loop."""
+    if is_read_twice:
+        return "memory"
+    shares = [share for share in resident if share is not None]
+    if len(shares) < len(resident):
         return "unknown"
-    share = 1.0 if twice else sum(known) / len(known)
-    return "memory" if share >= 0.9 else "storage" if share <= 0.1 else "mixed"
+    share = sum(shares) / len(shares)
+    if share >= 0.9:
+        return "memory"
+    return "storage" if share <= 0.1 else "mixed"
 
 
 def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One window as all ranks saw it: in each step the rank that stalled longest sets the pace, with its busy time."""
+    """Combine one window of all ranks: in each step the rank that stalled longest sets the pace, with its busy time."""
     steps = zip(*(zip(map(float.__add__, side["wait"], side["h2d"]), side["busy"]) for side in sides))
     pace = [max(step, key=itemgetter(0)) for step in steps]
     sums = {span: [math.fsum(side[span]) for side in sides] for span in SPANS}
@@ -710,7 +760,7 @@ def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _slowest(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The rank that needs longest for its own work, beside the others' median, in seconds a step.
+    """Return the rank that needs longest for its own work, beside the others' median, in seconds per step.
 
     A rank's own work is its busy time without the exchange of gradients, in which it waits for the slowest: the steps
     of all ranks take equally long. None for one rank, and where a loop does not say when it exchanges.
@@ -723,7 +773,7 @@ def _slowest(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _longest_stall(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The rank that waits longest for its data, beside the others' median, as shares of the windows. None for one."""
+    """Return the rank that waits longest for its data, beside the others' median, as shares of the windows."""
     shares = []
     for rank in ranks:
         wall_s = math.fsum(w["wall_s"] for w in rank["windows"])
@@ -733,7 +783,7 @@ def _longest_stall(ranks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _furthest(ranks: Sequence[dict[str, Any]], values: Sequence[float], name: str) -> dict[str, Any] | None:
-    """The rank with the largest value, its host, and the median of the other ranks' values."""
+    """Return the rank with the largest value, its host, and the others' median; None for one rank or unknown values."""
     if len(ranks) < 2 or not all(map(math.isfinite, values)):
         return None
     number = max(range(len(values)), key=values.__getitem__)
@@ -764,20 +814,21 @@ def _on_longest_stall(longest: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _rising_stall(windows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning where the device waits longer from window to window, give or take a hundredth of the time."""
+    """Return a warning if the device waits longer from window to window, with a tolerance of 1 % of the time."""
     shares = [window["stall_s"] / window["wall_s"] for window in windows if window["wall_s"]]
-    rises = all(early <= late + 0.01 for early, late in zip(shares, shares[1:]))
-    if not rises or len(shares) < 2 or shares[-1] - shares[0] < STALL_RISES:
+    is_rising = all(early <= late + 0.01 for early, late in zip(shares, shares[1:]))
+    if not is_rising or len(shares) < 2 or shares[-1] - shares[0] < STALL_RISES:
         return []
-    said = ", ".join(f"{share:.0%}" for share in shares)
+    percentages = ", ".join(f"{share:.0%}" for share in shares)
     return [
-        f"the wait for data rises from window to window ({said} of the time): the first ones used what the loader had "
-        "read ahead, so the rate that lasts is lower; let more warm-up steps pass, or let the loader read less ahead"
+        f"the wait for data rises from window to window ({percentages} of the time): the first ones used what the "
+        "loader had read ahead, so the rate that lasts is lower; let more warm-up steps pass, or let the loader read "
+        "less ahead"
     ]
 
 
 def _three_numbers(total: Mapping[str, Any]) -> dict[str, float | None]:
-    """Samples/s that came out, share of the time without stalls, samples/s while computing; how far they disagree."""
+    """Return samples/s overall, the share of the time without stalls, samples/s of computing, and their mismatch."""
     samples, wall_s, stall_s, compute_s = (total[key] for key in ("samples", "wall_s", "stall_s", "compute_s"))
     effective = samples / wall_s if wall_s else None
     fraction = 1 - stall_s / wall_s if wall_s else None
@@ -792,27 +843,29 @@ def _mean(values: Sequence[float]) -> Any:
 
 
 def _percentiles(values: Sequence[float]) -> list[float] | None:
-    """The 5th, 50th, 95th and 99th."""
+    """Return the 5th, 50th, 95th and 99th percentiles."""
+    if not values:
+        return None
     ordered = sorted(values)
-    return [ordered[math.ceil(len(ordered) * share) - 1] for share in (0.05, 0.5, 0.95, 0.99)] if ordered else None
+    return [ordered[math.ceil(len(ordered) * share) - 1] for share in (0.05, 0.5, 0.95, 0.99)]
 
 
 def _length(loader: Any) -> int | None:
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):  # it does not know
+    except (TypeError, NotImplementedError):  # it does not know its length
         return None
 
 
-# --- somebody else's loop: a Meter on what the process has in use when the loop begins --------------------------------
+# --- functions for any training loop: a Meter on the clock and the group in use when the loop begins ------------------
 
 _meter: Meter | None = None
 
 
 def steps(loader: Iterable[Any], **options: Any) -> Iterator[Any]:
-    """The loader's batches, timed; to be called for every pass. `options` are Meter's, and count at the first call.
+    """Yield the loader's batches, timed; call it for every pass. `options` are Meter's, and are read at the first call.
 
-    Without `samples=` they are counted in each batch: the first dimension of the first tensor in it.
+    Without `samples=` the samples of each batch are counted: the first dimension of its first tensor.
     """
     global _meter
     if _meter is None:
@@ -821,24 +874,28 @@ def steps(loader: Iterable[Any], **options: Any) -> Iterator[Any]:
 
 
 def loss(value: Any) -> None:
-    """This batch's loss. May be left out: then no gate looks at it."""
+    """Report this batch's loss. Optional; without it no gate checks the loss."""
     if _meter is not None:
         _meter.loss(value)
 
 
 def h2d() -> ContextManager[Any]:
-    """Optional: stands around the copy to the device, which blocking mode then tells apart from the step."""
+    """Return a context for the copy to the device, which blocking mode then measures by itself. Optional."""
     return _meter.h2d() if _meter is not None else contextlib.nullcontext()
 
 
 def finish(**extra: Any) -> int:
-    """Write the result: once, after the last step, on every rank; `extra`: Meter.finish's. Returns 0, or 3 for a gate.
+    """Write the result: once, after the last step, on every rank. Return 0, or GATE_EXIT_CODE if a gate failed.
 
-    A program that ends without it leaves a log without a last line, never a pass: nothing writes one at exit.
+    `extra` are the arguments of Meter.finish. A program that ends without this call leaves a log without a last line,
+    which never passes.
     """
     global _meter
-    meter = _meter = _meter or _meter_here({})
-    torch, warnings = sys.modules.get("torch"), [*extra.pop("warnings", ())]
+    if _meter is None:
+        _meter = _meter_here({})
+    meter = _meter
+    torch = sys.modules.get("torch")
+    warnings = [*extra.pop("warnings", ())]
     if meter.group.size == 1 and _environ(SIZES, 1) > 1:
         warnings.append(
             "one rank of several: torch.distributed was not in use when the loop began, so it saw itself only"
@@ -851,24 +908,30 @@ def finish(**extra: Any) -> int:
 
 
 def _meter_here(options: Mapping[str, Any]) -> Meter:
-    """A Meter with CUDA's events if torch.cuda is in use, its group if torch.distributed is. Writes `hpcml_start`."""
-    torch, backend = sys.modules.get("torch"), None
-    found: dict[str, Any] = {"samples": _count, "group": Solo(_environ(RANKS, 0))}
+    """Return a Meter with CUDA's events if torch.cuda is in use, and torch.distributed's group if that is.
+
+    Writes `hpcml_start`.
+    """
+    torch = sys.modules.get("torch")
+    backend = None
+    defaults: dict[str, Any] = {"samples": _count, "group": Solo(_environ(RANKS, 0))}
     device: dict[str, Any] = {"type": "cpu", "name": platform.processor() or platform.machine(), "count": 1}
     if torch is not None and torch.cuda.is_initialized():
-        found["clock"], gpu = CudaClock(torch), torch.cuda.get_device_properties(torch.cuda.current_device())
+        defaults["clock"] = CudaClock(torch)
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
         kind = "rocm" if getattr(torch.version, "hip", None) else "cuda"
         device = {"type": kind, "name": gpu.name, "count": torch.cuda.device_count(), "memory_bytes": gpu.total_memory}
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        found["group"], backend = TorchGroup(torch.distributed), torch.distributed.get_backend()
-    meter = Meter(**{**found, **options})
-    asked = ("mode", "warmup_steps", "windows", "steps_per_window")
+        defaults["group"] = TorchGroup(torch.distributed)
+        backend = torch.distributed.get_backend()
+    meter = Meter(**{**defaults, **options})
+    request_keys = ("mode", "warmup_steps", "windows", "steps_per_window")
     modules = {name: sys.modules[name] for name in ("torch", "numpy") if name in sys.modules}
     meter.start(
         {
             "schema": 1,
             **dict.fromkeys(("benchmark", "workload_version", "code", "data")),
-            "request": {key: getattr(meter, key) for key in asked},
+            "request": {key: getattr(meter, key) for key in request_keys},
             "device": device,
             "world": {"size": meter.group.size, "backend": backend},
             "versions": {"python": platform.python_version(), **{n: str(m.__version__) for n, m in modules.items()}},
@@ -879,11 +942,15 @@ def _meter_here(options: Mapping[str, Any]) -> Meter:
 
 
 def _environ(names: Sequence[str], default: int) -> int:
-    """The first of these variables that holds a number."""
-    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
+    """Return the first of these variables that holds a number."""
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return default
 
 
 def _count(batch: Any) -> int:
+    """Return the first dimension of the first tensor in a batch; 1 if it has none."""
     while isinstance(batch, (Mapping, list, tuple)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return int(batch.shape[0]) if getattr(batch, "shape", ()) else 1

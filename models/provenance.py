@@ -1,4 +1,4 @@
-"""What a number must carry to be believed: the value of hpcml_start (docs/wire.md)."""
+"""The value of hpcml_start (docs/wire.md): the code, request, data, libraries and machine behind a result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Dict, Optional, Union
 import torch
 
 from models import cgroups, host
-from models.job import Job
+from models.training_setup import TrainingSetup
 
-# Packages that may take part; named in the log only when they were imported.
+# Packages whose versions stand in the log if they were imported.
 PACKAGES = {
     "numpy": "numpy",
     "PIL": "pillow",
@@ -26,16 +26,17 @@ PACKAGES = {
 }
 
 
-def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
-    """All of hpcml_start, as it stands at this moment. `backend`: that of torch.distributed, None for one rank."""
-    world, data = job.world, job.data
+def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, object]:
+    """Return the value of hpcml_start. backend: of torch.distributed; None for one rank."""
+    world = setup.world
+    data = setup.data
     return {
         "schema": 1,
-        "benchmark": job.name,
-        "workload_version": job.benchmark.WORKLOAD_VERSION,
+        "benchmark": setup.name,
+        "workload_version": setup.benchmark.WORKLOAD_VERSION,
         "code": code_hash(__file__),
-        "request": job.request.wire(),
-        "device": job.accelerator.facts(job.request.dtype),
+        "request": setup.request.wire(),
+        "device": setup.accelerator.facts(setup.request.dtype),
         "world": {
             "size": world.size,
             "local_size": world.local_size,
@@ -53,32 +54,32 @@ def start_value(job: Job, backend: Optional[str]) -> Dict[str, object]:
             "threads": torch.get_num_threads(),
         },
         "data": {
-            "folder": os.path.abspath(job.options.data_dir),
+            "folder": os.path.abspath(setup.options.data_dir),
             "kind": data.kind,
             "format": data.format,
             "samples": len(data),
             "bytes": data.bytes,
-            "bytes_per_sample": job.bytes_per_sample,
+            "bytes_per_sample": setup.bytes_per_sample,
             "decoder": data.decoder,
             "transforms": data.transforms,
-            "resident": job.resident,
+            "resident": setup.resident,
         },
     }
 
 
 def _quota(cores: Optional[float]) -> Union[float, str, None]:
-    """A quota as the wire says it: in cores, "max" (the kernel's word) where none is set, None where it isn't known."""
+    """Return a quota as the wire has it: in cores, "max" (the kernel's word) where none is set, None where unknown."""
     return "max" if cores == math.inf else cores
 
 
 def code_hash(file: str) -> Optional[str]:
-    """The content hash in the name of the archive `models-<hash>.pyz` that holds this file; None when none does."""
+    """Return the hash in the name of the archive `models-<hash>.pyz` that holds this file; None outside an archive."""
     match = re.search(r"\bmodels-([0-9a-f]{12})\.pyz\b", file)
     return match[1] if match else None
 
 
 def versions() -> Dict[str, object]:
-    """Python, torch, what torch was built with, and the packages that took part."""
+    """Return the versions of Python, torch, the libraries that torch was built with, and the imported packages."""
     found: Dict[str, object] = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda

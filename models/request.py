@@ -1,4 +1,4 @@
-"""What a training run is asked to do: every default filled in, everything impossible refused before any training."""
+"""What a training run is asked to do: fills in every default and refuses, before any training, what cannot be done."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import argparse
 import math
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from models.accelerators import Accelerator
+from models.benchmarks import Benchmark
 from models.cgroups import cpu_quota
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.host import own_cores
 from models.meter import MOST_STEPS
-from models.settings import Configuration, Shape, Size, by
+from models.settings import Configuration, Shape, Size, shape_text
 from models.world import World
 
 
 @dataclass(frozen=True)
 class Request:
-    """The `request` of hpcml_start (docs/wire.md), in full. Batch sizes count samples, steps are the optimiser's."""
+    """The `request` of hpcml_start (docs/wire.md). Batch sizes count samples; steps are the optimiser's."""
 
     configuration: str
     size: str
@@ -37,8 +38,8 @@ class Request:
     device: str
     warmup_steps: int
     windows: int
-    steps_per_window: int  # 0 until the data set is open, when windows are epochs; with window_s the least
-    window_s: float  # a window that would be shorter has more steps, MOST_STEPS at most; 0: as many as were asked for
+    steps_per_window: int  # 0 where a window is an epoch, until the data set is open; with window_s the least number
+    window_s: float  # a window that would be shorter gets more steps, MOST_STEPS at most; 0: never
     shape: Shape
     augment: bool
     skip_corrupt: bool
@@ -48,33 +49,35 @@ class Request:
 
     @property
     def steps(self) -> int:
-        """That the run makes at most."""
+        """How many optimiser steps the run has at most."""
         per_window = max(self.steps_per_window, MOST_STEPS) if self.window_s else self.steps_per_window
         return self.warmup_steps + self.windows * per_window
 
     def wire(self) -> Dict[str, object]:
-        values = {key: value for key, value in asdict(self).items() if key != "inject" or value}
-        return {**values, "shape": by(self.shape)}
+        values = asdict(self)
+        if not self.inject:
+            del values["inject"]
+        return {**values, "shape": shape_text(self.shape)}
 
 
-def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerator, world: World) -> Request:
-    """Fill in what the options leave open. Raises Impossible, in one sentence, for what cannot be done."""
-    configuration = _known("configuration", options.configuration, benchmark.CONFIGURATIONS)
-    size = _known("size", options.size, benchmark.SIZES)[accelerator.family]
+def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Accelerator, world: World) -> Request:
+    """Fill in what the options leave open. Raises ImpossibleRequest for what cannot be done."""
+    configuration = _one_of("configuration", options.configuration, benchmark.CONFIGURATIONS)
+    size = _one_of("size", options.size, benchmark.SIZES)[accelerator.family]
     variant = options.variant or next(iter(benchmark.VARIANTS))
-    _known("variant", variant, benchmark.VARIANTS)
+    _one_of("variant", variant, benchmark.VARIANTS)
     if options.expect_world_size not in (None, world.size):
-        raise Impossible(
+        raise ImpossibleRequest(
             f"--expect-world-size {options.expect_world_size}, and {world.size} rank(s) were started (launcher: "
-            f"{world.launcher}); check the launcher's number of tasks, or that the job is started through it at all"
+            f"{world.launcher}); check the launcher's number of tasks, and that the job is started by the launcher"
         )
     if options.no_augment and not benchmark.AUGMENTS:
-        raise Impossible(f"{options.benchmark} augments nothing; leave out --no-augment")
+        raise ImpossibleRequest(f"{options.benchmark} augments nothing; leave out --no-augment")
     dtype = _dtype(configuration.dtype if options.dtype == "auto" else options.dtype, accelerator)
     shape = options.shape or size.shape
-    most = fitting(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
-    tuned = benchmark.TUNED_BATCH[accelerator.family]
-    total, accumulation = _batches(options, size, configuration, world.size, most, tuned)
+    largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
+    tuned_batch = min(largest_batch, benchmark.TUNED_BATCH[accelerator.family])
+    global_batch, accumulation = _batches(options, size, configuration, world.size, largest_batch, tuned_batch)
     return Request(
         configuration=options.configuration,
         size=options.size,
@@ -85,8 +88,8 @@ def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerato
         compile=options.compile,
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
-        global_batch_size=total,
-        local_batch_size=total // (world.size * accumulation),
+        global_batch_size=global_batch,
+        local_batch_size=global_batch // (world.size * accumulation),
         accumulation_steps=accumulation,
         world_size=world.size,
         device=accelerator.family,
@@ -103,10 +106,10 @@ def resolve(options: argparse.Namespace, benchmark: Any, accelerator: Accelerato
     )
 
 
-def fitting(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
-    """The largest local batch, a power of two, whose samples take at most four fifths of what this rank has of memory.
+def largest_local_batch(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
+    """Return the largest power of two of samples that takes at most four fifths of this rank's share of the memory.
 
-    Where the memory is not known, as many as any benchmark asks for.
+    Where the size of the memory is unknown, it is taken to hold any batch.
     """
     memory = accelerator.memory_bytes()
     if memory is None:
@@ -117,20 +120,22 @@ def fitting(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
 
 
 def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:
-    """The request for this data set: an epoch of real data must hold a step; a window may be an epoch.
+    """Fit the request to the data set: fill in the steps of a window that is an epoch.
 
-    A synthetic set may be smaller than a step, whose samples then repeat: nobody learns from it, and the result says
-    that its data came from memory.
+    Raises ImpossibleRequest where an epoch of real data holds no step, or a cold run would read a sample twice. A
+    synthetic set may be smaller than a step; its samples then repeat, and the result says that its data came from
+    memory.
     """
-    batch, samples = request.global_batch_size, len(data)
+    batch = request.global_batch_size
+    samples = len(data)
     if batch > samples and data.kind != "synthetic":
-        raise Impossible(
+        raise ImpossibleRequest(
             f"a step takes {batch} samples (global batch size) and the data set at {data_dir} has {samples}; ask for "
             f"fewer ranks or a smaller batch, or write a synthetic set: {_write_set(request, benchmark, 4 * batch)}"
         )
     request = replace(request, steps_per_window=request.steps_per_window or max(1, samples // batch))
     if request.cache == "cold" and request.steps * batch > samples:
-        raise Impossible(
+        raise ImpossibleRequest(
             f"a cold run must not read a sample twice; this one reads {request.steps * batch} and the data set at "
             f"{data_dir} has {samples}: ask for fewer --windows or --steps-per-window, or write more: "
             f"{_write_set(request, benchmark, request.steps * batch)}"
@@ -143,24 +148,10 @@ def _write_set(request: Request, benchmark: str, samples: int) -> str:
     return f"python -m models data {benchmark} --size {size} --data-dir NEW_FOLDER --samples {samples}"
 
 
-def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
-    """After the warm-up, so that nobody waits for a run that its time limit will cut: raises Impossible if it will."""
-    steps = request.steps_per_window
-    if request.window_s and step_s:
-        steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
-    needed_s = elapsed_s + request.windows * steps * step_s
-    if needed_s > limit_s:
-        raise Impossible(
-            f"this run needs about {needed_s:.0f} s and --time-limit-s is {limit_s:g}: {elapsed_s:.0f} s are gone and "
-            f"{request.windows} windows of {steps} steps take {step_s:.3g} s each step; ask for at "
-            f"least {1.2 * needed_s:.0f} s, fewer --windows or --steps-per-window, or a smaller --size"
-        )
-
-
-def _known(what: str, name: str, known: Dict[str, Any]) -> Any:
-    if name not in known:
-        raise Impossible(f"unknown {what} {name!r}; --{what} is one of {', '.join(known)}")
-    return known[name]
+def _one_of(option: str, name: str, choices: Mapping[str, Any]) -> Any:
+    if name not in choices:
+        raise ImpossibleRequest(f"unknown {option} {name!r}; --{option} is one of {', '.join(choices)}")
+    return choices[name]
 
 
 def _dtype(wish: str, accelerator: Accelerator) -> str:
@@ -169,46 +160,57 @@ def _dtype(wish: str, accelerator: Accelerator) -> str:
         return dtypes[0]
     if wish not in dtypes:
         name = accelerator.facts("fp32")["name"]
-        raise Impossible(f"{name} does not train in {wish}; --dtype is one of auto, {', '.join(dtypes)} there")
+        raise ImpossibleRequest(f"{name} does not train in {wish}; --dtype is one of auto, {', '.join(dtypes)} there")
     return wish
 
 
 def _batches(
-    options: argparse.Namespace, size: Size, configuration: Configuration, ranks: int, most: int, tuned: int
+    options: argparse.Namespace,
+    size: Size,
+    configuration: Configuration,
+    ranks: int,
+    largest_local: int,
+    tuned_local: int,
 ) -> Tuple[int, int]:
-    """Global batch size and micro-batches of a step.
+    """Return the global batch size and the number of micro-batches of a step.
 
-    What is typed stands above the size's batch, that above the configuration's. A given global batch is cut into as
-    many micro-batches as let the local batch be at most `most`, unless their number is given as well.
+    The options have precedence over the size's batch, and that over the configuration's. A global batch is cut into as
+    few micro-batches as let a rank's memory hold one, unless --accumulation-steps gives their number.
     """
     if options.global_batch_size and options.local_batch_size:
-        raise Impossible("--global-batch-size and --local-batch-size say the same thing twice; give one of them")
-    parts = options.accumulation_steps or 1
-    local = options.local_batch_size or (None if options.global_batch_size else size.local_batch)
+        raise ImpossibleRequest("--global-batch-size and --local-batch-size say the same thing twice; give one of them")
+    micro_batches = options.accumulation_steps or 1
+    local = options.local_batch_size
+    if not local and not options.global_batch_size:
+        local = size.local_batch
     total = options.global_batch_size or configuration.global_batch
-    if local or not total:
-        return int(local or min(most, tuned)) * ranks * parts, parts
-    if total % (ranks * parts):
-        good = [str(n) for n in range(1, total + 1) if total % (n * parts) == 0]
-        other = f"{', '.join(good)} ranks, or " if good else ""
-        raise Impossible(
-            f"a global batch size of {total} does not divide by {ranks} rank(s) x {parts} accumulation step(s); "
-            f"use {other}a --global-batch-size that is a multiple of {ranks * parts}"
+
+    if local or not total:  # the local batch is given, so the global one follows from it
+        return int(local or tuned_local) * ranks * micro_batches, micro_batches
+
+    if total % (ranks * micro_batches):
+        possible_ranks = [str(n) for n in range(1, total + 1) if total % (n * micro_batches) == 0]
+        use_ranks = f"{', '.join(possible_ranks)} ranks, or " if possible_ranks else ""
+        raise ImpossibleRequest(
+            f"a global batch size of {total} does not divide by {ranks} rank(s) x {micro_batches} accumulation "
+            f"step(s); use {use_ranks}a --global-batch-size that is a multiple of {ranks * micro_batches}"
         )
     if not options.accumulation_steps:
         share = total // ranks
-        parts = next(n for n in range(1, share + 1) if share % n == 0 and share // n <= most)
-    return int(total), parts
+        while share % micro_batches or share // micro_batches > largest_local:
+            micro_batches += 1
+    return int(total), micro_batches
 
 
 def cores_of_rank(world: World) -> int:
-    """Cores that this rank may fill: srun and mpiexec give each rank its own, torchrun gives all of them the same.
+    """Return how many cores this rank may fill.
 
-    A quota on processor time is shared by the ranks of the node, and makes the cores fewer, rounded up.
+    srun and mpiexec give each rank cores of its own; under torchrun the ranks of a node share all. They also share a
+    quota on processor time, rounded up to whole cores.
     """
     cores = own_cores()
-    shared = world.launcher in ("torchrun", "none") or cores == os.cpu_count()
-    if shared:
+    is_shared = world.launcher in ("torchrun", "none") or cores == os.cpu_count()
+    if is_shared:
         cores //= world.local_size
     quota = cpu_quota() or math.inf
     if quota < math.inf:
@@ -217,30 +219,40 @@ def cores_of_rank(world: World) -> int:
 
 
 def _workers(wish: str, accelerator: Accelerator, world: World) -> int:
-    """Loader processes or threads of a rank. A core reads far more than it trains on; a GPU is given what is there."""
+    """Return the number of loader processes or threads of a rank.
+
+    A core reads far more than it trains on, so a processor spares few cores; for a GPU all but one core read.
+    """
     if wish != "auto":
         if not wish.isdigit():
-            raise Impossible(f"--workers is a number or auto, not {wish!r}")
+            raise ImpossibleRequest(f"--workers is a number or auto, not {wish!r}")
         return int(wish)
     cores = cores_of_rank(world)
-    return max(1, min(16, cores // 16 if accelerator.family == "cpu" else cores - 1))
+    readers = cores // 16 if accelerator.family == "cpu" else cores - 1
+    return max(1, min(16, readers))
 
 
-def _worker_start(options: argparse.Namespace, benchmark: Any) -> str:
-    """Threads where the benchmark reads arrays; else fork, except beside an MPI, whose library no child may touch."""
-    wish, threads = str(options.worker_start), benchmark.LOADER == "thread"
-    if wish == "thread" and not threads:
-        raise Impossible(
+def _worker_start(options: argparse.Namespace, benchmark: Benchmark) -> str:
+    """Return how loader workers start: as threads where the benchmark reads arrays, else by fork.
+
+    Beside an MPI it is forkserver, because a forked child may not touch MPI's library.
+    """
+    uses_threads = benchmark.LOADER == "thread"
+    if options.worker_start == "thread" and not uses_threads:
+        raise ImpossibleRequest(
             f"{options.benchmark} is decoded by processes; --worker-start is one of fork, forkserver, spawn"
         )
-    if wish != "auto":
-        return wish
-    return "thread" if threads else "forkserver" if options.backend == "mpi" else "fork"
+    if options.worker_start != "auto":
+        return str(options.worker_start)
+    if uses_threads:
+        return "thread"
+    return "forkserver" if options.backend == "mpi" else "fork"
 
 
 def _inject(options: argparse.Namespace, world: World) -> Optional[Dict[str, float]]:
     if options.inject_rank is not None and options.inject_rank >= world.size:
-        raise Impossible(f"--inject-rank {options.inject_rank}: there are ranks 0 to {world.size - 1}")
-    asked = {"stall_s": options.inject_stall_s, "slow": options.inject_slow, "rank": options.inject_rank}
-    given = {key: value for key, value in asked.items() if value is not None}
-    return given if "stall_s" in given or "slow" in given else None
+        raise ImpossibleRequest(f"--inject-rank {options.inject_rank}: there are ranks 0 to {world.size - 1}")
+    if options.inject_stall_s is None and options.inject_slow is None:
+        return None
+    faults = {"stall_s": options.inject_stall_s, "slow": options.inject_slow, "rank": options.inject_rank}
+    return {fault: value for fault, value in faults.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What a benchmark's configurations and sizes are made of."""
+"""The configurations and sizes of a benchmark."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Optional, Tuple
 Shape = Tuple[int, ...]
 
 
-def by(shape: Shape) -> str:
-    """As people write it, and --shape takes it: 768x1152."""
+def shape_text(shape: Shape) -> str:
+    """Write a shape as people do, and as --shape takes it: 768x1152."""
     return "x".join(map(str, shape))
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """global_batch None: so many samples on each rank as the device holds. dtype auto: the device's best."""
+    """How a benchmark is trained.
+
+    global_batch: samples of an optimiser step; None: as many on each rank as its device holds. dtype: `auto` is the
+    best one of the device. channels_last: whether inputs and weights have that memory layout.
+    """
 
     global_batch: Optional[int]
     dtype: str
@@ -24,10 +28,10 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained on, and how long: optimiser steps to warm up, then windows of so many steps.
+    """On what and for how long a benchmark is trained: optimiser steps to warm up, then windows of steps.
 
-    shape: a sample's, without its channels. steps_per_window None: each is an epoch. local_batch: stands above the
-    configuration's batch. window_s: a window has more steps where it would be shorter than this, in seconds; 0: never.
+    shape: of a sample, without its channels. steps_per_window: None means that a window is an epoch. local_batch: has
+    precedence over the configuration's batch. window_s: a window that would be shorter, in seconds, gets more steps.
     """
 
     shape: Shape
@@ -38,5 +42,5 @@ class Size:
     window_s: float = 0.0
 
 
-# Beside other work the rate of a single step of a second or two scatters by a quarter from run to run.
+# On a processor shared with other work, the rate of a single step of one or two seconds scatters by a quarter.
 QUICK_WINDOW_S = 5.0

@@ -1,11 +1,13 @@
-"""The training loop of every benchmark, the same code on every platform, from one process to many.
+"""The training loop of every benchmark: the same code on every platform, for one process or many.
 
     python -m models train resnet50 --data-dir data/resnet50 --size smoke
     torchrun --nproc-per-node 4 models-<hash>.pyz train resnet50 --data-dir /data/imagenet --configuration tuned
     srun python models-<hash>.pyz train resnet50 --data-dir /data/imagenet --size subset --mode blocking
 
-It reads top to bottom: `main` meets the other ranks and refuses what cannot be done, `train` builds everything, `loop`
-is the loop. Times are taken by models/meter.py; nothing in here reads a clock for a result.
+Read it from top to bottom: `main` meets the other ranks and refuses what cannot be done, `train` builds everything and
+hands over the result, `loop` is the loop. models/meter.py measures: it times the steps by yielding the batches. This
+file reads the clock for two other things only: when the process started, for --time-limit-s, and how long torch.compile
+took, which stands in the summary beside the rates.
 """
 
 from __future__ import annotations
@@ -13,54 +15,55 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import hashlib
 import inspect
 import json
 import os
-import platform
 import time
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional
+from typing import Any, Iterable, List, Tuple
 
 import torch
 
-from models import contention
-from models import request as requests
-from models.accelerators import Accelerator
-from models.data.manifest import how_to_make
-from models.data.processes import ProcessLoader
-from models.data.threads import ThreadLoader
-from models.ending import attempt, end_elsewhere, end_here, out_of_memory, refuse
-from models.errors import CompileFailed, Impossible, JobError
-from models.inputs import FirstInputs
-from models.job import Job, backend, injection, make_meter, make_sampler, make_schedule, mlperf, prepare, stolen
+from models import checks, contention, fault_injection
+from models.abort import abort_all_ranks, abort_for_other_rank, abort_this_rank, attempt, is_out_of_memory
+from models.data.process_loader import ProcessLoader
+from models.data.thread_loader import ThreadLoader
+from models.errors import CommandError, CompileFailed
 from models.meter import Meter, Solo, Wire
 from models.provenance import start_value
 from models.ranks import Failure, Ranks
+from models.time_limit import TimeLimit
+from models.training_setup import TrainingSetup, backend, make_meter, make_sampler, make_schedule, mlperf_keys, set_up
 from models.world import detect
 
 TORCH_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def main(options: argparse.Namespace) -> int:
-    """Train; returns the exit code (docs/wire.md). Everything that goes wrong ends here, in one sentence."""
+    """Train; return the exit code (docs/wire.md). Every error ends here, as one sentence."""
     started_s = time.perf_counter()
-    meter, ranks = Meter(samples=1), None
+    meter = Meter(samples=1)
+    ranks = None
     try:
+        # Which rank is this? Only rank 0 writes the wire.
         world = detect(os.environ)
         meter = Meter(samples=1, wire=Wire(world.rank), group=Solo(world.rank), folder=None)
         announce(meter)
-        job, problem = attempt(functools.partial(prepare, options, world, started_s))
+
+        # Each rank sets itself up, and then tells the others whether it succeeded: if one cannot train, all end with
+        # its sentence, and none waits for it in a collective.
+        setup, error = attempt(functools.partial(set_up, options, world, started_s))
         ranks = Ranks(world)
-        failure = ranks.agree(problem)
-        if failure or job is None:
-            return refuse(failure or Failure.of(0, JobError("nothing to train")), meter)
-        meter = make_meter(job, ranks, meter.wire)
-        ranks.connect(backend(job), job.accelerator.device, functools.partial(end_elsewhere, meter))
-        exit_code = train(job, ranks, meter)
+        failure = ranks.agree(error)
+        if failure or setup is None:
+            return abort_all_ranks(failure or Failure.of(0, CommandError("nothing to train")), meter)
+
+        meter = make_meter(setup, ranks, meter.wire)
+        ranks.connect(backend(setup), setup.accelerator.device, functools.partial(abort_for_other_rank, meter))
+        exit_code = train(setup, ranks, meter)
         ranks.part()
         return exit_code
     except Exception as error:
-        return end_here(error, meter, ranks)
+        return abort_this_rank(error, meter, ranks)
 
 
 def announce(meter: Meter) -> None:
@@ -69,285 +72,237 @@ def announce(meter: Meter) -> None:
         meter.wire.emit("hpcml_progress", {"phase": "setup"})
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
+def train(setup: TrainingSetup, ranks: Ranks, meter: Meter) -> int:
+    """Build the model and the loader, run the loop, check and hand over the result. Return the exit code."""
+    request = setup.request
+    accelerator = setup.accelerator
+    benchmark = setup.benchmark
 
+    # Before: is each rank on a device of its own, and what do all devices reach at the same time?
+    checks.check_devices_differ(ranks, accelerator)
+    attainable_before = checks.attainable_flops(ranks, accelerator, request.dtype)
 
-def train(job: Job, ranks: Ranks, meter: Meter) -> int:
-    """Build the model and the loader on this rank, run the loop, hand over what was measured. Returns the exit code."""
-    request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
-    check_devices_differ(ranks, accelerator)
-    attainable_before = attainable_flops(ranks, job)
+    # The model. Every rank draws the same weights.
     torch.manual_seed(request.seed)
     model = benchmark.build(request.variant, request.shape).to(accelerator.device)
     if request.channels_last:
         model = model.to(memory_format=benchmark.CHANNELS_LAST)
     optimizer = benchmark.make_optimizer(model)
-    parallel = distribute(model, job)
+    parallel = distribute(model, setup)
     if ranks.size > 1:
         mark_exchange(model, meter)
-    forward, compile_s = compiled(parallel, job) if request.compile else (parallel, None)
-    batches = injected(make_loader(job), job)
+    forward = parallel
+    compile_s = None
+    if request.compile:
+        forward, compile_s = compile_model(parallel, setup)
+
+    # The data. In overlap mode the next batch is copied to the device while this one is computed.
+    batches = fault_injection.stalled(make_loader(setup), request, setup.world.rank)
     if request.mode == "overlap":
         batches = accelerator.ahead(batches)
 
-    meter.start(start_value(job, ranks.backend), mlperf(job))
-    before = accelerator.health()
-    inputs = FirstInputs()
-    losses = loop(job, ranks, meter, batches, forward, parallel, optimizer, inputs)
-    after = accelerator.health()
-    attainable_after = attainable_flops(ranks, job)
-    check_finite(model, meter)
-    check_inputs(inputs, job, meter)
-    job.warnings.extend(stolen(before, after))
-    others = contention.join(
-        ranks.gather(meter.watch.seen(torch.get_num_threads(), of_node=job.world.local_rank == 0)),
-        on_cpu=accelerator.family == "cpu",
-    )
-    job.warnings.extend(others.warnings)
-    write_losses(losses, job, ranks)
-    if request.skip_corrupt and job.data.skipped:
-        job.warnings.append(f"{job.data.skipped} corrupt samples were passed over")
+    # The loop. hpcml_start stands in the log before its first step.
+    meter.start(start_value(setup, ranks.backend), mlperf_keys(setup))
+    health_before = accelerator.health()
+    inputs = checks.FirstInputs()
+    losses = loop(setup, ranks, meter, batches, forward, parallel, optimizer, inputs)
+    health_after = accelerator.health()
+
+    # After: are the numbers those of this benchmark on an undisturbed machine? A failed check is a gate in the log,
+    # a doubt is a warning.
+    attainable_after = checks.attainable_flops(ranks, accelerator, request.dtype)
+    checks.check_parameters_finite(model, meter)
+    checks.check_inputs(inputs, setup, meter)
+    setup.warnings.extend(checks.stolen_time(health_before, health_after))
+    counted = meter.watch.counted(torch.get_num_threads(), of_node=setup.world.local_rank == 0)
+    others = contention.join(ranks.gather(counted), on_cpu=accelerator.family == "cpu")
+    setup.warnings.extend(others.warnings)
+    write_losses(losses, setup, ranks)
+    if request.skip_corrupt and setup.data.skipped:
+        setup.warnings.append(f"{setup.data.skipped} corrupt samples were skipped")
     return meter.finish(
-        parameters_identical=identical(model, ranks),
+        parameters_identical=checks.are_parameters_identical(model, ranks),
         peak_memory_bytes=accelerator.peak_memory_bytes(),
-        health={"before": before, "after": after, "throttled": throttled(ranks, after)},
+        health={
+            "before": health_before,
+            "after": health_after,
+            "throttled": checks.throttled_ranks(ranks, health_after),
+        },
         contention=others.value,
         attainable_flops=max(attainable_before, attainable_after) or None,
         compile_s=compile_s,
-        warnings=job.warnings,
+        warnings=setup.warnings,
         input_std=inputs.deviations(),
     )
 
 
 def loop(
-    job: Job,
+    setup: TrainingSetup,
     ranks: Ranks,
     meter: Meter,
     batches: Iterable[Any],
     forward: Any,
     parallel: Any,
     optimizer: Any,
-    inputs: FirstInputs,
+    inputs: checks.FirstInputs,
 ) -> List[torch.Tensor]:
-    """The loop. Returns the loss of every micro-batch, for --trace-losses; on the device, so that nothing waits."""
-    request, accelerator, benchmark = job.request, job.accelerator, job.benchmark
-    to_inputs = prepare_inputs(job)
-    schedule = make_schedule(job)
-    parts, scale = request.accumulation_steps, accelerator.loss_scale(request.dtype)
-    time_limit = TimeLimit(job, ranks)
+    """Train until the meter ends the batches. Return the loss of every micro-batch if --trace-losses wants them.
+
+    The losses are tensors on the device: reading one would make the host wait for the device.
+    """
+    request = setup.request
+    accelerator = setup.accelerator
+    criterion = setup.benchmark.criterion
+    to_inputs = prepare_inputs(setup)
+    schedule = make_schedule(setup)
+    time_limit = TimeLimit(setup, ranks)
+    micro_batches = request.accumulation_steps
+    loss_scale = accelerator.loss_scale(request.dtype)
     losses: List[torch.Tensor] = []
 
-    for batch_number, batch in enumerate(meter.steps(batches)):
-        step, part = divmod(batch_number, parts)
-        last = part == parts - 1
-        with meter.h2d():
-            read, targets = accelerator.to_device(batch)
-        begin_s = time.perf_counter()
-        if batch_number == 0:
-            inputs.look(read)
-        accelerator.seed(noise(job, step, part))
+    # The meter takes the time between handing out a batch and being asked for the next one as compute, and the rest as
+    # waiting for data.
+    measured = fault_injection.slowed(meter.steps(batches), request, setup.world.rank, accelerator)
+    for batch_number, batch in enumerate(measured):
+        step, micro_batch = divmod(batch_number, micro_batches)
+        is_last = micro_batch == micro_batches - 1  # of this optimiser step
 
-        with contextlib.nullcontext() if last or ranks.size == 1 else parallel.no_sync():
+        # Copy the batch to the device. In overlap mode it is there already.
+        with meter.h2d():
+            samples, targets = accelerator.to_device(batch)
+        if batch_number == 0:
+            inputs.take(samples)
+
+        # Dropout draws the same numbers for a micro-batch on whichever rank it is computed.
+        accelerator.seed(dropout_seed(setup, step, micro_batch))
+
+        # Forward and backward. The ranks exchange their gradients once per optimiser step, in its last backward pass.
+        with contextlib.nullcontext() if is_last or ranks.size == 1 else parallel.no_sync():
             with accelerator.autocast(request.dtype):
-                loss = benchmark.criterion(forward(to_inputs(read)), targets)
-            (loss * (scale / parts)).backward()
-        if last and ranks.size > 1:
+                loss = criterion(forward(to_inputs(samples)), targets)
+            (loss * (loss_scale / micro_batches)).backward()
+        if is_last and ranks.size > 1:
             meter.exchange_ends()
+
+        # Keep the loss; the meter reads it at the end of the window.
         meter.loss(loss)
-        if job.options.trace_losses:
+        if setup.options.trace_losses:
             losses.append(loss.detach())
 
-        if last:
+        # The optimiser step: set the learning rate, undo the scale that keeps fp16 gradients from vanishing, update.
+        if is_last:
             for group in optimizer.param_groups:
                 group["lr"] = schedule.rate(step)
-            if scale != 1:
-                torch._foreach_mul_([p.grad for p in parallel.parameters() if p.grad is not None], 1 / scale)
+            if loss_scale != 1:
+                gradients = [parameter.grad for parameter in parallel.parameters() if parameter.grad is not None]
+                torch._foreach_mul_(gradients, 1 / loss_scale)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             time_limit.after(step)
-        slow_down(job, begin_s)
     return losses
-
-
-class TimeLimit:
-    """Refuses, at the end of the warm-up, a run that --time-limit-s will cut. The slowest rank decides for all."""
-
-    def __init__(self, job: Job, ranks: Ranks) -> None:
-        self._job, self._ranks, self._first_s = job, ranks, 0.0
-
-    def after(self, step: int) -> None:
-        """Optimiser step `step` is done. The first one is not typical: it sets up and searches for algorithms."""
-        limit_s, last = self._job.options.time_limit_s, self._job.request.warmup_steps - 1
-        if limit_s is None or step > last or 0 < step < last:
-            return
-        self._job.accelerator.synchronize()
-        now_s = time.perf_counter()
-        if step == 0:
-            self._first_s = now_s
-            return
-        spent = self._ranks.gather((now_s - self._job.started_s, (now_s - self._first_s) / step))
-        elapsed_s, step_s = (max(values) for values in zip(*spent))
-        requests.check_time(self._job.request, elapsed_s, step_s, limit_s)
 
 
 # --- what the loop is made of -----------------------------------------------------------------------------------------
 
 
-def distribute(model: Any, job: Job) -> Any:
-    """DDP where there are several ranks. Running statistics stay each rank's own: nothing reads them in training."""
-    if job.world.size == 1:
+def distribute(model: Any, setup: TrainingSetup) -> Any:
+    """Wrap the model in DistributedDataParallel if there are several ranks.
+
+    BatchNorm's running statistics stay each rank's own, because nothing reads them in training.
+    """
+    if setup.world.size == 1:
         return model
-    devices = [job.accelerator.device] if job.accelerator.family == "cuda" else None
     parallel = torch.nn.parallel.DistributedDataParallel
-    sync = "forward_sync_buffers"  # the name since torch 2.13
-    if sync not in inspect.signature(parallel).parameters:
-        sync = "broadcast_buffers"
-    return parallel(model, device_ids=devices, gradient_as_bucket_view=True, **{sync: False})
+    device_ids = [setup.accelerator.device] if setup.accelerator.family == "cuda" else None
+    sync_buffers = "forward_sync_buffers"  # its name since torch 2.13
+    if sync_buffers not in inspect.signature(parallel).parameters:
+        sync_buffers = "broadcast_buffers"
+    return parallel(model, device_ids=device_ids, gradient_as_bucket_view=True, **{sync_buffers: False})
 
 
 def mark_exchange(model: Any, meter: Meter) -> None:
-    """Let the meter know when this rank's own backward is done: the gradient of the first layer comes last."""
+    """Tell the meter when this rank's own backward pass is done: the gradient of the first layer comes last."""
     next(model.parameters()).register_hook(lambda gradient: meter.exchange_begins())
 
 
-def compiled(model: Any, job: Job) -> Any:
-    """The compiled model and the seconds it took, tried on the first sample; the model itself is left as it was."""
-    request, accelerator = job.request, job.accelerator
-    kept = [buffer.clone() for buffer in model.buffers()]
+def compile_model(model: Any, setup: TrainingSetup) -> Tuple[Any, float]:
+    """Compile the model by a training step on its first sample; return the compiled model and the seconds it took.
+
+    The weights and the buffers are left as they were. Raises CompileFailed.
+    """
+    request = setup.request
+    accelerator = setup.accelerator
+    buffers = [buffer.clone() for buffer in model.buffers()]
     begin_s = time.perf_counter()
     try:
         forward = torch.compile(model)
-        batch = torch.utils.data.default_collate([job.data[(0, 0)]] * request.local_batch_size)
-        read, targets = accelerator.to_device(batch)
+        batch = torch.utils.data.default_collate([setup.data[(0, 0)]] * request.local_batch_size)
+        samples, targets = accelerator.to_device(batch)
         with accelerator.autocast(request.dtype):
-            loss = job.benchmark.criterion(forward(prepare_inputs(job)(read)), targets)
+            loss = setup.benchmark.criterion(forward(prepare_inputs(setup)(samples)), targets)
         loss.backward()
         accelerator.synchronize()
     except Exception as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
-        text = (str(error).strip() or "no text").splitlines()[0]
+        first_line = (str(error).strip() or "no text").splitlines()[0]
         raise CompileFailed(
-            f"torch.compile failed ({type(error).__name__}: {text}); train without --compile"
+            f"torch.compile failed ({type(error).__name__}: {first_line}); train without --compile"
         ) from error
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for buffer, value in zip(model.buffers(), kept):
+        for buffer, value in zip(model.buffers(), buffers):
             buffer.copy_(value)
     return forward, time.perf_counter() - begin_s
 
 
-def make_loader(job: Job) -> Iterable[Any]:
-    """Batches of (inputs, targets) as they were read, without end, so that no worker starts again inside a window."""
-    request, sampler = job.request, make_sampler(job.request, len(job.data), job.world.rank)
-    workers, pinned = request.workers, job.accelerator.pinned
-    if request.worker_start == "thread":
-        return ThreadLoader(job.data, sampler, workers=workers, pinned=pinned)
-    batch, start = request.local_batch_size, request.worker_start
-    return ProcessLoader(job.data, sampler, local_batch=batch, workers=workers, start=start, pinned=pinned)
+def make_loader(setup: TrainingSetup) -> Iterable[Any]:
+    """Return an endless iterable of batches (samples, targets) as they are in the files.
 
-
-def prepare_inputs(job: Job) -> Any:
-    """What makes the model's inputs of a batch, on the device."""
-    request, device = job.request, job.accelerator.device
-    return job.benchmark.Prepare(job.data, device, TORCH_DTYPES[request.dtype], request.channels_last)
-
-
-def noise(job: Job, step: int, part: int) -> int:
-    """The seed of a micro-batch's dropout: the same on however many ranks it is computed, and another one for each."""
-    request = job.request
-    micro_batch = (step * request.world_size + job.world.rank) * request.accumulation_steps + part
-    return (request.seed * 1_000_003 + micro_batch) % 2**63
-
-
-def injected(batches: Iterable[Any], job: Job) -> Iterable[Any]:
-    """The batches, the first of each step late by --inject-stall-s: to see that the meter sees it."""
-    stall_s = injection(job, "stall_s")
-    return late(batches, stall_s, job.request.accumulation_steps) if stall_s else batches
-
-
-def late(batches: Iterable[Any], stall_s: float, every: int) -> Iterator[Any]:
-    for number, batch in enumerate(batches):
-        if number % every == 0:
-            time.sleep(stall_s)
-        yield batch
-
-
-def slow_down(job: Job, begin_s: float) -> None:
-    """Stretch what was computed since `begin_s` by --inject-slow."""
-    factor = injection(job, "slow")
-    if factor:
-        job.accelerator.synchronize()
-        time.sleep((factor - 1) * (time.perf_counter() - begin_s))
-
-
-def check_devices_differ(ranks: Ranks, accelerator: Accelerator) -> None:
-    """Ranks that may each see one device only: do two of them see the same?"""
-    all_ranks = ranks.gather((platform.node(), accelerator.identity()))
-    taken = [place for place in all_ranks if place[1] is not None]
-    twice = next((place for place in taken if taken.count(place) > 1), None)
-    if twice:
-        raise Impossible(
-            f"two ranks on {twice[0]} use the same accelerator; give each its own (srun --gpus-per-task=1), or let "
-            "every rank see all of them"
-        )
-
-
-def check_finite(model: Any, meter: Meter) -> None:
-    """The gate parameters_finite, at the end: the last step's gradients are in no loss."""
-    names, parameters = zip(*model.named_parameters())
-    finite = torch.stack([torch.isfinite(parameter.detach()).all() for parameter in parameters]).tolist()
-    wrong = [name for name, good in zip(names, finite) if not good]
-    if wrong:
-        text = f"{wrong[0]} is not finite after the last step, as {len(wrong)} of {len(names)} parameter tensors"
-        meter.wire.problem("parameters_finite", f"{text}: the training went wrong, and so its rate says nothing")
-
-
-def attainable_flops(ranks: Ranks, job: Job) -> float:
-    """What all ranks reach in plain kernels, all at the same time, in FLOP/s; 0 where it is not measured.
-
-    It is measured before and after the windows, since a neighbour or a low clock at one of them must not make it a
-    wrong bound.
+    It is endless so that no loader process starts again within a window.
     """
-    ranks.barrier()
-    rates = ranks.gather(job.accelerator.attainable_flops(job.request.dtype))
-    return sum(rate or 0.0 for rate in rates)
+    request = setup.request
+    sampler = make_sampler(request, len(setup.data), setup.world.rank)
+    pinned = setup.accelerator.pinned
+    if request.worker_start == "thread":
+        return ThreadLoader(setup.data, sampler, workers=request.workers, pinned=pinned)
+    return ProcessLoader(
+        setup.data,
+        sampler,
+        local_batch=request.local_batch_size,
+        workers=request.workers,
+        start=request.worker_start,
+        pinned=pinned,
+    )
 
 
-def check_inputs(inputs: FirstInputs, job: Job, meter: Meter) -> None:
-    """The gates data_bytes and input_varies."""
-    folder = job.options.data_dir
-    make = how_to_make(job.name, folder.rstrip("/") + "-synthetic")
-    for gate, text in inputs.problems(job.bytes_per_sample, folder, make):
-        meter.wire.problem(gate, text)
+def prepare_inputs(setup: TrainingSetup) -> Any:
+    """Return what turns a batch into the model's inputs, on the device."""
+    request = setup.request
+    dtype = TORCH_DTYPES[request.dtype]
+    return setup.benchmark.Prepare(setup.data, setup.accelerator.device, dtype, request.channels_last)
 
 
-def identical(model: Any, ranks: Ranks) -> Optional[bool]:
-    """Whether the parameters are the same, bit by bit, on all ranks; None for one process."""
-    if ranks.size == 1:
-        return None
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return len(set(ranks.gather(digest.hexdigest()))) == 1
+def dropout_seed(setup: TrainingSetup, step: int, micro_batch: int) -> int:
+    """Return the seed of a micro-batch's dropout.
+
+    It depends on the micro-batch's number in the global batch and not on the number of ranks that share the batch.
+    """
+    request = setup.request
+    number = (step * request.world_size + setup.world.rank) * request.accumulation_steps + micro_batch
+    return (request.seed * 1_000_003 + number) % 2**63
 
 
-def throttled(ranks: Ranks, health: Optional[Mapping[str, object]]) -> Optional[Dict[str, object]]:
-    """Which ranks' devices are slowed down at the end, and why: one of them is enough to slow all. None: not known."""
-    reasons = ranks.gather((health or {}).get("throttled"))
-    if all(reason is None for reason in reasons):
-        return None
-    return {f"rank {rank}": reason for rank, reason in enumerate(reasons) if reason}
-
-
-def write_losses(losses: List[torch.Tensor], job: Job, ranks: Ranks) -> None:
-    """--trace-losses: one JSON line a step, its loss being the mean over micro-batches and ranks."""
-    if job.options.trace_losses is None:
+def write_losses(losses: List[torch.Tensor], setup: TrainingSetup, ranks: Ranks) -> None:
+    """Write the file of --trace-losses: one JSON line a step, with the mean loss over micro-batches and ranks."""
+    if setup.options.trace_losses is None:
         return
-    all_ranks = ranks.gather([float(loss) for loss in losses])
-    if ranks.rank == 0:
-        parts = job.request.accumulation_steps
-        with open(job.options.trace_losses, "w", encoding="utf-8") as file:
-            for step in range(len(losses) // parts):
-                values = [loss for own in all_ranks for loss in own[step * parts : (step + 1) * parts]]
-                file.write(json.dumps({"step": step, "loss": sum(values) / len(values)}) + "\n")
+    losses_of_ranks = ranks.gather([float(loss) for loss in losses])
+    if ranks.rank != 0:
+        return
+    micro_batches = setup.request.accumulation_steps
+    with open(setup.options.trace_losses, "w", encoding="utf-8") as file:
+        for step in range(len(losses) // micro_batches):
+            first = step * micro_batches
+            of_step = [loss for rank in losses_of_ranks for loss in rank[first : first + micro_batches]]
+            file.write(json.dumps({"step": step, "loss": sum(of_step) / len(of_step)}) + "\n")

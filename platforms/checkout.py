@@ -22,9 +22,13 @@ SHIPPED = ROOT / "platforms"
 
 @cache
 def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
-    """The benchmarks that have data sets and can be trained, as models/__main__.py lists them. Raises RefusedError
-    where it has no such list."""
-    return _named_in(root / "models" / "__main__.py", "BENCHMARKS")
+    """The benchmarks that have data sets and can be trained: each module of models/benchmarks is one, as in
+    `models.benchmarks.names`. Raises RefusedError where there is none."""
+    folder = root / "models" / "benchmarks"
+    names = sorted(module.stem for module in folder.glob("*.py") if not module.stem.startswith("_"))
+    if not names:
+        raise RefusedError(f"{folder}: it holds no benchmark")
+    return tuple(names)
 
 
 @cache

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from models import errors
-from models.meter import LINE_BYTES, Meter, Wire
+from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Wire
 from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
 from platforms.results import gates
 from platforms.results.log_reader import LogReader, Progress
@@ -237,19 +237,19 @@ def test_what_is_not_finite_is_null() -> None:
 
 
 def test_exit_codes_mean_the_same_on_both_sides() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.JobError)]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CommandError)]
     states = {kind: state_of_exit(kind.exit_code, speaks_wire=True) for kind in kinds}
     assert states == {
-        errors.JobError: State.EXITED,
-        errors.GateFailed: State.GATE,
+        errors.CommandError: State.EXITED,
         errors.CompileFailed: State.COMPILE_FAILED,
         errors.DeviceOutOfMemory: State.DEVICE_OUT_OF_MEMORY,
         errors.DataCorrupt: State.DATA_CORRUPT,
         errors.DataMissing: State.DATA_MISSING,
-        errors.Impossible: State.REQUEST_REFUSED,
+        errors.ImpossibleRequest: State.REQUEST_REFUSED,
     }
-    assert {kind.exit_code for kind in kinds} == {1, *WIRE_EXIT_STATES}
-    assert {state.outcome for state in states.values()} == {Outcome.FAILED, Outcome.ERROR}
+    assert state_of_exit(GATE_EXIT_CODE, speaks_wire=True) is State.GATE
+    assert {GATE_EXIT_CODE, *(kind.exit_code for kind in kinds)} == {1, *WIRE_EXIT_STATES}
+    assert {state.outcome for state in (State.GATE, *states.values())} == {Outcome.FAILED, Outcome.ERROR}
 
 
 def test_limits_are_the_same_on_both_sides() -> None:

@@ -1,4 +1,4 @@
-"""Processors: the host is the device, so nothing is copied, nothing runs ahead, and its memory is the host's."""
+"""Processors: the host is the device. Nothing is copied, nothing runs asynchronously, its memory is the host's."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ import torch
 from models import host, meter
 from models.accelerators.attainable import attainable_flops
 from models.accelerators.peaks import cpu_bound
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.world import World
 
-# Kernel's words for bf16 arithmetic: AMD Zen 4 and Intel Cooper Lake, Intel Sapphire Rapids, ARMv8.6.
+# The kernel's flags for bf16 arithmetic: AMD Zen 4 and Intel Cooper Lake, Intel Sapphire Rapids, ARMv8.6.
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def keep_memory() -> bool:
-    """Let malloc keep what a step frees for the next step; else each step takes its activations from the kernel anew,
-    page by page. Returns whether the C library does so (glibc, and unless MALLOC_* in the environment says otherwise).
+    """Make malloc keep the memory that a step frees; otherwise each step gets it from the kernel again, page by page.
+
+    Return whether it does: the C library must be glibc, and a variable MALLOC_* in the environment has precedence.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -36,7 +37,7 @@ def keep_memory() -> bool:
 
 
 class Cpu:
-    """The node's processor. One rank may use all its cores, or many ranks share them."""
+    """The node's processor. One rank uses all its cores, or several ranks share them."""
 
     type = "cpu"
     family = "cpu"
@@ -57,7 +58,7 @@ class Cpu:
     def select(self, world: World) -> None:
         cores = os.cpu_count() or 1
         if world.local_size > cores:
-            raise Impossible(
+            raise ImpossibleRequest(
                 f"{world.local_size} ranks on this node, which has {cores} cores; start at most {cores}, each with "
                 "OMP_NUM_THREADS=1, or fewer ranks with more threads"
             )
@@ -66,18 +67,18 @@ class Cpu:
         return ("bf16", "fp32") if self.has_bf16() else ("fp32", "bf16")
 
     def has_bf16(self) -> bool:
-        """Whether it has bf16 instructions; without them bf16 works and is slow."""
+        """Tell whether it has bf16 instructions; without them bf16 works and is slow."""
         return bool(BF16_FLAGS & host.cpu_flags(self._root))
 
     def settle(self, dtype: str) -> None:
-        """A processor has no TF32 to switch off; its memory is kept."""
+        """Make malloc keep memory. There is no TF32 to switch off."""
         self.kept_memory = keep_memory()
 
     def clock(self) -> meter.HostClock:
         return meter.HostClock()
 
     def synchronize(self) -> None:
-        """Nothing runs ahead."""
+        """Do nothing, because nothing runs asynchronously."""
 
     def to_device(self, batch: Any) -> Any:
         return batch
@@ -98,7 +99,7 @@ class Cpu:
         return 1.0
 
     def peak_flops(self, dtype: str) -> Optional[float]:
-        """A bound for all cores of the node: a layout counts a node's processor as one device, whatever its sockets."""
+        """Return a bound for all cores of the node: a layout counts all sockets of a node as one device."""
         return cpu_bound(dtype, self._root)
 
     def attainable_flops(self, dtype: str) -> Optional[float]:
@@ -126,6 +127,6 @@ class Cpu:
         return host.memory_bytes(self._root)
 
     def peak_memory_bytes(self) -> Optional[int]:
-        """The process's peak resident size, loader workers apart."""
+        """Return the process's peak resident size, without loader workers."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and, through the same torch.cuda, AMD's. What torch does not tell comes from NVML, if it is there."""
+"""NVIDIA GPUs and, through the same torch.cuda, AMD's. Health comes from NVML, if nvidia-ml-py is installed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 
 from models import meter
 from models.accelerators.peaks import gpu_peak
-from models.ahead import one_ahead
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
+from models.prefetch import prefetch_one
 from models.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# The reference's default for fp16 (mlcommons/training, resnet-tf2/resnet_runnable.py, default_for_fp16). It is fixed:
-# torch's own GradScaler reads a flag back from the device at every step, which no step in overlap mode may do.
+# The reference's default for fp16 (mlcommons/training, resnet-tf2/resnet_runnable.py, default_for_fp16). It is fixed,
+# because torch's GradScaler makes the host wait for a flag from the device in every step.
 FP16_LOSS_SCALE = 128.0
 # Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean "slower than it could" (nvml.h); idle does not.
 THROTTLE_REASONS = {
@@ -38,7 +38,7 @@ class Cuda:
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():
-            raise Impossible(why_not())
+            raise ImpossibleRequest(no_gpu_text())
         self.type = "rocm" if torch.version.hip else "cuda"
         self.device = torch.device("cuda", 0)
 
@@ -49,19 +49,19 @@ class Cuda:
         return world.size
 
     def select(self, world: World) -> None:
-        """Take the GPU of this rank's number on the node.
+        """Choose the GPU of this rank's number on the node.
 
-        srun and mpiexec may let each rank see one GPU, its own, which then is number 0 to all of them. Whether they are
-        really different ones is asked later, among the ranks (`identity`).
+        srun and mpiexec may let each rank see only its own GPU, which then is number 0 on each of them. The ranks check
+        later that these are different GPUs (`identity`).
         """
-        seen = self.count()
-        bound = seen == 1 and world.launcher in ("slurm", "openmpi", "pmi")
-        if world.local_size > seen and not bound:
-            raise Impossible(
-                f"{world.local_size} ranks on this node and {seen} accelerator(s) that torch sees; start at most "
-                f"{seen}, or look at CUDA_VISIBLE_DEVICES (AMD: ROCR_VISIBLE_DEVICES) and at what the job asked for"
+        visible = self.count()
+        is_bound = visible == 1 and world.launcher in ("slurm", "openmpi", "pmi")
+        if world.local_size > visible and not is_bound:
+            raise ImpossibleRequest(
+                f"{world.local_size} ranks on this node and {visible} accelerator(s) that torch sees; start at most "
+                f"{visible}, or look at CUDA_VISIBLE_DEVICES (AMD: ROCR_VISIBLE_DEVICES) and at what the job asked for"
             )
-        self.device = torch.device("cuda", 0 if bound else world.local_rank)
+        self.device = torch.device("cuda", 0 if is_bound else world.local_rank)
         torch.cuda.set_device(self.device)
 
     def dtypes(self) -> Tuple[str, ...]:
@@ -89,13 +89,13 @@ class Cuda:
         return [part.to(self.device) for part in batch]
 
     def ahead(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """A thread takes the next batch from the loader and issues its copy on a stream of its own, while the consumer
-        has the batch before it: a batch that is there is handed out, however late the one behind it is.
+        """Yield the batches on the device; a thread takes and copies the next one while the consumer has a batch.
 
-        The stream that computes waits for a batch's copy, the host does not. record_stream keeps the memory of a batch
-        from being given to the next copy while it is still computed with.
+        A batch is yielded as soon as its copy is issued, even if the next one is late. The thread copies on a stream of
+        its own. The stream that computes waits for the copy; the host does not. record_stream keeps the memory of a
+        batch from the next copy until the computation is done.
         """
-        for batch, copied in one_ahead(self._copies(iter(loader))):
+        for batch, copied in prefetch_one(self._copies(iter(loader))):
             computing = torch.cuda.current_stream(self.device)
             computing.wait_event(copied)
             for part in batch:
@@ -103,7 +103,7 @@ class Cuda:
             yield batch
 
     def _copies(self, batches: Iterator[Sequence[Any]]) -> Iterator[Tuple[List[Any], Any]]:
-        """Each batch on the device, with the event that says when it is there."""
+        """Yield each batch on the device, with the event at the end of its copy."""
         torch.cuda.set_device(self.device)  # each thread has a current device of its own
         stream = torch.cuda.Stream(self.device)
         for batch in batches:
@@ -127,7 +127,7 @@ class Cuda:
         return gpu_peak(torch.cuda.get_device_name(self.device), dtype)
 
     def attainable_flops(self, dtype: str) -> Optional[float]:
-        return None  # a data sheet tells
+        return None  # the data sheet has the peak
 
     def facts(self, dtype: str) -> Dict[str, object]:
         return {
@@ -160,8 +160,8 @@ class Cuda:
         return int(torch.cuda.max_memory_allocated(self.device))
 
 
-def why_not() -> str:
-    """Why torch sees no GPU, and what to look at."""
+def no_gpu_text() -> str:
+    """Say why torch sees no GPU, and what to check."""
     if not (torch.version.cuda or torch.version.hip):
         return (
             f"this torch ({torch.__version__}) is built for CPUs only; install one for the GPU: pip install torch "
@@ -177,7 +177,7 @@ def why_not() -> str:
 
 
 def driver_version() -> Optional[str]:
-    """The kernel driver's version, as it says itself."""
+    """Return the version that the kernel driver reports."""
     for path, pattern in (
         ("/proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+\.\d+[.\d]*)\s"),
         ("/sys/module/amdgpu/version", r"(\S+)"),
@@ -190,7 +190,7 @@ def driver_version() -> Optional[str]:
 
 
 def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
-    """NVML's number of torch's device `index`: NVML knows nothing of CUDA_VISIBLE_DEVICES. None: cannot be known."""
+    """Return NVML's number of torch's device `index`; NVML ignores CUDA_VISIBLE_DEVICES. None: unknown."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return index
@@ -199,7 +199,10 @@ def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
 
 
 def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str, object]]:
-    """Clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU; None without nvidia-ml-py."""
+    """Return clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU.
+
+    None without nvidia-ml-py, a driver, or the GPU's identity.
+    """
     try:
         import pynvml  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
@@ -210,10 +213,11 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
         else:
             return None
-    except Exception:  # not installed, no driver, a MIG slice: every one of them only means that it is not known
+    except Exception:  # not installed, no driver, a MIG slice: in each case it is unknown
         return None
     reasons = _ask(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
-    power, limit = _ask(pynvml, "nvmlDeviceGetPowerUsage", gpu), _ask(pynvml, "nvmlDeviceGetEnforcedPowerLimit", gpu)
+    power = _ask(pynvml, "nvmlDeviceGetPowerUsage", gpu)
+    limit = _ask(pynvml, "nvmlDeviceGetEnforcedPowerLimit", gpu)
     return {
         "clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 1),  # NVML_CLOCK_SM
         "clock_max_mhz": _ask(pynvml, "nvmlDeviceGetMaxClockInfo", gpu, 1),
@@ -227,7 +231,7 @@ def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str,
 
 
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """One question to NVML; None where this GPU or this driver has no answer."""
+    """Call a function of NVML; None if this GPU or this driver has no answer."""
     try:
         return getattr(nvml, function)(*arguments)
     except Exception:

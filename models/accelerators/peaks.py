@@ -1,4 +1,4 @@
-"""What a device can do at most, in FLOP/s, so that a rate that physics forbids is seen.
+"""The peak of each device in FLOP/s, so that an impossible rate is noticed.
 
 GPU figures are the vendors' own, dense (never "with sparsity") and for whole products accumulated in fp32; where a
 vendor states a vector and a matrix rate, the higher one. A processor's figure is a bound, computed from its clock.
@@ -21,8 +21,8 @@ def _tera(
     return {dtype: rate * 1e12 for dtype, rate in rates.items() if rate is not None}
 
 
-# A pattern of the name that torch gives the device, and its peaks in TFLOP/s. The first that matches counts, so special
-# forms stand before the plain name, and the plain name has the fastest form's figures: a bound must not be too low.
+# A pattern of the device's name in torch, and its peaks in TFLOP/s. The first match counts, so special forms stand
+# before the plain name. The plain name has the fastest form's figures, because a bound must not be too low.
 GPUS: Tuple[Tuple[str, Mapping[str, float]], ...] = (
     # NVIDIA Tesla P100 data sheet (2016)
     (r"P100-PCIE", _tera(9.3, fp16=18.7)),
@@ -71,12 +71,12 @@ GPUS: Tuple[Tuple[str, Mapping[str, float]], ...] = (
     (r"MI355X", _tera(157.3, bf16=2516.6, fp16=2516.6)),
 )
 
-# No processor on sale runs faster (Intel Core i9-14900KS: 6.2 GHz); for machines that keep their clock to themselves.
+# No processor on sale runs faster (Intel Core i9-14900KS: 6.2 GHz). Used where the kernel does not report the clock.
 HIGHEST_CLOCK_HZ = 6.2e9
 
 
 def gpu_peak(name: str, dtype: str) -> Optional[float]:
-    """FLOP/s of one device of that name; None where it, or this dtype on it, is not in the table."""
+    """Return the FLOP/s of one device of that name; None if it, or this dtype on it, is not in the table."""
     for pattern, rates in GPUS:
         if re.search(pattern, name, re.IGNORECASE):
             return rates.get(dtype)
@@ -84,27 +84,32 @@ def gpu_peak(name: str, dtype: str) -> Optional[float]:
 
 
 def flop_per_cycle(flags: AbstractSet[str], dtype: str) -> Optional[int]:
-    """What one core can do in a cycle: units x lanes x 2 for a fused multiply-add, in its widest form on sale.
+    """Return the FLOP of one core in a cycle: units x lanes x 2 for a fused multiply-add, in its widest form on sale.
 
     Sources: Intel optimisation manual (AVX-512: two 512-bit units; AMX: 1,024 bf16 operations), AMD Zen 4 and Zen 5
     optimisation guides (two 512-bit units), Arm Neoverse V1/V2 and Fujitsu A64FX guides (two 512-bit or four 128-bit).
     """
-    fp32 = next((rate for flag, rate in _FP32 if flag in flags), None)
-    if dtype != "bf16" or fp32 is None:
-        return fp32 if dtype == "fp32" else None
+    fp32 = next((flop for flag, flop in _FP32_FLOP if flag in flags), None)
+    if dtype == "fp32" or fp32 is None:
+        return fp32
+    if dtype != "bf16":
+        return None
     if "amx_bf16" in flags:
         return 1024
     return 4 * fp32 if "bf16" in flags else 2 * fp32
 
 
-_FP32 = (("avx512f", 64), ("fma", 32), ("avx", 16), ("sse2", 8), ("sve", 64), ("asimd", 32))
+_FP32_FLOP = (("avx512f", 64), ("fma", 32), ("avx", 16), ("sse2", 8), ("sve", 64), ("asimd", 32))
 
 
 def cpu_bound(dtype: str, root: str = "/") -> Optional[float]:
-    """A bound, in FLOP/s, of all cores of the node: cores x highest clock x FLOP per cycle. None on an unknown ISA.
+    """Return a bound of all cores of the node, in FLOP/s: cores x highest clock x FLOP per cycle.
 
-    A quota on processor time, where there is one and it can be read, makes the cores fewer.
+    None on an unknown instruction set. A quota on processor time counts as fewer cores.
     """
     per_cycle = flop_per_cycle(cpu_flags(root), dtype)
+    if per_cycle is None:
+        return None
     cores = min(node_cores(root), cpu_quota(root) or math.inf)
-    return per_cycle and cores * (highest_clock_hz(root) or HIGHEST_CLOCK_HZ) * per_cycle
+    clock_hz = highest_clock_hz(root) or HIGHEST_CLOCK_HZ
+    return cores * clock_hz * per_cycle

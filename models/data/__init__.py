@@ -1,1 +1,1 @@
-"""The real on-disk formats: readers, writers of synthetic data, and the order in which samples are read."""
+"""Data sets in their real on-disk formats: readers, writers of synthetic data, loaders, and the order of samples."""

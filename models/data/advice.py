@@ -1,54 +1,58 @@
-"""What to say, and to type next, where a folder holds no data set of a benchmark, or another one than is asked for."""
+"""Errors for a folder that holds no data set of a benchmark, or another one: they say what to type next."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from dataclasses import dataclass
-from typing import Mapping
+from typing import Dict, Mapping
 
-from models.data.files import show
+from models.data.file_list import printable
 from models.data.manifest import how_to_make
 from models.errors import DataMissing
-from models.settings import Shape, by
+from models.settings import Shape, shape_text
 
 
 @dataclass(frozen=True)
 class Advice:
-    """For one benchmark. name: its set with an article, as in "an ImageNet"; holds: what lies in the set's folder."""
+    """For one benchmark. name: its data set with an article, as in "an ImageNet"; holds: the files in its folder."""
 
     benchmark: str
     name: str
     holds: str
 
-    def another(self, folder: str, what: str = "") -> str:
-        """How to make a synthetic set; `what`: options that stand for a size."""
-        command = how_to_make(self.benchmark, folder.rstrip("/") + "-synthetic", what)
+    def another(self, folder: str, options: str = "") -> str:
+        """Say how to make a synthetic set beside `folder`; options: of the command, instead of a size."""
+        command = how_to_make(self.benchmark, folder.rstrip("/") + "-synthetic", options)
         return f"or make a synthetic set elsewhere: {command}"
 
     def use(self, folder: str) -> str:
         return f"give --data-dir the folder of {self.name}, {self.another(folder)}"
 
-    def unreadable(self, folder: str, error: OSError) -> DataMissing:
-        """Its train/ could not be listed."""
+    def unreadable_set(self, folder: str, error: OSError) -> DataMissing:
+        """Return the error for a folder whose train/ cannot be listed."""
         if not os.path.lexists(folder):
             command = how_to_make(self.benchmark, folder)
-            return DataMissing(f"there is no data set at {show(folder)}. Make a synthetic one: {command}")
+            return DataMissing(f"there is no data set at {printable(folder)}. Make a synthetic one: {command}")
         if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            return DataMissing(f"{show(error.filename or folder)} cannot be read: {error.strerror}")
-        above = os.path.dirname(os.path.abspath(folder))
-        if os.path.basename(os.path.abspath(folder)) == "train":
-            there = f"give the folder above, --data-dir {shlex.quote(show(above))}"
-            return DataMissing(f"{show(folder)} holds no folder train/: {there}")
-        return DataMissing(f"{show(folder)} is not {self.name}, it holds no {self.holds}: {self.use(folder)}")
+            return DataMissing(f"{printable(error.filename or folder)} cannot be read: {error.strerror}")
+        parent, name = os.path.split(os.path.abspath(folder))
+        if name == "train":
+            use_parent = f"give the folder above, --data-dir {shlex.quote(printable(parent))}"
+            return DataMissing(f"{printable(folder)} holds no folder train/: {use_parent}")
+        return DataMissing(f"{printable(folder)} is not {self.name}, it holds no {self.holds}: {self.use(folder)}")
 
     def other_shape(
         self, folder: str, path: bytes, found: str, shape: Shape, shapes: Mapping[str, Shape]
     ) -> DataMissing:
-        """A sample is `found` and not of `shape`; `shapes` are those of the sizes."""
-        sizes = {by(cube): size for size, cube in reversed(list(shapes.items()))}
-        fits = f"train on them with --size {sizes[found]}, " if found in sizes else ""
-        what = f"--size {sizes[by(shape)]}" if by(shape) in sizes else ""
+        """Return the error for a sample of shape `found` where `shape` is asked for; shapes: by the words of --size."""
+        sizes: Dict[str, str] = {}  # the first size that has a shape
+        for size, size_shape in shapes.items():
+            sizes.setdefault(shape_text(size_shape), size)
+        wanted = shape_text(shape)
+        train_on_them = f"train on them with --size {sizes[found]}, " if found in sizes else ""
+        options = f"--size {sizes[wanted]}" if wanted in sizes else ""
         return DataMissing(
-            f"{show(path)} holds a sample of {found} and {by(shape)} is asked for: {fits}{self.another(folder, what)}"
+            f"{printable(path)} holds a sample of {found} and {wanted} is asked for: {train_on_them}"
+            f"{self.another(folder, options)}"
         )

@@ -1,9 +1,9 @@
-"""From the bytes of one JPEG to a square of uint8 pixels: the decoders, where to cut, and the pixel operations.
+"""Turns the bytes of one JPEG into a square of uint8 pixels: decoders, the choice of the cut, and pixel operations.
 
 Decoders: `simplejpeg` where it is installed (about 15 % faster), else `pillow`; the environment variable
 HPC_ML_BENCH_DECODER chooses. Both are libjpeg-turbo with the same settings and gave the same bits for every baseline,
-progressive, grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another libjpeg may not. What simplejpeg refuses
-(CMYK, the PNG among ImageNet's JPEGs, stray bytes) goes to Pillow.
+progressive, grayscale and 4:2:0 to 4:4:4 JPEG tried; a Pillow built on another libjpeg may not. Pillow decodes what
+simplejpeg refuses: CMYK, the PNG among ImageNet's JPEGs, stray bytes.
 
 Pixel operations (HPC_ML_BENCH_TRANSFORMS): `torchvision`, its functions on PIL images, where torchvision imports
 unaided; `pillow`, the same bits without it; `torch`, torch's vectorised uint8 resize, taken after simplejpeg where the
@@ -25,7 +25,7 @@ import torch
 from PIL import Image, features
 from PIL import __version__ as pillow_version
 
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 
 Picture = Union[Image.Image, "np.ndarray[Any, np.dtype[np.uint8]]"]
 
@@ -38,8 +38,10 @@ EVALUATION_SHORT_SIDE = 256 / 224
 
 
 class Cut(NamedTuple):
-    """What becomes of a picture: the box (left, top, width, height) is resized to wide x high pixels, of which the
-    square that begins at (x, y) is kept, mirrored if `flip`."""
+    """How a picture is cut: the box (left, top, width, height) is resized to wide x high pixels.
+
+    Of these the square that begins at (x, y) is kept, mirrored if `flip`.
+    """
 
     left: int
     top: int
@@ -53,7 +55,7 @@ class Cut(NamedTuple):
 
 
 def random_cut(draw: Callable[[], float], width: int, height: int, size: int) -> Cut:
-    """The reference's augmentation: a distorted box resized to the square, mirrored half of the time.
+    """Return the reference's augmentation: a distorted box resized to the square, mirrored half of the time.
 
     As TensorFlow draws it: the aspect ratio is uniform in 0.75 … 1.33, then the *height* is uniform between what gives
     5 % of the area and what fits. A folder has no object boxes, so the whole picture is the object, and of the object
@@ -66,15 +68,21 @@ def random_cut(draw: Callable[[], float], width: int, height: int, size: int) ->
         high = least + int(draw() * (most - least + 1))
         wide = min(width, round(high * aspect))
         if high * wide > 0 and high * wide >= COVERED * width * height:
-            left, top = int(draw() * (width - wide + 1)), int(draw() * (height - high + 1))
+            left = int(draw() * (width - wide + 1))
+            top = int(draw() * (height - high + 1))
             return Cut(left, top, wide, high, size, size, 0, 0, draw() < 0.5)
     return Cut(0, 0, width, height, size, size, 0, 0, draw() < 0.5)
 
 
 def centre_cut(width: int, height: int, size: int) -> Cut:
-    """The evaluation transform: the short side resized to size * 256 / 224, the square cut from the middle."""
+    """Return the evaluation transform: the short side resized to size * 256 / 224, the square cut from the middle."""
     short = round(size * EVALUATION_SHORT_SIDE)
-    wide, high = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
+    if width <= height:
+        wide = short
+        high = int(short * height / width)
+    else:
+        wide = int(short * width / height)
+        high = short
     return Cut(0, 0, width, height, wide, high, round((wide - size) / 2), round((high - size) / 2), False)
 
 
@@ -82,14 +90,14 @@ def centre_cut(width: int, height: int, size: int) -> Cut:
 
 
 def decode_pillow(data: bytes) -> Picture:
-    """RGB pixels of a JPEG or PNG, whatever its own colours are. Raises what Pillow raises."""
+    """Return RGB pixels of a JPEG or PNG of any colour space. Raises what Pillow raises."""
     image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG"))
     image.load()
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def decode_simplejpeg(data: bytes) -> Picture:
-    """The same through simplejpeg; Pillow decides about what simplejpeg refuses."""
+    """Return the same through simplejpeg, or through Pillow if simplejpeg refuses the picture."""
     import simplejpeg
 
     try:
@@ -102,7 +110,7 @@ def decode_simplejpeg(data: bytes) -> Picture:
 
 
 def _image(picture: Picture, cut: Cut) -> Image.Image:
-    """The box of the cut as a PIL image; of an array only the box is converted."""
+    """Return the box of the cut as a PIL image; of an array only the box is converted."""
     left, top, right, bottom = cut.left, cut.top, cut.left + cut.width, cut.top + cut.height
     if not isinstance(picture, Image.Image):
         return Image.fromarray(picture[top:bottom, left:right])
@@ -145,7 +153,7 @@ def with_torch(picture: Picture, cut: Cut, size: int) -> torch.Tensor:
     return (pixels.flip(1) if cut.flip else pixels).contiguous()
 
 
-# --- which of them ---------------------------------------------------------------------------------------------------
+# --- which of them is used --------------------------------------------------------------------------------------------
 
 DECODERS: Dict[str, Callable[[bytes], Picture]] = {"pillow": decode_pillow, "simplejpeg": decode_simplejpeg}
 TRANSFORMS: Dict[str, Callable[[Picture, Cut, int], torch.Tensor]] = {
@@ -157,7 +165,7 @@ TRANSFORMS: Dict[str, Callable[[Picture, Cut, int], torch.Tensor]] = {
 
 @functools.lru_cache(maxsize=None)
 def torchvision_problem() -> str:
-    """Why torchvision cannot be imported; empty when it can. Tried once: half an import leaves modules behind."""
+    """Return why torchvision cannot be imported, "" if it can. Tried once: a failed import leaves modules behind."""
     try:
         import torchvision.transforms.functional  # noqa: F401
     except Exception as error:  # its wheel beside a torch without CUDA raises RuntimeError, not ImportError
@@ -169,7 +177,7 @@ def torchvision_problem() -> str:
 
 @functools.lru_cache(maxsize=None)
 def simplejpeg_problem() -> str:
-    """Why simplejpeg cannot be imported; empty when it can."""
+    """Return why simplejpeg cannot be imported, "" if it can."""
     try:
         import simplejpeg  # noqa: F401
     except ImportError as error:
@@ -178,38 +186,47 @@ def simplejpeg_problem() -> str:
 
 
 def torch_resizes() -> bool:
-    """Is this torch's uint8 resize right? That of 2.0.1 was up to 170 levels off."""
+    """Tell whether this torch resizes uint8 correctly; 2.0.1 was up to 170 levels off."""
     return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
 
 
 def torch_is_fast() -> bool:
-    """Is its resize vectorised too? Without AVX2 Pillow's is twice as fast."""
+    """Tell whether its resize is vectorised too; without AVX2 Pillow's is twice as fast."""
     return torch_resizes() and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def choose_decoder(wish: str = "") -> str:
-    """`pillow` or `simplejpeg`. An empty wish is HPC_ML_BENCH_DECODER, which defaults to auto. Raises Impossible."""
+    """Return `pillow` or `simplejpeg`. Raises ImpossibleRequest.
+
+    wish: by default HPC_ML_BENCH_DECODER, which defaults to auto.
+    """
     wish = _wish(wish, "HPC_ML_BENCH_DECODER", DECODERS)
     if wish == "auto":
         return "pillow" if simplejpeg_problem() else "simplejpeg"
     if wish == "simplejpeg" and simplejpeg_problem():
-        raise Impossible(f"the decoder simplejpeg cannot be used ({simplejpeg_problem()}): pip install simplejpeg")
+        raise ImpossibleRequest(
+            f"the decoder simplejpeg cannot be used ({simplejpeg_problem()}): pip install simplejpeg"
+        )
     return wish
 
 
 def choose_transforms(decoder: str, wish: str = "") -> str:
-    """`pillow`, `torchvision` or `torch`. An empty wish is HPC_ML_BENCH_TRANSFORMS, which defaults to auto."""
+    """Return `pillow`, `torchvision` or `torch`. Raises ImpossibleRequest.
+
+    wish: by default HPC_ML_BENCH_TRANSFORMS, which defaults to auto.
+    """
     wish = _wish(wish, "HPC_ML_BENCH_TRANSFORMS", TRANSFORMS)
     if wish == "auto" and decoder == "simplejpeg" and torch_is_fast():
         return "torch"
     if wish == "auto":
         return "pillow" if torchvision_problem() else "torchvision"
     if wish == "torch" and not torch_resizes():
-        raise Impossible(
-            f"torch {torch.__version__} does not resize uint8 pixels rightly (2.1 does): unset HPC_ML_BENCH_TRANSFORMS"
+        raise ImpossibleRequest(
+            f"torch {torch.__version__} does not resize uint8 pixels correctly (2.1 does): unset "
+            "HPC_ML_BENCH_TRANSFORMS"
         )
     if wish == "torchvision" and torchvision_problem():
-        raise Impossible(
+        raise ImpossibleRequest(
             f"torchvision cannot be imported ({torchvision_problem()}): unset HPC_ML_BENCH_TRANSFORMS, Pillow gives "
             f"the same pixels"
         )
@@ -217,7 +234,7 @@ def choose_transforms(decoder: str, wish: str = "") -> str:
 
 
 def versions(decoder: str, transforms: str) -> Tuple[str, str]:
-    """Both as a result states them: `pillow 13.0.0 libjpeg-turbo 3.2.0`, `torchvision 0.28.0`."""
+    """Return both with their versions, as in `pillow 13.0.0 libjpeg-turbo 3.2.0` and `torchvision 0.28.0`."""
     turbo = features.version("libjpeg_turbo")
     library = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version('jpg')}"
     pillow = f"pillow {pillow_version}"
@@ -228,12 +245,12 @@ def versions(decoder: str, transforms: str) -> Tuple[str, str]:
 
 
 def generator(seed: int, epoch: int, index: int) -> random.Random:
-    """The random numbers of one sample: they depend on nothing else, so not on workers or ranks."""
+    """Return the random numbers of one sample; they do not depend on workers or ranks."""
     return random.Random(seed << 64 | epoch << 32 | index)
 
 
-def _wish(wish: str, variable: str, known: Dict[str, Any]) -> str:
+def _wish(wish: str, variable: str, choices: Dict[str, Any]) -> str:
     wish = wish or os.environ.get(variable, "") or "auto"
-    if wish not in known and wish != "auto":
-        raise Impossible(f"{variable}={wish} is not known: use auto, {', '.join(known)}")
+    if wish not in choices and wish != "auto":
+        raise ImpossibleRequest(f"{variable}={wish} is unknown: use auto, {', '.join(choices)}")
     return wish

@@ -1,9 +1,9 @@
-"""Which bytes of a file lie in this machine's memory, as the kernel tells by mincore(2). Linux only.
+"""How many bytes of a file are in this machine's memory, as mincore(2) reports. Linux only.
 
-What is not known and therefore never claimed: the kernel tells nobody about a file that is not his and that he may not
-write (since Linux 5.2); ZFS and IBM Storage Scale keep what is read in memory of their own; gVisor calls every page
-resident. NFS, Lustre, Ceph and FUSE read through the page cache like a disk. What their servers, or the process behind
-FUSE, hold in memory cannot be seen and counts as storage; so do a disk's own cache and DAX, which needs no page cache.
+Nothing is claimed where it cannot be known. Since Linux 5.2 the kernel reports a file only to its owner and to users
+who may write it. ZFS and IBM Storage Scale keep file contents in memory of their own. gVisor calls every page resident.
+NFS, Lustre, Ceph and FUSE read through the page cache like a disk; what their servers, or the process behind FUSE, hold
+in memory cannot be seen and counts as storage. So do a disk's own cache and DAX, which needs no page cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import os
 import sys
 from typing import Any, Iterator, Tuple
 
-from models.data.files import show
+from models.data.file_list import printable
+from models.host import read_text
 
 IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # f_type of statfs(2)
 OWN_CACHE = {0x2FC12FC1: "ZFS", 0x47504653: "IBM Storage Scale"}
@@ -26,32 +27,35 @@ LOWEST_BIT = bytes(value & 1 for value in range(256))  # mincore leaves the othe
 
 
 class NotKnown(Exception):
-    """The kernel does not tell; the text says why."""
+    """It cannot be known; the text says why."""
 
 
 def of_file(path: bytes) -> Tuple[int, int]:
-    """(bytes in the page cache, all bytes) of one file, of which nothing is read.
+    """Return (bytes in the page cache, all bytes) of one file, without reading it.
 
-    Raises NotKnown, OSError for a file that cannot be opened.
+    Raises NotKnown; OSError for a file that cannot be opened.
     """
     with opened(path) as descriptor:
         try:
-            status, kind = os.fstat(descriptor), file_system(descriptor)
+            status = os.fstat(descriptor)
+            kind = file_system(descriptor)
             if kind in OWN_CACHE:
                 raise NotKnown(f"{OWN_CACHE[kind]} keeps what is read in memory of its own")
-            if not _is_told(path, status.st_uid):
+            if not _may_know(path, status.st_uid):
                 raise NotKnown(
-                    f"{show(path)} belongs to user {status.st_uid}, and the kernel tells only a file's owner, and who "
-                    f"may write it, whether it is in memory"
+                    f"{printable(path)} belongs to user {status.st_uid}, and the kernel tells only a file's owner, and "
+                    f"who may write it, whether it is in memory"
                 )
-            return (_in_core(descriptor, status.st_size), status.st_size) if status.st_size else (0, 0)
+            if not status.st_size:
+                return 0, 0
+            return _in_core(descriptor, status.st_size), status.st_size
         except OSError as error:  # e.g. a file system whose files cannot be mapped
-            raise NotKnown(f"{show(path)} cannot be looked at ({error.strerror})") from None
+            raise NotKnown(f"{printable(path)} cannot be checked ({error.strerror})") from None
 
 
 @functools.lru_cache(maxsize=None)
 def check_kernel() -> None:
-    """Does it know of a page that nobody ever touched? Raises NotKnown."""
+    """Check that the kernel does not call a new page resident. Raises NotKnown."""
     if not sys.platform.startswith("linux"):
         raise NotKnown(f"this is {sys.platform}, and only Linux tells which files are in memory")
     try:
@@ -63,7 +67,7 @@ def check_kernel() -> None:
 
 
 def file_system(descriptor: int) -> int:
-    """The magic number of an open file's file system. Raises OSError."""
+    """Return the magic number of an open file's file system. Raises OSError."""
     answer = (ctypes.c_ulong * 64)()  # more than a struct statfs, whose first member it is
     if _libc().fstatfs(descriptor, ctypes.byref(answer)):
         raise _error()
@@ -72,21 +76,12 @@ def file_system(descriptor: int) -> int:
 
 @contextlib.contextmanager
 def opened(path: bytes) -> Iterator[int]:
-    """A descriptor to read from. Raises OSError."""
+    """Yield a descriptor to read from. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def text_of(path: str) -> str:
-    """A small file of /proc; empty where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _in_core(descriptor: int, size: int) -> int:
@@ -96,7 +91,7 @@ def _in_core(descriptor: int, size: int) -> int:
 
 
 def _pages_in_core(size: int, flags: int, descriptor: int) -> bytes:
-    """A byte a page: 1 for one that is in memory. Raises OSError."""
+    """Return one byte for each page: 1 if it is in memory, else 0. Raises OSError."""
     address = _libc().mmap(None, size, PROT_READ, flags, descriptor, 0)
     if address == MAP_FAILED:
         raise _error()
@@ -109,20 +104,29 @@ def _pages_in_core(size: int, flags: int, descriptor: int) -> bytes:
         _libc().munmap(address, size)
 
 
-def _is_told(path: bytes, owner: int) -> bool:
-    """Whether mincore tells this process about the file. To others it calls all of it resident (can_do_mincore of
-    Linux's mm/mincore.c: who owns it, has CAP_FOWNER over its owner, or may write it)."""
+def _may_know(path: bytes, owner: int) -> bool:
+    """Tell whether mincore reports the file to this process.
+
+    It does if the process owns the file, may write it, or has CAP_FOWNER over its owner. To other processes mincore
+    calls all pages resident (can_do_mincore in Linux's mm/mincore.c).
+    """
     if owner == os.geteuid() or os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         return True
-    stranger = int(text_of("/proc/sys/fs/overflowuid") or 65534)  # an owner whom this user namespace does not know
-    powers = [line.split()[1] for line in text_of("/proc/self/status").splitlines() if line.startswith("CapEff:")]
-    return owner != stranger and any(int(power, 16) >> CAP_FOWNER & 1 for power in powers)
+    unmapped_user = int(read_text("/", "proc/sys/fs/overflowuid") or 65534)  # not known in this user namespace
+    if owner == unmapped_user:
+        return False
+    for line in read_text("/", "proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> CAP_FOWNER & 1)
+    return False
 
 
 @functools.lru_cache(maxsize=None)
 def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
-    address, size, integer = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    address = ctypes.c_void_p
+    size = ctypes.c_size_t
+    integer = ctypes.c_int
     libc.mmap.restype = address
     libc.mmap.argtypes = [address, size, integer, integer, integer, ctypes.c_long]
     libc.munmap.argtypes = [address, size]

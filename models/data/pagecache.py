@@ -1,5 +1,7 @@
-"""How much of a set's files lies in memory before a run; how to bring them there, or to drop them. Linux only: what the
-kernel tells of which file systems stands in models/data/mincore.py."""
+"""How much of a data set's files is in memory before a run, and --cache: load them into memory, or drop them from it.
+
+Linux only. models/data/mincore.py says for which file systems the kernel reports it.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,22 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
-from models.data.files import gone, show
-from models.data.mincore import IN_MEMORY, NotKnown, check_kernel, file_system, of_file, opened, text_of
-from models.errors import Impossible
-from models.host import memory_bytes
+from models.data.file_list import printable, unreadable
+from models.data.mincore import IN_MEMORY, NotKnown, check_kernel, file_system, of_file, opened
+from models.errors import ImpossibleRequest
+from models.host import memory_bytes, read_text
 
-COLD, WARM = 0.1, 0.9  # at most, at least so much of the bytes is resident
-MOST = 1000  # files that are looked at, one after the other: a parallel file system may take milliseconds to open one
+COLD = 0.1  # at most this share of the bytes is resident
+WARM = 0.9  # at least this share is
+MOST = 1000  # files that are checked, one after the other: a parallel file system may take milliseconds to open one
 THREADS = 8  # they hide the latency of a parallel file system
 PIECE = 4 << 20  # bytes of one read
 
 
 def resident(paths: Iterable[bytes], most: int = MOST) -> Optional[Tuple[int, int]]:
-    """(bytes in the page cache, all bytes) of these files, of an even sample of at most `most` of them.
+    """Return (bytes in the page cache, all bytes) of these files, by an even sample of at most `most` of them.
 
-    None where it cannot be known. Nothing is read.
+    None where it cannot be known. No file is read.
     """
     try:
         return _resident(_sequence(paths), most)
@@ -34,25 +37,25 @@ def resident(paths: Iterable[bytes], most: int = MOST) -> Optional[Tuple[int, in
 
 
 def drop(paths: Iterable[bytes]) -> None:
-    """Take the files out of the page cache, unless somebody maps or locks them; what is dirty is written first.
+    """Drop the files from the page cache, unless a process maps or locks them; dirty pages are written first.
 
-    Raises DataMissing for a file that cannot be read or written back, Impossible where this is not Linux.
+    Raises DataMissing for a file that cannot be read or written back, ImpossibleRequest where this is not Linux.
     """
     if not hasattr(os, "posix_fadvise"):
-        raise Impossible("only Linux lets files be dropped from memory; train without --cache cold")
+        raise ImpossibleRequest("only Linux lets files be dropped from memory; train without --cache cold")
     _each(_drop, paths)
 
 
 def load(paths: Iterable[bytes]) -> int:
-    """Read the files through, so that the page cache has them. Returns the bytes read. Raises DataMissing."""
+    """Read the files, so that the page cache has them. Return the bytes read. Raises DataMissing."""
     return sum(_each(functools.partial(_read_through, threading.local()), paths))
 
 
 def prepare(paths: Iterable[bytes], wish: str) -> Optional[float]:
-    """Bring the files that a rank will read into the state it wishes for; returns the resident share of their bytes.
+    """Bring the files that a rank will read into the state of --cache; return the share of their bytes in memory.
 
-    wish: cold, at most a tenth is resident; warm, at least nine tenths; as-is, nothing is changed, and the share is
-    None where it cannot be known. Raises Impossible, with the reason, for what cannot be done or cannot be verified,
+    wish: `cold`, at most a tenth is in memory; `warm`, at least nine tenths; `as-is`, nothing is changed, and the share
+    is None where it cannot be known. Raises ImpossibleRequest, with the reason, if that cannot be done or verified,
     DataMissing for a file that cannot be read.
     """
     files = _sequence(paths)
@@ -62,13 +65,13 @@ def prepare(paths: Iterable[bytes], wish: str) -> Optional[float]:
     try:
         return _cold(files) if wish == "cold" else _warm(files)
     except NotKnown as reason:
-        raise Impossible(f"--cache {wish} cannot be verified: {reason}; train without --cache {wish}") from None
+        raise ImpossibleRequest(f"--cache {wish} cannot be verified: {reason}; train without --cache {wish}") from None
     except OSError as error:
-        raise gone(os.fsencode(error.filename or files[0]), error) from None
+        raise unreadable(os.fsencode(error.filename or files[0]), error) from None
 
 
 def mean_bytes(paths: Iterable[bytes]) -> Optional[float]:
-    """Mean size of these files, by an even sample of at most MOST of them; None where one cannot be looked at."""
+    """Return the mean size of these files, by an even sample of at most MOST of them; None if a stat fails."""
     files = _sequence(paths)
     try:
         return _mean_bytes(files) if files else None
@@ -76,7 +79,7 @@ def mean_bytes(paths: Iterable[bytes]) -> Optional[float]:
         return None
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------
+# --- checking ---------------------------------------------------------------------------------------------------------
 
 
 def _resident(files: Sequence[bytes], most: int) -> Tuple[int, int]:
@@ -88,12 +91,12 @@ def _resident(files: Sequence[bytes], most: int) -> Tuple[int, int]:
 def _share(files: Sequence[bytes]) -> float:
     inside, size = _resident(files, MOST)
     if not size:
-        raise NotKnown("there is not a byte to read")
+        raise NotKnown("there is no byte to read")
     return inside / size
 
 
 def _even(files: Sequence[bytes], most: int) -> Iterator[bytes]:
-    """At most `most` of them, at equal distances."""
+    """Return at most `most` of the files, at equal distances."""
     count = min(most, len(files))
     return (files[number * len(files) // count] for number in range(count))
 
@@ -128,20 +131,24 @@ def _read_through(own: threading.local, path: bytes) -> int:
 
 
 def _each(work: Callable[[bytes], int], paths: Iterable[bytes]) -> List[int]:
-    """The sum of work(path) in each of some threads. An error in one of them, or Ctrl-C, ends all after their file."""
+    """Call work(path) for each path, in THREADS threads; return the sum of the results of each thread.
+
+    An error in one of them, or Ctrl-C, ends all after the file that they are at.
+    """
     files = _sequence(paths)
-    numbers, stop = iter(range(len(files))), threading.Event()  # no two threads get the same number from a range
+    stop = threading.Event()
+    indices = iter(range(len(files)))  # shared: no two threads get the same number from a range
 
     def run() -> int:
         total = 0
-        for number in numbers:
+        for index in indices:
             if stop.is_set():
                 break
             try:
-                total += work(files[number])
+                total += work(files[index])
             except OSError as error:
                 stop.set()
-                raise gone(files[number], error) from None
+                raise unreadable(files[index], error) from None
         return total
 
     with ThreadPoolExecutor(THREADS, "page-cache") as pool:
@@ -151,27 +158,28 @@ def _each(work: Callable[[bytes], int], paths: Iterable[bytes]) -> List[int]:
             stop.set()
 
 
-# --- wishes ----------------------------------------------------------------------------------------------------------
+# --- cold and warm ----------------------------------------------------------------------------------------------------
 
 
 def _cold(files: Sequence[bytes]) -> float:
-    _share(files[:1])  # what cannot be verified is refused before anything is dropped
+    _share(files[:1])  # before anything is dropped: raises NotKnown if the result could not be verified
     drop(files)
     share = _share(files)
     if share > COLD:
-        raise Impossible(
+        raise ImpossibleRequest(
             f"--cache cold: {share:.0%} of the bytes of {len(files):,} file(s) stay in memory, as "
-            f"{_why_they_stay(files)}; give --data-dir a copy on a disk, which nobody else uses, or train without "
+            f"{_why_they_stay(files)}; give --data-dir a copy on a disk that no other process reads, or train without "
             f"--cache cold"
         )
     return share
 
 
 def _warm(files: Sequence[bytes]) -> float:
-    memory, size = memory_bytes(), _bytes(files)
+    memory = memory_bytes()
+    size = _bytes(files)
     without = "ask for fewer steps, use a node with more memory, or train without --cache warm"
     if memory and size > memory:
-        raise Impossible(
+        raise ImpossibleRequest(
             f"--cache warm: {len(files):,} file(s) of {_gb(size)} do not fit into the {_gb(memory)} of memory that "
             f"this node, or this container, has; {without}"
         )
@@ -179,16 +187,16 @@ def _warm(files: Sequence[bytes]) -> float:
     load(files)
     share = _share(files)
     if share < WARM:
-        raise Impossible(
+        raise ImpossibleRequest(
             f"--cache warm: only {share:.0%} of {_gb(size)} stay in memory after all was read: the "
-            f"{_gb(memory) if memory else 'memory'} of this node, or this container, also has to hold what processes "
+            f"{_gb(memory) if memory else 'memory'} of this node, or this container, must also hold what processes "
             f"use, and a scheduler may allow a job less; {without}"
         )
     return share
 
 
 def _bytes(files: Sequence[bytes]) -> int:
-    """Of all files, by the mean of an even sample. Raises OSError."""
+    """Return the size of all files, by the mean of an even sample. Raises OSError."""
     return int(_mean_bytes(files) * len(files))
 
 
@@ -202,17 +210,20 @@ def _gb(size: int) -> str:
 
 
 def _why_they_stay(files: Sequence[bytes]) -> str:
-    """The reason, as far as it can be told from outside."""
+    """Return the reason why files are still in memory, as far as this process can find out."""
     stay = [path for path in _even(files, MOST) if _stays(path)] or [files[0]]
-    kinds = [IN_MEMORY[kind] for kind in map(_kind, stay) if kind in IN_MEMORY]
-    if kinds:
-        return f"{show(os.path.dirname(stay[0]))} is kept in memory and not on a disk ({kinds[0]})"
-    holders = _mapped_by({os.path.realpath(path) for path in stay})
-    for path, process in holders.items():
-        return f"{process} maps {show(path)}" + (f" and {len(holders) - 1:,} more" if len(holders) > 1 else "")
+    for path in stay:
+        kind = _kind(path)
+        if kind in IN_MEMORY:
+            folder = printable(os.path.dirname(stay[0]))
+            return f"{folder} is kept in memory and not on a disk ({IN_MEMORY[kind]})"
+    mapped = _mapped_by({os.path.realpath(path) for path in stay})
+    for path, process in mapped.items():
+        more = f" and {len(mapped) - 1:,} more" if len(mapped) > 1 else ""
+        return f"{process} maps {printable(path)}{more}"
     return (
-        f"happens where somebody else reads them, where a process of another user maps them, and on a file system that "
-        f"drops nothing (the first is {show(stay[0])})"
+        "happens where another process reads them, where a process of another user maps them, and on a file system "
+        f"that drops nothing (the first is {printable(stay[0])})"
     )
 
 
@@ -227,13 +238,13 @@ def _kind(path: bytes) -> int:
 
 
 def _mapped_by(files: Set[bytes]) -> Dict[bytes, str]:
-    """The files that a process maps into its memory, and which one does; other users' cannot be looked into."""
-    found: Dict[bytes, str] = {}
+    """Return those of the files that a process maps, with that process. Other users' processes cannot be seen."""
+    mapped: Dict[bytes, str] = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{process}/maps", "rb") as lines:
             for line in lines:
                 path = line.rstrip(b"\n").split(None, 5)[5:]
                 if path and path[0] in files:
-                    name = text_of(f"/proc/{process}/comm").strip()
-                    found.setdefault(path[0], f"process {process} ({name})")
-    return found
+                    name = read_text("/", f"proc/{process}/comm").strip()
+                    mapped.setdefault(path[0], f"process {process} ({name})")
+    return mapped

@@ -1,4 +1,4 @@
-"""Writes a synthetic data set with several processes, and lets it appear as a whole folder or not at all."""
+"""Writes a synthetic data set with several processes; its folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -14,52 +14,62 @@ import time
 from multiprocessing.connection import wait
 from typing import Any, Callable, Dict
 
-from models.data.files import show
-from models.errors import Impossible, JobError
+from models.data.file_list import printable
+from models.errors import CommandError, ImpossibleRequest
 
-DEAD_AFTER_S, SILENT_AFTER_S = 60.0, 3600.0  # since a writer last touched its folder
+# How long after a writer last touched its folder the folder is a leftover: if its process is dead, and in any case.
+DEAD_AFTER_S = 60.0
+SILENT_AFTER_S = 3600.0
 TOUCH_EVERY = 16  # files
 
 
 def check_space(folder: str, files: int, bytes_per_file: int) -> str:
-    """What the set needs and what the file system has, as one line. Raises Impossible when it cannot go there."""
+    """Return in one line how much space the set needs and how much is free.
+
+    Raises ImpossibleRequest if it does not fit, or if `folder` is a mount point.
+    """
     if os.path.ismount(folder):
         inside = os.path.join(folder, "set")
-        raise Impossible(
-            f"{show(folder)} is a mount point, and a set appears by renaming a whole folder: give a folder below it, "
-            f"--data-dir {shlex.quote(show(inside))}"
+        raise ImpossibleRequest(
+            f"{printable(folder)} is a mount point, and a set appears by renaming a whole folder: give a folder below "
+            f"it, --data-dir {shlex.quote(printable(inside))}"
         )
-    place = folder
-    while not os.path.isdir(place):
-        place = os.path.dirname(place)
-    needed, free = files * bytes_per_file, shutil.disk_usage(place).free
-    line = f"{files:,} files need {needed / 1e9:,.2f} GB, {show(place)} has {free / 1e9:,.2f} GB free"
+    existing = folder
+    while not os.path.isdir(existing):
+        existing = os.path.dirname(existing)
+    needed = files * bytes_per_file
+    free = shutil.disk_usage(existing).free
+    line = f"{files:,} files need {needed / 1e9:,.2f} GB, {printable(existing)} has {free / 1e9:,.2f} GB free"
     if needed > free:
-        raise Impossible(f"{line}: give a --data-dir on a larger file system, or a smaller --size")
+        raise ImpossibleRequest(f"{line}: give a --data-dir on a larger file system, or a smaller --size")
     return line
 
 
 def publish(folder: str, fill: Callable[[str], object]) -> bool:
     """Call `fill` with a new folder beside `folder`, then rename it to `folder`.
 
-    Returns False, and removes what was written, when somebody else put a set there meanwhile. Whatever goes wrong,
-    nothing is left behind; a file system that refuses is Impossible.
+    Return False, and remove what was written, if another writer has put a set there meanwhile. An error leaves nothing
+    behind; one of the file system raises ImpossibleRequest.
     """
     part = _new_part(folder)
     try:
         fill(part)
         return _rename(part, folder)
     except OSError as error:
-        raise Impossible(
-            f"writing {show(folder)} failed, nothing was left there ({error.strerror}): give a --data-dir on another "
-            f"file system, or make room"
+        raise ImpossibleRequest(
+            f"writing {printable(folder)} failed, nothing was left there ({error.strerror}): give a --data-dir on "
+            f"another file system, or make room"
         ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
 def remove_leftovers(folder: str, now: Callable[[], float] = time.time) -> None:
-    """Delete what killed writers left: dead on this machine and silent for a minute, or silent for an hour anywhere."""
+    """Delete the unfinished folders of killed writers.
+
+    A writer counts as killed if it has not touched its folder for an hour, or for a minute and its process, which ran
+    on this machine, is gone.
+    """
     parent, start = os.path.dirname(folder), _part_start(folder)
     for entry in os.listdir(parent) if os.path.isdir(parent) else []:
         if not entry.startswith(start):
@@ -70,8 +80,8 @@ def remove_leftovers(folder: str, now: Callable[[], float] = time.time) -> None:
             host, pid, _ = entry[len(start) :].rsplit("-", 2)
         except (OSError, ValueError):
             continue
-        dead = host == socket.gethostname() and not os.path.exists(f"/proc/{pid}")
-        if silent_s > SILENT_AFTER_S or (dead and silent_s > DEAD_AFTER_S):
+        is_dead = host == socket.gethostname() and not os.path.exists(f"/proc/{pid}")
+        if silent_s > SILENT_AFTER_S or (is_dead and silent_s > DEAD_AFTER_S):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -84,30 +94,34 @@ def write_files(
     *,
     files_per_process: int = 64,
 ) -> int:
-    """Call write(part, index) for every index below `files`, in at most `processes` processes; returns the sum of what
-    it returned, the bytes. `write` must survive pickling; progress(done, files) is called here. files_per_process: how
-    many are worth the half second in which a process starts."""
-    done = total = 0
+    """Call write(part, index) for every index below `files`; return the sum of its results, the bytes.
 
-    def wrote(size: int) -> None:
-        nonlocal done, total
-        done, total = done + 1, total + size
+    write: must survive pickling, as it is called in at most `processes` processes. progress(done, files) is called in
+    this one. files_per_process: how many are worth the half second in which a process starts.
+    """
+    done = 0
+    total_bytes = 0
+
+    def on_written(size: int) -> None:
+        nonlocal done, total_bytes
+        done += 1
+        total_bytes += size
         if done % TOUCH_EVERY == 0:
-            os.utime(part)  # so that nobody takes it for a leftover
+            os.utime(part)  # so that no other writer takes it for a leftover
         progress(done, files)
 
     processes = min(processes, -(-files // files_per_process))
     if processes > 1:
-        _in_parallel(part, write, files, processes, wrote)
+        _in_parallel(part, write, files, processes, on_written)
     else:
         for index in range(files):
-            wrote(write(part, index))
-    return total
+            on_written(write(part, index))
+    return total_bytes
 
 
 def _rename(part: str, folder: str) -> bool:
     try:
-        os.rename(part, folder)  # takes the place of an empty folder, never of a full one
+        os.rename(part, folder)  # replaces an empty folder, but no other
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             return False
@@ -120,29 +134,31 @@ def _part_start(folder: str) -> str:
 
 
 def _new_part(folder: str) -> str:
-    """The folder that is filled and then renamed; its name says who fills it."""
+    """Make the folder that is filled and then renamed; its name holds the host and the process that fill it."""
     parent = os.path.dirname(folder)
     part = os.path.join(parent, f"{_part_start(folder)}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         os.makedirs(part)  # with the user's umask: others may have to read the set
     except OSError as error:
-        raise Impossible(f"{show(parent)} cannot be written to ({error.strerror}): give another --data-dir") from None
+        raise ImpossibleRequest(
+            f"{printable(parent)} cannot be written to ({error.strerror}): give another --data-dir"
+        ) from None
     return part
 
 
 def _in_parallel(
-    part: str, write: Callable[[str, int], int], files: int, processes: int, wrote: Callable[[int], None]
+    part: str, write: Callable[[str, int], int], files: int, processes: int, on_written: Callable[[int], None]
 ) -> None:
-    """Each process writes every `processes`-th file and tells its size through a pipe of its own.
+    """Let each process write every `processes`-th file and send its size through a pipe of its own.
 
-    No pool: its workers outlive a parent that is killed; these fail to write to their pipe and end.
+    A pool would not do, because its workers outlive a parent that is killed; these fail to write to their pipe and end.
     """
     context = multiprocessing.get_context("spawn")
     started: Dict[Any, Any] = {}
     try:
         for first in range(processes):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_process, args=(theirs, part, write, range(first, files, processes)))
+            process = context.Process(target=_write_some, args=(theirs, part, write, range(first, files, processes)))
             process.start()
             theirs.close()
             started[ours] = process
@@ -150,7 +166,7 @@ def _in_parallel(
         while waiting:
             for pipe in wait(waiting):
                 try:
-                    wrote(_size(pipe.recv()))  # type: ignore[union-attr,call-arg]
+                    on_written(_size(pipe.recv()))  # type: ignore[union-attr,call-arg]
                 except EOFError:
                     waiting.remove(pipe)
                     _check_end(started[pipe])
@@ -161,8 +177,8 @@ def _in_parallel(
             process.join()
 
 
-def _process(pipe: Any, part: str, write: Callable[[str, int], int], indices: range) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C, and ends this one
+def _write_some(pipe: Any, part: str, write: Callable[[str, int], int], indices: range) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends this process
     try:
         for index in indices:
             pipe.send(write(part, index))
@@ -181,7 +197,7 @@ def _size(message: Any) -> int:
 def _check_end(process: Any) -> None:
     process.join()
     if process.exitcode:
-        raise JobError(
+        raise CommandError(
             f"a process that wrote the data set ended with exit code {process.exitcode} (-9: killed, often for "
             f"memory), nothing was left behind: try again with --processes 1"
         )

@@ -1,4 +1,4 @@
-"""Writes a CosmoFlow-like set, TFRecord or HDF5: size, layout and decoding cost of the real one, and learnable.
+"""Writes synthetic data for CosmoFlow, TFRecord or HDF5: of the real size, layout and decoding cost, and learnable.
 
 A sample is a cube of counts of particles at four redshifts. Their density is log-normal in a Gaussian random field with
 about the spectrum k^-2, the contrast falls with the redshift as structures grow, and the counts are Poisson's, on
@@ -18,14 +18,15 @@ import numpy as np
 
 from models.data import tfrecord
 from models.data.synthetic import Recipe
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.settings import Shape
 
-VERSION = 1  # of the generator: raised by whoever changes a byte
+VERSION = 1  # of the generator: raise it with each change of a byte
 FORMATS = ("tfrecord", "hdf5")
 SAMPLES = {"smoke": 64, "quick": 32, "subset": 2048}
 SHAPES: Dict[str, Shape] = {"smoke": (32, 32, 32), "quick": (128, 128, 128), "subset": (128, 128, 128)}
-REDSHIFTS = TARGETS = 4
+REDSHIFTS = 4
+TARGETS = 4
 
 Array = Any  # a numpy array
 
@@ -34,11 +35,18 @@ FIELDS = 2  # of each power; each sample has them shifted and mirrored
 GROWTH = (1.0, 0.8, 0.6, 0.45)  # of the contrast from redshift to redshift, the nearest first
 CONTRAST = 2.04  # of the logarithm of the density
 MEAN = 1.0  # particles in a cell
-LOWEST, LARGEST = 0.2, 1.0  # target; by so much it changes, there and here, what it steers:
-CONTRAST_BY, MIX_BY, GROWTH_BY, MEAN_BY = 0.1, 0.2, 0.2, 0.05
+# The range of the targets, and by how much each changes what it steers.
+LOWEST = 0.2
+LARGEST = 1.0
+CONTRAST_BY = 0.1
+MIX_BY = 0.2
+GROWTH_BY = 0.2
+MEAN_BY = 0.05
 
-LEVELS, HIGHEST = 1024, 6.0  # of a field, in deviations
-DENSITIES, DRAWS = np.linspace(-12, 9, 256), 4096  # logarithms, and numbers that Poisson's law gives for each
+LEVELS = 1024  # to which a field is rounded
+HIGHEST = 6.0  # of them, in deviations
+DENSITIES = np.linspace(-12, 9, 256)  # logarithms of densities for which counts are drawn in advance
+DRAWS = 4096  # counts for each of them, by Poisson's law
 CUBES_PER_FILE = 64  # of the reference's prepare.py
 
 
@@ -46,13 +54,14 @@ CUBES_PER_FILE = 64  # of the reference's prepare.py
 
 
 def sample(seed: int, index: int, shape: Shape) -> Tuple[Array, Array]:
-    """Counts of D x H x W x 4, int16, and their targets, four float32: the same for the same numbers.
+    """Return counts of D x H x W x 4, int16, and their targets, four float32.
 
-    The targets steer, in this order: the contrast, the share of the rougher field, how fast structures grow, and the
-    mean.
+    They depend only on seed, index and shape. The targets steer, in this order: the contrast, the share of the rougher
+    field, how fast structures grow, and the mean.
     """
     rng = np.random.default_rng((seed, index))
-    contrast, mix, growth, mean = steer = rng.uniform(-1, 1, TARGETS)
+    steer = rng.uniform(-1, 1, TARGETS)
+    contrast, mix, growth, mean = steer
     levels = _levels(rng, _fields(seed, shape), 0.5 + MIX_BY * mix)
     shares = np.bincount(levels.ravel(), minlength=LEVELS) / levels.size
     counts = np.empty((*shape, REDSHIFTS), np.int16)
@@ -67,12 +76,14 @@ def sample(seed: int, index: int, shape: Shape) -> Tuple[Array, Array]:
 
 
 def _poisson(rng: np.random.Generator, logarithms: Array, levels: Array) -> Array:
-    """Counts for the logarithm of the density at each level: one of that density's draws, eight times as fast as new
-    ones."""
+    """Return counts for the logarithm of the density at each level.
+
+    Each is one of the draws made in advance for that density, which is eight times as fast as new draws.
+    """
     rows = np.rint((logarithms - DENSITIES[0]) / (DENSITIES[1] - DENSITIES[0])).clip(0, len(DENSITIES) - 1)
-    which = (rows.astype(np.int32) * DRAWS).take(levels)
-    which += np.frombuffer(rng.bytes(2 * levels.size), "<u2").reshape(levels.shape) % DRAWS
-    return _draws().take(which)
+    positions = (rows.astype(np.int32) * DRAWS).take(levels)
+    positions += np.frombuffer(rng.bytes(2 * levels.size), "<u2").reshape(levels.shape) % DRAWS
+    return _draws().take(positions)
 
 
 @functools.lru_cache(maxsize=1)
@@ -82,8 +93,8 @@ def _draws() -> Array:
 
 
 def _levels(rng: np.random.Generator, fields: Tuple[List[Array], ...], share: float) -> Array:
-    """A field of deviation 1 that is mixed of one of each power, from 0 to LEVELS - 1."""
-    smooth, rough = (_moved(rng, same[int(rng.integers(FIELDS))]) for same in fields)
+    """Mix a field of deviation 1 of one field of each power, and round it to the numbers from 0 to LEVELS - 1."""
+    smooth, rough = (_moved(rng, of_power[int(rng.integers(FIELDS))]) for of_power in fields)
     field = smooth * np.float32(math.sqrt(1 - share)) + rough * np.float32(math.sqrt(share))
     field *= np.float32((LEVELS - 1) / (2 * HIGHEST))
     field += np.float32((LEVELS - 1) / 2)
@@ -91,14 +102,14 @@ def _levels(rng: np.random.Generator, fields: Tuple[List[Array], ...], share: fl
 
 
 def _moved(rng: np.random.Generator, field: Array) -> Array:
-    """Shifted around and mirrored."""
+    """Return the periodic field shifted and mirrored at random."""
     shifted = np.roll(field, [int(rng.integers(side)) for side in field.shape], range(field.ndim))
     return shifted[tuple(slice(None, None, int(step)) for step in rng.choice((-1, 1), field.ndim))]
 
 
 @functools.lru_cache(maxsize=1)
 def _fields(seed: int, shape: Shape) -> Tuple[List[Array], ...]:
-    """Periodic Gaussian random fields of deviation 1, FIELDS for each power."""
+    """Return periodic Gaussian random fields of deviation 1, FIELDS for each power."""
     rng = np.random.default_rng(seed)
     return tuple([_field(rng, shape, power) for _ in range(FIELDS)] for power in POWERS)
 
@@ -116,7 +127,7 @@ def _field(rng: np.random.Generator, shape: Shape, power: float) -> Array:
 
 
 def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORMATS[0]) -> Recipe:
-    """The set of a size (SAMPLES, SHAPES), or `samples` samples of its shape."""
+    """Return the recipe of the set of a size, or of `samples` samples of its shape."""
     shape = SHAPES[size]
     cells = math.prod(shape)
     return Recipe(
@@ -128,7 +139,7 @@ def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORM
         samples=SAMPLES[size] if samples is None else samples,
         seed=seed,
         bytes_per_sample=cells * 3 // 2 if file_format == "tfrecord" else cells * 8 + 8192,
-        files_per_process=max(4, 2**21 // cells),  # a process takes a second or two until it writes
+        files_per_process=max(4, 2**21 // cells),  # a process needs one or two seconds until it writes
         name=functools.partial(file_name, suffix=file_format),
         write=functools.partial(_write, seed, shape, file_format),
         size=size,
@@ -136,7 +147,7 @@ def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORM
 
 
 def file_name(index: int, suffix: str) -> str:
-    """Where sample `index` lies below the set's folder; the reference cuts each simulation into 64 cubes."""
+    """Return where sample `index` lies below the set's folder; the reference cuts each simulation into 64 cubes."""
     simulation, cube = divmod(index, CUBES_PER_FILE)
     return f"train/univ_ics_synthetic_a{simulation:08d}_{cube:03d}.{suffix}"
 
@@ -151,12 +162,14 @@ def _write(seed: int, shape: Shape, file_format: str, part: str, index: int) -> 
 
 
 def _hdf5(counts: Array, targets: Array) -> memoryview:
-    """A file as the reference's prepare.py writes it. HDF5 does not write to the disk itself: it would not say clearly
-    that it is full."""
+    """Return a file as the reference's prepare.py writes it.
+
+    HDF5 does not write to the disk itself, because its error for a full disk is not clear.
+    """
     try:
         import h5py
     except ImportError as error:
-        raise Impossible(
+        raise ImpossibleRequest(
             f"HDF5 files are written with h5py, which cannot be imported ({error}): pip install "
             "h5py, or give --format tfrecord"
         ) from None

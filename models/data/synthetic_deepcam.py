@@ -1,4 +1,4 @@
-"""Writes a DeepCAM-like set: HDF5 files as large and laid out as the real ones, weather that can be learned."""
+"""Writes synthetic data for DeepCAM: HDF5 files of the real size and layout, with weather that can be learned."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import numpy as np
 
 from models.data.synthetic import Recipe
 from models.data.weather import BLOCK, CHANNELS, sample
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.settings import Shape
 
-VERSION = 1  # of the generator, models/data/weather.py: raised by whoever changes a value
+VERSION = 1  # of the generator, with models/data/weather.py: raise it with each change of a value
 SAMPLES = {"smoke": 64, "quick": 12, "subset": 512}
 SHAPES: Dict[str, Shape] = {"smoke": (96, 144), "quick": (768, 1152), "subset": (768, 1152)}
 FORMATS = ("hdf5",)
 
 Array = Any  # a numpy array
 
-FIRST_DAY, STEPS_PER_DAY = datetime.date(1996, 1, 1), 8
-SUMMARIES = "summaries"  # of each sample, until finish has made the whole set's stats.h5 of them
+FIRST_DAY = datetime.date(1996, 1, 1)
+STEPS_PER_DAY = 8
+SUMMARIES = "summaries"  # folder of each sample's summary, until `finish` makes the set's stats.h5 of them
 
 
 def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORMATS[0]) -> Recipe:
-    """The set of a size (SAMPLES, SHAPES), or `samples` samples of its shape."""
+    """Return the recipe of the set of a size, or of `samples` samples of its shape."""
     shape = SHAPES[size]
     pixels = shape[0] * shape[1]
     return Recipe(
@@ -39,7 +40,7 @@ def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORM
         samples=SAMPLES[size] if samples is None else samples,
         seed=seed,
         bytes_per_sample=pixels * (len(CHANNELS) + 2) * 4 + 8192,
-        files_per_process=max(24, 10**7 // pixels),  # a process takes as long to start as these to write
+        files_per_process=max(24, 10**7 // pixels),  # a process takes as long to start as to write these
         name=file_name,
         write=functools.partial(_write, seed, shape),
         finish=finish,
@@ -47,13 +48,13 @@ def recipe(size: str, samples: Optional[int], seed: int, file_format: str = FORM
 
 
 def file_name(index: int) -> str:
-    """Where sample `index` lies below the set's folder: named by day, time step and run of the simulation."""
+    """Return where sample `index` lies below the set's folder; named by day, time step and run of the simulation."""
     day = FIRST_DAY + datetime.timedelta(index // STEPS_PER_DAY)
     return f"train/data-{day:%Y-%m-%d}-{index % STEPS_PER_DAY:02d}-1.h5"
 
 
 def finish(part: str) -> None:
-    """Write stats.h5, by which the reference normalises, as true of the files as if all were read again."""
+    """Write stats.h5, by which the reference normalises, from the summaries of all samples."""
     folder = os.path.join(part, SUMMARIES)
     summaries = np.stack([np.load(os.path.join(folder, name)) for name in sorted(os.listdir(folder))])
     stats = {
@@ -69,11 +70,12 @@ def finish(part: str) -> None:
 
 
 def summary(data: Array) -> Array:
-    """Mean, mean square, minimum and maximum of each channel: 4 x 16, float64."""
+    """Return the mean, mean square, minimum and maximum of each channel: 4 x 16, float64."""
     height, width, channels = data.shape
     rows = data.reshape(height, -1)
     total, square = np.zeros((2, rows.shape[1]))
-    low, high = rows[0].copy(), rows[0].copy()
+    low = rows[0].copy()
+    high = rows[0].copy()
     step = max(1, BLOCK // width)
     for first in range(0, height, step):
         block = rows[first : first + step]
@@ -86,7 +88,10 @@ def summary(data: Array) -> Array:
 
 
 def _write(seed: int, shape: Shape, part: str, index: int) -> int:
-    """Without HDF5 but for the first file: the others differ in their values only, and a full disk is a plain error."""
+    """Write one file, whose bytes differ from the first file's only in the values.
+
+    HDF5 makes the first one in memory and does not write to the disk, so that a full disk is a plain OSError.
+    """
     between = _between(shape)
     arrays = sample(seed, index, shape, out=_buffer(shape))
     os.makedirs(os.path.join(part, SUMMARIES), exist_ok=True)
@@ -106,7 +111,7 @@ def _buffer(shape: Shape) -> Array:
 
 @functools.lru_cache(maxsize=1)
 def _between(shape: Shape) -> Tuple[bytes, ...]:
-    """What a sample's file holds before, between and after the values of its three arrays."""
+    """Return the bytes of a sample's file before, between and after the values of its three arrays."""
     arrays = {
         "climate/data": np.zeros((*shape, len(CHANNELS)), np.float32),
         "climate/labels_0": np.zeros(shape, np.int32),
@@ -118,11 +123,13 @@ def _between(shape: Shape) -> Tuple[bytes, ...]:
 
 
 def _image(arrays: Dict[str, Array]) -> Tuple[bytes, List[int]]:
-    """The bytes of an HDF5 file of these arrays, and where the values of each begin."""
+    """Return the bytes of an HDF5 file of these arrays, and where the values of each begin."""
     try:
         import h5py
     except ImportError as error:
-        raise Impossible(f"DeepCAM's files are HDF5, and h5py cannot be imported ({error}): pip install h5py") from None
+        raise ImpossibleRequest(
+            f"DeepCAM's files are HDF5, and h5py cannot be imported ({error}): pip install h5py"
+        ) from None
     with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array, track_times=False)

@@ -1,4 +1,4 @@
-"""A serialised tf.train.Example of an array `x` and a few floats `y`: written, and read without its array being there.
+"""Writes and reads a serialised tf.train.Example of an array `x` and a few floats `y`; reads it without the array.
 
 Protocol buffers' encoding: https://protobuf.dev/programming-guides/encoding; messages: tensorflow, core/example.
 """
@@ -18,25 +18,25 @@ VARINT, EIGHT_BYTES, PREFIXED, FOUR_BYTES = 0, 1, 2, 5  # wire types; PREFIXED b
 
 
 class Malformed(Exception):
-    """What is wrong with a record, said of "it"; becomes a DataCorrupt that names the file."""
+    """A record is damaged. The text calls the record "it"; a DataCorrupt with the file's name is made of it."""
 
 
 def serialise(features: Mapping[str, Union[bytes, Sequence[float]]]) -> bytes:
-    """An Example with these features: bytes, or floats."""
+    """Return an Example with these features, each of bytes or of floats."""
     entries = (_field(1, name.encode()) + _field(2, _feature(value)) for name, value in features.items())
     return _field(1, b"".join(_field(1, entry) for entry in entries))
 
 
 @dataclass(frozen=True)
 class Example:
-    """A serialised Example of `length` bytes, of which `data` lacks those in `hole`."""
+    """A serialised Example of `length` bytes; `data` lacks those in `hole`, the array's."""
 
     data: bytes
     length: int
     hole: Span
 
     def find_array(self) -> Span:
-        """Where the bytes of feature x lie; looks no further. Raises Malformed."""
+        """Return where the bytes of feature x are, and read nothing behind their beginning. Raises Malformed."""
         for name, feature in self._features():
             if name == b"x":
                 for span in self._arrays(feature):
@@ -44,17 +44,17 @@ class Example:
         raise Malformed("it has no feature x of bytes")
 
     def read_numbers(self, y: Any) -> None:
-        """Copy feature y to an array of float32. Feature x must be what is not there, and nothing besides.
+        """Copy feature y to an array of float32. Feature x must be exactly the hole.
 
         Raises Malformed, also for another number of floats than y has, and where one is not finite.
         """
-        features = list(self._features())
-        found = dict(features)
-        if len(found) < len(features):
+        entries = list(self._features())
+        features = dict(entries)
+        if len(features) < len(entries):
             raise Malformed("it has a feature twice")
-        if list(self._arrays(found.get(b"x", (0, 0)))) != [self.hole]:
+        if list(self._arrays(features.get(b"x", (0, 0)))) != [self.hole]:
             raise Malformed("its feature x is not one array")
-        numbers = np.frombuffer(self._floats(found.get(b"y", (0, 0))), "<f4")
+        numbers = np.frombuffer(self._floats(features.get(b"y", (0, 0))), "<f4")
         if len(numbers) != len(y):
             raise Malformed(f"its feature y has {len(numbers)} floats, and {len(y)} are expected")
         if not np.isfinite(numbers).all():
@@ -62,7 +62,7 @@ class Example:
         y[:] = numbers
 
     def _features(self) -> Iterator[Tuple[bytes, Span]]:
-        """Name and place of each feature of the map, in whatever order; a name stands before its feature."""
+        """Yield name and place of each feature of the map, in any order; a name stands before its feature."""
         for features in self._inside((0, self.length), 1):
             for entry in self._inside(features, 1):
                 name = b""
@@ -77,11 +77,12 @@ class Example:
             yield from self._inside(values, 1)
 
     def _floats(self, feature: Span) -> bytes:
-        """Packed, or one by one."""
+        """Return the bytes of the floats, which may be packed or one by one."""
         floats = []
         for values in self._inside(feature, FLOAT_LIST):
             for number, wire, (start, stop) in self._fields(values):
-                if number == 1 and (wire == FOUR_BYTES or (wire == PREFIXED and (stop - start) % 4 == 0)):
+                is_packed = wire == PREFIXED and (stop - start) % 4 == 0
+                if number == 1 and (is_packed or wire == FOUR_BYTES):
                     floats.append(self._bytes(start, stop))
         return b"".join(floats)
 
@@ -89,11 +90,12 @@ class Example:
         return (span for number, wire, span in self._fields(message) if (number, wire) == (field, PREFIXED))
 
     def _fields(self, message: Span) -> Iterator[Tuple[int, int, Span]]:
-        """Number, wire type and place of each field, also of one that is not known."""
+        """Yield number, wire type and place of each field, also of unknown ones."""
         at, end = message
         while at < end:
             tag, at = self._varint(at, end)
-            number, wire = tag >> 3, tag & 7
+            number = tag >> 3
+            wire = tag & 7
             if wire == VARINT:
                 stop = self._varint(at, end)[1]
             elif wire == PREFIXED:
@@ -109,11 +111,14 @@ class Example:
             at = stop
 
     def _varint(self, at: int, end: int) -> Span:
-        """The number that begins at `at`, and where it ends."""
-        value = shift = 0
+        """Return the number that begins at `at`, and where it ends."""
+        value = 0
+        shift = 0
         while at < end and shift < 64:
             (byte,) = self._bytes(at, at + 1)
-            value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
+            value |= (byte & 127) << shift
+            at += 1
+            shift += 7
             if byte < 128:
                 return value, at
         raise Malformed("it is no tf.train.Example (a number has no end)")
@@ -134,7 +139,8 @@ def _feature(value: Union[bytes, Sequence[float]]) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    size, head = len(content), bytearray([number << 3 | PREFIXED])
+    size = len(content)
+    head = bytearray([number << 3 | PREFIXED])
     while size > 127:
         head.append(size & 127 | 128)
         size >>= 7

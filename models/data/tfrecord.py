@@ -1,7 +1,7 @@
 """TFRecord files of one tf.train.Example each, plain or in gzip, read and written without TensorFlow.
 
-A record is the length of an Example, a checksum of it, the Example, a checksum of it. Its array is decompressed
-straight to its place in a batch, piece by piece, and each piece is checked while it is in the cache.
+A record is the length of an Example, a checksum of the length, the Example, and a checksum of the Example. Its array is
+decompressed straight to its place in a batch, piece by piece, and each piece is checked while it is in the cache.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from typing import Any, Callable, Dict, Iterator, Sequence, Tuple, Union
 import numpy as np
 
 from models.data import crc32c
-from models.data.files import gone, show
+from models.data.file_list import printable, unreadable
 from models.data.tf_example import Example, Malformed, Span, serialise
 from models.errors import DataCorrupt
 
 Path = Union[str, bytes]
-ReadInto = Callable[[memoryview], int]  # the next bytes of a file's records, as io.RawIOBase.readinto
+ReadInto = Callable[[memoryview], int]  # reads the next bytes of a file's records, like io.RawIOBase.readinto
 
 GZIP = b"\x1f\x8b\x08"
-LEVEL = 6  # with which the real set was compressed
-MOST_BESIDE = 1 << 16  # bytes of an Example that are not those of x
-AT_A_TIME = 1 << 18  # bytes of a compressed file
+LEVEL = 6  # of compression, as in the real set
+MOST_BESIDE = 1 << 16  # bytes of an Example beside its feature x
+CHUNK = 1 << 18  # bytes of a compressed file that are read at a time
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Reads with the libraries of these names, from GUNZIP and from crc32c.IMPLEMENTATIONS: see fastest().
+class TfRecordReader:
+    """Reads with two libraries, named as in GUNZIP and in crc32c.IMPLEMENTATIONS; `fastest()` chooses them.
 
-    warnings: why they are not the fastest.
+    warnings: which faster library is missing.
     """
 
     gunzip: str
@@ -48,21 +48,21 @@ class Reader:
 
     @property
     def decoder(self) -> str:
-        """E.g. "isal 1.9.1, google-crc32c 1.9.0"."""
+        """The libraries and their versions, e.g. "isal 1.9.1, google-crc32c 1.9.0"."""
         return f"{_version(self.gunzip)}, {_version(self.checksum)}"
 
     def array_bytes(self, path: Path) -> int:
-        """How many bytes feature x has. Nothing behind its beginning is looked at. Raises as read."""
+        """Return how many bytes feature x has, without reading them. Raises as read."""
         with self._opened(path) as source:
-            start, stop = self._begin(source)[2]
+            _, _, (start, stop) = self._begin(source)
             return stop - start
 
     def read(self, path: Path, x: Any, y: Any) -> None:
         """Read the one sample of a file: the bytes of feature x into x, the floats of feature y into y.
 
         x: a numpy array of uint8, y: of float32, each contiguous and of one dimension. Other threads run meanwhile.
-        Raises DataMissing for a file that cannot be read; DataCorrupt, perhaps with x filled, for one that is cut off
-        or damaged, holds more or less than this, or floats that are not finite.
+        Raises DataMissing for a file that cannot be read. Raises DataCorrupt, perhaps with x filled, for one that is
+        cut off or damaged, holds more or less than this, or holds floats that are not finite.
         """
         with self._opened(path) as source:
             length, head, (start, stop) = self._begin(source)
@@ -73,12 +73,12 @@ class Reader:
             crc = self._fill(source, self._crc32c.extend(0, head), head[start:stop], memoryview(x))
             tail = _take(source, length - max(stop, len(head)))
             self._check(self._crc32c.extend(crc, tail), _take(source, 4), "data")
-            if _some(source, memoryview(bytearray(1))):
-                raise Malformed("another follows it, and one in each file is read")
+            if _read_some(source, memoryview(bytearray(1))):
+                raise Malformed("another record follows it, and only files of one record are read")
             Example(head[:start] + head[stop:] + tail, length, (start, stop)).read_numbers(y)
 
     def _begin(self, source: ReadInto) -> Tuple[int, bytes, Span]:
-        """Length of the Example, its first bytes, and where in it those of feature x lie."""
+        """Return the length of the Example, its first bytes, and where in it those of feature x are."""
         stored = _take(source, 8)
         self._check(self._crc32c.extend(0, stored), _take(source, 4), "length")
         (length,) = struct.unpack("<Q", stored)
@@ -86,7 +86,7 @@ class Reader:
         return length, head, Example(head, length, (len(head), length)).find_array()
 
     def _fill(self, source: ReadInto, crc: int, first: bytes, x: memoryview) -> int:
-        """Read x, of which `first` has been read. Returns the checksum, which was `crc` so far."""
+        """Read the rest of x, which begins with `first`. Return the checksum, which was `crc` so far."""
         x[: len(first)] = first
         for at in range(len(first), len(x), self._crc32c.piece):
             piece = x[at : at + self._crc32c.piece]
@@ -98,9 +98,9 @@ class Reader:
     def _crc32c(self) -> crc32c.Checksum:
         return crc32c.IMPLEMENTATIONS[self.checksum]()
 
-    def _check(self, crc: int, stored: bytes, what: str) -> None:
+    def _check(self, crc: int, stored: bytes, part: str) -> None:
         if struct.pack("<I", crc32c.masked(crc)) != stored:
-            raise Malformed(f"the checksum of its {what} does not match")
+            raise Malformed(f"the checksum of its {part} does not match")
 
     @contextlib.contextmanager
     def _opened(self, path: Path) -> Iterator[ReadInto]:
@@ -108,13 +108,13 @@ class Reader:
             with open(path, "rb", buffering=0) as file:
                 if not os.fstat(file.fileno()).st_size:
                     raise Malformed("the file is empty")
-                compressed = os.pread(file.fileno(), len(GZIP), 0) == GZIP
-                yield GUNZIP[self.gunzip](file) if compressed else file.readinto
+                is_compressed = os.pread(file.fileno(), len(GZIP), 0) == GZIP
+                yield GUNZIP[self.gunzip](file) if is_compressed else file.readinto
         except OSError as error:
-            raise gone(os.fsencode(path), error) from None
+            raise unreadable(os.fsencode(path), error) from None
         except Malformed as error:
             raise DataCorrupt(
-                f"{show(path)}, record 1: {error}; copy the file again, or pass over such files with --skip-corrupt"
+                f"{printable(path)}, record 1: {error}; copy the file again, or skip such files with --skip-corrupt"
             ) from None
 
 
@@ -126,33 +126,32 @@ def _take(source: ReadInto, size: int) -> bytes:
 
 def _read_all(source: ReadInto, view: memoryview) -> None:
     while view:
-        read = _some(source, view)
+        read = _read_some(source, view)
         if not read:
             raise Malformed("the file ends before it does")
         view = view[read:]
 
 
-def _some(source: ReadInto, view: memoryview) -> int:
+def _read_some(source: ReadInto, view: memoryview) -> int:
     try:
         return source(view)
-    except (OSError, MemoryError) as error:
-        if not isinstance(error, BadGzipFile):
-            raise
-        why: Exception = error
+    except BadGzipFile as error:  # an OSError
+        raise Malformed(f"it cannot be decompressed ({error})") from None
+    except (OSError, MemoryError):
+        raise
     except Exception as error:  # EOFError, zlib.error, isal's IsalError
-        why = error
-    raise Malformed(f"it cannot be decompressed ({why})")
+        raise Malformed(f"it cannot be decompressed ({error})") from None
 
 
-# --- which libraries there are ---------------------------------------------------------------------------------------
+# --- decompression: which libraries are there -------------------------------------------------------------------------
 
 
 def _isal(file: Any) -> ReadInto:
-    """isal's own file, which its IGzipFile reads through, decompresses into memory that is there already."""
+    """isal's own file object, which its IGzipFile uses, decompresses into existing memory."""
     from isal import igzip_lib, isal_zlib
 
-    if hasattr(isal_zlib, "_GzipReader"):  # no public name: whoever takes it away costs us a copy
-        return isal_zlib._GzipReader(file, AT_A_TIME).readinto
+    if hasattr(isal_zlib, "_GzipReader"):  # not a public name; without it there is one more copy
+        return isal_zlib._GzipReader(file, CHUNK).readinto
     return _Decompressed(lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), file).readinto
 
 
@@ -161,34 +160,36 @@ def _zlib(file: Any) -> ReadInto:
 
 
 class _Decompressed:
-    """What decompressors make of a file of gzip streams, one after the other, which zeros may fill up."""
+    """The content of a file of gzip streams, one after the other, which zeros may pad."""
 
-    def __init__(self, new: Callable[[], Any], file: Any) -> None:
-        self._new, self._file = new, file
-        self._stream = new()
-        self._rest = b""  # that zlib has not taken; isal keeps it
+    def __init__(self, new_stream: Callable[[], Any], file: Any) -> None:
+        self._new_stream = new_stream
+        self._file = file
+        self._stream = new_stream()
+        self._rest = b""  # input that zlib has not consumed; isal keeps its own
 
     def readinto(self, view: memoryview) -> int:
-        while not self._stream.eof or self._next():
+        while not self._stream.eof or self._next_stream():
             piece = self._stream.decompress(self._rest, len(view))
             self._rest = getattr(self._stream, "unconsumed_tail", b"")
             if piece:
                 np.frombuffer(view, np.uint8)[: len(piece)] = np.frombuffer(piece, np.uint8)  # without Python's lock
                 return len(piece)
             if not self._stream.eof:
-                self._rest = self._file.read(AT_A_TIME)
+                self._rest = self._file.read(CHUNK)
                 if not self._rest:
                     raise EOFError("the gzip stream is cut off")
         return 0
 
-    def _next(self) -> bool:
+    def _next_stream(self) -> bool:
         rest = self._stream.unused_data.lstrip(b"\0")
         while not rest:
-            data = self._file.read(AT_A_TIME)
+            data = self._file.read(CHUNK)
             if not data:
                 return False
             rest = data.lstrip(b"\0")
-        self._stream, self._rest = self._new(), rest
+        self._stream = self._new_stream()
+        self._rest = rest
         return True
 
 
@@ -196,10 +197,11 @@ GUNZIP: Dict[str, Callable[[Any], ReadInto]] = {"isal": _isal, "zlib": _zlib}
 
 
 @functools.lru_cache(maxsize=None)
-def fastest() -> Reader:
-    """The reader with the best of what is installed."""
+def fastest() -> TfRecordReader:
+    """Return the reader with the fastest libraries that are installed."""
     warnings = []
-    gunzip, checksum = "isal", "google-crc32c"
+    gunzip = "isal"
+    checksum = "google-crc32c"
     try:
         import isal.igzip_lib  # noqa: F401
     except ImportError as error:
@@ -210,7 +212,7 @@ def fastest() -> Reader:
     except ImportError as error:
         checksum = "numpy"
         warnings.append(f"slow path: numpy takes the checksums ({error}): pip install google-crc32c")
-    return Reader(gunzip, checksum, tuple(warnings))
+    return TfRecordReader(gunzip, checksum, tuple(warnings))
 
 
 def _version(library: str) -> str:
@@ -225,7 +227,7 @@ def _version(library: str) -> str:
 
 
 def write(path: Path, x: bytes, y: Sequence[float], *, gzip: bool = True) -> int:
-    """Write the file of one sample as the reference's prepare.py does. Returns its bytes."""
+    """Write the file of one sample as the reference's prepare.py does. Return its size in bytes."""
     data = framed(serialise({"x": x, "y": y}))
     if gzip:
         stream = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
@@ -235,8 +237,11 @@ def write(path: Path, x: bytes, y: Sequence[float], *, gzip: bool = True) -> int
 
 
 def framed(data: bytes) -> bytes:
-    """A record."""
+    """Return a record of these data."""
     extend = crc32c.IMPLEMENTATIONS[fastest().checksum]().extend
+
+    def checksum(part: bytes) -> bytes:
+        return struct.pack("<I", crc32c.masked(extend(0, part)))
+
     length = struct.pack("<Q", len(data))
-    checks = [struct.pack("<I", crc32c.masked(extend(0, part))) for part in (length, data)]
-    return b"".join((length, checks[0], data, checks[1]))
+    return b"".join((length, checksum(length), data, checksum(data)))

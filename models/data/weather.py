@@ -1,8 +1,8 @@
-"""Weather that looks like CAM5's: the 16 variables of DeepCAM with cyclones and atmospheric rivers in them, labelled.
+"""Synthetic weather for DeepCAM: CAM5's 16 variables with labelled cyclones and atmospheric rivers.
 
-A sample is a climate mean with random weather (power spectrum k^-3) and noise. In it lie cyclones (a low with winds
-around a warm, wet core) and atmospheric rivers (bands of water vapour and wind along them); the pixels where these are
-strongest are labelled, exactly as many as the classes' shares of the real set say.
+A sample is a climate mean with random weather (power spectrum k^-3) and noise. Cyclones (a low with winds around a
+warm, wet core) and atmospheric rivers (bands of water vapour, with wind along them) are added. The pixels where these
+are strongest are labelled, exactly as many as the classes' shares of the real set.
 """
 
 from __future__ import annotations
@@ -15,18 +15,25 @@ import numpy as np
 
 from models.settings import Shape
 
-Array = Any  # a numpy array, of float32 where nothing else is said
+Array = Any  # a numpy array, of float32 unless another dtype is named
 
-CYCLONES, RIVERS = 0.000457871, 0.0132743  # shares of all pixels, as the reference weighs its classes
+# Shares of all pixels, by which the reference weighs its classes.
+CYCLONES = 0.000457871
+RIVERS = 0.0132743
 RELAXED = 2  # labels_1 comes from relaxed thresholds: twice as many pixels
-POWER = 3
+POWER = 3  # of the frequency, with which the weather's power falls
 BLOCK = 8192  # pixels worked on at a time: half a megabyte, which a core's cache holds
 
 
 class Channel(NamedTuple):
-    """A variable of CAM5 in its own unit: between `low` and `high`, about `pole` and `equator` on average. It varies by
-    `land` from place to place, by `swing` with the weather `field`, and by `noise` from pixel to pixel. At the heart of
-    a cyclone it changes by `cyclone`, on the crest of a river by `river`.
+    """A variable of CAM5 in its own unit.
+
+    low, high        the smallest and the largest value
+    pole, equator    the mean there
+    land             the deviation from place to place
+    field, swing     the weather field that it follows, and the deviation of that
+    noise            the deviation from pixel to pixel
+    cyclone, river   the change in the centre of a cyclone, and on the crest of a river
     """
 
     name: str
@@ -61,8 +68,9 @@ CHANNELS = (
     Channel("ZBOT", 46, 78, 53, 66, 0.8, "surface", 0.9, 0.02),
 )
 NUMBER = {channel.name: number for number, channel in enumerate(CHANNELS)}
-CYCLONE_WIND, RIVER_WIND = 42.0, 24.0  # m/s at 850 hPa; at the lowest level less
-NEAR_GROUND = 0.75
+CYCLONE_WIND = 42.0  # m/s at 850 hPa
+RIVER_WIND = 24.0
+NEAR_GROUND = 0.75  # times the wind at 850 hPa is the wind at the lowest level
 
 
 def _column(field: str) -> Array:
@@ -73,7 +81,7 @@ def _column(field: str) -> Array:
 
 
 class Climate(NamedTuple):
-    """Pixels x 16 each. `weather` and `noise` are taken from any pixel on; the former begins anew at its end."""
+    """Arrays of pixels x 16. Pieces of `weather` and `noise` begin at any pixel; `weather` is periodic."""
 
     mean: Array
     weather: Array
@@ -84,7 +92,7 @@ class Climate(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def climate(seed: int, shape: Shape) -> Climate:
-    """Takes a second or two, and 130 MB, for samples of true size; once in a process."""
+    """Compute what all samples share: one or two seconds and 130 MB at the real size, once in a process."""
     rng = np.random.default_rng(seed)
     height, width = shape
     pixels = height * width
@@ -106,7 +114,7 @@ def climate(seed: int, shape: Shape) -> Climate:
 
 
 def _field(rng: np.random.Generator, shape: Shape) -> Array:
-    """A periodic random field of mean 0 and deviation 1 whose power falls with the frequency as k^-3."""
+    """Return a periodic random field of mean 0 and deviation 1 whose power falls with the frequency as k^-3."""
     height, width = shape
     square = np.fft.fftfreq(height)[:, None] ** 2 + np.fft.rfftfreq(width)[None, :] ** 2
     square[0, 0] = 1
@@ -119,9 +127,9 @@ def _field(rng: np.random.Generator, shape: Shape) -> Array:
 
 
 def sample(seed: int, index: int, shape: Shape, out: Optional[Array] = None) -> Tuple[Array, Array, Array]:
-    """(values of height x width x 16, labels, labels from relaxed thresholds, both int32): the same for the same three.
+    """Return (values of height x width x 16, labels, labels from relaxed thresholds), the labels as int32.
 
-    out: where the values go; new memory otherwise.
+    They depend only on seed, index and shape. out: memory for the values; None: new memory.
     """
     rng = np.random.default_rng((seed, index))
     height, width = shape
@@ -136,7 +144,7 @@ def sample(seed: int, index: int, shape: Shape, out: Optional[Array] = None) -> 
 
 
 def _weather(base: Climate, rng: np.random.Generator, out: Array) -> None:
-    """The mean, two pieces of the weather that start anywhere, and noise; done block by block, in the cache."""
+    """Add the mean, two pieces of the weather from random pixels on, and noise; block by block, in the cache."""
     pixels = len(out)
     share = np.float32(rng.uniform(0.35, 0.65))
     starts = rng.integers(pixels, size=2).tolist()
@@ -145,9 +153,9 @@ def _weather(base: Climate, rng: np.random.Generator, out: Array) -> None:
     for first, noise in zip(blocks, rng.integers(BLOCK, size=len(blocks)).tolist()):
         block = out[first : first + BLOCK]
         count = len(block)
-        one, other = ((first + start) % pixels for start in starts)
-        np.multiply(base.weather[one : one + count], share, out=block)
-        np.multiply(base.weather[other : other + count], 1 - share, out=spare[:count])
+        begin_1, begin_2 = ((first + start) % pixels for start in starts)
+        np.multiply(base.weather[begin_1 : begin_1 + count], share, out=block)
+        np.multiply(base.weather[begin_2 : begin_2 + count], 1 - share, out=spare[:count])
         block += spare[:count]
         block += base.mean[first : first + count]
         block += base.noise[noise : noise + count]
@@ -155,57 +163,57 @@ def _weather(base: Climate, rng: np.random.Generator, out: Array) -> None:
         np.minimum(block, base.high[:count], out=block)
 
 
-class Window(NamedTuple):
-    """A part of the map around a place; `north` and `east` are each pixel's distances from it, in pixels."""
+class MapSection(NamedTuple):
+    """A part of the map around a point; `north` and `east` are each pixel's distances from the point, in pixels."""
 
     pixels: Tuple[slice, slice]
     north: Array
     east: Array
 
 
-def _window(shape: Shape, row: float, column: float, reach: float) -> Window:
+def _section(shape: Shape, row: float, column: float, reach: float) -> MapSection:
     rows, columns = (
         slice(max(0, math.floor(middle - reach)), min(length, math.ceil(middle + reach)))
         for middle, length in zip((row, column), shape)
     )
     north = np.arange(rows.start, rows.stop, dtype=np.float32)[:, None] - np.float32(row)
     east = np.arange(columns.start, columns.stop, dtype=np.float32)[None, :] - np.float32(column)
-    return Window((rows, columns), north, east)
+    return MapSection((rows, columns), north, east)
 
 
-def _add(data: Array, window: Window, name: str, change: Array) -> None:
+def _add(data: Array, section: MapSection, name: str, change: Array) -> None:
     channel = CHANNELS[NUMBER[name]]
-    values = data[window.pixels][..., NUMBER[name]]
+    values = data[section.pixels][..., NUMBER[name]]
     values += change
     np.clip(values, np.float32(channel.low), np.float32(channel.high), out=values)
 
 
-def _add_wind(data: Array, window: Window, east: Array, north: Array) -> None:
+def _add_wind(data: Array, section: MapSection, east: Array, north: Array) -> None:
     for height, factor in (("850", 1.0), ("BOT", NEAR_GROUND)):
-        _add(data, window, f"U{height}", np.float32(factor) * east)
-        _add(data, window, f"V{height}", np.float32(factor) * north)
+        _add(data, section, f"U{height}", np.float32(factor) * east)
+        _add(data, section, f"V{height}", np.float32(factor) * north)
 
 
 def _add_cyclones(data: Array, strength: Array, rng: np.random.Generator, pixels: int) -> None:
-    """One to three in the tropics, of so many pixels together; one where they would be too small to be seen."""
+    """Add one to three cyclones in the tropics, of `pixels` pixels together; one if more would be too small to see."""
     height, width = strength.shape
     number = int(rng.integers(1, 4)) if pixels > 60 else 1
     for _ in range(number):
         latitude = rng.uniform(8, 30) * rng.choice((-1, 1))
         radius = 0.8 * math.sqrt(pixels / number / math.pi) * rng.uniform(0.9, 1.1)
         row, column = (0.5 + latitude / 180) * height, rng.uniform(0.05, 0.95) * width
-        window = _window((height, width), row, column, 4 * radius)
-        core = np.exp((window.north**2 + window.east**2) / np.float32(-2 * radius**2))
-        np.maximum(strength[window.pixels], core, out=strength[window.pixels])
+        section = _section((height, width), row, column, 4 * radius)
+        core = np.exp((section.north**2 + section.east**2) / np.float32(-2 * radius**2))
+        np.maximum(strength[section.pixels], core, out=strength[section.pixels])
         for channel in CHANNELS:
             if channel.cyclone:
-                _add(data, window, channel.name, np.float32(channel.cyclone) * core)
+                _add(data, section, channel.name, np.float32(channel.cyclone) * core)
         spin = np.float32(math.copysign(CYCLONE_WIND, latitude) * math.exp(0.5) / radius) * core  # fastest at `radius`
-        _add_wind(data, window, -window.north * spin, window.east * spin)
+        _add_wind(data, section, -section.north * spin, section.east * spin)
 
 
 def _add_rivers(data: Array, strength: Array, rng: np.random.Generator, pixels: int) -> None:
-    """Two to four between the tropics and the poles, eight times as long as wide, that blow east and polewards."""
+    """Add two to four rivers between tropics and poles, eight times as long as wide; they blow east and poleward."""
     height, width = strength.shape
     number = int(rng.integers(2, 5))
     for _ in range(number):
@@ -215,21 +223,24 @@ def _add_rivers(data: Array, strength: Array, rng: np.random.Generator, pixels: 
         breadth = math.sqrt(pixels / number / 8)
         length = 8 * breadth
         row, column = (0.5 + latitude / 180) * height, rng.uniform(0.12, 0.88) * width
-        window = _window((height, width), row, column, 0.7 * length)
-        along = np.float32(math.cos(turn)) * window.east + np.float32(math.sin(turn)) * window.north
-        across = np.float32(math.cos(turn)) * window.north - np.float32(math.sin(turn)) * window.east
+        section = _section((height, width), row, column, 0.7 * length)
+        along = np.float32(math.cos(turn)) * section.east + np.float32(math.sin(turn)) * section.north
+        across = np.float32(math.cos(turn)) * section.north - np.float32(math.sin(turn)) * section.east
         across -= np.float32(bend / length) * along**2
         crest = power * np.exp(-((across / np.float32(0.8 * breadth)) ** 2) - (along / np.float32(length / 2)) ** 4)
-        np.maximum(strength[window.pixels], crest, out=strength[window.pixels])
+        np.maximum(strength[section.pixels], crest, out=strength[section.pixels])
         for channel in CHANNELS:
             if channel.river:
-                _add(data, window, channel.name, np.float32(channel.river) * crest)
+                _add(data, section, channel.name, np.float32(channel.river) * crest)
         wind = np.float32(RIVER_WIND) * crest
-        _add_wind(data, window, np.float32(math.cos(turn)) * wind, np.float32(math.sin(turn)) * wind)
+        _add_wind(data, section, np.float32(math.cos(turn)) * wind, np.float32(math.sin(turn)) * wind)
 
 
 def _labels(strengths: Tuple[Array, ...], counts: List[int]) -> Array:
-    """1 where the first is strongest, 2 where the second is and no 1 stands; on as many pixels as `counts` says."""
+    """Label the pixels where the first strength is largest with 1, then those of the second with 2.
+
+    counts: how many pixels get each label.
+    """
     labels = np.zeros(strengths[0].shape, np.int32)
     flat = labels.reshape(-1)
     for label, (strength, count) in enumerate(zip(strengths, counts), start=1):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from models.data import tfrecord
-from models.data.cosmoflow import CosmoFlow, open_folder
+from models.data.cosmoflow import CosmoFlowData, open_folder
 from models.data.manifest import Manifest
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import recipe
@@ -22,7 +22,7 @@ from tests.data.open_files import open_below
 
 SHAPE = (6, 5, 4)
 SAMPLES = 7
-SLOW = tfrecord.Reader("zlib", "numpy", ("slow path: …",))
+SLOW = tfrecord.TfRecordReader("zlib", "numpy", ("slow path: …",))
 
 
 def counts(index: int, shape: tuple[int, ...] = (*SHAPE, 4)) -> np.ndarray:
@@ -71,7 +71,7 @@ def suffix(request) -> str:
     return request.param
 
 
-def opened(folder: Path, shape: tuple[int, ...] = SHAPE, **options) -> CosmoFlow:
+def opened(folder: Path, shape: tuple[int, ...] = SHAPE, **options) -> CosmoFlowData:
     return open_folder(str(folder), shape=shape, **options)
 
 
@@ -204,8 +204,8 @@ def test_two_formats_in_one_folder_and_how_to_choose(tmp_path):
         save(folder / f"train/{index}.hdf5", 9 + index)
     save(folder / "train/0.h5")
     text = refused(folder)
-    assert text.startswith(f"{folder}/train holds 3 *.tfrecord and 4 *.hdf5 or *.h5, and a set is of one format: ")
-    subprocess.run(["bash", "-c", "mkdir" + text.partition(", mkdir")[2]], check=True)
+    assert text.startswith(f"{folder}/train holds 3 *.tfrecord and 4 *.hdf5 or *.h5, and a set has one format: ")
+    subprocess.run(["bash", "-c", "mkdir" + text.partition(": mkdir")[2]], check=True)
     data = opened(tmp_path / "my set-tfrecord")
     assert (data.format, len(data)) == ("tfrecord", 3)
     assert np.array_equal(data[(0, 2)][0].numpy(), counts(2))
@@ -232,8 +232,8 @@ def test_counts_that_somebody_converted(tmp_path, dtype):
     save(tmp_path / "train/a.hdf5", x=counts(0, (4, *SHAPE)).astype(dtype))
     text = refused(tmp_path)
     assert text.startswith(
-        f"{tmp_path}/train/a.hdf5: x is {np.dtype(dtype).name} of 4x6x5x4, and what is read is int16 of 6x5x4x4, "
-        "counts that nobody normalised, as the reference's prepare.py writes them: give --data-dir"
+        f"{tmp_path}/train/a.hdf5: x is {np.dtype(dtype).name} of 4x6x5x4, and expected is int16 of 6x5x4x4, "
+        "counts that are not normalised, as the reference's prepare.py writes them: give --data-dir"
     )
 
 

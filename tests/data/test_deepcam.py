@@ -15,7 +15,7 @@ import torch
 from models.data.deepcam import CHANNELS, open_folder
 from models.data.synthetic import write_set
 from models.data.synthetic_deepcam import recipe
-from models.data.threads import ThreadLoader
+from models.data.thread_loader import ThreadLoader
 from models.errors import DataCorrupt, DataMissing
 
 SHAPE = (24, 36)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.data import hdf5, hdf5_layout
+from models.data import hdf5
 from models.data.hdf5 import describe, read
 from models.errors import DataCorrupt, DataMissing
 from tests.data.open_files import open_below
@@ -58,7 +58,7 @@ def where(offset: int) -> bytes:
 @pytest.fixture(autouse=True)
 def no_layouts():
     """What one test's files taught is not known to the next."""
-    hdf5_layout._layouts.clear()
+    hdf5._layouts.clear()
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_files_of_one_layout_are_looked_at_once_and_each_gives_its_own_values(tm
     for number, path in enumerate(paths):
         read(str(path), {NAME: (buffer := np.zeros(SHAPE, "f4"))})
         assert buffer.tobytes() == values(number).tobytes()
-    assert len(hdf5_layout._layouts) == 1
+    assert len(hdf5._layouts) == 1
 
 
 def test_a_file_that_changes_is_seen_to_have_changed(tmp_path):
@@ -169,10 +169,10 @@ def test_a_file_that_changes_is_seen_to_have_changed(tmp_path):
 
 
 def test_only_the_newest_layouts_are_kept(tmp_path):
-    for number in range(hdf5_layout.MOST_LAYOUTS + 3):
+    for number in range(hdf5.MOST_LAYOUTS + 3):
         path = save(tmp_path / f"{number}.h5", values(shape=(number + 1, 8)))
         assert load(str(path), (NAME,))[NAME].shape == (number + 1, 8)
-    assert [known.arrays[0].shape[0] for known in hdf5_layout._layouts] == [7, 6, 5, 4]
+    assert [layout.arrays[0].shape[0] for layout in hdf5._layouts] == [7, 6, 5, 4]
 
 
 # --- threads and other processes -------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_a_file_that_is_cut_off_while_it_is_read(tmp_path):
     path = save(tmp_path / "a.h5", values())
     (array,) = describe(str(path), (NAME,))
 
-    def cut(_: hdf5.Array) -> np.ndarray:
+    def cut(_: hdf5.StoredArray) -> np.ndarray:
         os.truncate(path, array.offset + 100)
         return np.zeros(SHAPE, "f4")
 

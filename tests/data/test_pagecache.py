@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from models.data import mincore, pagecache
-from models.errors import DataMissing, Impossible
+from models.errors import DataMissing, ImpossibleRequest
 from tests.data.open_files import open_below
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,7 +196,7 @@ def test_a_set_that_lies_in_memory_cannot_be_cold():
         pytest.skip("there is no /dev/shm")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         paths = write(Path(folder), [SIZE] * 3)
-        with pytest.raises(Impossible) as refused:
+        with pytest.raises(ImpossibleRequest) as refused:
             pagecache.prepare(paths, "cold")
         assert pagecache.prepare(paths, "warm") == 1
     for part in ("100%", f"{folder} is kept in memory", "tmpfs", "--data-dir", "without --cache cold"):
@@ -232,7 +232,7 @@ def holder(path: bytes, lock: bool) -> Iterator[subprocess.Popen[str]]:
 def test_a_file_that_another_process_holds_cannot_be_cold(disk, lock):
     paths = write(disk, [SIZE] * 3)
     with holder(paths[1], lock) as process:
-        with pytest.raises(Impossible) as refused:
+        with pytest.raises(ImpossibleRequest) as refused:
             pagecache.prepare(paths, "cold")
         assert pagecache.prepare(paths, "as-is") == pytest.approx(1 / 3)
     for part in ("33%", f"process {process.pid} (python", f"maps {os.fsdecode(paths[1])}", "without --cache cold"):
@@ -250,7 +250,7 @@ def test_what_memory_cannot_hold_is_refused_before_it_is_read(disk):
     paths = write(disk, [1, 1])
     for path in paths:
         os.truncate(path, 9 << 40)  # nothing is written for it
-    with pytest.raises(Impossible) as refused:
+    with pytest.raises(ImpossibleRequest) as refused:
         pagecache.prepare(paths, "warm")
     for part in ("2 file(s) of 19,791.2 GB", "do not fit", "GB of memory", "without --cache warm"):
         assert part in str(refused.value)
@@ -278,7 +278,7 @@ def test_of_others_files_nothing_is_claimed(tmp_path):
         assert pagecache.resident([path]) is None
         assert pagecache.prepare([path], "as-is") is None
         for wish in ("cold", "warm"):
-            with pytest.raises(Impossible) as refused:
+            with pytest.raises(ImpossibleRequest) as refused:
                 pagecache.prepare([path], wish)
             for part in (f"--cache {wish} cannot be verified", "/etc/passwd belongs to user 0", "only a file's owner"):
                 assert part in str(refused.value)

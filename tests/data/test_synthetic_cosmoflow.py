@@ -22,7 +22,7 @@ from torch.nn import functional
 from models.data.cosmoflow import open_folder
 from models.data.synthetic import write_set
 from models.data.synthetic_cosmoflow import FORMATS, GROWTH, SAMPLES, SHAPES, file_name, recipe, sample
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 CUBE, SMALL = SHAPES["quick"], SHAPES["smoke"]
@@ -115,7 +115,7 @@ def test_the_generator_needs_no_torch():
 def test_without_h5py_there_is_no_hdf5(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(
-        Impossible, match=r"h5py, which cannot be imported .* pip install h5py, or give --format tfrecord"
+        ImpossibleRequest, match=r"h5py, which cannot be imported .* pip install h5py, or give --format tfrecord"
     ):
         write_set(str(tmp_path / "set"), recipe("smoke", 1, 0, "hdf5"), processes=1)
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,9 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path, file_format):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        with pytest.raises(Impossible, match=r"writing .*set failed, nothing was left there \(File too large\): give"):
+        with pytest.raises(
+            ImpossibleRequest, match=r"writing .*set failed, nothing was left there \(File too large\): give"
+        ):
             write_set(str(tmp_path / "set"), recipe("smoke", 2, 0, file_format), processes=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -19,7 +19,7 @@ from models.data.hdf5 import describe
 from models.data.synthetic import write_set
 from models.data.synthetic_deepcam import FORMATS, SAMPLES, SHAPES, file_name, recipe
 from models.data.weather import CHANNELS, NUMBER, sample
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL, TRUE = SHAPES["smoke"], SHAPES["quick"]
@@ -180,7 +180,7 @@ def test_the_manifest_tells_what_it_is(folder):
     assert manifest.bytes == sum(path.stat().st_size for path in files)
     assert manifest.sha256 == hashlib.sha256(files[0].read_bytes()).hexdigest()
     assert manifest.bytes / 12 < recipe("smoke", None, 0).bytes_per_sample
-    with pytest.raises(Impossible, match="holds another set"):
+    with pytest.raises(ImpossibleRequest, match="holds another set"):
         write_set(str(folder), recipe("smoke", SAMPLES_HERE, seed=1))
 
 
@@ -242,6 +242,6 @@ def test_without_h5py_it_says_what_to_install(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path / "set"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "Impossible: DeepCAM's files are HDF5, and h5py cannot be imported" in done.stderr
+    assert "ImpossibleRequest: DeepCAM's files are HDF5, and h5py cannot be imported" in done.stderr
     assert "pip install h5py" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -24,22 +24,22 @@ from tfrecord import example_pb2
 
 from models.data import crc32c, tfrecord
 from models.data.tf_example import serialise
-from models.data.tfrecord import Reader, fastest, framed, write
+from models.data.tfrecord import TfRecordReader, fastest, framed, write
 from models.errors import DataCorrupt, DataMissing
 from tests.data.open_files import open_below
 
 X, Y = bytes(range(64)), [0.25, -1.0, 1.0, 0.0]
-READERS = [Reader("isal", "google-crc32c"), Reader("zlib", "numpy")]
+READERS = [TfRecordReader("isal", "google-crc32c"), TfRecordReader("zlib", "numpy")]
 
 
 @pytest.fixture(params=["isal", "isal without its file", "zlib"])
-def reader(request, monkeypatch) -> Reader:
+def reader(request, monkeypatch) -> TfRecordReader:
     if request.param == "isal without its file":
         monkeypatch.delattr(isal_zlib, "_GzipReader")
     return READERS[request.param == "zlib"]
 
 
-def read(path: Path, reader: Reader = READERS[0], size: int = len(X)) -> tuple[bytes, list[float]]:
+def read(path: Path, reader: TfRecordReader = READERS[0], size: int = len(X)) -> tuple[bytes, list[float]]:
     x, y = np.zeros(size, np.uint8), np.zeros(4, np.float32)
     reader.read(str(path), x, y)
     return x.tobytes(), y.tolist()
@@ -50,13 +50,13 @@ def saved(path: Path, data: bytes) -> Path:
     return path
 
 
-def refused(path: Path, data: bytes, reader: Reader = READERS[0], size: int = len(X)) -> str:
+def refused(path: Path, data: bytes, reader: TfRecordReader = READERS[0], size: int = len(X)) -> str:
     """What is said of a file that holds this."""
     with pytest.raises(DataCorrupt) as error:
         read(saved(path, data), reader, size)
     text = str(error.value)
     assert text.startswith(f"{path}, record 1: ")
-    assert text.endswith("; copy the file again, or pass over such files with --skip-corrupt")
+    assert text.endswith("; copy the file again, or skip such files with --skip-corrupt")
     return text
 
 
@@ -213,7 +213,7 @@ HARMLESS = {(3, 0)} | {(at, bit) for at in range(4, 10) for bit in range(8)}
 RESERVED = {(3, 5), (3, 6), (3, 7)}
 
 
-def harmless(path: Path, content: bytes, reader: Reader) -> set[tuple[int, int]]:
+def harmless(path: Path, content: bytes, reader: TfRecordReader) -> set[tuple[int, int]]:
     """The bits, by their byte, that may flip without an error. The data must then be the same."""
     found = set()
     for at, bit in itertools.product(range(len(content)), range(8)):
@@ -248,10 +248,10 @@ def test_a_file_that_is_cut_off_anywhere_is_found(tmp_path, reader):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (RECORD + RECORD, "another follows it, and one in each file is read"),
-        (RECORD + b"\0", "another follows it"),
-        (compressed(RECORD + RECORD), "another follows it"),
-        (compressed(RECORD) + compressed(b"") + compressed(RECORD), "another follows it"),
+        (RECORD + RECORD, "another record follows it, and only files of one record are read"),
+        (RECORD + b"\0", "another record follows it"),
+        (compressed(RECORD + RECORD), "another record follows it"),
+        (compressed(RECORD) + compressed(b"") + compressed(RECORD), "another record follows it"),
         (compressed(RECORD) + b"\0\1", "it cannot be decompressed"),
         (compressed(b""), "the file ends before it does"),
         (b"\x1f\x8b\x08" + bytes(50), "it cannot be decompressed"),
@@ -378,7 +378,7 @@ def uncached():
 
 
 def test_the_fastest_is_taken(uncached):
-    assert fastest() == Reader("isal", "google-crc32c")
+    assert fastest() == TfRecordReader("isal", "google-crc32c")
     assert fastest().decoder.startswith("isal 1.")
     assert ", google-crc32c 1." in fastest().decoder
 

@@ -25,7 +25,10 @@ PATIENCE_S = 300
 # Reads one line of JSON a call: a list of jobs, which it forks, waits for, and answers with their exit codes.
 NURSERY = """
 import json, os, resource, signal, sys
-import torch, torch._dynamo, models.train, models.resnet50, models.cosmoflow, models.deepcam, models.__main__ as main
+import torch, torch._dynamo, models.train, models.__main__ as main
+from models import benchmarks
+for name in benchmarks.names():
+    benchmarks.load(name)
 for line in sys.stdin:
     children = []
     for job in json.loads(line):

@@ -23,8 +23,8 @@ from models import host
 from models.accelerators import FAMILIES, Accelerator, attainable, choose, cuda
 from models.accelerators.cpu import Cpu
 from models.accelerators.peaks import HIGHEST_CLOCK_HZ, cpu_bound, gpu_peak
-from models.errors import Impossible
-from models.job import stolen
+from models.checks import stolen_time
+from models.errors import ImpossibleRequest
 from models.meter import HostClock
 from models.world import World
 from tests.models.groups import show
@@ -75,13 +75,13 @@ def test_every_family_has_the_whole_face() -> None:
 
 
 def test_unknown_device_names_the_known_ones() -> None:
-    with pytest.raises(Impossible, match="unknown device 'tpu'; --device is one of auto, cpu, cuda"):
+    with pytest.raises(ImpossibleRequest, match="unknown device 'tpu'; --device is one of auto, cpu, cuda"):
         choose("tpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu_says_what_to_look_at() -> None:
-    with pytest.raises(Impossible) as caught:
+    with pytest.raises(ImpossibleRequest) as caught:
         choose("cuda")
     text = str(caught.value)
     assert "\n" not in text
@@ -183,7 +183,9 @@ def test_more_ranks_than_cores_are_refused() -> None:
     cores = os.cpu_count() or 1
     alone = World(size=4096, local_size=cores, launcher="torchrun")
     Cpu().select(alone)
-    with pytest.raises(Impossible, match=f"{cores + 1} ranks on this node, which has {cores} cores; start at most"):
+    with pytest.raises(
+        ImpossibleRequest, match=f"{cores + 1} ranks on this node, which has {cores} cores; start at most"
+    ):
         Cpu().select(replace(alone, local_size=cores + 1))
 
 
@@ -384,6 +386,11 @@ thread.join()
 
 def test_time_that_a_hypervisor_gave_to_others() -> None:
     before = {"cpu_ticks": 1000, "stolen_ticks": 10}
-    assert "12% of its processor time" in stolen(before, {"cpu_ticks": 2000, "stolen_ticks": 130})[0]
-    assert stolen(before, {"cpu_ticks": 2000, "stolen_ticks": 20}) == []
-    assert stolen(before, before) == stolen(None, before) == stolen({"clock_mhz": 1}, {"clock_mhz": 2}) == []
+    assert "12% of its processor time" in stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 130})[0]
+    assert stolen_time(before, {"cpu_ticks": 2000, "stolen_ticks": 20}) == []
+    assert (
+        stolen_time(before, before)
+        == stolen_time(None, before)
+        == stolen_time({"clock_mhz": 1}, {"clock_mhz": 2})
+        == []
+    )

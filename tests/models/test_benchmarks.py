@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from models.__main__ import BENCHMARKS, GENERATORS
-from models.data.synthetic import write_set
-from models.job import BENCHMARKS as MODULES
+from models import benchmarks
+from models.data.synthetic import generator_of, write_set
 from tests.models.jobs import Ended, Nursery, ranks_of
 
 EXACT = ("--configuration", "gbs32", "--workers", 0)
@@ -49,10 +47,10 @@ class Bench:
         return self.nursery.together(*((self.words(*more), environ) for environ in ranks_of("slurm")))
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS)
+@pytest.fixture(scope="module", params=benchmarks.names())
 def bench(request: pytest.FixtureRequest, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     name = request.param
-    generator = importlib.import_module(GENERATORS[name])
+    generator = generator_of(name)
     folder = tmp_path_factory.mktemp("data") / name
     write_set(str(folder), generator.recipe("smoke", 16, 0, generator.FORMATS[0]), processes=1)
     return Bench(name, folder, nursery)
@@ -65,7 +63,7 @@ def alone(bench: Bench) -> Ended:
 
 def test_what_it_says_of_itself(bench: Bench, alone: Ended) -> None:
     start, summary = alone.value("hpcml_start"), alone.value("hpcml_summary")
-    module = importlib.import_module(MODULES[bench.name])
+    module = benchmarks.load(bench.name)
     request = start["request"]
     assert (start["benchmark"], start["workload_version"]) == (bench.name, module.WORKLOAD_VERSION)
     assert request["variant"] == next(iter(module.VARIANTS))
@@ -153,7 +151,8 @@ def test_the_impossible_is_refused_in_one_sentence(bench: Bench, more: list[obje
 
 
 def test_the_data_of_another_benchmark_is_refused(bench: Bench) -> None:
-    other = BENCHMARKS[BENCHMARKS.index(bench.name) - 1]
+    names = benchmarks.names()
+    other = names[names.index(bench.name) - 1]
     ended = bench.nursery.run("train", other, "--data-dir", bench.folder, "--device", "cpu", "--size", "smoke")
     assert ended.code == 66
     assert f"is a data set of benchmark '{bench.name}', not of {other}" in ended.errors

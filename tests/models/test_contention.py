@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from models import cgroups
-from models.contention import TICK_S, Watch, join
+from models.contention import TICK_S, ContentionWatch, join
 from tests.models.groups import real_quota, show
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT
 
@@ -85,7 +85,7 @@ class Kernel:
         task = root / f"proc/{os.getpid()}/task/{os.getpid()}"
         task.mkdir(parents=True)
         self.schedstat, self.stat = task / "schedstat", root / f"proc/{os.getpid()}/stat"
-        self.watch = Watch(str(root), now=lambda: self.at_s)
+        self.watch = ContentionWatch(str(root), now=lambda: self.at_s)
         self.write()
 
     def write(self) -> None:
@@ -111,7 +111,7 @@ class Kernel:
         self.watch.begin()
         self.run(*run, **more)
         self.watch.end()
-        seen = self.watch.seen(threads=1, of_node=True)
+        seen = self.watch.counted(threads=1, of_node=True)
         assert seen is not None
         return {**seen, "cores": [frozenset(range(self.cores))] * 2, "host": "n07", "node": "kernel"}
 
@@ -149,15 +149,18 @@ def test_others_on_cores_that_are_not_the_jobs_are_told_apart(tmp_path: Path) ->
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_known_or_said(tmp_path: Path) -> None:
-    watch = Watch(str(tmp_path), now=iter((0.0, 1.0)).__next__)
+    watch = ContentionWatch(str(tmp_path), now=iter((0.0, 1.0)).__next__)
     watch.begin()
     watch.end()
-    value, warnings = join([watch.seen(threads=1, of_node=True)], on_cpu=True)
+    value, warnings = join([watch.counted(threads=1, of_node=True)], on_cpu=True)
     assert value is not None
     assert {key for key, known in value.items() if known is not None} == {"host", "pressure"}
     assert set(value["pressure"].values()) == {None}
     assert warnings == []
-    assert join([Watch().seen(threads=1, of_node=True)], on_cpu=True) == (None, [])  # no window was measured
+    assert join([ContentionWatch().counted(threads=1, of_node=True)], on_cpu=True) == (
+        None,
+        [],
+    )  # no window was measured
 
 
 def test_time_for_which_processes_were_held_up_is_a_share(tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_time_for_which_processes_were_held_up_is_a_share(tmp_path: Path) -> Non
     kernel.run(10.0, 1.0, 0.0)
     file.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=6000000\nfull avg10=0.00 total=900000\n")
     kernel.watch.end()
-    value, _ = join([kernel.watch.seen(threads=1, of_node=True)], on_cpu=True)
+    value, _ = join([kernel.watch.counted(threads=1, of_node=True)], on_cpu=True)
     assert value is not None
     assert value["pressure"] == {"cpu": None, "memory": 0.5, "io": None}
 
@@ -230,7 +233,7 @@ input()
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs Linux")
 def test_a_neighbour_that_comes_after_the_first_look_is_seen() -> None:
-    watch = Watch()
+    watch = ContentionWatch()
     watch.begin()
     command = [sys.executable, "-c", HOG]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
@@ -238,7 +241,7 @@ def test_a_neighbour_that_comes_after_the_first_look_is_seen() -> None:
         assert hog.stdout.readline() == "done\n"
         watch.end()  # before the hog ends and is counted among our own processes
         hog.communicate("\n", timeout=PATIENCE_S)
-    seen = watch.seen(threads=1, of_node=True)
+    seen = watch.counted(threads=1, of_node=True)
     value, _ = join([seen], on_cpu=True)
     assert seen is not None
     assert value is not None
@@ -248,10 +251,10 @@ def test_a_neighbour_that_comes_after_the_first_look_is_seen() -> None:
 QUOTA = """
 import json, os, sys, time
 from models.accelerators.peaks import cpu_bound
-from models.contention import Watch, join
+from models.contention import ContentionWatch, join
 from models.request import cores_of_rank
 from models.world import World
-watch = Watch()
+watch = ContentionWatch()
 own = os.open(sys.argv[1], os.O_WRONLY), os.open(sys.argv[2], os.O_WRONLY)
 os.write(own[0], b"0")
 watch.begin()
@@ -261,7 +264,7 @@ while time.process_time() < begin_s + 0.1:
 watch.end()
 cores, bound = cores_of_rank(World()), cpu_bound("fp32")
 os.write(own[1], b"0")
-seen = watch.seen(threads=1, of_node=True)
+seen = watch.counted(threads=1, of_node=True)
 value, warnings = join([seen], on_cpu=True)
 print(json.dumps([seen["quotas"], value, warnings, cores, bound]))
 """

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import cosmoflow
-from models.errors import Impossible
+from models.benchmarks import cosmoflow
+from models.errors import ImpossibleRequest
 
 SMOKE = (32, 32, 32)
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_number_of_parameters(shape: tuple[int, ...], parameters: int) -> None:
     "ask", [cosmoflow.build, lambda variant, shape: cosmoflow.sample_bytes("fp32", variant, shape)]
 )
 def test_other_shapes_are_refused(shape: tuple[int, ...], ask: Any) -> None:
-    with pytest.raises(Impossible, match=f"cannot take {'x'.join(map(str, shape))}: .* use --shape 128x128x128"):
+    with pytest.raises(ImpossibleRequest, match=f"cannot take {'x'.join(map(str, shape))}: .* use --shape 128x128x128"):
         ask("mlperf", shape)
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from models import deepcam, deeplab
-from models.errors import Impossible
+from models import deeplab
+from models.benchmarks import deepcam
+from models.errors import ImpossibleRequest
 
 SMOKE = (96, 144)
 CPU = torch.device("cpu")
@@ -71,7 +72,7 @@ def test_initialisation(built: deeplab.DeepLab) -> None:
 
 def test_ends_of_the_blocks(built: deeplab.DeepLab) -> None:
     """Two of the 20 blocks end without ReLU; what the decoder sees of the first one has been through one after all."""
-    blocks = [module for module in built.modules() if isinstance(module, deeplab.Block)]
+    blocks = [module for module in built.modules() if isinstance(module, deeplab.SeparableBlock)]
     assert [number for number, block in enumerate(blocks, 1) if isinstance(block.relu, nn.Identity)] == [1, 20]
     assert [number for number, block in enumerate(blocks, 1) if block.skip is not None] == [1, 2, 3, 20]
     assert [block.layers[-1][0].stride for block in (*blocks[:3], blocks[-1])] == [(2, 2)] * 3 + [(1, 1)]
@@ -94,14 +95,14 @@ def test_logits_are_as_large_as_the_sample(net: deeplab.DeepLab, batch: int, sha
 @pytest.mark.parametrize("shape", [(100, 144), (96, 72), (16, 16), (0, 32), (96,), (96, 144, 16)])
 @pytest.mark.parametrize("ask", [deepcam.build, lambda variant, shape: deepcam.sample_bytes("fp32", variant, shape)])
 def test_other_shapes_are_refused(shape: tuple[int, ...], ask: Any) -> None:
-    with pytest.raises(Impossible, match=f"cannot take {'x'.join(map(str, shape))}: .* use --shape 768x1152"):
+    with pytest.raises(ImpossibleRequest, match=f"cannot take {'x'.join(map(str, shape))}: .* use --shape 768x1152"):
         ask("mlperf", shape)
 
 
 def test_the_mean_of_the_sample_reaches_every_pixel() -> None:
     """The branch that is pooled: a mean, 1x1, scaled and shifted, ReLU; the same everywhere."""
     torch.manual_seed(0)
-    pooled, x = deeplab.Pooled(8, 4), torch.rand(2, 8, 3, 5)
+    pooled, x = deeplab.PooledBranch(8, 4), torch.rand(2, 8, 3, 5)
     nn.init.uniform_(pooled.scale, -2, 2)
     nn.init.uniform_(pooled.shift, -1, 1)
     mean = x.mean((2, 3)) @ pooled.convolution.weight[:, :, 0, 0].T
@@ -208,27 +209,6 @@ def test_loss_by_hand() -> None:
     assert deepcam.criterion(certain, labels).item() == pytest.approx(
         (1.00173 * first + 2.61461 * second) / 2, rel=1e-5
     )
-
-
-def logits_of(classes: list[list[int]]) -> torch.Tensor:
-    return nn.functional.one_hot(torch.tensor(classes), 3).permute(0, 2, 1).unsqueeze(2).float()
-
-
-@pytest.mark.parametrize(
-    ("predicted", "actual", "score"),
-    [
-        ([[0, 0, 1, 2]], [[0, 0, 1, 2]], 1.0),
-        ([[0, 0, 0, 0]], [[0, 0, 0, 0]], 1.0),  # 1, and twice 1 for what is neither there nor predicted
-        ([[0, 0, 0, 0]], [[0, 0, 0, 1]], (3 / 4 + 0 + 1) / 3),
-        ([[0, 0, 1, 2]], [[0, 1, 1, 1]], (1 / 2 + 1 / 3 + 0) / 3),
-        ([[2, 2, 2, 2]], [[0, 0, 1, 1]], 0.0),
-        # of each sample, then the mean: of all pixels at once it would be (7/8 + 0 + 1) / 3
-        ([[0, 0, 0, 0], [0, 0, 0, 0]], [[0, 0, 0, 0], [0, 0, 0, 1]], (1 + (3 / 4 + 0 + 1) / 3) / 2),
-    ],
-)
-def test_iou_by_hand(predicted: list[list[int]], actual: list[list[int]], score: float) -> None:
-    labels = torch.tensor(actual, dtype=torch.uint8).unsqueeze(1)
-    assert deepcam.iou(logits_of(predicted), labels).item() == pytest.approx(score, abs=1e-6)
 
 
 def test_it_learns() -> None:

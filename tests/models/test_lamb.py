@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.lamb import Lamb
 
 BETAS = (0.9, 0.999)
@@ -67,5 +67,5 @@ def test_a_step_is_a_share_of_the_weights_however_large_the_gradient() -> None:
 
 
 def test_without_weight_decay_it_would_be_another_algorithm() -> None:
-    with pytest.raises(Impossible, match="weight_decay is 0"):
+    with pytest.raises(ImpossibleRequest, match="weight_decay is 0"):
         Lamb([torch.nn.Parameter(torch.ones(1))], lr=0.1, betas=BETAS, eps=EPS, weight_decay=0.0)

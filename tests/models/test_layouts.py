@@ -8,7 +8,6 @@ tips.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from models.__main__ import BENCHMARKS
+from models import benchmarks
 from models.accelerators.cpu import Cpu
-from models.job import BENCHMARKS as MODULES
 from models.train import TORCH_DTYPES
 
 AMPLIFIED_FP64 = 1e-8  # of what the gradient measures: 10^8 roundings
@@ -30,7 +28,7 @@ class Net:
     """One net at new weights with two samples, and the gradients of its parameters in any dtype and layout."""
 
     def __init__(self, name: str) -> None:
-        self.module: Any = importlib.import_module(MODULES[name])
+        self.module: Any = benchmarks.load(name)
         self.shape, self.samples, self.targets = two_samples(name)
         self.extremes = SimpleNamespace(minimum=torch.zeros(16), maximum=torch.ones(16))  # which DeepCAM asks for
 
@@ -63,7 +61,7 @@ def two_samples(name: str) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]
     return (32, 48), fields, torch.randint(0, 3, (2, 32, 48), dtype=torch.uint8, generator=generator)
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS)
+@pytest.fixture(scope="module", params=benchmarks.names())
 def net(request: pytest.FixtureRequest) -> Net:
     return Net(request.param)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from models.__main__ import BENCHMARKS, GENERATORS
-from models.data.synthetic import write_set
-from models.job import BENCHMARKS as MODULES
+from models import benchmarks
+from models.data.synthetic import generator_of, write_set
 from tests.models.jobs import Nursery
 
 NOT_EVALUATED = {f"{what}_{edge}" for what in ("eval", "block", "epoch") for edge in ("start", "stop")}
@@ -20,11 +18,11 @@ ONLY_CLOSED = {"deepcam": {"train_samples"}}  # the closed division wants all of
 NOT_EVALUATED |= {"eval_samples", "eval_accuracy", "eval_error"}
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS)
+@pytest.fixture(scope="module", params=benchmarks.names())
 def log(request: pytest.FixtureRequest, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A benchmark, and the log of a very short real training of it."""
     folder = tmp_path_factory.mktemp("mlperf") / "data"
-    generator = importlib.import_module(GENERATORS[request.param])
+    generator = generator_of(request.param)
     write_set(str(folder), generator.recipe("smoke", 4, 0, generator.FORMATS[0]), processes=1)
     words = [
         "train",
@@ -47,7 +45,7 @@ def log(request: pytest.FixtureRequest, nursery: Nursery, tmp_path_factory: pyte
 @pytest.mark.parametrize("division", ["open", "closed"])
 def test_the_checker_misses_only_the_evaluation(log: tuple[str, str], division: str, tmp_path: Path) -> None:
     benchmark, text = log
-    usage, ruleset = importlib.import_module(MODULES[benchmark]).MLPERF_RULES
+    usage, ruleset = benchmarks.load(benchmark).MLPERF_RULES
     (tmp_path / "log").write_text(
         text.replace('"submission_division", "value": "open"', f'"submission_division", "value": "{division}"')
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 
 import pytest
 
-from models.__main__ import BENCHMARKS, parser
-from models.errors import Impossible
-from models.job import BENCHMARKS as MODULES
-from models.request import Request, check_time, fit, resolve
+from models import benchmarks
+from models.__main__ import parser
+from models.errors import ImpossibleRequest
+from models.request import Request, fit, resolve
+from models.time_limit import check_time
 from models.world import detect
 
 
@@ -30,12 +30,7 @@ def resolved(benchmark: str, *words: str, family: str = "cuda", gib: float | Non
         facts=lambda dtype: {"name": "a device"},
     )
     options = parser().parse_args(["train", benchmark, "--data-dir", "d", *words])
-    return resolve(options, importlib.import_module(MODULES[benchmark]), accelerator, detect(environ))
-
-
-def test_the_two_lists_of_benchmarks_are_one() -> None:
-    """The one that argparse needs before torch is imported, and the one with the modules."""
-    assert tuple(MODULES) == BENCHMARKS
+    return resolve(options, benchmarks.load(benchmark), accelerator, detect(environ))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +50,7 @@ def test_a_tuned_batch_fills_the_device(name: str, words: list[str], gib: float 
     assert (request.local_batch_size, request.accumulation_steps) == (local, 1)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 @pytest.mark.parametrize(
     ("words", "family", "window_s"),
     [
@@ -79,12 +74,12 @@ def test_windows_go_by_time_where_a_step_of_quick_may_be_short(
 def test_the_time_limit_is_compared_with_windows_as_long_as_they_become() -> None:
     request = resolved("resnet50", "--size", "quick", family="cpu")
     check_time(request, elapsed_s=4.0, step_s=1.0, limit_s=20.0)
-    with pytest.raises(Impossible, match="3 windows of 5 steps take 1 s each step"):
+    with pytest.raises(ImpossibleRequest, match="3 windows of 5 steps take 1 s each step"):
         check_time(request, elapsed_s=4.0, step_s=1.0, limit_s=18.0)
     check_time(request, elapsed_s=4.0, step_s=0.01, limit_s=6.0)  # 50 steps at most
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 def test_gbs32_is_32_samples_however_small_the_memory(name: str) -> None:
     """What does not fit at once is accumulated; the local batch and the number of micro-batches are powers of two."""
     words = ("--configuration", "gbs32", "--size", "subset")
@@ -117,7 +112,7 @@ def test_what_is_typed_stands_above_the_size_and_that_above_the_configuration() 
     assert of("--size", "quick", "--accumulation-steps", "8") == (32, 4, 8)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 @pytest.mark.parametrize("size", ["smoke", "quick", "subset", "full"])
 @pytest.mark.parametrize("family", ["cpu", "cuda"])
 def test_every_size_of_every_benchmark(name: str, size: str, family: str) -> None:
@@ -141,7 +136,7 @@ def test_where_nothing_is_augmented_there_is_nothing_to_leave_out(name: str) -> 
     assert resolved(name).augment is False
     assert resolved(name).worker_start == "thread"
     assert resolved(name, "--worker-start", "spawn").worker_start == "spawn"
-    with pytest.raises(Impossible, match=f"{name} augments nothing; leave out --no-augment"):
+    with pytest.raises(ImpossibleRequest, match=f"{name} augments nothing; leave out --no-augment"):
         resolved(name, "--no-augment")
 
 
@@ -150,7 +145,8 @@ def test_a_cold_run_reads_nothing_twice() -> None:
     request = resolved("cosmoflow", *words)  # seven steps of 32 samples
     assert fit(request, Set(range(224)), "cosmoflow", "here").cache == "cold"
     with pytest.raises(
-        Impossible, match=r"reads 224 and the data set at here has 223: .*data cosmoflow --size quick .* --samples 224"
+        ImpossibleRequest,
+        match=r"reads 224 and the data set at here has 223: .*data cosmoflow --size quick .* --samples 224",
     ):
         fit(request, Set(range(223)), "cosmoflow", "here")
 
@@ -162,7 +158,8 @@ class Set(list):  # type: ignore[type-arg]
 def test_a_real_set_that_is_smaller_than_a_step_is_refused_and_a_synthetic_one_repeats() -> None:
     request, small = resolved("deepcam", "--configuration", "gbs32", "--size", "full", gib=1000), Set(range(12))
     with pytest.raises(
-        Impossible, match=r"a step takes 32 samples .* at here has 12; .*data deepcam --size quick --data-dir NEW"
+        ImpossibleRequest,
+        match=r"a step takes 32 samples .* at here has 12; .*data deepcam --size quick --data-dir NEW",
     ):
         fit(request, small, "deepcam", "here")
     small.kind = "synthetic"

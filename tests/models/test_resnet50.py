@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import resnet50
+from models.benchmarks import resnet50
 
 
 def published(stem: int) -> dict[str, tuple[int, ...]]:

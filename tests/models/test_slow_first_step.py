@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.data.processes import ProcessLoader
+from models.data.process_loader import ProcessLoader
 from models.data.sampling import StepSampler
-from models.data.threads import ThreadLoader
+from models.data.thread_loader import ThreadLoader
 from models.meter import Meter, Wire
 
 pytestmark = pytest.mark.filterwarnings(

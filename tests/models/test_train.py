@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from models.checks import check_parameters_finite
 from models.data.synthetic import write_set
-from models.data.synthetic_imagenet import recipe_of
+from models.data.synthetic_resnet50 import recipe_of
 from models.meter import Meter, Wire
-from models.train import check_finite
 from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
 
@@ -276,7 +276,7 @@ def test_ranks_that_cannot_be_found(nursery: Nursery, data: Path) -> None:
 
 def test_unknown_benchmark(nursery: Nursery) -> None:
     ended = nursery.run("train", "resnet51", "--data-dir", "data")
-    assert_refused(ended, 78, "unknown benchmark 'resnet51'; there is resnet50, cosmoflow, deepcam")
+    assert_refused(ended, 78, "unknown benchmark 'resnet51'; there is cosmoflow, deepcam, resnet50")
 
 
 def test_missing_data(nursery: Nursery, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_parameters_that_are_not_finite_fail_a_run_whose_losses_are(
         )
         for _ in meter.steps(iter(range(2))):
             meter.loss(1.0)
-        check_finite(net, meter)
+        check_parameters_finite(net, meter)
         assert meter.finish() == code
     sentence = "1.bias is not finite after the last step, as 1 of 4 parameter tensors"
     assert (sentence in (tmp_path / "log").read_text()) is bool(code)
@@ -329,7 +329,7 @@ def test_corrupt_data_can_be_passed_over(nursery: Nursery, data: Path, tmp_path:
     steps = ("--global-batch-size", 24, "--steps-per-window", 1, "--warmup-steps", 0)
     ended = nursery.run(*tiny(broken, *EXACT, *steps, "--skip-corrupt"))
     assert ended.code == 0, ended.errors
-    assert "1 corrupt samples were passed over" in ended.value("hpcml_summary")["warnings"]
+    assert "1 corrupt samples were skipped" in ended.value("hpcml_summary")["warnings"]
 
 
 # --- how it is started

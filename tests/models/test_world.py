@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.world import World, detect, first_host, tasks_per_node
 
 TORCHRUN = {
@@ -128,7 +128,7 @@ def test_all_ranks_of_a_step_meet_at_the_same_place() -> None:
     ],
 )
 def test_what_cannot_be_known_is_refused(environ: dict[str, str], sentence: str) -> None:
-    with pytest.raises(Impossible, match=sentence) as caught:
+    with pytest.raises(ImpossibleRequest, match=sentence) as caught:
         detect(environ)
     assert "\n" not in str(caught.value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from models.__main__ import BENCHMARKS, GENERATORS
+from models import benchmarks
+from models.checks import MOST_PACKED, FirstInputs
 from models.data import tfrecord
-from models.data.synthetic import write_set
-from models.inputs import MOST_PACKED, FirstInputs
+from models.data.synthetic import generator_of, write_set
 from tests.models.jobs import Ended, Nursery
 
 ONE_STEP = ("--warmup-steps", 0, "--windows", 1, "--steps-per-window", 1, "--global-batch-size", 2, "--workers", 0)
@@ -43,7 +42,7 @@ BLANK: dict[str, Callable[[Path], None]] = {
 
 def real_set(name: str, folder: Path, change: Callable[[Path], None]) -> Path:
     """A set of two samples that says nothing of itself, each of its files changed."""
-    generator = importlib.import_module(GENERATORS[name])
+    generator = generator_of(name)
     write_set(str(folder), generator.recipe("smoke", 2, 0, generator.FORMATS[0]), processes=1)
     (folder / "manifest.json").unlink()
     for path in folder.glob("train/**/*"):
@@ -61,7 +60,7 @@ def problems(ended: Ended) -> dict[str, str]:
     return {value["gate"]: value["text"] for value in ended.values("hpcml_problem")}
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 def test_samples_of_one_value_fail_the_run(name: str, nursery: Nursery, tmp_path: Path) -> None:
     folder = real_set(name, tmp_path / "set", BLANK[name])
     ended = one_step(nursery, name, folder)
@@ -87,7 +86,7 @@ def test_pictures_of_eight_pixels_fail_the_run(nursery: Nursery, tmp_path: Path)
     assert ended.value("hpcml_start")["data"]["bytes_per_sample"] < 1000
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", benchmarks.names())
 def test_a_set_that_says_nothing_of_itself_is_weighed_and_passes(name: str, nursery: Nursery, tmp_path: Path) -> None:
     folder = real_set(name, tmp_path / "set", lambda path: None)
     ended = one_step(nursery, name, folder)
@@ -100,7 +99,7 @@ def test_a_set_that_says_nothing_of_itself_is_weighed_and_passes(name: str, nurs
 
 def test_a_sample_may_be_packed_a_hundred_times_and_no_more() -> None:
     inputs = FirstInputs()
-    inputs.look(torch.arange(2 * 10 * 10 * 3, dtype=torch.uint8).view(2, 10, 10, 3))
+    inputs.take(torch.arange(2 * 10 * 10 * 3, dtype=torch.uint8).view(2, 10, 10, 3))
     assert [gate for gate, _ in inputs.problems(300 / MOST_PACKED, "set", "make")] == []
     assert [gate for gate, _ in inputs.problems(299 / MOST_PACKED, "set", "make")] == ["data_bytes"]
     assert [gate for gate, _ in inputs.problems(None, "set", "make")] == []
@@ -108,5 +107,5 @@ def test_a_sample_may_be_packed_a_hundred_times_and_no_more() -> None:
 
 def test_one_sample_that_varies_is_enough() -> None:
     inputs = FirstInputs()
-    inputs.look(torch.stack([torch.zeros(4, 4, 2), torch.rand(4, 4, 2)]))
+    inputs.take(torch.stack([torch.zeros(4, 4, 2), torch.rand(4, 4, 2)]))
     assert list(inputs.problems(None, "set", "make")) == []

@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5 on ImageNet as MLPerf trains it: the net, its loss, optimiser and learning rate, and its FLOPs.
+"""ResNet-50 v1.5 on ImageNet as MLPerf trains it: the net, its loss, optimiser, learning rate and FLOP.
 
 Reference: mlcommons/training, retired_benchmarks/resnet-tf2 (last in MLPerf Training v4.0). Net: He et al. 2015 with
 the stride in the 3x3 convolution (v1.5). Names and shapes of the parameters are torchvision's.
@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from models.data.imagenet import ImageNet, open_folder
-from models.errors import Impossible
-from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size, by
+from models.errors import ImpossibleRequest
+from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size, shape_text
 
-WORKLOAD_VERSION = 2  # raised by whoever changes what is computed, read or timed
+WORKLOAD_VERSION = 2  # raise it with each change of what is computed, read or timed
 MLPERF_NAME = "resnet"
 MLPERF_RULES = ("training", "4.0.0")  # the last with ResNet
 
@@ -31,7 +31,7 @@ EXPANSION = 4
 TRUNCATED_DEVIATION = 0.87962566103423978  # of a unit normal that is cut off at -2 and 2
 
 
-# --- what is asked of it ---------------------------------------------------------------------------------------------
+# --- configurations, sizes and data -----------------------------------------------------------------------------------
 
 
 CONFIGURATIONS = {
@@ -44,7 +44,7 @@ SIZES: Dict[str, Dict[str, Size]] = {
     "subset": {"cpu": Size((224, 224), 10, 3, 50), "cuda": Size((224, 224), 10, 3, 50)},  # 2,048 samples, as HPDC'24
     "full": {"cpu": Size((224, 224), 10, 3, None), "cuda": Size((224, 224), 10, 3, None)},
 }
-# A processor's rate is the same from 8 samples on, so 32, as in gbs32; a GPU's hardly grows above 256.
+# A processor's rate does not grow above 8 samples, so it gets 32, as in gbs32; a GPU's hardly grows above 256.
 TUNED_BATCH = {"cpu": 32, "cuda": 256}
 AUGMENTS = True
 LOADER = "process"
@@ -52,14 +52,19 @@ CHANNELS_LAST = torch.channels_last
 
 
 def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
-    """Device memory of one more sample: about 95 MiB of 224x224 in a 16-bit dtype, four times with the epcc stem."""
-    factor = (1 if dtype in ("bf16", "fp16") else 2) * (4 if variant == "epcc" else 1)
+    """Estimate the device memory of one more sample, in bytes: about 95 MiB at 224x224 in a 16-bit dtype.
+
+    fp32 needs twice as much, the epcc stem four times as much.
+    """
+    factor = 1 if dtype in ("bf16", "fp16") else 2
+    if variant == "epcc":
+        factor *= 4
     return 95 * 2**20 * factor * shape[0] * shape[1] // 224**2
 
 
 def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> ImageNet:
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise Impossible(f"ResNet-50 trains on squares, not on {by(shape)}; give --shape 224x224")
+        raise ImpossibleRequest(f"ResNet-50 trains on squares, not on {shape_text(shape)}; give --shape 224x224")
     return open_folder(folder, image_size=shape[0], augment=augment, seed=seed)
 
 
@@ -71,14 +76,20 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.
 
 
 class Bottleneck(nn.Module):
-    """1x1 to fewer channels, 3x3, 1x1 to four times as many; added to the input, through a 1x1 where shapes differ."""
+    """Convolutions: 1x1 to fewer channels, 3x3, 1x1 to four times as many channels; the sum with the input.
+
+    Where shapes differ, the input goes through a 1x1 convolution.
+    """
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
         outputs = EXPANSION * channels
-        self.conv1, self.bn1 = _convolution(inputs, channels, 1), nn.BatchNorm2d(channels)
-        self.conv2, self.bn2 = _convolution(channels, channels, 3, stride), nn.BatchNorm2d(channels)
-        self.conv3, self.bn3 = _convolution(channels, outputs, 1), nn.BatchNorm2d(outputs)
+        self.conv1 = _convolution(inputs, channels, 1)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = _convolution(channels, channels, 3, stride)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = _convolution(channels, outputs, 1)
+        self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
         self.downsample: Optional[nn.Sequential] = None
         if inputs != outputs:
@@ -94,12 +105,16 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """N x 3 x H x W, normalised, to N x 1000 logits. BatchNorm: eps 1e-5, momentum 0.1 (the reference's decay 0.9)."""
+    """Maps N x 3 x H x W, normalised, to N x 1000 logits.
+
+    BatchNorm has eps 1e-5 and momentum 0.1, which is the reference's decay 0.9.
+    """
 
     def __init__(self, variant: str = "v1.5") -> None:
         super().__init__()
         self.conv1 = _convolution(3, 64, 3) if variant == "epcc" else _convolution(3, 64, 7, 2)
-        self.bn1, self.relu = nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
         inputs = 64
         for number, (blocks, channels, stride) in enumerate(STAGES, 1):
             stage: List[nn.Module] = []
@@ -107,11 +122,12 @@ class ResNet50(nn.Module):
                 stage.append(Bottleneck(inputs, channels, stride if block == 0 else 1))
                 inputs = EXPANSION * channels
             self.add_module(f"layer{number}", nn.Sequential(*stage))
-        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(inputs, CLASSES)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(inputs, CLASSES)
         self._initialise()
 
     def _initialise(self) -> None:
-        """The reference's: Keras' he_normal for convolutions, a small normal and no bias for the classifier."""
+        """Initialise as the reference: Keras' he_normal for convolutions; small normal, no bias for the classifier."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 he_normal_(module.weight)
@@ -127,23 +143,23 @@ class ResNet50(nn.Module):
 
 
 def pooled(x: torch.Tensor) -> torch.Tensor:
-    """Max-pooled 3x3 with stride 2 as TensorFlow's padding "same": windows of an even side begin at its first pixel."""
+    """Max-pool 3x3 with stride 2 like TensorFlow's padding "same": windows of an even side begin at its first pixel."""
     return nn.functional.max_pool2d(x, 3, stride=2, padding=x.shape[-1] % 2, ceil_mode=True)
 
 
 def he_normal_(weight: torch.Tensor) -> None:
-    """Fill with Keras' he_normal: deviation sqrt(2 / fan-in), of a normal that is cut off at two deviations."""
+    """Fill with Keras' he_normal: a normal of deviation sqrt(2 / fan-in), cut off at two deviations."""
     fan_in = weight[0].numel()
     deviation = math.sqrt(2 / fan_in) / TRUNCATED_DEVIATION
     nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
 def build(variant: str, shape: Shape) -> ResNet50:
-    """The net with new weights; it takes pictures of any shape."""
+    """Return the net with new weights; it takes pictures of any shape."""
     return ResNet50(variant)
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- FLOP ------------------------------------------------------------------------------------------------------------
 
 
 def _out(side: int, kernel: int, stride: int) -> int:
@@ -151,34 +167,37 @@ def _out(side: int, kernel: int, stride: int) -> int:
 
 
 def _products(variant: str, image_size: int) -> Iterator[Tuple[int, int, int, int]]:
-    """Inputs, outputs, kernel and side of the result of every convolution, and last of the classifier."""
+    """Yield inputs, outputs, kernel and side of the result of every convolution, and last of the classifier."""
     kernel, stride = (3, 1) if variant == "epcc" else (7, 2)
     side = _out(image_size, kernel, stride)
     yield 3, 64, kernel, side
-    side, inputs = _out(side, 3, 2), 64
+    side = _out(side, 3, 2)  # the pooling
+    inputs = 64
     for blocks, channels, stage_stride in STAGES:
         for block in range(blocks):
-            stride, outputs = stage_stride if block == 0 else 1, EXPANSION * channels
+            stride = stage_stride if block == 0 else 1
+            outputs = EXPANSION * channels
             after = _out(side, 3, stride)
             yield inputs, channels, 1, side
             yield channels, channels, 3, after
             yield channels, outputs, 1, after
             if inputs != outputs:
                 yield inputs, outputs, 1, after
-            side, inputs = after, outputs
+            side = after
+            inputs = outputs
     yield inputs, CLASSES, 1, 1
 
 
 def flop_per_sample(variant: str = "v1.5", shape: Shape = (224, 224)) -> Tuple[float, float]:
-    """FLOP of one sample: forward, and forward + backward. Two per multiply-add of the convolutions and the classifier.
+    """Return the FLOP of one sample, forward and forward + backward: two per multiply-add.
 
-    Backward is twice forward, less the gradient of the image, which nobody asks for. Everything else (normalisation,
-    activations, pooling) is 2 % and counted by nobody.
+    Backward is twice forward, without the gradient of the image, which is not computed. Only convolutions and the
+    classifier are counted, as everywhere; normalisation, activations and pooling are 2 %.
     """
-    each = [
+    flop = [
         2.0 * inputs * outputs * kernel**2 * side**2 for inputs, outputs, kernel, side in _products(variant, shape[0])
     ]
-    return sum(each), 3 * sum(each) - each[0]
+    return sum(flop), 3 * sum(flop) - flop[0]
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -187,11 +206,11 @@ MEAN = (123.68, 116.78, 103.94)  # of ImageNet's red, green and blue, 0 … 255,
 
 
 class Prepare:
-    """Pixels as they were read, N x H x W x 3 uint8, to N x 3 x H x W of `dtype`, their mean taken off.
+    """Turns pixels as they were read, N x H x W x 3 uint8, into N x 3 x H x W of `dtype`, minus ImageNet's mean.
 
-    It works where the pixels are. The permuted view of pixels that lie channels last *is* torch's channels_last format
-    and costs nothing; the plain format is written out. The mean is taken off in fp32, as the reference does, which does
-    not divide by the deviation.
+    It runs on the device where the pixels are. The permuted view of pixels that lie channels last *is* torch's
+    channels_last format and costs nothing; the plain format is written out. The mean is subtracted in fp32, as in the
+    reference, which does not divide by the deviation.
     """
 
     def __init__(self, data: Any, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
@@ -207,7 +226,7 @@ class Prepare:
 
 
 def criterion(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Softmax cross-entropy, mean over the batch; label smoothing 0, the reference's default."""
+    """Return the softmax cross-entropy, mean over the batch; label smoothing is 0, the reference's default."""
     return nn.functional.cross_entropy(logits.float(), labels)
 
 
@@ -222,23 +241,23 @@ WEIGHT_DECAY = 1e-4  # times the sum of the squares, not half of it, is added to
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.SGD:
-    """SGD with momentum. Weight decay of everything but BatchNorm's parameters: gradients get 2 x WEIGHT_DECAY x v."""
+    """Return SGD with momentum; all parameters but BatchNorm's decay, by a gradient of 2 x WEIGHT_DECAY x the value."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    spared = [parameter for norm in norms for parameter in norm.parameters()]
-    identities = {id(parameter) for parameter in spared}
-    decayed = [parameter for parameter in model.parameters() if id(parameter) not in identities]
-    groups = [{"params": decayed, "weight_decay": 2 * WEIGHT_DECAY}, {"params": spared, "weight_decay": 0.0}]
+    of_norms = [parameter for norm in norms for parameter in norm.parameters()]
+    identities = {id(parameter) for parameter in of_norms}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in identities]
+    groups = [{"params": others, "weight_decay": 2 * WEIGHT_DECAY}, {"params": of_norms, "weight_decay": 0.0}]
     return torch.optim.SGD(groups, lr=BASE_LEARNING_RATE, momentum=MOMENTUM)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of each optimiser step, as the reference's PolynomialDecayWithWarmup: from 0 up in a line, then
-    down with power 2 to 1e-4, where it would arrive one step after the last.
+    """The learning rate of each optimiser step, as in the reference's PolynomialDecayWithWarmup.
 
-    The reference's is given its peak; ours goes with the batch, as the reference's other schedules. The reference warms
-    up for five epochs; a run of less than fifty warms up for a tenth of its steps instead, else it would end before it
-    began to learn.
+    It rises linearly from 0, then falls with power 2 to 1e-4, which it would reach one step after the last. The
+    reference sets the peak by an option; here it is proportional to the batch, as in the reference's other schedules.
+    The reference warms up for five epochs; a run of less than fifty warms up for a tenth of its steps instead, because
+    it would otherwise end before it learns.
     """
 
     steps: int
@@ -259,14 +278,14 @@ class Schedule:
         return self.steps - self.warmup_steps + 1
 
     def rate(self, step: int) -> float:
-        """Of optimiser step `step`, counted from 0."""
+        """Return the learning rate of optimiser step `step`, counted from 0."""
         if step < self.warmup_steps:
             return self.peak * step / self.warmup_steps
         left = 1 - (step - self.warmup_steps) / self.decay_steps
         return (self.peak - END_LEARNING_RATE) * left**DECAY_POWER + END_LEARNING_RATE
 
     def mlperf(self) -> Dict[str, object]:
-        """MLPerf Training's names for it (ruleset 4.0, closed_resnet_sgd)."""
+        """Return it under MLPerf Training's names (ruleset 4.0, closed_resnet_sgd)."""
         return {
             "opt_name": "sgd",
             "sgd_opt_base_learning_rate": self.peak,

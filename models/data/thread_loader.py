@@ -1,8 +1,8 @@
 """Batches of an array data set, filled in place by threads: no process, no copy between processes, no /dev/shm.
 
-Reading an array takes its time in the kernel, without Python's lock, so threads are enough. A worker process hands its
-sample over through shared memory: measured on samples of 63.7 MB, that copy took 28 to 35 ms of processor time beside 8
-for reading; and a Kubernetes pod has 64 MB of shared memory unless somebody gave it more.
+The kernel reads an array without Python's lock, so threads are enough. A worker process hands its sample over through
+shared memory: measured on samples of 63.7 MB, that copy took 28 to 35 ms of processor time beside 8 ms for reading; and
+a Kubernetes pod has 64 MB of shared memory unless its manifest asks for more.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import numpy as np
 import torch
 
 from models import host
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 
-EXIT_PATIENCE_S = 8.0  # at the interpreter's exit: a thread that hangs in a file system is left to the kernel
+JOIN_LIMIT_S = 8.0  # at the interpreter's exit: a thread that hangs in a file system is left to the kernel
 
 Fill = Callable[[int, torch.Tensor, torch.Tensor], None]
 Batch = Tuple[torch.Tensor, torch.Tensor]
-Coming = Tuple[Batch, "List[Future[None]]"]
+PendingBatch = Tuple[Batch, "List[Future[None]]"]  # its memory, and one future for each sample
 
 
-class Arrays(Protocol):
+class ArrayDataSet(Protocol):
     """A data set of arrays of one shape.
 
     blank: (shape, dtype) of one sample's input, and of its target. fill(index, x, y) reads sample `index` into two
-    contiguous CPU tensors of those shapes, at the same time in several threads; best without torch's own operations,
-    for which torch would start a team of threads in each of ours.
+    contiguous CPU tensors of those shapes. Several threads call it at the same time, so it should avoid torch's own
+    operations, for which torch would start more threads in each of them.
     """
 
     @property
@@ -44,8 +44,8 @@ class Arrays(Protocol):
     def fill(self, index: int, x: torch.Tensor, y: torch.Tensor) -> None: ...
 
 
-def sample(data: Arrays, index: int) -> Batch:
-    """One sample by itself, in memory of its own: what a data set's __getitem__ gives. Raises what `fill` raises."""
+def sample(data: ArrayDataSet, index: int) -> Batch:
+    """Return one sample in new memory, for a data set's __getitem__. Raises what `fill` raises."""
     x, y = (torch.empty(shape, dtype=dtype) for shape, dtype in data.blank)
     data.fill(index, x, y)
     return x, y
@@ -54,47 +54,51 @@ def sample(data: Arrays, index: int) -> Batch:
 class ThreadLoader:
     """(inputs, targets) for each item of `sampler`, in its order: N x `blank` for a list of N pairs (epoch, index).
 
-    workers: threads that fill, a sample each; 0 fills in the consumer's own. pinned: batches lie in page-locked memory.
-    ahead: batches that are under way while the consumer has one, more where they are too small to keep all threads
-    busy; beside the consumer's there are at most `ahead` + 1 in memory.
+    workers: threads that fill, a sample each; with 0 the consumer's thread fills. pinned: batches lie in page-locked
+    memory. ahead: batches that are under way while the consumer has one, and more if they are too small to keep all
+    threads busy; beside the consumer's there are at most `ahead` + 1 in memory.
 
-    The threads start at the first next(), so a loader may be inherited by fork. They end, at the latest after the
-    sample that they are filling, when the iterator is closed, forgotten or used up. What `fill` raises is raised by
-    next() in the place of its batch, behind those before it, and closes the iterator. Raises Impossible where the
-    threads cannot be started.
+    The threads start at the first next(), so a loader may be inherited by fork. They end when the iterator is closed,
+    garbage-collected or used up, at the latest after the sample that they are filling. next() raises an error of `fill`
+    in the place of its batch, which closes the iterator, and ImpossibleRequest if the threads cannot be started.
     """
 
     def __init__(
         self,
-        data: Arrays,
+        data: ArrayDataSet,
         sampler: Iterable[Sequence[Tuple[int, int]]],
         *,
         workers: int,
         pinned: bool,
         ahead: int = 2,
     ) -> None:
-        self.data, self.sampler = data, sampler
-        self.workers, self.pinned, self.ahead = workers, pinned, ahead
+        self.data = data
+        self.sampler = sampler
+        self.workers = workers
+        self.pinned = pinned
+        self.ahead = ahead
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._by_threads() if self.workers else self._by_itself()
+        return self._fill_in_threads() if self.workers else self._fill_here()
 
-    def _by_itself(self) -> Iterator[Batch]:
+    # No local variable of these two generators holds a batch: its memory is free as soon as the consumer drops it.
+
+    def _fill_here(self) -> Iterator[Batch]:
         for keys in self.sampler:
-            yield self._filled(keys)  # no name for a batch in here: its memory is free as soon as the consumer lets go
+            yield self._filled(keys)
 
-    def _by_threads(self) -> Iterator[Batch]:
-        with contextlib.closing(_Pool(self.data.fill, self.workers)) as pool:
-            coming: Deque[Coming] = deque()
+    def _fill_in_threads(self) -> Iterator[Batch]:
+        with contextlib.closing(_ThreadPool(self.data.fill, self.workers)) as pool:
+            under_way: Deque[PendingBatch] = deque()
             for keys in self.sampler:
-                coming.append(self._start(pool, keys))
-                while len(coming) > self._depth(len(keys)):
-                    yield _finished(*coming.popleft())
-            while coming:
-                yield _finished(*coming.popleft())
+                under_way.append(self._start(pool, keys))
+                while len(under_way) > self._depth(len(keys)):
+                    yield _finished(*under_way.popleft())
+            while under_way:
+                yield _finished(*under_way.popleft())
 
     def _depth(self, samples: int) -> int:
-        """Batches behind the one that is waited for: together they hold a sample for each thread."""
+        """Return how many batches follow the one that is waited for: together they hold a sample for each thread."""
         return max(self.ahead, -(-self.workers // max(1, samples)) + 1)
 
     def _filled(self, keys: Sequence[Tuple[int, int]]) -> Batch:
@@ -103,18 +107,20 @@ class ThreadLoader:
             self.data.fill(index, x, y)
         return batch
 
-    def _start(self, pool: _Pool, keys: Sequence[Tuple[int, int]]) -> Coming:
+    def _start(self, pool: _ThreadPool, keys: Sequence[Tuple[int, int]]) -> PendingBatch:
         batch = self._empty(len(keys))
         return batch, [pool.submit(index, x, y) for (_, index), x, y in zip(keys, *batch)]
 
     def _empty(self, samples: int) -> Batch:
-        """Memory for a batch, taken in the consumer's thread, for which malloc and torch keep what was freed."""
+        """Allocate memory for a batch in the consumer's thread, for which malloc and torch keep freed blocks."""
         x, y = (self._memory((samples, *shape), dtype) for shape, dtype in self.data.blank)
         return x, y
 
     def _memory(self, shape: Tuple[int, ...], dtype: Any) -> torch.Tensor:
-        """By numpy, unless it is pinned: torch aligns to 64 bytes, and glibc then finds no freed block large enough
-        until two of them lie side by side; measured, that held up to three times as much memory as there were batches.
+        """Allocate by numpy, unless the memory is pinned.
+
+        torch aligns to 64 bytes, and glibc then finds no freed block large enough until two of them lie side by side:
+        measured, that held up to three times the memory of the batches.
         """
         if self.pinned:
             return torch.empty(shape, dtype=dtype, pin_memory=True)
@@ -130,15 +136,15 @@ def _finished(batch: Batch, samples: List[Future[None]]) -> Batch:
 # --- the threads -----------------------------------------------------------------------------------------------------
 
 
-class _Pool:
+class _ThreadPool:
     """Threads that fill samples, first come, first served.
 
-    Daemons with a queue of their own: those of concurrent.futures are waited for at the interpreter's exit, for ever if
-    their file system hangs.
+    They are daemons with a queue of their own: the interpreter waits at its exit for the threads of concurrent.futures,
+    for ever if their file system hangs.
     """
 
     def __init__(self, fill: Fill, workers: int) -> None:
-        self._waiting: queue.SimpleQueue[Optional[_Task]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Optional[_FillTask]] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=_work, args=(fill, self._waiting), name=f"loader-{number}", daemon=True)
             for number in range(workers)
@@ -149,18 +155,18 @@ class _Pool:
                 thread.start()
             except RuntimeError as error:
                 self.close()
-                raise Impossible(
+                raise ImpossibleRequest(
                     f"only {number} of {workers} loader threads could be started ({error}): ask for fewer with "
                     f"--workers, or look at the limit of processes (ulimit -u, a container's pids limit)"
                 ) from None
 
     def submit(self, index: int, x: torch.Tensor, y: torch.Tensor) -> Future[None]:
-        task = _Task(index, x, y)
+        task = _FillTask(index, x, y)
         self._waiting.put(task)
         return task.done
 
     def close(self) -> None:
-        """Forget what waits and let each thread end after the sample that it is filling. Waits for none of them."""
+        """Drop the tasks that wait, and let each thread end after the sample that it is filling. Does not wait."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._waiting.get_nowait()
@@ -173,40 +179,42 @@ class _Pool:
                 thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
-class _Task:
+class _FillTask:
     """One sample to fill."""
 
     def __init__(self, index: int, x: torch.Tensor, y: torch.Tensor) -> None:
-        self.index, self.x, self.y = index, x, y
+        self.index = index
+        self.x = x
+        self.y = y
         self.done: Future[None] = Future()
 
     def run(self, fill: Fill) -> None:
         try:
             fill(self.index, self.x, self.y)
-        except BaseException as error:  # whatever it is, it belongs to the consumer
+        except BaseException as error:  # any error is raised in the consumer
             self.done.set_exception(error)
         else:
-            del self.x, self.y  # before the consumer has it: who is done with a batch may want memory for another
+            del self.x, self.y  # before the consumer has the batch, so that it alone decides when the memory is free
             self.done.set_result(None)
 
 
-def _work(fill: Fill, waiting: queue.SimpleQueue[Optional[_Task]]) -> None:
+def _work(fill: Fill, waiting: queue.SimpleQueue[Optional[_FillTask]]) -> None:
     host.run_on(host.AFFINITY)
     while True:
         task = waiting.get()
         if task is None:
             return
         task.run(fill)
-        del task  # and with it its batch, while this thread waits for the next one
+        del task  # it holds its batch, which this thread must not keep while it waits for the next task
 
 
-_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
+_pools: weakref.WeakSet[_ThreadPool] = weakref.WeakSet()
 
 
 @atexit.register
 def _end() -> None:
-    """A thread that comes back from torch to an interpreter that is gone aborts the process: give it time to end."""
-    deadline_s = time.monotonic() + EXIT_PATIENCE_S
+    """Give the threads time to end: one that returns from torch after the interpreter's end aborts the process."""
+    deadline_s = time.monotonic() + JOIN_LIMIT_S
     pools = list(_pools)
     for pool in pools:
         pool.close()

@@ -11,24 +11,24 @@ from typing import Sequence, Tuple, Union
 from models.errors import DataMissing
 
 
-def show(path: Union[bytes, str]) -> str:
-    """A path as text that can always be printed, also when its bytes are no UTF-8."""
+def printable(path: Union[bytes, str]) -> str:
+    """Return a path as text that can always be printed, even if its bytes are no UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
-class Files:
+class FileList:
     """Files below one folder, as one block of bytes.
 
     A list of a million strings would be copied page by page into each worker that touches their reference counts.
     """
 
     folder: bytes
-    names: bytes
-    ends: array.array[int]
+    names: bytes  # all names, joined
+    ends: array.array[int]  # where each name ends in `names`, after a 0
 
     @classmethod
-    def of(cls, folder: bytes, names: Sequence[bytes]) -> Files:
+    def of(cls, folder: bytes, names: Sequence[bytes]) -> FileList:
         ends = array.array("q", itertools.accumulate((len(name) for name in names), initial=0))
         return cls(folder, b"".join(names), ends)
 
@@ -39,19 +39,22 @@ class Files:
         return self.folder + b"/" + self.names[self.ends[index] : self.ends[index + 1]]
 
 
-def list_files(folder: bytes, suffixes: Tuple[bytes, ...]) -> Files:
-    """The files right below `folder` whose names end so (in any case), sorted; hidden ones apart. Raises OSError."""
-    return Files.of(folder, names_in(folder, suffixes))
-
-
 def names_in(folder: bytes, suffixes: Tuple[bytes, ...]) -> Sequence[bytes]:
+    """Return the names right below `folder` that end in one of `suffixes` (in any case), sorted, without hidden files.
+
+    Raises OSError.
+    """
+    names = []
     with os.scandir(folder) as entries:
-        names = (e.name for e in entries if e.name.lower().endswith(suffixes) and e.name[:1] != b"." and not e.is_dir())
-        return sorted(names)
+        for entry in entries:
+            is_hidden = entry.name[:1] == b"."
+            if entry.name.lower().endswith(suffixes) and not is_hidden and not entry.is_dir():
+                names.append(entry.name)
+    return sorted(names)
 
 
 def read_file(path: bytes) -> bytes:
-    """The whole file by one read; Python's open() takes half as long again. Raises DataMissing where it cannot be."""
+    """Return the content of a file, by one read; Python's open() takes half as long again. Raises DataMissing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -66,12 +69,12 @@ def read_file(path: bytes) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise gone(path, error) from None
+        raise unreadable(path, error) from None
 
 
-def gone(path: bytes, error: OSError) -> DataMissing:
-    """What to say of a file that was listed and cannot be read."""
+def unreadable(path: bytes, error: OSError) -> DataMissing:
+    """Return the error for a file that was listed and cannot be read."""
     return DataMissing(
-        f"{show(path)} was there when the set was opened and now cannot be read ({error.strerror}): look at its file "
-        f"system and who cleans it, or give another --data-dir"
+        f"{printable(path)} was there when the set was opened and now cannot be read ({error.strerror}): look at its "
+        "file system and who cleans it, or give another --data-dir"
     )

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from models.data.sampling import StepSampler
-from models.data.threads import ThreadLoader, sample
-from models.errors import DataCorrupt, Impossible
+from models.data.thread_loader import ThreadLoader, sample
+from models.errors import DataCorrupt, ImpossibleRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = 24
@@ -238,7 +238,7 @@ def test_threads_that_cannot_be_started_are_said_in_words(tmp_path):
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (5 << 29), hard))  # two stacks and a half
     try:
-        with pytest.raises(Impossible) as raised:
+        with pytest.raises(ImpossibleRequest) as raised:
             next(iter(loader(Set(tmp_path), batches_of([2]), workers=8)))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
@@ -321,7 +321,7 @@ def test_no_thread_keeps_a_process_from_ending_as_it_wants_to(ends, how, status,
 SCRIPT = """
 import json, os, signal, sys, time, numpy, torch
 from models.accelerators.cpu import keep_memory
-from models.data.threads import ThreadLoader
+from models.data.thread_loader import ThreadLoader
 
 torch.set_num_threads(1)
 codes, children = json.loads(sys.argv[1]), {}

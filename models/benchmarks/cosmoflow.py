@@ -1,4 +1,4 @@
-"""CosmoFlow as MLPerf HPC trains it: four cosmological parameters out of a cube of galaxy counts at four redshifts.
+"""CosmoFlow as MLPerf HPC trains it: it predicts four cosmological parameters from a cube of counts at four redshifts.
 
 Reference: mlcommons/hpc, cosmoflow (configs/cosmo.yaml, HPC v1.0 to v3.0), in Keras; net: Mathuriya et al. 2018.
 """
@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional
 
 from models.data.cosmoflow import open_folder
-from models.errors import Impossible
+from models.errors import ImpossibleRequest
 from models.settings import QUICK_WINDOW_S, Configuration, Shape, Size
 
-WORKLOAD_VERSION = 2  # raised by whoever changes what is computed, read or timed
+WORKLOAD_VERSION = 2  # raise it with each change of what is computed, read or timed
 MLPERF_NAME = "cosmoflow"
 MLPERF_RULES = ("hpc", "3.0.0")
 
@@ -30,10 +30,10 @@ KERNEL = 3
 EDGE = KERNEL // 2  # voxels of zeros on each side, so that a cube keeps its size
 SLOPE = 0.3  # of Keras' LeakyReLU where it is below zero; PyTorch's is 0.01
 DROPOUT = 0.5
-RANGE = 1.2  # of the tanh at the end: the targets lie between -1 and 1, and are reached
-POOLS_BF16 = torch.__version__ >= "2.1"  # on a processor; older ones cannot
+RANGE = 1.2  # of the tanh at the end, so that it reaches the targets, which lie between -1 and 1
+POOLS_BF16 = torch.__version__ >= "2.1"  # whether torch can pool bf16 on a processor
 
-# --- what is asked of it ---------------------------------------------------------------------------------------------
+# --- configurations, sizes and data -----------------------------------------------------------------------------------
 
 AUGMENTS = False
 LOADER = "thread"
@@ -43,7 +43,8 @@ CONFIGURATIONS = {
     "gbs32": Configuration(global_batch=32, dtype="fp32", channels_last=False),
     "tuned": Configuration(global_batch=None, dtype="auto", channels_last=True),
 }
-_SMOKE, _CUBE = Size((32, 32, 32), 2, 3, 4, local_batch=2), (128, 128, 128)
+_SMOKE = Size((32, 32, 32), 2, 3, 4, local_batch=2)
+_CUBE = (128, 128, 128)
 SIZES: Dict[str, Dict[str, Size]] = {
     "smoke": {"cpu": _SMOKE, "cuda": _SMOKE},
     "quick": {"cpu": Size(_CUBE, 2, 3, 1, local_batch=2, window_s=QUICK_WINDOW_S), "cuda": Size(_CUBE, 10, 3, 50)},
@@ -53,18 +54,18 @@ SIZES: Dict[str, Dict[str, Size]] = {
 
 
 def open_data(folder: str, *, shape: Shape, augment: bool, seed: int) -> Any:
-    """Nothing is augmented or drawn: `augment` and `seed` are every benchmark's."""
+    """Open the data set. `augment` and `seed` have no effect, because nothing is augmented."""
     return open_folder(folder, shape=shape)
 
 
 def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
-    """Device memory of one more sample in training, in bytes: 672 MiB at 128x128x128 in fp32, 384 in a 16-bit dtype.
+    """Estimate the device memory of one more sample: 672 MiB at 128x128x128 in fp32, 384 MiB in a 16-bit dtype.
 
-    Raises Impossible, as `check`: this is what a request asks first.
+    Raises ImpossibleRequest, as `check`, because a request asks for this first.
 
     Measured on a processor at 64 and 96 cubed: live tensors at their peak, in the backward pass of the first pooling
-    (640 and 352 MiB at 128; the resident size of the process grows by 620 in fp32), and two int16 samples: the one at
-    work and the one that is copied ahead. The algorithms' workspace comes on top.
+    (640 and 352 MiB at 128; the resident size of the process grows by 620 in fp32), and two int16 samples, of which one
+    is computed with and one copied ahead. The algorithms' workspace comes on top.
     """
     check(shape)
     at_128 = (384 if dtype in ("bf16", "fp16") else 672) * 2**20
@@ -75,11 +76,12 @@ def sample_bytes(dtype: str, variant: str, shape: Shape) -> int:
 
 
 class Convolution(nn.Conv3d):
-    """Of cubes that keep their size. On a processor, bf16 cubes that are two voxels deep are padded in here.
+    """A convolution that keeps the size of a cube. On a processor it pads bf16 cubes of two voxels' depth by itself.
 
-    Only samples with a first side of 32 come to that, in the last convolution. oneDNN 3.1 to 3.12 at least, on AVX-512
-    without AMX, moves on in its input one voxel too early where it pads a first side shorter than the kernel. Thus the
-    gradient of the weights holds sums over memory beyond a buffer: it is always wrong, and at times infinite.
+    This works around a bug of oneDNN 3.1 to 3.12 (at least) on AVX-512 without AMX: where oneDNN pads a first side that
+    is shorter than the kernel, it advances in its input one voxel too early. The gradient of the weights then sums over
+    memory beyond a buffer: it is always wrong, and at times infinite. Only the last convolution of samples with a first
+    side of 32 is that short.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -90,7 +92,7 @@ class Convolution(nn.Conv3d):
 
 
 class CosmoFlow(nn.Module):
-    """N x 4 x D x H x W, the logarithms of the counts, to N x 4 parameters between -1.2 and 1.2."""
+    """Maps N x 4 x D x H x W, the logarithms of the counts, to N x 4 parameters between -1.2 and 1.2."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -104,7 +106,7 @@ class CosmoFlow(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Keras' defaults: Glorot's uniform for weights, zero for biases."""
+        """Initialise as Keras by default: Glorot's uniform for weights, zero for biases."""
         for module in self.modules():
             if isinstance(module, (nn.Conv3d, nn.Linear)):
                 nn.init.xavier_uniform_(module.weight)
@@ -112,7 +114,8 @@ class CosmoFlow(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in self.convolutions:
-            # The reference pools last. The activation only rises: the numbers are the same, from an eighth of the work.
+            # The reference pools last. Because the activation is monotonic, the numbers are the same, and this way it
+            # is computed for an eighth of them.
             x = functional.leaky_relu(_halved(convolution(x)), SLOPE, inplace=True)
         x = x.permute(0, 2, 3, 4, 1).flatten(1)  # channels last, as Keras flattens: a weight means the same
         for layer in self.hidden:
@@ -122,17 +125,20 @@ class CosmoFlow(nn.Module):
 
 
 def _halved(x: torch.Tensor) -> torch.Tensor:
-    """Max-pooled 2x2x2. On a processor autocast would go to fp32 and back for it, but not for the form with indices."""
+    """Max-pool 2x2x2.
+
+    On a processor autocast would convert to fp32 and back for it, but it does not for the form that returns indices.
+    """
     if POOLS_BF16:
         return functional.max_pool3d(x, 2, return_indices=True)[0]
     return functional.max_pool3d(x, 2)
 
 
 def check(shape: Shape) -> None:
-    """Raises Impossible for a shape that cannot be halved so often."""
+    """Raise ImpossibleRequest for a shape that cannot be halved five times."""
     step = 2 ** len(CHANNELS)
     if len(shape) != 3 or any(side < step or side % step for side in shape):
-        raise Impossible(
+        raise ImpossibleRequest(
             f"cosmoflow halves a sample five times and cannot take {'x'.join(map(str, shape))}: it needs three sides "
             f"that are multiples of {step}; use --shape 128x128x128, as the real data, or for a trial --size smoke, "
             "32x32x32"
@@ -140,7 +146,7 @@ def check(shape: Shape) -> None:
 
 
 def _features(shape: Shape) -> int:
-    """How many numbers the convolutions leave of a sample."""
+    """Return how many numbers the convolutions leave of a sample."""
     check(shape)
     return CHANNELS[-1] * math.prod(shape) // 2 ** (3 * len(CHANNELS))
 
@@ -149,11 +155,11 @@ def build(variant: str, shape: Shape) -> CosmoFlow:
     return CosmoFlow(shape)
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- FLOP ------------------------------------------------------------------------------------------------------------
 
 
 def _multiply_adds(shape: Shape) -> Iterator[float]:
-    """Of one sample, layer by layer."""
+    """Yield the multiply-adds of one sample, layer by layer."""
     voxels = float(math.prod(shape))
     for inputs, outputs in zip((REDSHIFTS, *CHANNELS), CHANNELS):
         yield KERNEL**3 * inputs * outputs * voxels
@@ -163,22 +169,23 @@ def _multiply_adds(shape: Shape) -> Iterator[float]:
 
 
 def flop_per_sample(variant: str, shape: Shape) -> Tuple[float, float]:
-    """FLOP of one sample: forward, and forward + backward. Two per multiply-add of the convolutions and full layers.
+    """Return the FLOP of one sample, forward and forward + backward: two per multiply-add.
 
-    Backward is twice forward, less the gradient of the sample, which nobody asks for. Nothing else is counted.
+    Backward is twice forward, without the gradient of the sample, which is not computed. Only convolutions and full
+    layers are counted.
     """
-    each = [2 * count for count in _multiply_adds(shape)]
-    return sum(each), 3 * sum(each) - each[0]
+    flop = [2 * count for count in _multiply_adds(shape)]
+    return sum(flop), 3 * sum(flop) - flop[0]
 
 
 # --- training --------------------------------------------------------------------------------------------------------
 
 
 class Prepare:
-    """Counts as they were read, N x D x H x W x 4 int16, to log(1 + count), N x 4 x D x H x W of `dtype`.
+    """Turns counts as they were read, N x D x H x W x 4 int16, into log(1 + count), N x 4 x D x H x W of `dtype`.
 
-    It works where the counts are. The permuted view of counts that lie channels last *is* torch's channels_last_3d and
-    costs nothing; the plain format is written out. The logarithm is taken in fp32.
+    It runs on the device where the counts are. The permuted view of counts that lie channels last *is* torch's
+    channels_last_3d and costs nothing; the plain format is written out. The logarithm is taken in fp32.
     """
 
     def __init__(self, data: Any, device: Any, dtype: torch.dtype, channels_last: bool) -> None:
@@ -191,7 +198,7 @@ class Prepare:
 
 
 def criterion(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Squared error, mean over parameters and batch."""
+    """Return the squared error, mean over parameters and batch."""
     return functional.mse_loss(outputs.float(), targets.float())
 
 
@@ -199,7 +206,7 @@ def criterion(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 BASE_LEARNING_RATE = 0.001  # at a global batch size of 64, scaled linearly with it
 BASE_BATCH = 64
 WARMUP_EPOCHS = 4
-DECAY = {32: 0.25, 64: 0.125}  # after epoch, counted from 0: of the peak
+DECAY = {32: 0.25, 64: 0.125}  # after this epoch, counted from 0, the rate is this share of the peak
 MOMENTUM = 0.9
 WEIGHT_DECAY = 0.0
 
@@ -210,11 +217,11 @@ def make_optimizer(model: nn.Module) -> torch.optim.SGD:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of each optimiser step, as the reference's utils/optimizers.py: from the base rate in a line to
-    the peak, by epochs; a quarter of the peak from epoch 33 on, an eighth from epoch 65 on, counted from 0.
+    """The learning rate of each optimiser step, as in the reference's utils/optimizers.py.
 
-    Below a batch of 64 the peak is less than the base, so the rate falls. A run shorter than the four epochs of the
-    warm-up warms up for a tenth of its steps instead, step by step.
+    It goes linearly, epoch by epoch, from the base rate to the peak; it is a quarter of the peak from epoch 33 on and
+    an eighth from epoch 65 on, counted from 0. Below a batch of 64 the peak is less than the base, so the rate falls.
+    A run shorter than the four epochs of the warm-up warms up for a tenth of its steps instead, step by step.
     """
 
     steps: int
@@ -231,16 +238,17 @@ class Schedule:
         return epochs if self.steps >= epochs else self.steps // 10
 
     def rate(self, step: int) -> float:
-        """Of optimiser step `step`, counted from 0."""
+        """Return the learning rate of optimiser step `step`, counted from 0."""
         epoch = step // self.steps_per_epoch
         if step < self.warmup_steps:
-            by_epochs = self.warmup_steps == WARMUP_EPOCHS * self.steps_per_epoch
-            done = epoch / WARMUP_EPOCHS if by_epochs else step / self.warmup_steps
+            is_by_epochs = self.warmup_steps == WARMUP_EPOCHS * self.steps_per_epoch
+            done = epoch / WARMUP_EPOCHS if is_by_epochs else step / self.warmup_steps
             return BASE_LEARNING_RATE + (self.peak - BASE_LEARNING_RATE) * done
-        return self.peak * min([factor for after, factor in DECAY.items() if epoch > after], default=1.0)
+        factors = [factor for after, factor in DECAY.items() if epoch > after]
+        return self.peak * min(factors, default=1.0)
 
     def mlperf(self) -> Dict[str, object]:
-        """MLPerf HPC's names for it (ruleset 3.0.0, closed_cosmoflow), with the values that the reference logs."""
+        """Return it under MLPerf HPC's names (ruleset 3.0.0, closed_cosmoflow), with the values the reference logs."""
         return {
             "opt_name": "sgd",
             "opt_base_learning_rate": self.peak,

@@ -21,8 +21,8 @@ from PIL import Image
 from models.data import publish
 from models.data.imagenet import open_folder
 from models.data.synthetic import write_set
-from models.data.synthetic_imagenet import SAMPLES, recipe, recipe_of
-from models.errors import DataCorrupt, DataMissing, Impossible, JobError
+from models.data.synthetic_resnet50 import SAMPLES, recipe, recipe_of
+from models.errors import CommandError, DataCorrupt, DataMissing, ImpossibleRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
@@ -126,12 +126,12 @@ def test_the_class_shows(folder):
 @pytest.mark.parametrize(("samples", "classes"), [(5, 1), (17, 2)])
 def test_a_class_has_eight_samples(tmp_path, samples, classes):
     said = []
-    manifest = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, say=said.append)
+    manifest = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, on_space=said.append)
     assert (manifest.samples, manifest.classes) == (samples, classes)
     assert len(said) == 1
     assert f"{samples} files need 0.0" in said[0]
     assert "GB free" in said[0]
-    again = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, say=said.append)
+    again = write_set(str(tmp_path / "set"), recipe("quick", samples, 0), processes=1, on_space=said.append)
     assert again == manifest
     assert len(said) == 1, "what is there needs no space"
 
@@ -146,7 +146,7 @@ def test_it_runs_from_an_archive_anywhere(folder, tmp_path):
     archive = tmp_path / "models.pyz"
     main = (
         "import sys\nfrom models.data.synthetic import write_set\n"
-        "from models.data.synthetic_imagenet import recipe_of\n"
+        "from models.data.synthetic_resnet50 import recipe_of\n"
         "write_set(sys.argv[1], recipe_of(65, 10, 0), processes=2)\nassert 'torch' not in sys.modules\n"
     )
     with zipfile.ZipFile(archive, "w") as file:
@@ -175,7 +175,7 @@ def test_a_set_that_is_there_is_left_alone(tmp_path):
 def test_another_set_is_not_overwritten(tmp_path, other):
     write(tmp_path / "set")
     before = digests(tmp_path / "set")
-    with pytest.raises(Impossible) as refused:
+    with pytest.raises(ImpossibleRequest) as refused:
         write(tmp_path / "set", **other)
     held = "6 samples in 3 classes, jpeg, seed 0, generator 1"
     assert f"{tmp_path}/set holds another set ({held}) than is asked for (" in str(refused.value)
@@ -195,7 +195,9 @@ def test_anything_else_is_not_overwritten(tmp_path, content):
         (place / "train").mkdir(parents=True)
     if content in ("foreign", "broken"):
         (place / "manifest.json").write_text('{"benchmark": "deepcam"}' if content == "foreign" else "{")
-    with pytest.raises(Impossible, match=r"my data holds something that is no synthetic set.*--data-dir '.*my data-6'"):
+    with pytest.raises(
+        ImpossibleRequest, match=r"my data holds something that is no synthetic set.*--data-dir '.*my data-6'"
+    ):
         write(place)
     assert place.is_file() or (place / "train").is_dir()
 
@@ -226,7 +228,7 @@ def test_an_empty_folder_and_a_link_are_filled(tmp_path):
 
 def test_a_disk_that_is_too_small_is_refused_before_the_first_file(tmp_path):
     with pytest.raises(
-        Impossible, match=r"1,000,000,000 files need 130,000\.00 GB, .* has .* GB free: give a --data-dir"
+        ImpossibleRequest, match=r"1,000,000,000 files need 130,000\.00 GB, .* has .* GB free: give a --data-dir"
     ):
         write(tmp_path / "a" / "set", samples=10**9)
     assert not (tmp_path / "a").exists()
@@ -243,22 +245,24 @@ def small_files():
 
 @pytest.mark.parametrize(("samples", "processes"), [(6, 1), (70, 2)])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path, small_files, samples, processes):
-    with pytest.raises(Impossible, match=r"writing .*set failed, nothing was left there \(File too large\): give"):
+    with pytest.raises(
+        ImpossibleRequest, match=r"writing .*set failed, nothing was left there \(File too large\): give"
+    ):
         write(tmp_path / "set", samples=samples, processes=processes)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("text")
-    with pytest.raises(Impossible, match=r"file cannot be written to \(.*\): give another --data-dir"):
+    with pytest.raises(ImpossibleRequest, match=r"file cannot be written to \(.*\): give another --data-dir"):
         write(tmp_path / "file" / "set")
-    with pytest.raises(Impossible, match=r"/ is a mount point, .* give a folder below it, --data-dir /set"):
+    with pytest.raises(ImpossibleRequest, match=r"/ is a mount point, .* give a folder below it, --data-dir /set"):
         publish.check_space("/", 1, 1)
 
 
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"classes": 0}, {"classes": 7}, {"seed": -1}, {"processes": 0}])
 def test_requests_that_make_no_set(tmp_path, wrong):
-    with pytest.raises(Impossible, match="make no set"):
+    with pytest.raises(ImpossibleRequest, match="make no set"):
         write(tmp_path / "set", **wrong)
 
 
@@ -269,7 +273,7 @@ def test_a_process_that_is_killed_is_told(tmp_path, monkeypatch):
     (tmp_path / "dies.py").write_text(DIES)
     monkeypatch.syspath_prepend(tmp_path)
     die = importlib.import_module("dies").die
-    with pytest.raises(JobError, match=r"ended with exit code -9 .* try again with --processes 1"):
+    with pytest.raises(CommandError, match=r"ended with exit code -9 .* try again with --processes 1"):
         publish.publish(str(tmp_path / "sets" / "set"), lambda part: publish.write_files(part, die, 74, 2, print))
     assert list((tmp_path / "sets").iterdir()) == []
 
@@ -279,7 +283,7 @@ def test_a_process_that_is_killed_is_told(tmp_path, monkeypatch):
 WRITER = """
 import sys
 from models.data.synthetic import write_set
-from models.data.synthetic_imagenet import recipe_of
+from models.data.synthetic_resnet50 import recipe_of
 folder, samples, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 write_set(folder, recipe_of(samples, 3, 0), processes=processes)
 """
@@ -393,6 +397,6 @@ def test_a_set_that_appears_meanwhile_and_is_none_is_refused(tmp_path):
     def progress(done: int, total: int) -> None:
         (tmp_path / "set" / "x").mkdir(parents=True, exist_ok=True)
 
-    with pytest.raises(Impossible, match="holds something that is no synthetic set"):
+    with pytest.raises(ImpossibleRequest, match="holds something that is no synthetic set"):
         write(tmp_path / "set", progress=progress)
     assert beside(tmp_path / "set") == []

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.data.processes import AHEAD, ProcessLoader
+from models.data.process_loader import AHEAD, ProcessLoader
 from models.data.sampling import StepSampler
-from models.data.threads import ThreadLoader, sample
-from models.errors import DataCorrupt, JobError
+from models.data.thread_loader import ThreadLoader, sample
+from models.errors import CommandError, DataCorrupt
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,14 +140,14 @@ def test_the_processes_end_with_the_iterator(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_is_said(tmp_path: Path) -> None:
     batches = iter(process_loader(Killed(tmp_path), in_order(4, 100), 4, 2))
-    with pytest.raises(JobError, match=r"1 of 2 loader processes ended, killed: .* out of memory"):
+    with pytest.raises(CommandError, match=r"1 of 2 loader processes ended, killed: .* out of memory"):
         list(batches)
 
 
 CONSUMER = """
 import sys
 from pathlib import Path
-from tests.data.test_processes import Counted, in_order, process_loader
+from tests.data.test_process_loader import Counted, in_order, process_loader
 from multiprocessing import active_children
 batches = iter(process_loader(Counted(Path(sys.argv[1])), in_order(4, 100), 4, 3))
 next(batches)

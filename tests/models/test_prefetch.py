@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from models.ahead import one_ahead
+from models.prefetch import prefetch_one
 from tests.waiting import PATIENCE_S, until
 
 
@@ -32,13 +32,13 @@ def threads() -> list[threading.Thread]:
 
 
 def test_the_items_come_in_their_order_and_end() -> None:
-    assert list(one_ahead(iter(range(100)))) == list(range(100))
+    assert list(prefetch_one(iter(range(100)))) == list(range(100))
     assert threads() == []
 
 
 def test_one_item_waits_while_the_consumer_has_one() -> None:
     source = Noting()
-    items = one_ahead(source.items())
+    items = prefetch_one(source.items())
     assert source.fetched == 0
     assert next(items) == 0
     until(lambda: source.fetched == 2)
@@ -55,7 +55,7 @@ def test_an_error_comes_in_the_place_of_its_item() -> None:
         yield 0
         raise ValueError("the second one is broken")
 
-    items = one_ahead(broken())
+    items = prefetch_one(broken())
     assert next(items) == 0
     with pytest.raises(ValueError, match="the second one is broken"):
         next(items)

@@ -1,0 +1,146 @@
+"""What is checked around the loop, so that a wrong number is not believed.
+
+A failed check is a gate in the log (docs/measuring.md), and the run fails. A doubt is a warning beside the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+from models.accelerators import Accelerator
+from models.data.manifest import how_to_make
+from models.errors import ImpossibleRequest
+from models.meter import Meter
+from models.ranks import Ranks
+from models.training_setup import TrainingSetup
+
+# --- before the loop --------------------------------------------------------------------------------------------------
+
+
+def check_devices_differ(ranks: Ranks, accelerator: Accelerator) -> None:
+    """Raise ImpossibleRequest if two ranks use the same device. Matters where each rank sees only one device."""
+    devices = [device for device in ranks.gather((platform.node(), accelerator.identity())) if device[1] is not None]
+    for host, identity in devices:
+        if devices.count((host, identity)) > 1:
+            raise ImpossibleRequest(
+                f"two ranks on {host} use the same accelerator; give each its own (srun --gpus-per-task=1), or let "
+                "every rank see all of them"
+            )
+
+
+def attainable_flops(ranks: Ranks, accelerator: Accelerator, dtype: str) -> float:
+    """Return what all ranks reach in plain kernels, all at the same time, in FLOP/s; 0 where it is not measured.
+
+    It is measured before and after the windows, because a neighbour or a low clock in one of the two must not make it
+    too low a bound.
+    """
+    ranks.barrier()
+    rates = ranks.gather(accelerator.attainable_flops(dtype))
+    return sum(rate or 0.0 for rate in rates)
+
+
+# --- the data: is it this benchmark's? --------------------------------------------------------------------------------
+
+MOST_SAMPLES = 4  # of the first batch
+# A sample in memory is at most this many times as large as its file. JPEG: 224 x 224 pixels in colour are 150,528
+# bytes; Pillow packs the two photographs that come with scikit-learn 13 to 18 times at quality 75, 47 to 58 times at
+# quality 10 and 83 to 92 times at quality 1. gzip packs CosmoFlow's counts 5.9 times (MLPerf Storage: 2.83 of 16.8 MB),
+# and DeepCAM's floats not at all; deflate cannot pack anything more than 1,032 times, and reaches that on zeros.
+MOST_PACKED = 100
+
+
+class FirstInputs:
+    """The first samples that a rank reads: channels last, on the device, not yet normalised."""
+
+    def __init__(self) -> None:
+        self.sample_bytes: Optional[int] = None
+        self._deviations: Optional[torch.Tensor] = None
+
+    def take(self, samples: torch.Tensor) -> None:
+        """Take a batch, N x ... x channels. The host does not wait for the device."""
+        self.sample_bytes = samples[0].numel() * samples.element_size()
+        self._deviations = samples[:MOST_SAMPLES].float().flatten(1, -2).std(1)
+
+    def deviations(self) -> Optional[List[float]]:
+        """Return each channel's standard deviation within a sample, averaged over samples; None before `take`."""
+        if self._deviations is None:
+            return None
+        return [float(value) for value in self._deviations.mean(0)]
+
+    def problems(self, file_bytes: Optional[float], folder: str, make: str) -> Iterator[Tuple[str, str]]:
+        """Yield gate and sentence for each sign that these samples are not a benchmark's.
+
+        file_bytes: mean size of a sample's file; None: unknown. make: the command that writes a synthetic set.
+        """
+        advice = f"so {folder} is not this benchmark's data; give --data-dir another set, or make one: {make}"
+        if self.sample_bytes and file_bytes is not None and file_bytes * MOST_PACKED < self.sample_bytes:
+            sizes = f"a sample's file has {file_bytes:,.0f} bytes, and {self.sample_bytes:,} in memory"
+            yield "data_bytes", f"{sizes}: no picture or field packs more than {MOST_PACKED} times, {advice}"
+        if self._deviations is not None and float(self._deviations.max()) == 0:
+            yield "input_varies", f"the first samples have the same value everywhere, {advice}"
+
+
+def check_inputs(inputs: FirstInputs, setup: TrainingSetup, meter: Meter) -> None:
+    """Check the gates data_bytes and input_varies."""
+    folder = setup.options.data_dir
+    make = how_to_make(setup.name, folder.rstrip("/") + "-synthetic")
+    for gate, text in inputs.problems(setup.bytes_per_sample, folder, make):
+        meter.wire.problem(gate, text)
+
+
+# --- the model: did it train? -----------------------------------------------------------------------------------------
+
+
+def check_parameters_finite(model: Any, meter: Meter) -> None:
+    """Check the gate parameters_finite. No loss shows the gradients of the last step, so this does."""
+    names, parameters = zip(*model.named_parameters())
+    are_finite = torch.stack([torch.isfinite(parameter.detach()).all() for parameter in parameters]).tolist()
+    wrong = [name for name, is_finite in zip(names, are_finite) if not is_finite]
+    if wrong:
+        text = f"{wrong[0]} is not finite after the last step, as {len(wrong)} of {len(names)} parameter tensors"
+        meter.wire.problem("parameters_finite", f"{text}: the training went wrong, and so its rate says nothing")
+
+
+def are_parameters_identical(model: Any, ranks: Ranks) -> Optional[bool]:
+    """Tell whether the parameters are the same on all ranks, bit by bit; None for one rank."""
+    if ranks.size == 1:
+        return None
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return len(set(ranks.gather(digest.hexdigest()))) == 1
+
+
+# --- the machine: was it slowed down? ---------------------------------------------------------------------------------
+
+STOLEN_SHARE = 0.02  # of the processor time, from which on it is a warning
+
+
+def stolen_time(health_before: Optional[Mapping[str, Any]], health_after: Optional[Mapping[str, Any]]) -> List[str]:
+    """Return a warning if a hypervisor gave the node's cores to other machines between these two health reports."""
+    if not health_before or not health_after:
+        return []
+    stolen_before, all_before = health_before.get("stolen_ticks"), health_before.get("cpu_ticks")
+    stolen_after, all_after = health_after.get("stolen_ticks"), health_after.get("cpu_ticks")
+    if None in (stolen_before, all_before, stolen_after, all_after):
+        return []
+    stolen_ticks = stolen_after - stolen_before  # type: ignore[operator]
+    all_ticks = all_after - all_before  # type: ignore[operator]
+    if all_ticks <= 0 or stolen_ticks / all_ticks < STOLEN_SHARE:
+        return []
+    return [f"a virtual machine: {stolen_ticks / all_ticks:.0%} of its processor time went to others while it ran"]
+
+
+def throttled_ranks(ranks: Ranks, health: Optional[Mapping[str, object]]) -> Optional[Dict[str, object]]:
+    """Return the ranks whose devices are slowed down now, with the reasons; one of them slows down all.
+
+    None where no device reports it.
+    """
+    reasons_of_ranks = ranks.gather((health or {}).get("throttled"))
+    if all(reasons is None for reasons in reasons_of_ranks):
+        return None
+    return {f"rank {rank}": reasons for rank, reasons in enumerate(reasons_of_ranks) if reasons}

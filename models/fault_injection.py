@@ -1,0 +1,48 @@
+"""Faults on purpose (--inject-stall-s, --inject-slow): they show whether the measurement notices a slow loader or rank.
+
+Each function returns its iterable unchanged where no fault was asked for on this rank, so that a run without one pays
+nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Iterable, Iterator
+
+from models.accelerators import Accelerator
+from models.request import Request
+
+
+def stalled(batches: Iterable[Any], request: Request, rank: int) -> Iterable[Any]:
+    """Return the loader's batches, the first of each optimiser step late by --inject-stall-s."""
+    stall_s = _asked_for("stall_s", request, rank)
+    return _late(batches, stall_s, every=request.accumulation_steps) if stall_s else batches
+
+
+def slowed(batches: Iterator[Any], request: Request, rank: int, accelerator: Accelerator) -> Iterator[Any]:
+    """Return the meter's batches; computing with each takes --inject-slow times as long."""
+    factor = _asked_for("slow", request, rank)
+    return _stretched(batches, factor, accelerator) if factor else batches
+
+
+def _asked_for(fault: str, request: Request, rank: int) -> float:
+    """Return the option's value, 0 where the fault was not asked for on this rank."""
+    inject = request.inject or {}
+    if inject.get("rank", rank) != rank:
+        return 0.0
+    return inject.get(fault, 0.0)
+
+
+def _late(batches: Iterable[Any], stall_s: float, every: int) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        if number % every == 0:
+            time.sleep(stall_s)
+        yield batch
+
+
+def _stretched(batches: Iterator[Any], factor: float, accelerator: Accelerator) -> Iterator[Any]:
+    for batch in batches:
+        begin_s = time.perf_counter()
+        yield batch
+        accelerator.synchronize()
+        time.sleep((factor - 1) * (time.perf_counter() - begin_s))

@@ -1,0 +1,56 @@
+"""--time-limit-s: ends a run after its warm-up if the scheduler's time limit would cut it off later."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from models.errors import ImpossibleRequest
+from models.meter import MOST_STEPS
+from models.ranks import Ranks
+from models.request import Request
+from models.training_setup import TrainingSetup
+
+
+class TimeLimit:
+    """Measures the warm-up and refuses the run if it would take too long. The slowest rank decides for all."""
+
+    def __init__(self, setup: TrainingSetup, ranks: Ranks) -> None:
+        self._setup = setup
+        self._ranks = ranks
+        self._first_step_ended_s = 0.0
+
+    def after(self, step: int) -> None:
+        """Optimiser step `step` is done. Raises ImpossibleRequest, on every rank, after the last step of the warm-up.
+
+        The first step is not counted, because in it libraries set themselves up and search for algorithms.
+        """
+        limit_s = self._setup.options.time_limit_s
+        last_step = self._setup.request.warmup_steps - 1
+        if limit_s is None or step > last_step or 0 < step < last_step:
+            return
+        self._setup.accelerator.synchronize()
+        now_s = time.perf_counter()
+        if step == 0:
+            self._first_step_ended_s = now_s
+            return
+        own_times = (now_s - self._setup.started_s, (now_s - self._first_step_ended_s) / step)
+        elapsed_s, step_s = (max(times) for times in zip(*self._ranks.gather(own_times)))
+        check_time(self._setup.request, elapsed_s, step_s, limit_s)
+
+
+def check_time(request: Request, elapsed_s: float, step_s: float, limit_s: float) -> None:
+    """Raise ImpossibleRequest if the windows do not end within the limit.
+
+    elapsed_s: since the start of the process, up to the end of the warm-up. step_s: of one optimiser step.
+    """
+    steps = request.steps_per_window
+    if request.window_s and step_s:
+        steps = max(steps, min(MOST_STEPS, math.ceil(request.window_s / step_s)))
+    needed_s = elapsed_s + request.windows * steps * step_s
+    if needed_s > limit_s:
+        raise ImpossibleRequest(
+            f"this run needs about {needed_s:.0f} s and --time-limit-s is {limit_s:g}: start and warm-up took "
+            f"{elapsed_s:.0f} s, and {request.windows} windows of {steps} steps take {step_s:.3g} s each step; ask for "
+            f"at least {1.2 * needed_s:.0f} s, fewer --windows or --steps-per-window, or a smaller --size"
+        )
