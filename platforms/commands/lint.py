@@ -24,8 +24,8 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError(f"{platform.name} has no manifests: its scheduler is {platform.scheduler}")
     written = sources.from_file(options.file)
     found = [
-        (written[one.number].where(one.path), one.what)
-        for one in policy.findings([dict(source.tree) for source in written], platform)
+        (written[one.number].where(one.path), one.message)
+        for one in policy.violations([dict(source.tree) for source in written], platform)
     ]
     for place, what in sorted(found, key=lambda one: int(one[0].rpartition(":")[2])):
         print(f"{place}: {what}")

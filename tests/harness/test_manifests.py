@@ -172,7 +172,7 @@ def test_a_mistake_in_the_file_has_its_line(cloud):
     cloud.project.write("tests/pod.yaml", POD.replace("${image}", "${imag}"))
     result = cloud.dry_run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*/tests/pod.yaml:7: there is no hole ${imag} (did you mean 'image'?)*"])
+    result.stderr.fnmatch_lines(["*/tests/pod.yaml:7: there is no placeholder ${imag} (did you mean 'image'?)*"])
 
 
 def test_with_a_command_it_runs_on_other_platforms_as_ever(project):

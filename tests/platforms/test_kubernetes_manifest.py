@@ -19,7 +19,7 @@ from platforms.config.keys import KubernetesKeys
 from platforms.config.schema import Platform
 from platforms.job import ConfigError, JobSpec, Layout, RefusedError
 from platforms.schedulers.kubernetes.manifest import documents, launch, placeholders, render
-from platforms.schedulers.kubernetes.manifest.templating import fill, paths
+from platforms.schedulers.kubernetes.manifest.templating import fill, where_in_tree
 from platforms.schedulers.kubernetes.objects import labels, pod_templates
 from platforms.schedulers.kubernetes.objects.pod_templates import NO_TEMPLATE as NO_TEMPLATE_MESSAGE
 from platforms.schedulers.kubernetes.objects.pod_templates import templates
@@ -148,7 +148,7 @@ def test_a_platform_may_name_each_template() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_template_is_valid_yaml_with_known_holes(kind: str) -> None:
+def test_every_template_is_valid_yaml_with_known_placeholders(kind: str) -> None:
     text = (ROOT / "k8s_templates" / f"{kind}.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"(?<!\$)\$\{([^}]*)\}", text)) <= placeholders.PLACEHOLDERS.keys()
     assert all({"apiVersion", "kind"} <= one.value.keys() for one in documents.read(text, kind))
@@ -532,7 +532,7 @@ def test_random_texts_survive_writing_and_reading() -> None:
 
 @pytest.mark.parametrize("text", ["a\0b", "\udc80"])
 def test_characters_that_no_cluster_accepts_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no text that a cluster takes"):
+    with pytest.raises(ConfigError, match="is not text that a cluster accepts"):
         render.render(replace(SPEC, env={"VALUE": text}), cluster())
 
 
@@ -627,7 +627,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_users_manifest_is_filled_only_at_its_holes(own: Path) -> None:
+def test_a_users_manifest_is_filled_only_at_its_placeholders(own: Path) -> None:
     config_map, root = rendered(replace(SPEC, manifest=own), EVERYTHING)
     assert (config_map["kind"], root["kind"]) == ("ConfigMap", "PyTorchJob")
     assert config_map["data"] == {"when": "2024-01-01", "mode": "0644", "cluster": "x"}
@@ -716,33 +716,39 @@ def test_a_users_own_queue_and_limit_are_kept() -> None:
         ("---\n---\n", r"own\.yaml:1: there is no object in it"),
         ("# nothing", r"own\.yaml:1: there is no object in it"),
         ("a: b\n c: d\n", r"own\.yaml:2: not YAML: mapping values are not allowed here"),
-        ("kind: Pod\nargs: [a, ${name}]\n", r"own\.yaml:2: not YAML: .*quote a hole inside brackets"),
-        ("kind: Pod\napiVersion: v1\nkind: Job\n", r"own\.yaml:3: not YAML: kind stands twice"),
-        ("- a\n", r"own\.yaml:1: this is no object"),
+        ("kind: Pod\nargs: [a, ${name}]\n", r"own\.yaml:2: not YAML: .*quote a placeholder inside brackets"),
+        ("kind: Pod\napiVersion: v1\nkind: Job\n", r"own\.yaml:3: not YAML: kind is given twice"),
+        ("- a\n", r"own\.yaml:1: this is not an object"),
         ("apiVersion: v1\nspec: {}\n", r"own\.yaml:1: `kind:` is missing, as in `kind: Job`"),
         ("kind: Pod\n", r"own\.yaml:1: `apiVersion:` is missing"),
         ("kind: Pod\napiVersion: v1\nmetadata: x\n", r"own\.yaml:3: needs lines of `key: value`"),
         ("kind: Pod\napiVersion: v1\nmetadata:\n  labels: [a]\n", r"own\.yaml:4: needs lines"),
         ("kind: Pod\napiVersion: v1\nx: &a [*a]\n", r"own\.yaml:1: nested too deeply"),
-        ("kind: Pod\napiVersion: v1\n1: x\n", r"own\.yaml:1: not YAML: the key 1 is no text"),
+        ("kind: Pod\napiVersion: v1\n1: x\n", r"own\.yaml:1: not YAML: the key 1 is not text"),
         ("kind: Pod\napiVersion: v1\nx: [1, 2\n", r"own\.yaml:3: not YAML: opened here and not closed: .*flow seq"),
         ("kind: Pod\nx: {a: b\ny: c\n", r"own\.yaml:2: not YAML: opened here and not closed: .*flow mapping"),
         ("kind: Pod\nx: 'a\ny: c\n", r"own\.yaml:2: not YAML: opened here and not closed: .*quoted scalar"),
         ("kind: ConfigMap\napiVersion: v1\ndata: {}\n", rf"own\.yaml:1: {NOTHING_RUNS}"),
         ("kind: Job\napiVersion: v1\nspec:\n  containers: 5\n", rf"own\.yaml:4: {NOTHING_RUNS}"),
-        ("kind: Pod\napiVersion: v1\nspec:\n  image: '${image'\n", r"own\.yaml:4: \$\{image is no hole, which is wr"),
-        ("kind: Pod\napiVersion: v1\nspec:\n  image: ${ image }\n", r"own\.yaml:4: \$\{ image \} is no hole"),
-        ("kind: Pod\napiVersion: v1\nspec:\n  ${env}: x\n", r"own\.yaml:4: \$\{env\} is no text, as a key is"),
+        (
+            "kind: Pod\napiVersion: v1\nspec:\n  image: '${image'\n",
+            r"own\.yaml:4: \$\{image is not a placeholder",
+        ),
+        ("kind: Pod\napiVersion: v1\nspec:\n  image: ${ image }\n", r"own\.yaml:4: \$\{ image \} is not a placeholder"),
+        (
+            "kind: Pod\napiVersion: v1\nspec:\n  ${env}: x\n",
+            r"own\.yaml:4: \$\{env\} is not text, and a key must",
+        ),
         (
             "kind: Pod\napiVersion: v1\nspec:\n  command: [echo, '${env}']\n",
-            r"own\.yaml:4: \$\{env\} is no text, and stands in a list of texts",
+            r"own\.yaml:4: \$\{env\} is not text, and it stands in a list of texts",
         ),
         ("\x07", r"own\.yaml:1: a control character"),
         (
             "kind: Pod\napiVersion: v1\nspec:\n  image: ${imag}\n",
-            r"own\.yaml:4: there is no hole \$\{imag\} \(did you mean 'image'\?\)",
+            r"own\.yaml:4: there is no placeholder \$\{imag\} \(did you mean 'image'\?\)",
         ),
-        ("kind: Pod\napiVersion: v1\nspec:\n  a: x${env}\n", r"\$\{env\} is no text"),
+        ("kind: Pod\napiVersion: v1\nspec:\n  a: x${env}\n", r"\$\{env\} is not text"),
     ],
 )
 def test_each_mistake_is_one_sentence_with_file_and_line(tmp_path: Path, text: str | None, said: str) -> None:
@@ -767,19 +773,19 @@ def test_every_unknown_hole_is_named(tmp_path: Path) -> None:
     [
         ({}, r"^manifest: the object: `apiVersion:` is missing"),
         ([], "^manifest: there is no object in it"),
-        ([{"apiVersion": "v1", "kind": "Pod"}, 3], r"manifest\[1\]: the object: this is no object"),
+        ([{"apiVersion": "v1", "kind": "Pod"}, 3], r"manifest\[1\]: the object: this is not an object"),
         (
             {"apiVersion": "v1", "kind": "Pod", "spec": {"a-b": [Path("x")]}},
-            r"manifest: spec\[a-b\]\[0\]: \w*Path\('x'\) is nothing that",
+            r"manifest: spec\[a-b\]\[0\]: a manifest cannot hold \w*Path\('x'\)",
         ),
         ({"apiVersion": "v1", "kind": "ConfigMap", "data": {}}, rf"^manifest: the object: {NOTHING_RUNS}"),
         (
             {"apiVersion": "v1", "kind": "Job", "spec": {"template": {"spec": {"containers": {"image": "x"}}}}},
             rf"^manifest: spec\.template\.spec\.containers: {NOTHING_RUNS}",
         ),
-        ({"apiVersion": "v1", "kind": "Pod", 1: 2}, "the key 1 is no text"),
-        ({"apiVersion": "v1", "kind": "Pod", "a": float("nan")}, "a: nan is nothing that"),
-        ({"apiVersion": "v1", "kind": "Pod", "spec": "${nome}"}, r"manifest: spec: there is no hole \$\{nome\}"),
+        ({"apiVersion": "v1", "kind": "Pod", 1: 2}, "the key 1 is not text"),
+        ({"apiVersion": "v1", "kind": "Pod", "a": float("nan")}, "a: a manifest cannot hold nan"),
+        ({"apiVersion": "v1", "kind": "Pod", "spec": "${nome}"}, r"manifest: spec: there is no placeholder \$\{nome\}"),
     ],
 )
 def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> None:
@@ -787,7 +793,7 @@ def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> Non
         render.render(replace(SPEC, test="t::x", manifest=tree), cluster())
 
 
-# --- holes ------------------------------------------------------------------------------------------------------------
+# --- placeholders -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -812,12 +818,12 @@ def test_mistakes_in_a_dict_are_named_by_their_path(tree: Any, said: str) -> Non
 )
 def test_each_hole_is_filled_with_its_value(tree: object, filled: object) -> None:
     known = {"number": 3, "text": "it's", "list": ["a b", "c"], "nothing": None, "no": False, "hole": "${number}"}
-    assert fill(tree, {name: lambda value=value: value for name, value in known.items()}, paths("it")) == filled
+    assert fill(tree, {name: lambda value=value: value for name, value in known.items()}, where_in_tree("it")) == filled
 
 
 def test_filled_values_are_copies() -> None:
     value = [{"a": 1}]
-    filled = fill({"x": "${list}", "y": "${list}"}, {"list": lambda: value}, paths("it"))
+    filled = fill({"x": "${list}", "y": "${list}"}, {"list": lambda: value}, where_in_tree("it"))
     filled["x"][0]["a"] = 2
     assert (value, filled["y"]) == ([{"a": 1}], [{"a": 1}])
 

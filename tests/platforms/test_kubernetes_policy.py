@@ -1,4 +1,4 @@
-"""A site's rules and general sense against manifests, with EIDF's rules and the listing of the paper above all."""
+"""A site's rules and general rules against manifests, with EIDF's rules and the listing of the paper above all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ spec:
 # What docs.eidf.ac.uk has against it, by the line of the listing.
 DEFECTS = {
     "a bare Pod": r"^line 2: a Pod may run no pods here, Job, .*policy: kinds\)$",
-    "capital letters": r"^line 4: 'ResNet50-Test' is no name that Kubernetes takes.*RFC 1123",
+    "capital letters": r"^line 4: 'ResNet50-Test' is not a name that Kubernetes accepts.*RFC 1123",
     "no queue": r"^line 3: metadata\.labels\[kueue\.x-k8s\.io/queue-name\] is missing: .*policy: manifest\)$",
     "a fixed name": r"^line 3: metadata\.generateName is missing: .*policy: manifest\)$",
     "no request of CPUs": r"^line 8: container\.resources\.requests\.cpu is missing",
@@ -145,7 +145,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "a GPU that is only requested": (
         "limits: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 4}\n          requests: {cpu: 16, memory: 64Gi}",
         "limits: {cpu: 16, memory: 64Gi}\n          requests: {cpu: 16, memory: 64Gi, nvidia.com/gpu: 4}",
-        r"line 22: .*nvidia\.com/gpu is requested and not limited.*\(general sense: limits\)",
+        r"line 22: .*nvidia\.com/gpu is requested and not limited.*\(general rule: limits\)",
     ),
     "more than the limit": (
         "requests: {cpu: 16", "requests: {cpu: 17", r"line 22: .*: 17 cpu are requested, and no more than 16 allowed"
@@ -162,7 +162,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "sizeLimit: 32Gi", "sizeLimit: 65Gi", r"line 21: volume shm may take 65Gi of memory.*policy: sense: memory\)"
     ),
     "more threads than CPUs": (
-        "value: '4'", "value: '5'", r"line 21: container c: 4 ranks of 5 threads and 16 CPUs: .*general sense: cpus\)"
+        "value: '4'", "value: '5'", r"line 21: container c: 4 ranks of 5 threads and 16 CPUs: .*general rule: cpus\)"
     ),
     "a tag beside a port": (
         "host:5000/a/i@sha256:0", "host:5000/a/i:latest", r"line 17: .*tomorrow .*\(write host:5000/a/i@sha256:…\)"
@@ -345,7 +345,7 @@ def test_the_limits_of_a_site_are_applied(
     assert against(render.render(SPEC, fine), fine, SPEC) == ()
 
 
-# --- general sense ----------------------------------------------------------------------------------------------------
+# --- general rules ----------------------------------------------------------------------------------------------------
 
 
 def job(**changes: Any) -> str:
@@ -372,19 +372,19 @@ SHM = {"volumes": [{"name": "s", "emptyDir": {"medium": "Memory"}}]}
     ("text", "rule", "said"),
     [
         (CLEAN, None, None),
-        (CLEAN.replace("name: a\n", "name: A_b\n"), "names", "'A_b' is no name"),
+        (CLEAN.replace("name: a\n", "name: A_b\n"), "names", "'A_b' is not a name"),
         (CLEAN.replace("name: a\n", f"name: {'a' * 64}\n"), "names", "longer than 63"),
-        (CLEAN.replace("name: a\n", "generateName: X-\n"), "names", "'X-' is no name"),
-        (CLEAN.replace("name: a\n", "name: a\n  generateName: X-\n"), "names", "'X-' is no name"),
+        (CLEAN.replace("name: a\n", "generateName: X-\n"), "names", "'X-' is not a name"),
+        (CLEAN.replace("name: a\n", "name: a\n  generateName: X-\n"), "names", "'X-' is not a name"),
         (CLEAN.replace("name: a\n", f"generateName: {'a' * 58}-\n"), "names", "longer than 58"),
         (CLEAN.replace("name: a\n", f"name: a\n  generateName: {'a' * 62}-\n"), None, None),
-        (CLEAN.replace("name: a\n", "name: 12\n"), "names", "12 is no name"),
-        (CLEAN.replace("name: c\n", "name: c_d\n"), "names", "'c_d' is no name"),
+        (CLEAN.replace("name: a\n", "name: 12\n"), "names", "12 is not a name"),
+        (CLEAN.replace("name: c\n", "name: c_d\n"), "names", "'c_d' is not a name"),
         (CLEAN.replace("kind: Job", "kind: IPUJob").replace("name: a\n", f"name: {'a' * 37}\n"), "names", "than 36"),
-        (pod(volumes=[{"name": "A"}]), "names", "'A' is no name"),
+        (pod(volumes=[{"name": "A"}]), "names", "'A' is not a name"),
         (job(args=["-c /path"]), "words", "write '-c' and '/path' as two"),
-        (job(command="python train.py"), "words", "command: 'python train.py' is no list of texts"),
-        (job(args=["--batch", 4]), "words", "args: ['--batch', 4] is no list of texts"),
+        (job(command="python train.py"), "words", "command: 'python train.py' is not a list of texts"),
+        (job(args=["--batch", 4]), "words", "args: ['--batch', 4] is not a list of texts"),
         (job(command=["run", "--config x y"]), "words", "write '--config' and 'x y' as two"),
         (job(args=["--text=a b", "-c", "a b", "a -b c", "-", "-1 2", "- a"]), None, None),
         (job(env=[{"name": "HF_TOKEN", "value": "hf_x"}]), "secrets", "the value of HF_TOKEN looks like a secret"),
@@ -411,7 +411,7 @@ def test_each_general_rule_finds_its_violation(text: str, rule: str | None, said
         return
     (one,) = found
     assert said in one
-    assert one.endswith(f"(general sense: {rule})")
+    assert one.endswith(f"(general rule: {rule})")
     assert re.match(r"line \d+: ", one)
     as_job = against(text, cluster(), SPEC)
     assert "hf_x" not in one
@@ -487,7 +487,7 @@ def test_lint_reports_a_clean_manifest_and_exits_0(site: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("template", ["pod", "job", "indexed_job", "ipujob"])
-def test_lint_reads_a_template_with_unfilled_holes(template: str, site: Path) -> None:
+def test_lint_reads_a_template_with_unfilled_placeholders(template: str, site: Path) -> None:
     file = ROOT / "k8s_templates" / f"{template}.yaml"
     assert main(["lint", "eidf_a100", str(file)]) == 1
 
@@ -522,15 +522,21 @@ def test_lint_finds_a_manifest_without_a_pod_template(text: str, line: int) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (CLEAN.replace("name: a\n", "name: ${name}\n"), "line 4: nobody fills holes here: ${name} (`--dry-run`"),
-        (CLEAN.replace("name: a\n", "name: a-${nome}\n"), "line 4: nobody fills holes here: ${nome} ("),
-        (CLEAN.replace("name: a\n", "name: a\n  labels: {'${name}': x, a: '${image'}\n"), "here: ${name}, ${image ("),
-        (job(args=["--ranks=${ranks}"]), "here: ${ranks} ("),
+        (
+            CLEAN.replace("name: a\n", "name: ${name}\n"),
+            "line 4: these placeholders stay unfilled: ${name} (`--dry",
+        ),
+        (CLEAN.replace("name: a\n", "name: a-${nome}\n"), "line 4: these placeholders stay unfilled: ${nome} ("),
+        (
+            CLEAN.replace("name: a\n", "name: a\n  labels: {'${name}': x, a: '${image'}\n"),
+            "unfilled: ${name}, ${image (",
+        ),
+        (job(args=["--ranks=${ranks}"]), "unfilled: ${ranks} ("),
         (job(args=["for i in 1; do echo ${i} ${x:-1} $${name}; done"]), None),
     ],
 )
-def test_lint_finds_holes_in_a_manifest_that_is_submitted_unchanged(text: str, said: str | None) -> None:
-    found = [one for one in against(text, cluster()) if "holes" in one]
+def test_lint_finds_placeholders_in_a_manifest_that_is_submitted_unchanged(text: str, said: str | None) -> None:
+    found = [one for one in against(text, cluster()) if "placeholders" in one]
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
-    assert not any("nobody fills" in one for one in against(text, cluster(), SPEC))
+    assert not any("stay unfilled" in one for one in against(text, cluster(), SPEC))

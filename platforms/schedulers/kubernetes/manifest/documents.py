@@ -1,4 +1,4 @@
-"""YAML files of several objects: read as kubectl reads them, with the line of every key, and written to the letter."""
+"""YAML files with several documents: read as kubectl reads them, with the line of every key, and written."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
-_TIME = "tag:yaml.org,2002:timestamp"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _MOST_NODES = 50_000  # aliases of aliases can make a small file enormous
-# A reader of another YAML would take some of these for a number or a boolean where PyYAML sees a text.
+# Other YAML parsers take some of these texts for a number or a boolean where PyYAML sees a text.
 _AMBIGUOUS = re.compile(r"[-+]?\.?\d[\d_.:eE+-]*|0[xob][\da-fA-F_]*|[yYnN~=]")
 
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """One of a file's documents, and the line of each of its keys and items by the path that leads there."""
+    """One document of a file, and the line of each of its keys and items by the path that leads there."""
 
     value: Any
     lines: Mapping[TreePath, int]
@@ -37,120 +37,59 @@ class YamlDocument:
         return self.lines.get(path, 1)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as the clients of Kubernetes read it: dates and `1:30` are texts. A key that stands twice is a mistake."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
-                seen.add(key.value)
-        mapping = super().construct_mapping(node, deep)
-        if wrong := [key for key in mapping if not isinstance(key, str)]:
-            what = f"the key {wrong[0]!r} is no text (quote it)"
-            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
-        return mapping
-
-
-class _Dumper(yaml.SafeDumper):
-    """Without anchors, scripts in many lines as blocks, and quotes around what might be read as something else."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read(text: str, where: str) -> list[YamlDocument]:
-    """Every document that is not empty. Raises ConfigError, `<where>:<line>: …`, for what is no YAML."""
+    """Read every document that is not empty. Raises ConfigError, `<where>:<line>: message`, for invalid YAML."""
     forbidden = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if forbidden:
         line = text.count("\n", 0, forbidden.start()) + 1
         raise ConfigError([f"{where}:{line}: a control character (U+{ord(forbidden[0]):04X}), which YAML forbids"])
     try:
-        return [YamlDocument(copy.deepcopy(each.value), each.lines) for each in _parsed(text)]
+        return [YamlDocument(copy.deepcopy(document.value), document.lines) for document in _parse(text)]
     except yaml.MarkedYAMLError as error:
-        line, what = _syntax(error, text)
-        raise ConfigError([f"{where}:{line}: not YAML: {what}"]) from None
+        line, problem = _explain(error, text)
+        raise ConfigError([f"{where}:{line}: not YAML: {problem}"]) from None
     except RecursionError:
         raise ConfigError([f"{where}:1: nested too deeply, or an alias (`*name`) that contains itself"]) from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{where}:1: not YAML: {error}"]) from None
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """The line of a mistake, and what it is."""
-    mark = error.problem_mark or error.context_mark
-    what = ", ".join(filter(None, [error.context, error.problem]))
-    if error.context_mark and "could not find expected ':'" in what:  # noticed a line later
-        mark = error.context_mark
-        words = text.splitlines()[mark.line].strip()[:40]
-        what = f"a key ends with a colon, and {words!r} does not (write `{words.rstrip('.,;= ')}:`)"
-    elif error.context_mark and mark and _unclosed(what) and error.context_mark.line < mark.line:
-        what = f"opened here and not closed: {what}"
-        mark = error.context_mark
-    elif "flow" in what and "${" in text:
-        what += ' (quote a hole inside brackets: "${…}")'
-    return mark.line + 1 if mark else 1, what
+def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """The line of a mistake, and what is wrong there."""
+    begun = error.context_mark
+    noticed = error.problem_mark
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    is_unclosed = "flow" in problem or "unexpected end of stream" in problem
+    mark = noticed or begun
+    if begun and "could not find expected ':'" in problem:  # PyYAML notices it a line later
+        mark = begun
+        start = text.splitlines()[mark.line].strip()[:40]
+        problem = f"a key ends with a colon, and {start!r} does not (write `{start.rstrip('.,;= ')}:`)"
+    elif begun and mark and is_unclosed and begun.line < mark.line:
+        mark = begun
+        problem = f"opened here and not closed: {problem}"
+    elif "flow" in problem and "${" in text:
+        problem += ' (quote a placeholder inside brackets: "${…}")'
+    line = mark.line + 1 if mark else 1
+    return line, problem
 
 
-def _unclosed(what: str) -> bool:
-    """Whether a bracket or a quote has no end: it is noticed where something else stands instead."""
-    return "flow" in what or "unexpected end of stream" in what
+@lru_cache(maxsize=256)  # many jobs share a template, and a rendered manifest is read several times
+def _parse(text: str) -> tuple[YamlDocument, ...]:
+    return tuple(_documents_in(text))
 
 
-def write(objects: Iterable[Mapping[str, Any]]) -> str:
-    """The same objects give the same text, and `read` gives exactly them back."""
-    return "---\n".join(
-        yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=math.inf)
-        for each in objects
-    )
-
-
-def plain(value: object, where: str, path: TreePath = ()) -> Any:
-    """A copy made of dicts, lists and JSON's own scalars. Raises ConfigError for what no manifest can hold."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _text(str(value), where, path)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    if isinstance(value, Mapping):
-        if wrong := [key for key in value if not isinstance(key, str)]:
-            raise ConfigError([f"{where}: {shown(path)}: the key {wrong[0]!r} is no text"])
-        return {_text(str(key), where, path): plain(each, where, (*path, key)) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each, where, (*path, index)) for index, each in enumerate(value)]
-    raise ConfigError([f"{where}: {shown(path)}: {value!r} is nothing that a manifest can hold"])
-
-
-def shown(path: TreePath) -> str:
-    """A path as people write it: `spec.containers[0].image`, `metadata.labels[hpc-ml-bench/run]`."""
-    parts = [f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{part}]" for part in path]
-    return "".join(parts).lstrip(".") or "the object"
-
-
-def _text(text: str, where: str, path: TreePath) -> str:
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ConfigError([f"{where}: {shown(path)}: {text!r} is no text that a cluster takes (NUL, or no Unicode)"])
-    return text
-
-
-@lru_cache(maxsize=256)  # a template serves many jobs, and a manifest is read again at each step of its way
-def _parsed(text: str) -> tuple[YamlDocument, ...]:
-    return tuple(_documents(text))
-
-
-def _documents(text: str) -> Iterator[YamlDocument]:
+def _documents_in(text: str) -> Iterator[YamlDocument]:
     loader = _Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             assert node is not None
             lines: dict[TreePath, int] = {}
-            _note(node, (), lines)
+            _collect_lines(node, (), lines)
             value = loader.construct_document(node)
             if value is not None:
                 yield YamlDocument(value, lines)
@@ -158,36 +97,41 @@ def _documents(text: str) -> Iterator[YamlDocument]:
         loader.dispose()
 
 
-def _note(node: yaml.Node, path: TreePath, lines: dict[TreePath, int]) -> None:
-    """The lines of a node's children, by path."""
+def _collect_lines(node: yaml.Node, path: TreePath, lines: dict[TreePath, int]) -> None:
+    """Add the lines of a node and of its children, by path."""
     lines.setdefault(path, node.start_mark.line + 1)
     if len(lines) > _MOST_NODES:
-        raise yaml.YAMLError("far too many aliases, or things")
+        raise yaml.YAMLError("far too many aliases or values")
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
-            here = (*path, str(key.value))
-            lines[here] = key.start_mark.line + 1
-            _note(child, here, lines)
+            child_path = (*path, str(key.value))
+            lines[child_path] = key.start_mark.line + 1
+            _collect_lines(child, child_path, lines)
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
-            _note(child, (*path, index), lines)
+            _collect_lines(child, (*path, index), lines)
 
 
-def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None
-    if any(not letter.isprintable() and letter != "\n" for letter in text):
-        style = '"'
-    elif "\n" in text:
-        block = not text.startswith((" ", "\n")) and not re.search(r" \n| \Z", text)
-        style = "|" if block else '"'
-    elif _AMBIGUOUS.fullmatch(text):
-        style = "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+class _Loader(yaml.SafeLoader):
+    """Reads YAML as the clients of Kubernetes do: dates and `1:30` are texts. A key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+                seen.add(key.value)
+        mapping = super().construct_mapping(node, deep)
+        for key in mapping:
+            if not isinstance(key, str):
+                problem = f"the key {key!r} is not text (quote it)"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return mapping
 
 
-_Dumper.add_representer(str, _represent)
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT, _TIME)]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT, _TIMESTAMP)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
@@ -198,3 +142,78 @@ _Loader.add_implicit_resolver(
     re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
     list("-+.0123456789"),
 )
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(objects: Iterable[Mapping[str, Any]]) -> str:
+    """Write objects as YAML. Equal objects give the same text, and `read` gives exactly the same objects back."""
+    texts = []
+    for tree in objects:
+        text = yaml.dump(
+            tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=math.inf
+        )
+        texts.append(text)
+    return "---\n".join(texts)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML without anchors, scripts of several lines as blocks, and ambiguous texts in quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if any(not letter.isprintable() and letter != "\n" for letter in text):
+        style = '"'
+    elif "\n" in text:
+        fits_block = not text.startswith((" ", "\n")) and not re.search(r" \n| \Z", text)
+        style = "|" if fits_block else '"'
+    elif _AMBIGUOUS.fullmatch(text):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+# --- plain values ----------------------------------------------------------------------------------------------------
+
+
+def plain(value: object, where: str, path: TreePath = ()) -> Any:
+    """Copy a value into dicts, lists and the scalars of JSON. Raises ConfigError for what no manifest can hold."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _plain_text(str(value), where, path)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ConfigError([f"{where}: {printable_path(path)}: the key {key!r} is not text"])
+        return {_plain_text(str(key), where, path): plain(child, where, (*path, key)) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(child, where, (*path, index)) for index, child in enumerate(value)]
+    raise ConfigError([f"{where}: {printable_path(path)}: a manifest cannot hold {value!r}"])
+
+
+def printable_path(path: TreePath) -> str:
+    """Write a path as people do: `spec.containers[0].image`, `metadata.labels[hpc-ml-bench/run]`."""
+    text = ""
+    for part in path:
+        is_word = isinstance(part, str) and part.isidentifier()
+        text += f".{part}" if is_word else f"[{part}]"
+    return text.lstrip(".") or "the object"
+
+
+def _plain_text(text: str, where: str, path: TreePath) -> str:
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        problem = f"{text!r} is not text that a cluster accepts (NUL, or not Unicode)"
+        raise ConfigError([f"{where}: {printable_path(path)}: {problem}"])
+    return text

@@ -1,4 +1,21 @@
-"""What is wrong with a manifest anywhere, whatever a site's own rules are."""
+"""General lint rules: what is wrong with a manifest on any cluster, whatever the rules of a site are.
+
+| Rule     | What it finds                                                              |
+|----------|----------------------------------------------------------------------------|
+| names    | names that Kubernetes or an operator refuses                               |
+| words    | commands and arguments that are no list of texts, or two words in one      |
+| secrets  | the value of a secret in the manifest                                      |
+| limits   | requests that exceed their limits                                          |
+| cpus     | more threads than CPUs                                                     |
+| requests | limits without requests                                                    |
+| memory   | volumes in memory that may exceed the container's limit                    |
+| shm      | ranks without shared memory                                                |
+| threads  | no OMP_NUM_THREADS                                                         |
+| security | no securityContext                                                         |
+| deadline | nothing that ends the job                                                  |
+| image    | an image without tag and digest, or with the tag `latest`                  |
+| digest   | an image without digest                                                    |
+"""
 
 from __future__ import annotations
 
@@ -12,84 +29,94 @@ from platforms.job import names_a_secret
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.pod_templates import Object, TreePath, containers, templates
 
-# Rules that are law everywhere: who breaks them is refused by the cluster, runs or measures something else than was
-# meant, or tells what nobody should know.
+# Rules that hold for every job. The cluster refuses a manifest that breaks one, or the job runs or measures something
+# else than was meant, or the manifest shows a secret.
 ALWAYS = frozenset({"names", "words", "secrets", "limits", "cpus"})
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_DOTTED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
-_IPUJOB_LONGEST = 36  # the operator acquires no IPUs for longer names (EIDF's Graphcore FAQ, until 2026)
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAME_PREFIX = re.compile(r"[a-z0-9][-a-z0-9.]*")
+_RFC_1123 = "small letters, digits and -, as RFC 1123 has it"
+_SUBDOMAIN_LENGTH = 253
+_IPUJOB_LENGTH = 36  # the operator acquires no IPUs for longer names (EIDF's Graphcore FAQ, until 2026)
+_GENERATED_LETTERS = 5  # what the API server appends to a generateName
+
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)\s+(\S.*)")
-_TORCH = re.compile(r"\btorchrun\b|torch\.distributed")
-_STILL_OPEN = re.compile(r"set in site\.yaml>|\$\{")
-_RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](\w+)")
+_TORCHRUN = re.compile(r"\btorchrun\b|torch\.distributed")
+_RANKS_OPTION = re.compile(r"--nproc[-_]per[-_]node[= ](\w+)")
 _THREADS = "OMP_NUM_THREADS"
-_RFC = "small letters, digits and -, as RFC 1123 has it"
+_OPEN = re.compile(r"set in site\.yaml>|\$\{")
 
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Which rule is broken, where in the object, and how."""
+    """A broken rule, the path in the object, and what is wrong there."""
 
     rule: str
     path: TreePath
-    what: str
+    message: str
 
 
-def findings(each: Object) -> Iterator[LintFinding]:
-    """Everything that is wrong with one object."""
-    yield from _names(each)
-    for path, template in templates(each):
-        yield from _pod(each, template, path)
+def findings(tree: Object) -> Iterator[LintFinding]:
+    """Check one object against all rules."""
+    yield from _names(tree)
+    for path, template in templates(tree):
+        pod_spec = template["spec"]
+        yield from _security(template, path)
+        yield from _deadline(tree, pod_spec, path)
         for place, container in containers(template, path):
             yield from _words(container, place)
             yield from _secrets(container, place)
-            yield from _needs(container, template, place)
-            yield from _share(container, place)
-            yield from _in_memory(container, template["spec"], place)
+            yield from _shm(container, pod_spec, place)
+            yield from _threads(container, place)
+            yield from _requests(container, place)
+            yield from _limits(container, place)
+            yield from _cpus(container, place)
+            yield from _memory(container, pod_spec, place)
             yield from _image(container, place)
 
 
-def devices(container: Mapping[str, Any]) -> float:
-    """How many devices a container asks for, rightly or not: resources with somebody's name before a slash."""
-    asked = [pair for kind in ("limits", "requests") for pair in _amounts(container, kind).items()]
-    return max((amount_of(value) for name, value in asked if _extended(name)), default=0.0)
-
-
 def amount_of(value: object) -> float:
-    """A quantity, as a number; 0 of what is none."""
+    """A quantity as a number; 0 if it is not a quantity."""
     try:
         return quantity_of(str(value))
     except ValueError:
         return 0.0
 
 
-def open_yet(text: object) -> bool:
-    """Whether a site, or who fills the holes, has still to say what stands there."""
-    return isinstance(text, str) and bool(_STILL_OPEN.search(text))
+def is_open(value: object) -> bool:
+    """Whether a value still has to be filled in: by the site, or because it is a placeholder."""
+    return isinstance(value, str) and bool(_OPEN.search(value))
 
 
-def _names(each: Object) -> Iterator[LintFinding]:
-    metadata, path = _mapping(each.get("metadata")), ("metadata",)
-    runs_pods = next(templates(each), None) is not None
-    most = _IPUJOB_LONGEST if each.get("kind") == "IPUJob" else labels.LONGEST if runs_pods else 253
-    yield from _name(metadata.get("name"), (*path, "name"), _DOTTED, most)
-    added = 0 if "name" in metadata else 5  # letters
-    yield from _name(metadata.get("generateName"), (*path, "generateName"), _PREFIX, most - added)
-    for place, template in templates(each):
-        for where, container in containers(template, place):
-            yield from _name(container.get("name"), (*where, "name"), _NAME, labels.LONGEST)
-        for index, volume in enumerate(_listed(template["spec"].get("volumes"))):
-            name = _mapping(volume).get("name")
-            yield from _name(name, (*place, "spec", "volumes", index, "name"), _NAME, labels.LONGEST)
+# --- names, words, secrets -------------------------------------------------------------------------------------------
+
+
+def _names(tree: Object) -> Iterator[LintFinding]:
+    makes_pods = next(templates(tree), None) is not None
+    if tree.get("kind") == "IPUJob":
+        most = _IPUJOB_LENGTH
+    elif makes_pods:
+        most = labels.LONGEST
+    else:
+        most = _SUBDOMAIN_LENGTH
+    metadata = _mapping(tree.get("metadata"))
+    yield from _name(metadata.get("name"), ("metadata", "name"), _DNS_SUBDOMAIN, most)
+    most_of_prefix = most if "name" in metadata else most - _GENERATED_LETTERS
+    yield from _name(metadata.get("generateName"), ("metadata", "generateName"), _NAME_PREFIX, most_of_prefix)
+    for path, template in templates(tree):
+        for place, container in containers(template, path):
+            yield from _name(container.get("name"), (*place, "name"), _DNS_LABEL, labels.LONGEST)
+        for index, volume in enumerate(_list(template["spec"].get("volumes"))):
+            place = (*path, "spec", "volumes", index, "name")
+            yield from _name(_mapping(volume).get("name"), place, _DNS_LABEL, labels.LONGEST)
 
 
 def _name(name: object, path: TreePath, pattern: re.Pattern[str], most: int) -> Iterator[LintFinding]:
-    if name is None or open_yet(name):
+    if name is None or is_open(name):
         return
     if not isinstance(name, str) or not pattern.fullmatch(name):
-        yield LintFinding("names", path, f"{name!r} is no name that Kubernetes takes ({_RFC})")
+        yield LintFinding("names", path, f"{name!r} is not a name that Kubernetes accepts ({_RFC_1123})")
     elif len(name) > most:
         yield LintFinding("names", path, f"{name!r} is longer than {most} characters")
 
@@ -97,152 +124,229 @@ def _name(name: object, path: TreePath, pattern: re.Pattern[str], most: int) -> 
 def _words(container: Object, path: TreePath) -> Iterator[LintFinding]:
     for key in ("command", "args"):
         words = container.get(key)
-        if words is not None and not open_yet(words) and not _are_words(words):
-            what = (
-                f"{key}: {words!r:.60} is no list of texts (write [sh, -c, 'a line of shell'], and numbers in quotes)"
-            )
-            yield LintFinding("words", (*path, key), what)
+        if words is None or is_open(words):
             continue
-        for index, word in enumerate(_listed(words)):
-            match = _TWO_WORDS.fullmatch(word) if isinstance(word, str) else None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            cure = "write [sh, -c, 'a line of shell'], and numbers in quotes"
+            message = f"{key}: {words!r:.60} is not a list of texts ({cure})"
+            yield LintFinding("words", (*path, key), message)
+            continue
+        for index, word in enumerate(words):
+            match = _TWO_WORDS.fullmatch(word)
             if match:
-                what = f"{word!r} reaches the program as one word: write '{match[1]}' and '{match[2]}' as two"
-                yield LintFinding("words", (*path, key, index), what)
-
-
-def _are_words(words: object) -> bool:
-    return isinstance(words, list) and all(isinstance(word, str) for word in words)
+                message = f"{word!r} reaches the program as one word: write '{match[1]}' and '{match[2]}' as two"
+                yield LintFinding("words", (*path, key, index), message)
 
 
 def _secrets(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    for index, one in enumerate(_listed(container.get("env"))):
-        name = one.get("name") if isinstance(one, dict) else None
-        if isinstance(name, str) and names_a_secret(name) and one.get("value") and not open_yet(one["value"]):
-            what = f"the value of {name} looks like a secret, and secrets never stand in a manifest (use secretKeyRef)"
-            yield LintFinding("secrets", (*path, "env", index), what)
+    for index, variable in enumerate(_list(container.get("env"))):
+        name = _mapping(variable).get("name")
+        value = _mapping(variable).get("value")
+        if isinstance(name, str) and names_a_secret(name) and value and not is_open(value):
+            message = f"the value of {name} looks like a secret: no secret may stand in a manifest (use secretKeyRef)"
+            yield LintFinding("secrets", (*path, "env", index), message)
 
 
-def _pod(each: Object, template: Object, path: TreePath) -> Iterator[LintFinding]:
-    spec = template["spec"]
-    bare = [one for _, one in containers(template, path) if not one.get("securityContext")]
-    if bare and not spec.get("securityContext"):
-        what = "there is no securityContext, so that it runs as the image likes, as root mostly"
-        yield LintFinding("security", (*path, "spec"), what)
-    own, run = _mapping(each.get("spec")), _mapping(_mapping(each.get("spec")).get("runPolicy"))
-    limited = any("activeDeadlineSeconds" in one for one in (spec, own, run))
-    if not limited and labels.MAX_EXEC_TIME not in _mapping(_mapping(each.get("metadata")).get("labels")):
-        what = "nothing ends it when nobody is there to: it has no activeDeadlineSeconds"
-        yield LintFinding("deadline", (*path, "spec"), what)
+# --- the pod ---------------------------------------------------------------------------------------------------------
 
 
-def _needs(container: Object, template: Object, path: TreePath) -> Iterator[LintFinding]:
-    name, count = container.get("name"), devices(container)
-    words = [str(word) for key in ("command", "args") for word in _listed(container.get(key))]
-    torch = any(_TORCH.search(word) for word in words)
-    if (count > 1 or torch) and not _shared_memory(container, template["spec"]):
-        ranks = "torchrun" if torch else f"{count:g} devices"
-        what = f"container {name}: {ranks} and no emptyDir of medium Memory at /dev/shm, which has 64 MB otherwise"
-        yield LintFinding("shm", path, what)
-    known = {one.get("name") for one in _listed(container.get("env")) if isinstance(one, dict)}
-    said = _THREADS in known or "envFrom" in container or any(_THREADS in word for word in words)
-    if (count or torch) and not said:
-        what = f"container {name}: {_THREADS} is not set, and libraries count the cores of the whole node"
-        yield LintFinding("threads", (*path, "env") if "env" in container else path, what)
+def _security(template: Object, path: TreePath) -> Iterator[LintFinding]:
+    if template["spec"].get("securityContext"):
+        return
+    if all(container.get("securityContext") for _place, container in containers(template, path)):
+        return
+    message = "there is no securityContext, so that it runs as the image likes, mostly as root"
+    yield LintFinding("security", (*path, "spec"), message)
 
 
-def _share(container: Object, path: TreePath) -> Iterator[LintFinding]:
-    """Its part of the node, and whether its threads have room there."""
-    who, place = f"container {container.get('name')}", (*path, "resources")
-    limits, requests = _amounts(container, "limits"), _amounts(container, "requests")
-    if missing := [key for key in ("cpu", "memory") if key in limits and key not in requests]:
-        yield LintFinding("requests", place, f"{who}: there are limits and no requests of {' and '.join(missing)}")
-    for name, amount in requests.items():
-        limit = limits.get(name)
-        if open_yet(limit) or open_yet(amount):
+def _deadline(tree: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
+    spec = _mapping(tree.get("spec"))
+    run_policy = _mapping(spec.get("runPolicy"))
+    if any("activeDeadlineSeconds" in place for place in (pod_spec, spec, run_policy)):
+        return
+    if labels.MAX_EXEC_TIME in _mapping(_mapping(tree.get("metadata")).get("labels")):
+        return
+    message = "nothing ends it if this suite is gone: it has no activeDeadlineSeconds"
+    yield LintFinding("deadline", (*path, "spec"), message)
+
+
+# --- what ranks need -------------------------------------------------------------------------------------------------
+
+
+def _shm(container: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
+    devices = _devices(container)
+    uses_torchrun = _uses_torchrun(container)
+    if devices <= 1 and not uses_torchrun:
+        return
+    if _has_shared_memory(container, pod_spec):
+        return
+    ranks = "torchrun" if uses_torchrun else f"{devices:g} devices"
+    missing = f"{ranks} and no emptyDir of medium Memory at /dev/shm, which has 64 MB otherwise"
+    yield LintFinding("shm", path, f"container {container.get('name')}: {missing}")
+
+
+def _threads(container: Object, path: TreePath) -> Iterator[LintFinding]:
+    if not _devices(container) and not _uses_torchrun(container):
+        return
+    variables = {variable.get("name") for variable in _mappings(container.get("env"))}
+    is_set_in_a_script = any(_THREADS in word for word in _command_line(container))
+    if _THREADS in variables or "envFrom" in container or is_set_in_a_script:
+        return
+    message = (
+        f"container {container.get('name')}: {_THREADS} is not set, and libraries count the cores of the whole node"
+    )
+    yield LintFinding("threads", (*path, "env") if "env" in container else path, message)
+
+
+def _devices(container: Mapping[str, Any]) -> float:
+    """How many devices a container asks for, whether in its limits or, wrongly, in its requests."""
+    most = 0.0
+    for kind in ("limits", "requests"):
+        for resource, amount in _amounts(container, kind).items():
+            if _is_extended(resource):
+                most = max(most, amount_of(amount))
+    return most
+
+
+def _uses_torchrun(container: Object) -> bool:
+    return any(_TORCHRUN.search(word) for word in _command_line(container))
+
+
+def _command_line(container: Object) -> list[str]:
+    words = [*_list(container.get("command")), *_list(container.get("args"))]
+    return [str(word) for word in words]
+
+
+def _has_shared_memory(container: Object, pod_spec: Mapping[str, Any]) -> bool:
+    """Whether ranks can share memory: through a volume in memory, or through the node's own."""
+    if pod_spec.get("hostIPC") is True:
+        return True
+    volumes = _memory_volumes(pod_spec)
+    for mount in _mappings(container.get("volumeMounts")):
+        if mount.get("mountPath") == "/dev/shm" and mount.get("name") in volumes:
+            return True
+    return False
+
+
+# --- requests and limits ---------------------------------------------------------------------------------------------
+
+
+def _requests(container: Object, path: TreePath) -> Iterator[LintFinding]:
+    limits = _amounts(container, "limits")
+    requests = _amounts(container, "requests")
+    missing = [resource for resource in ("cpu", "memory") if resource in limits and resource not in requests]
+    if missing:
+        message = f"container {container.get('name')}: there are limits and no requests of {' and '.join(missing)}"
+        yield LintFinding("requests", (*path, "resources"), message)
+
+
+def _limits(container: Object, path: TreePath) -> Iterator[LintFinding]:
+    who = f"container {container.get('name')}"
+    limits = _amounts(container, "limits")
+    for resource, amount in _amounts(container, "requests").items():
+        limit = limits.get(resource)
+        if is_open(limit) or is_open(amount):
             continue
-        if _extended(name) and (limit is None or amount_of(limit) != amount_of(amount)):
-            what = f"{who}: {name} is requested and not limited to the same: no pod is made of that (limit it only)"
-            yield LintFinding("limits", (*place, "requests", name), what)
+        place = (*path, "resources", "requests", resource)
+        if _is_extended(resource) and (limit is None or amount_of(limit) != amount_of(amount)):
+            problem = f"{resource} is requested and not limited to the same: no pod is made of that (limit it only)"
+            yield LintFinding("limits", place, f"{who}: {problem}")
         elif limit is not None and amount_of(amount) > amount_of(limit):
-            what = f"{who}: {amount} {name} are requested, and no more than {limit} allowed: no pod is made of that"
-            yield LintFinding("limits", (*place, "requests", name), what)
-    ranks, threads, cpus = _ranks(container), _threads(container), amount_of(limits.get("cpu"))
-    if threads > 1 and cpus and ranks * threads > cpus:
-        what = f"{who}: {ranks} ranks of {threads} threads and {limits['cpu']} CPUs: they are throttled, and that looks"
-        cure = "like the machine's figure (fewer threads, or more CPUs)"
-        yield LintFinding("cpus", (*place, "limits", "cpu"), f"{what} {cure}")
+            problem = f"{amount} {resource} are requested, and no more than {limit} allowed: no pod is made of that"
+            yield LintFinding("limits", place, f"{who}: {problem}")
 
 
-def _ranks(container: Object) -> int:
-    """Of its node, as torchrun is told."""
-    words = " ".join(str(word) for key in ("command", "args") for word in _listed(container.get(key)))
-    said = _RANKS.search(words)
-    if said is None:
+def _cpus(container: Object, path: TreePath) -> Iterator[LintFinding]:
+    limit = _amounts(container, "limits").get("cpu")
+    ranks = _ranks_per_node(container)
+    threads = _threads_per_rank(container)
+    if threads <= 1 or not amount_of(limit) or ranks * threads <= amount_of(limit):
+        return
+    threads_and_cpus = f"{ranks} ranks of {threads} threads and {limit} CPUs"
+    problem = f"{threads_and_cpus}: they are throttled, which looks like a slow machine (fewer threads, or more CPUs)"
+    yield LintFinding("cpus", (*path, "resources", "limits", "cpu"), f"container {container.get('name')}: {problem}")
+
+
+def _ranks_per_node(container: Object) -> int:
+    """The ranks that torchrun is to start on a node; 1 without torchrun."""
+    match = _RANKS_OPTION.search(" ".join(_command_line(container)))
+    if match is None:
         return 1
-    return int(said[1]) if said[1].isdecimal() else max(1, int(devices(container)))
+    if match[1].isdecimal():
+        return int(match[1])
+    return max(1, int(_devices(container)))  # `gpu` or `auto`: a rank for each device
 
 
-def _threads(container: Object) -> int:
-    """Of a rank, 0 where nobody says."""
-    named = (one for one in _listed(container.get("env")) if isinstance(one, dict) and one.get("name") == _THREADS)
-    return next((int(amount_of(one.get("value"))) for one in named), 0)
+def _threads_per_rank(container: Object) -> int:
+    """The value of OMP_NUM_THREADS; 0 if it is not set."""
+    for variable in _mappings(container.get("env")):
+        if variable.get("name") == _THREADS:
+            return int(amount_of(variable.get("value")))
+    return 0
 
 
-def _in_memory(container: Object, spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
-    """Volumes in memory that may take more than the container has."""
-    limit, name = _amounts(container, "limits").get("memory"), container.get("name")
-    mounted = {one.get("name") for one in _listed(container.get("volumeMounts")) if isinstance(one, dict)}
-    for volume, size in _memory(spec).items():
+def _memory(container: Object, pod_spec: Mapping[str, Any], path: TreePath) -> Iterator[LintFinding]:
+    limit = _amounts(container, "limits").get("memory")
+    mounted = {mount.get("name") for mount in _mappings(container.get("volumeMounts"))}
+    for volume, size in _memory_volumes(pod_spec).items():
         if volume in mounted and amount_of(limit) and amount_of(size) > amount_of(limit):
-            what = f"volume {volume} may take {size} of memory, and container {name} has {limit}: filled, it is killed"
-            yield LintFinding("memory", (*path, "resources", "limits", "memory"), what)
+            has = f"container {container.get('name')} has {limit}"
+            message = (
+                f"volume {volume} may take {size} of memory, and {has}: if the volume fills, the container is killed"
+            )
+            yield LintFinding("memory", (*path, "resources", "limits", "memory"), message)
 
 
 def _amounts(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return _mapping(_mapping(container.get("resources")).get(kind))
 
 
-def _extended(name: object) -> bool:
-    """A resource that some plugin counts, and of which nobody gets more than he limits himself to."""
-    return "/" in str(name) and "kubernetes.io/" not in str(name)
+def _is_extended(resource: object) -> bool:
+    """Whether a device plugin counts it, so that limit and request must be equal: `nvidia.com/gpu`."""
+    return "/" in str(resource) and "kubernetes.io/" not in str(resource)
 
 
-def _shared_memory(container: Object, spec: Mapping[str, Any]) -> bool:
-    """Whether ranks have room to meet in memory: a volume of it, or the node's own."""
-    memory = _memory(spec)
-    mounts = [one for one in _listed(container.get("volumeMounts")) if isinstance(one, dict)]
-    mounted = any(mount.get("mountPath") == "/dev/shm" and mount.get("name") in memory for mount in mounts)
-    return mounted or spec.get("hostIPC") is True
+def _memory_volumes(pod_spec: Mapping[str, Any]) -> dict[object, object]:
+    """The volumes in memory by name, and how large they may become."""
+    volumes = {}
+    for volume in _mappings(pod_spec.get("volumes")):
+        source = _mapping(volume.get("emptyDir"))
+        if source.get("medium") == "Memory":
+            volumes[volume.get("name")] = source.get("sizeLimit")
+    return volumes
 
 
-def _memory(spec: Mapping[str, Any]) -> dict[object, object]:
-    """Volumes in memory, and how large they may become."""
-    volumes = [one for one in _listed(spec.get("volumes")) if isinstance(one, dict)]
-    sources = {one.get("name"): _mapping(one.get("emptyDir")) for one in volumes}
-    return {name: source.get("sizeLimit") for name, source in sources.items() if source.get("medium") == "Memory"}
+# --- the image -------------------------------------------------------------------------------------------------------
 
 
 def _image(container: Object, path: TreePath) -> Iterator[LintFinding]:
     image = container.get("image")
-    if not isinstance(image, str) or open_yet(image) or "@sha256:" in image:
+    if not isinstance(image, str) or is_open(image) or "@sha256:" in image:
         return
     folder, _, last = image.rpartition("/")
     name, _, tag = last.partition(":")
-    if tag in ("", "latest"):
-        which = f"has the tag {tag}, but no digest" if tag else "has neither tag nor digest"
-        whole = f"{folder}/{name}" if folder else name
-        what = f"image {image} {which}: tomorrow it is another one (write {whole}@sha256:…)"
-        yield LintFinding("image", (*path, "image"), what)
-    else:
-        yield LintFinding(
-            "digest", (*path, "image"), f"image {image} has no digest: its tag may move (write @sha256:…)"
-        )
+    if tag not in ("", "latest"):
+        message = f"image {image} has no digest: its tag may move (write @sha256:…)"
+        yield LintFinding("digest", (*path, "image"), message)
+        return
+    lacks = f"has the tag {tag}, but no digest" if tag else "has neither tag nor digest"
+    untagged = f"{folder}/{name}" if folder else name
+    message = f"image {image} {lacks}: tomorrow it may be another one (write {untagged}@sha256:…)"
+    yield LintFinding("image", (*path, "image"), message)
 
 
-def _listed(value: object) -> Sequence[Any]:
-    """The items of a list; none where something else stands, such as a hole that is still to be filled."""
+# --- values of any type ----------------------------------------------------------------------------------------------
+
+
+def _list(value: object) -> Sequence[Any]:
+    """The items of a list; none if the value is something else, such as a placeholder."""
     return value if isinstance(value, list) else ()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    """The items of a list that are mappings."""
+    return [item for item in _list(value) if isinstance(item, dict)]

@@ -1,4 +1,4 @@
-"""A site's rules (`policy:` of a platform) and general sense against manifests; a finding names its rule and line."""
+"""Check manifests against a site's rules (`policy:` of a platform) and against the rules that hold anywhere."""
 
 from __future__ import annotations
 
@@ -25,205 +25,263 @@ from platforms.schedulers.kubernetes.objects.pod_templates import (
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-_PART = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+Problem = tuple[TreePath, str]  # where in an object, and what is wrong there
+SiteProblem = tuple[TreePath, str, str]  # the same, and the rule of the site that it breaks
+
+_KEY = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that is wrong: in which object, by its number, where in it, and in words."""
+    """One thing that is wrong: the number of the object, the path in it, and a message."""
 
     number: int
     path: TreePath
-    what: str
+    message: str
 
 
 def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None, text: str = "") -> tuple[str, ...]:
-    """What the platform's rules have against the objects, and what cannot work; a sentence each, by lines of `text`.
+    """What is wrong with the objects, a sentence each, sorted by the lines of `text`.
 
-    Without a `spec`, somebody's manifest is looked at as it is, and all that general sense has against it counts; with
-    one, only as much of it as the site calls law (`policy: {sense: …}`).
+    Without a `spec` the objects are a user's manifest, which is checked as it is and against every general rule. With
+    one they are a job of ours, and of the general rules only those count that the site or lint_rules.ALWAYS enforces.
     """
-    places = _places(objects, text)
-    found = [(places[one.number](one.path), one.what) for one in findings(objects, platform, spec)]
-    return tuple(f"line {line}: {what}" if line else what for line, what in sorted(found, key=lambda one: one[0]))
+    line_of = _line_functions(objects, text)
+    found = [(line_of[each.number](each.path), each.message) for each in violations(objects, platform, spec)]
+    sentences = []
+    for line, message in sorted(found, key=lambda pair: pair[0]):
+        sentences.append(f"line {line}: {message}" if line else message)
+    return tuple(sentences)
 
 
-def findings(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Violation]:
-    """The same, with the places of what is wrong."""
-    root, where = root_of(objects), f"{platform.source}: policy"
-    if (place := missing_template(objects)) is not None:
-        yield Violation(*place, NO_TEMPLATE)
-    for number, each in enumerate(objects):
-        broken = [*_against_site(each, platform, root=each is root)]
-        broken += _limits(each, platform, spec) if each is root and spec is not None else []
-        yield from (Violation(number, path, f"{what} ({where}: {rule})") for path, what, rule in broken)
-        if each is root and spec is None:
-            yield from (Violation(number, path, what) for path, what in _other_queue(each, platform))
-        if spec is None:
-            yield from (Violation(number, path, what) for path, what in _unfilled(each))
-        if spec is not None:
-            yield from (Violation(number, path, what) for path, what in _code(each, spec))
-        yield from (
-            Violation(number, path, what) for path, what in _against_sense(each, platform, everything=spec is None)
-        )
+def violations(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None) -> Iterator[Violation]:
+    """The same as `lint`, with the place of each violation."""
+    missing = missing_template(objects)
+    if missing is not None:
+        yield Violation(*missing, NO_TEMPLATE)
+    root = root_of(objects)
+    for number, tree in enumerate(objects):
+        is_root = tree is root
+        for path, message in _problems(tree, platform, spec, is_root=is_root):
+            yield Violation(number, path, message)
 
 
-_EMPTY: tuple[object, ...] = (None, "", [], {})
-Broken = tuple[TreePath, str, str]  # where in the object, what, and which of the site's rules
+def _problems(tree: Object, platform: Platform, spec: JobSpec | None, *, is_root: bool) -> Iterator[Problem]:
+    for path, message, rule in _broken_site_rules(tree, platform, spec, is_root=is_root):
+        yield path, f"{message} ({platform.source}: policy: {rule})"
+    if spec is None:
+        if is_root:
+            yield from _other_queue(tree, platform)
+        yield from _unfilled(tree)
+    else:
+        yield from _code_too_large(tree, spec)
+    yield from _broken_general_rules(tree, platform, all_rules=spec is None)
 
 
-def _against_sense(each: Object, platform: Platform, *, everything: bool) -> Iterator[tuple[TreePath, str]]:
-    rules = platform.policy
-    law: Mapping[str, str] = {str(rule): why for rule, why in rules.sense.items()}
-    said = {"requests"} if any(rule.startswith("container.resources.requests") for rule in rules.manifest) else set()
-    for one in lint_rules.findings(each):
-        if one.rule in law:
-            yield one.path, f"{one.what}: {law[one.rule]} ({platform.source}: policy: sense: {one.rule})"
-        elif one.rule in lint_rules.ALWAYS or (everything and one.rule not in said):
-            yield one.path, f"{one.what} (general sense: {one.rule})"
+def _line_functions(objects: Sequence[Object], text: str) -> list[Callable[[TreePath], int]]:
+    """For each object, a function that gives the line of a path in it; it gives 0 if the line is not known."""
+    written = documents.read(text, "manifest") if text else []
+    functions: list[Callable[[TreePath], int]] = []
+    for tree in objects:
+        line_of: Callable[[TreePath], int] = lambda _path: 0  # noqa: E731
+        for document in written:
+            if document.value == tree:
+                line_of = document.line
+                break
+        functions.append(line_of)
+    return functions
 
 
-def _against_site(each: Object, platform: Platform, *, root: bool) -> Iterator[Broken]:
-    rules, pods = platform.policy, list(templates(each))
-    if pods and rules.kinds and each.get("kind") not in rules.kinds:
-        whys = "; ".join(dict.fromkeys(rules.kinds.values()))
-        yield ("kind",), f"a {each.get('kind')} may run no pods here, {_listed(rules.kinds)} may: {whys}", "kinds"
-    for rule, why in rules.manifest.items():
-        for path, tree in _subjects(rule, each, pods, root=root):
-            parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
-            if _value(tree, parts) in _EMPTY:
-                yield path, f"{rule} is missing: {why}", "manifest"
-    for rule, known in rules.one_of.items():
-        for path, tree in _subjects(rule, each, pods, root=root):
-            yield from _none_of(rule, known, tree, path)
-    for text, why in rules.avoid.items():
-        for path in _holding(each, text):
-            yield path, f"{text} should not stand here: {why}", "avoid"
-    for path, template in pods:
-        yield from _amounts(template, path, platform)
-    yield from _too_long(each, platform)
+# --- what is checked besides rules -----------------------------------------------------------------------------------
 
 
-def _none_of(rule: str, known: Sequence[str], tree: object, path: TreePath) -> Iterator[Broken]:
-    parts = _parts(rule.removeprefix("pod.").removeprefix("container."))
-    value = _value(tree, parts)
-    if value not in _EMPTY and not lint_rules.open_yet(value) and str(value) not in known:
-        place = (*path, *parts) if rule.startswith(("pod.", "container.")) else tuple(parts)
-        yield place, f"{rule}: there is no {value} here {nearest(str(value), known)}", "one_of"
-
-
-def _too_long(each: Object, platform: Platform) -> Iterator[Broken]:
-    """What Kueue is told."""
-    most, path = platform.policy.max_time_s, ("metadata", "labels", labels.MAX_EXEC_TIME)
-    if most is not None and lint_rules.amount_of(said := _value(each, path)) > most:
-        yield path, f"{labels.MAX_EXEC_TIME}: {said} s are more than {most:g} s", "max_time"
-
-
-def _unfilled(each: Object) -> Iterator[tuple[TreePath, str]]:
-    """The holes of a manifest that is looked at as it is; the first place stands for all."""
-    found = list(templating.left(each, placeholders.PLACEHOLDERS))
+def _unfilled(tree: Object) -> Iterator[Problem]:
+    """Placeholders in a manifest that is submitted as it is. The first place stands for all."""
+    found = list(templating.unfilled(tree, placeholders.PLACEHOLDERS))
     if found:
-        names = ", ".join(list(dict.fromkeys(what for _, what in found))[:5])
+        first_path, _placeholder = found[0]
+        names = list(dict.fromkeys(placeholder for _path, placeholder in found))
         cure = "`--dry-run` shows and checks them filled; a shell's own variable is $name"
-        yield found[0][0], f"nobody fills holes here: {names} ({cure})"
+        yield first_path, f"these placeholders stay unfilled: {', '.join(names[:5])} ({cure})"
 
 
-def _other_queue(root: Object, platform: Platform) -> Iterator[tuple[TreePath, str]]:
-    """A queue that is named is meant in a job of ours, whose test may have one of its own."""
-    path, mine = ("metadata", "labels", labels.QUEUE), platform.kubernetes.queue
-    named = _value(root, path)
-    if mine and named not in (*_EMPTY, mine) and not lint_rules.open_yet(mine) and not lint_rules.open_yet(named):
-        yield path, f"the queue {named} is not this project's, {mine} ({platform.source}: kubernetes: queue)"
+def _other_queue(root: Object, platform: Platform) -> Iterator[Problem]:
+    """Another queue than the project's. In a job of ours it is meant, because a test may name a queue."""
+    path = ("metadata", "labels", labels.QUEUE)
+    queue = platform.kubernetes.queue
+    named = _value_at(root, path)
+    if not queue or named in (*_EMPTY, queue) or lint_rules.is_open(queue) or lint_rules.is_open(named):
+        return
+    yield path, f"the queue {named} is not this project's, {queue} ({platform.source}: kubernetes: queue)"
 
 
-def _code(each: Object, spec: JobSpec) -> Iterator[tuple[TreePath, str]]:
-    """Code that no ConfigMap can bring."""
-    name = labels.config_map(spec.archive) if spec.archive is not None else None
-    for path, template in templates(each):
+def _code_too_large(tree: Object, spec: JobSpec) -> Iterator[Problem]:
+    """Code that no ConfigMap can hold."""
+    why = launch.too_large(spec)
+    if spec.archive is None or not why:
+        return
+    name = labels.config_map(spec.archive)
+    for path, template in templates(tree):
         volumes = template["spec"].get("volumes")
-        for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
-            if name and _value(volume, ("configMap", "name")) == name and (why := launch.too_large(spec)):
-                yield (*path, "spec", "volumes", index), why
+        if isinstance(volumes, list):
+            for index, volume in enumerate(volumes):
+                if _value_at(volume, ("configMap", "name")) == name:
+                    yield (*path, "spec", "volumes", index), why
 
 
-def _amounts(template: Object, path: TreePath, platform: Platform) -> Iterator[Broken]:
-    for name, most in platform.policy.most.items():
-        asked = 0.0
-        for _place, container in containers(template, path):
-            asked += max(lint_rules.amount_of(_amount(container, kind, name)) for kind in ("requests", "limits"))
-        if not lint_rules.open_yet(most) and asked > quantity_of(most):
-            yield (*path, "spec", "containers"), f"a pod asks for more {name} than {most}", "most"
+def _broken_general_rules(tree: Object, platform: Platform, *, all_rules: bool) -> Iterator[Problem]:
+    policy = platform.policy
+    enforced: Mapping[str, str] = {str(rule): why for rule, why in policy.sense.items()}
+    site_requires_requests = any(rule.startswith("container.resources.requests") for rule in policy.manifest)
+    for found in lint_rules.findings(tree):
+        said_by_the_site = found.rule == "requests" and site_requires_requests
+        if found.rule in enforced:
+            why = enforced[found.rule]
+            yield found.path, f"{found.message}: {why} ({platform.source}: policy: sense: {found.rule})"
+        elif found.rule in lint_rules.ALWAYS or (all_rules and not said_by_the_site):
+            yield found.path, f"{found.message} (general rule: {found.rule})"
 
 
-def _amount(container: Object, kind: str, name: str) -> object:
-    """0 where nothing is written, or a hole that is not filled yet."""
-    resources = container.get("resources")
-    amounts = resources.get(kind) if isinstance(resources, dict) else None
-    return amounts.get(name, 0) if isinstance(amounts, dict) else 0
+# --- the site's rules ------------------------------------------------------------------------------------------------
 
 
-def _limits(root: Object, platform: Platform, spec: JobSpec) -> Iterator[Broken]:
-    rules = platform.policy
-    path = next((path for path, _template in templates(root)), ())
-    if rules.max_nodes is not None and spec.layout.nodes > rules.max_nodes:
-        where = ("spec", "parallelism")
-        yield where, f"{spec.layout.nodes} nodes are more than {rules.max_nodes}", "max_nodes"
-    if rules.max_time_s is not None and spec.time_limit_s > rules.max_time_s:
-        what = f"{spec.time_limit_s:g} s are more than {rules.max_time_s:g} s"
-        yield (*path, "spec", "activeDeadlineSeconds"), what, "max_time"
-    if rules.max_running is not None and platform.max_running > rules.max_running:
-        what = f"max_running: {platform.max_running} are more jobs at a time than {rules.max_running}"
-        yield (), what, "max_running"
+def _broken_site_rules(
+    tree: Object, platform: Platform, spec: JobSpec | None, *, is_root: bool
+) -> Iterator[SiteProblem]:
+    yield from _kinds(tree, platform)
+    yield from _required_keys(tree, platform, is_root=is_root)
+    yield from _one_of(tree, platform, is_root=is_root)
+    yield from _avoid(tree, platform)
+    yield from _most(tree, platform)
+    yield from _max_time_of_kueue(tree, platform)
+    if is_root and spec is not None:
+        yield from _limits_of_jobs(tree, platform, spec)
 
 
-def _subjects(
-    rule: str, each: Object, pods: Sequence[tuple[TreePath, Object]], *, root: bool
-) -> Iterator[tuple[TreePath, Mapping[str, Any]]]:
-    """What a rule on the manifest is about: each container, each pod template, or the object that makes the pods."""
+def _kinds(tree: Object, platform: Platform) -> Iterator[SiteProblem]:
+    allowed = platform.policy.kinds
+    makes_pods = next(templates(tree), None) is not None
+    if makes_pods and allowed and tree.get("kind") not in allowed:
+        whys = "; ".join(dict.fromkeys(allowed.values()))
+        yield ("kind",), f"a {tree.get('kind')} may run no pods here, {_enumerate(allowed)} may: {whys}", "kinds"
+
+
+def _required_keys(tree: Object, platform: Platform, *, is_root: bool) -> Iterator[SiteProblem]:
+    for rule, why in platform.policy.manifest.items():
+        for path, subject in _subjects(rule, tree, is_root=is_root):
+            if _value_at(subject, _keys(rule)) in _EMPTY:
+                yield path, f"{rule} is missing: {why}", "manifest"
+
+
+def _one_of(tree: Object, platform: Platform, *, is_root: bool) -> Iterator[SiteProblem]:
+    for rule, allowed in platform.policy.one_of.items():
+        keys = _keys(rule)
+        is_in_pod = rule.startswith(("pod.", "container."))
+        for path, subject in _subjects(rule, tree, is_root=is_root):
+            value = _value_at(subject, keys)
+            if value in _EMPTY or lint_rules.is_open(value) or str(value) in allowed:
+                continue
+            place = (*path, *keys) if is_in_pod else tuple(keys)
+            yield place, f"{rule}: there is no {value} here {nearest(str(value), allowed)}", "one_of"
+
+
+def _avoid(tree: Object, platform: Platform) -> Iterator[SiteProblem]:
+    for text, why in platform.policy.avoid.items():
+        for path in _paths_of_text(tree, text):
+            yield path, f"{text} should not stand here: {why}", "avoid"
+
+
+def _most(tree: Object, platform: Platform) -> Iterator[SiteProblem]:
+    for path, template in templates(tree):
+        for resource, most in platform.policy.most.items():
+            if lint_rules.is_open(most):
+                continue
+            total = 0.0
+            for _path, container in containers(template, path):
+                requested = lint_rules.amount_of(_amount(container, "requests", resource))
+                limit = lint_rules.amount_of(_amount(container, "limits", resource))
+                total += max(requested, limit)
+            if total > quantity_of(most):
+                yield (*path, "spec", "containers"), f"a pod asks for more {resource} than {most}", "most"
+
+
+def _max_time_of_kueue(tree: Object, platform: Platform) -> Iterator[SiteProblem]:
+    most_s = platform.policy.max_time_s
+    path = ("metadata", "labels", labels.MAX_EXEC_TIME)
+    written = _value_at(tree, path)
+    if most_s is not None and lint_rules.amount_of(written) > most_s:
+        yield path, f"{labels.MAX_EXEC_TIME}: {written} s are more than {most_s:g} s", "max_time"
+
+
+def _limits_of_jobs(root: Object, platform: Platform, spec: JobSpec) -> Iterator[SiteProblem]:
+    policy = platform.policy
+    if policy.max_nodes is not None and spec.layout.nodes > policy.max_nodes:
+        message = f"{spec.layout.nodes} nodes are more than {policy.max_nodes}"
+        yield ("spec", "parallelism"), message, "max_nodes"
+    if policy.max_time_s is not None and spec.time_limit_s > policy.max_time_s:
+        path_of_template: TreePath = ()
+        for path, _template in templates(root):
+            path_of_template = path
+            break
+        message = f"{spec.time_limit_s:g} s are more than {policy.max_time_s:g} s"
+        yield (*path_of_template, "spec", "activeDeadlineSeconds"), message, "max_time"
+    if policy.max_running is not None and platform.max_running > policy.max_running:
+        message = f"max_running: {platform.max_running} are more jobs at a time than {policy.max_running}"
+        yield (), message, "max_running"
+
+
+# --- paths of rules --------------------------------------------------------------------------------------------------
+
+
+def _subjects(rule: str, tree: Object, *, is_root: bool) -> Iterator[tuple[TreePath, Mapping[str, Any]]]:
+    """What a rule is about: each container, each pod template, or the root."""
     if rule.startswith("container."):
-        for path, template in pods:
+        for path, template in templates(tree):
             yield from containers(template, path)
     elif rule.startswith("pod."):
-        yield from ((path, template) for path, template in pods)
-    elif root:
-        yield (rule.partition(".")[0],), each
+        yield from templates(tree)
+    elif is_root:
+        yield (rule.partition(".")[0],), tree
 
 
-def _parts(rule: str) -> list[str]:
-    """`metadata.labels[a/b]` as its keys."""
-    return [match[1] or match[2] for match in _PART.finditer(rule)]
+def _keys(rule: str) -> list[str]:
+    """The keys of a rule below its subject: `container.resources.limits[a/b]` is resources, limits, a/b."""
+    below_subject = rule.removeprefix("pod.").removeprefix("container.")
+    return [match[1] or match[2] for match in _KEY.finditer(below_subject)]
 
 
-def _value(tree: object, parts: Sequence[str]) -> object:
-    for part in parts:
+def _value_at(tree: object, keys: Sequence[str]) -> object:
+    for key in keys:
         if isinstance(tree, Mapping):
-            tree = tree.get(part)
-        elif isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
-            tree = tree[int(part)]
+            tree = tree.get(key)
+        elif isinstance(tree, list) and key.isdigit() and int(key) < len(tree):
+            tree = tree[int(key)]
         else:
             return None
     return tree
 
 
-def _holding(tree: object, text: str, path: TreePath = ()) -> Iterator[TreePath]:
-    """Where a text stands, as a value or in one."""
+def _paths_of_text(tree: object, text: str, path: TreePath = ()) -> Iterator[TreePath]:
+    """Where a text stands as a value or as a part of one."""
     if isinstance(tree, str):
-        yield from [path] if text in tree else []
+        if text in tree:
+            yield path
     elif isinstance(tree, Mapping):
         for key, child in tree.items():
-            yield from _holding(child, text, (*path, key))
+            yield from _paths_of_text(child, text, (*path, key))
     elif isinstance(tree, list):
         for index, child in enumerate(tree):
-            yield from _holding(child, text, (*path, index))
+            yield from _paths_of_text(child, text, (*path, index))
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def _amount(container: Object, kind: str, resource: str) -> object:
+    """A request or limit; 0 if there is none, or only a placeholder."""
+    resources = container.get("resources")
+    amounts = resources.get(kind) if isinstance(resources, dict) else None
+    return amounts.get(resource, 0) if isinstance(amounts, dict) else 0
+
+
+def _enumerate(names: Mapping[str, object]) -> str:
     *rest, last = names
     return f"{', '.join(rest)} and {last}" if rest else last
-
-
-def _places(objects: Sequence[Object], text: str) -> list[Callable[[TreePath], int]]:
-    """For each object, the line of a path in it; 0 where that is not known."""
-    written = documents.read(text, "manifest") if text else []
-    found = (next((one.line for one in written if one.value == each), None) for each in objects)
-    return [line or (lambda _path: 0) for line in found]

@@ -1,4 +1,4 @@
-"""A JobSpec as manifests, rendered without asking anybody, and read again by whoever has nothing else of the job."""
+"""Render a JobSpec as the manifest that is submitted, without asking the cluster; and read such a manifest again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
-from platforms.printable import printable
 from platforms.schedulers.kubernetes.manifest import documents, placeholders, sources, templating
-from platforms.schedulers.kubernetes.manifest.sources import ManifestObject
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     NO_TEMPLATE,
@@ -24,118 +22,140 @@ from platforms.schedulers.kubernetes.objects.pod_templates import (
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-_PLACE = re.compile(r"# (context|kubeconfig): (.*)")
+_HEAD_LINE = re.compile(r"# (context|kubeconfig): (.*)")
 
 
 def render(spec: JobSpec, platform: Platform) -> str:
-    """What is submitted: a head of comments, then every object, the one that makes the pods last.
+    """Render the text that is submitted: comments at the top, then every object, the root last.
 
-    Raises RefusedError and ConfigError as Scheduler.render does.
+    The root is the object that makes the pods. Raises RefusedError and ConfigError as Scheduler.render does.
     """
-    known = placeholders.of(spec, platform)
+    values = placeholders.of(spec, platform)
     written = sources.of(spec, platform)
-    objects = [_filled(source, known) for source in written]
-    if (place := missing_template(objects)) is not None:
-        raise ConfigError([f"{written[place[0]].where(place[1])}: {NO_TEMPLATE}"])
+    objects = [_fill(source, values) for source in written]
+    missing = missing_template(objects)
+    if missing is not None:
+        number, path = missing
+        raise ConfigError([f"{written[number].where(path)}: {NO_TEMPLATE}"])
     root = root_of(objects)
     names = _names(objects, root, spec)
-    for each, name in zip(objects, names, strict=True):
-        _dress(each, name, spec, platform, root=each is root)
-    _one_namespace(objects)
-    checked = [documents.plain(each, str(each["kind"])) for each in root_last(objects)]
-    return "".join(f"{line}\n" for line in _head(spec, platform)) + documents.write(checked)
+    for tree, name in zip(objects, names, strict=True):
+        _add_what_is_ours(tree, name, spec, platform, is_root=tree is root)
+    _share_one_namespace(objects)
+    lines = _head(spec, platform)
+    checked = [documents.plain(tree, str(tree["kind"])) for tree in root_last(objects)]
+    return "".join(f"{line}\n" for line in lines) + documents.write(checked)
 
 
 def parse(text: str) -> tuple[Object, ...]:
-    """The objects of a rendered text, the root last. Raises ConfigError when it is none."""
+    """Read the objects of a rendered text, the root last. Raises ConfigError if it holds none."""
     objects = [document.value for document in documents.read(text, "manifest")]
-    if not objects or not all(isinstance(each, dict) for each in objects):
+    if not objects or not all(isinstance(tree, dict) for tree in objects):
         raise ConfigError(["manifest:1: there are no objects in it"])
     return root_last(objects)
 
 
 def cluster_of(text: str) -> tuple[str | None, str | None]:
-    """Context and kubeconfig, where the head of a rendered text names them."""
+    """The context and the kubeconfig that the comments at the top of a rendered text name."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             break
-        if match := _PLACE.fullmatch(line):
+        match = _HEAD_LINE.fullmatch(line)
+        if match:
             found[match[1]] = match[2]
     return found.get("context"), found.get("kubeconfig")
 
 
 def _head(spec: JobSpec, platform: Platform) -> list[str]:
     keys = platform.kubernetes
-    lines = [f"# {printable(spec.test)} on {printable(spec.platform)}, {spec.layout}"]
-    for name, own in (("context", keys.context), ("kubeconfig", keys.kubeconfig)):
-        if value := spec.cluster.get(name) or own:
-            lines.append(f"# {name}: {printable(value)}")
+    lines = [f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
+    for name, default in (("context", keys.context), ("kubeconfig", keys.kubeconfig)):
+        value = spec.cluster.get(name) or default
+        if value:
+            lines.append(f"# {name}: {_one_line(value)}")
     if keys.user == 0:
         lines.append("# `user: 0`: as root, which clusters with the restricted Pod Security Standard refuse")
     return lines
 
 
-def _filled(source: ManifestObject, known: templating.Values) -> Object:
-    tree = templating.fill(source.tree, known, source.where)
+def _one_line(text: str) -> str:
+    """Make a text safe for a comment, where a line break would begin an object."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _fill(source: sources.ManifestObject, values: templating.Values) -> Object:
+    tree = templating.fill(source.tree, values, source.where)
     if not isinstance(tree, dict):
         raise ConfigError([f"{source.where(())}: nothing is left of it"])
     return tree
 
 
 def _names(objects: Sequence[Object], root: Object, spec: JobSpec) -> list[str]:
-    """The root has the job's name, by which it is found again; what stands beside it keeps its own, or gets one."""
+    """The root gets the job's name, by which it is found again. Other objects keep their names or get one."""
     nameless: Counter[str] = Counter()
     names = []
-    for each in objects:
-        own = (each.get("metadata") or {}).get("name")
-        if each is root or not own:
-            kind = str(each["kind"])
-            nameless[kind] += each is not root
-            own = spec.name if each is root or nameless[kind] == 1 else f"{spec.name}-{nameless[kind]}"
-        names.append(str(own))
+    for tree in objects:
+        own_name = (tree.get("metadata") or {}).get("name")
+        if tree is root:
+            names.append(spec.name)
+        elif own_name:
+            names.append(str(own_name))
+        else:
+            kind = str(tree["kind"])
+            nameless[kind] += 1
+            names.append(spec.name if nameless[kind] == 1 else f"{spec.name}-{nameless[kind]}")
     return names
 
 
-def _dress(each: Object, name: str, spec: JobSpec, platform: Platform, *, root: bool) -> None:
-    """What every object of ours must have, whoever wrote it."""
-    metadata = _metadata(each.pop("metadata", None) or {}, name, spec, platform, root=root)
-    head = {key: each.pop(key) for key in ("apiVersion", "kind")}
-    rest = dict(each)
-    each.clear()
-    each.update(head | {"metadata": metadata} | rest)
-    for path, template in templates(each):
-        if path:
-            template["metadata"] = _labelled(template.get("metadata") or {}, spec, platform)
+def _add_what_is_ours(tree: Object, name: str, spec: JobSpec, platform: Platform, *, is_root: bool) -> None:
+    """Add what every object of a job has, whoever wrote it: name, labels, namespace, a deadline of its pods."""
+    api_version = tree.pop("apiVersion")
+    kind = tree.pop("kind")
+    own_metadata = tree.pop("metadata", None) or {}
+    rest = dict(tree)
+    tree.clear()
+    tree["apiVersion"] = api_version
+    tree["kind"] = kind
+    tree["metadata"] = _metadata(own_metadata, name, spec, platform, is_root=is_root)
+    tree.update(rest)
+    for path, template in templates(tree):
+        is_the_object = not path
+        if not is_the_object:
+            template["metadata"] = _with_labels(template.get("metadata") or {}, spec, platform)
         template["spec"].setdefault("activeDeadlineSeconds", placeholders.deadline_s(spec, platform))
 
 
-def _metadata(own: Object, name: str, spec: JobSpec, platform: Platform, *, root: bool) -> Object:
+def _metadata(own_metadata: Object, name: str, spec: JobSpec, platform: Platform, *, is_root: bool) -> Object:
     keys = platform.kubernetes
-    metadata = _labelled({"name": name, **{key: value for key, value in own.items() if key != "name"}}, spec, platform)
-    if asked := placeholders.namespace(spec, platform):
-        metadata["namespace"] = asked
+    metadata: Object = {"name": name, **own_metadata}
+    metadata["name"] = name  # the manifest's own name does not count
+    metadata = _with_labels(metadata, spec, platform)
+    namespace = placeholders.namespace(spec, platform)
+    if namespace:
+        metadata["namespace"] = namespace
     if keys.annotations:
-        metadata["annotations"] = {**keys.annotations, **(own.get("annotations") or {})}
-    if root:
-        if keys.generate_name:
-            metadata.setdefault("generateName", placeholders.generate_name(spec))
+        metadata["annotations"] = {**keys.annotations, **(metadata.get("annotations") or {})}
+    if is_root and keys.generate_name:
+        metadata.setdefault("generateName", placeholders.generate_name(spec))
+    if is_root:
         queue = metadata["labels"].get(labels.QUEUE, keys.queue)
         metadata["labels"] = {**placeholders.queue_labels(spec, platform, queue), **metadata["labels"]}
     return metadata
 
 
-def _labelled(metadata: Object, spec: JobSpec, platform: Platform) -> Object:
-    """The author's labels stand before the site's, and ours before everybody's."""
-    own = metadata.get("labels") or {}
-    return {**metadata, "labels": {**placeholders.labels_of(spec, platform), **own, **labels.of_job(spec)}}
+def _with_labels(metadata: Object, spec: JobSpec, platform: Platform) -> Object:
+    """Add labels. The manifest's own labels take precedence over the site's, and ours over both."""
+    own_labels = metadata.get("labels") or {}
+    all_labels = {**placeholders.labels_of(spec, platform), **own_labels, **labels.of_job(spec)}
+    return {**metadata, "labels": all_labels}
 
 
-def _one_namespace(objects: Sequence[Object]) -> None:
-    """A job's objects lie in one namespace; where only some say which, all of them do. Raises ConfigError."""
-    named = dict.fromkeys(each["metadata"]["namespace"] for each in objects if each["metadata"].get("namespace"))
+def _share_one_namespace(objects: Sequence[Object]) -> None:
+    """Give all objects the namespace that some of them name. Raises ConfigError if they name several."""
+    named = dict.fromkeys(tree["metadata"]["namespace"] for tree in objects if tree["metadata"].get("namespace"))
     if len(named) > 1:
         raise ConfigError([f"manifest: its objects lie in several namespaces: {', '.join(named)}"])
-    for each in objects:
-        if named:
-            each["metadata"]["namespace"] = next(iter(named))
+    for namespace in named:
+        for tree in objects:
+            tree["metadata"]["namespace"] = namespace

@@ -1,4 +1,4 @@
-"""Where a job's manifest comes from: the test, the platform, or k8s_templates/; read, and not yet filled."""
+"""Where a job's manifest comes from: the test, the platform, or k8s_templates/. Placeholders are not filled yet."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from platforms.job import ConfigError, JobSpec, RefusedError
 from platforms.schedulers.kubernetes.manifest import documents, templating
+from platforms.schedulers.kubernetes.manifest.documents import YamlDocument
 from platforms.schedulers.kubernetes.manifest.templating import Where
 from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).resolve().parents[4] / "k8s_templates"
 _MOST_BYTES = 1 << 20
+_EXAMPLES = {"apiVersion": "apiVersion: batch/v1", "kind": "kind: Job"}
 
 
 @dataclass(frozen=True)
 class ManifestObject:
-    """One object as it was written; `where` says the place of a path in it for people."""
+    """One object as it was written, and a function that says for people where a path of it is."""
 
     tree: Mapping[str, Any]
     where: Where
-    ours: bool = False
 
 
 def of(spec: JobSpec, platform: Platform) -> list[ManifestObject]:
-    """The test's own manifest, else the platform's, else the template of its kind.
+    """The objects of the test's own manifest, else of the platform's, else of the template of the job's kind.
 
-    Raises ConfigError for one that is no manifest, RefusedError for a kind that cannot hold the layout.
+    Raises ConfigError for an invalid manifest and RefusedError for a kind that cannot hold the layout.
     """
     if isinstance(spec.manifest, Path):
         return from_file(spec.manifest)
@@ -40,14 +41,15 @@ def of(spec: JobSpec, platform: Platform) -> list[ManifestObject]:
         return from_test(spec.manifest, "manifest")
     if platform.kubernetes.manifest is not None:
         return from_file(platform.source.parent / Path(platform.kubernetes.manifest).expanduser())
-    return [ManifestObject(each.tree, each.where, ours=True) for each in _template(kind_of(spec, platform))]
+    return _from_template(kind_of(spec, platform))
 
 
 def kind_of(spec: JobSpec, platform: Platform) -> str:
-    """Which template. Raises RefusedError when it is for one node and the layout has several."""
-    several = spec.layout.nodes > 1
-    kind = platform.kubernetes.kind or ("indexed_job" if several else "job")
-    if several and kind != "indexed_job":
+    """The template of a job. Raises RefusedError if it is for one node and the layout has several."""
+    has_several_nodes = spec.layout.nodes > 1
+    default = "indexed_job" if has_several_nodes else "job"
+    kind = platform.kubernetes.kind or default
+    if has_several_nodes and kind != "indexed_job":
         raise RefusedError(
             f"{platform.name}: {spec.layout} has {spec.layout.nodes} nodes and kind {kind} is one pod: write `kind: "
             f"indexed_job`, or another layout, in {platform.source}"
@@ -56,59 +58,68 @@ def kind_of(spec: JobSpec, platform: Platform) -> str:
 
 
 def from_file(path: Path) -> list[ManifestObject]:
-    """The objects of a file of one or more documents. Raises ConfigError, `file:line: what`."""
-    text = _read(path)
+    """The objects of a file with one or more YAML documents. Raises ConfigError, `file:line: message`."""
     found = []
-    for document in documents.read(text, str(path)):
-        line = document.line
-
-        def where(place: TreePath, line: Any = line) -> str:
-            return f"{path}:{line(place)}"
-
-        found += _objects(document.value, where)
+    for document in documents.read(_read_text(path), str(path)):
+        found += _objects_in(document.value, _where_in_file(path, document))
     if not found:
         raise ConfigError([f"{path}:1: there is no object in it (write apiVersion, kind, metadata and spec)"])
     return found
 
 
-def from_test(manifest: object, where: str) -> list[ManifestObject]:
-    """What a test hands over, parsed: one object or several. Raises ConfigError, `<where>: spec.x: what`."""
-    several = manifest if isinstance(manifest, Sequence) and not isinstance(manifest, str) else [manifest]
+def from_test(manifest: object, name: str) -> list[ManifestObject]:
+    """The objects that a test returns: one mapping or several. Raises ConfigError, `<name>: spec.x: message`."""
+    is_list = isinstance(manifest, Sequence) and not isinstance(manifest, str)
+    trees = list(manifest) if is_list else [manifest]  # type: ignore[call-overload]
     found = []
-    for number, each in enumerate(several):
-        place = where if len(several) == 1 else f"{where}[{number}]"
-        found += _objects(documents.plain(each, place), templating.paths(place))
+    for number, tree in enumerate(trees):
+        where = name if len(trees) == 1 else f"{name}[{number}]"
+        found += _objects_in(documents.plain(tree, where), templating.where_in_tree(where))
     if not found:
-        raise ConfigError([f"{where}: there is no object in it"])
+        raise ConfigError([f"{name}: there is no object in it"])
     return found
 
 
-def _objects(tree: Any, where: Where, path: TreePath = ()) -> list[ManifestObject]:
-    """One object, or those of a List. Raises ConfigError for what is none."""
+@cache
+def _from_template(kind: str) -> list[ManifestObject]:
+    return from_file(TEMPLATES / f"{kind}.yaml")
+
+
+def _where_in_file(path: Path, document: YamlDocument) -> Where:
+    return lambda place: f"{path}:{document.line(place)}"
+
+
+def _objects_in(tree: Any, where: Where, path: TreePath = ()) -> list[ManifestObject]:
+    """One object, or the objects of a List. Raises ConfigError for anything else."""
     if not isinstance(tree, Mapping):
-        raise ConfigError([f"{where(path)}: this is no object (write apiVersion, kind, metadata and spec)"])
+        raise ConfigError([f"{where(path)}: this is not an object (write apiVersion, kind, metadata and spec)"])
     for key in ("apiVersion", "kind"):
         if not isinstance(tree.get(key), str) or not tree[key]:
             raise ConfigError([f"{where(path)}: `{key}:` is missing, as in `{_EXAMPLES[key]}`"])
-    metadata = tree.get("metadata", {})
-    wrong = [(*path, "metadata")] if not isinstance(metadata, Mapping) else []
-    wrong += [
-        (*path, "metadata", key)
-        for key in ("labels", "annotations")
-        if not wrong and not isinstance(metadata.get(key) or {}, Mapping | str)
-    ]
-    if wrong:
-        raise ConfigError([f"{where(place)}: needs lines of `key: value`" for place in wrong])
+    _check_metadata(tree, where, path)
     if tree["kind"] == "List" and isinstance(tree.get("items"), list):
-        items = (_objects(item, where, (*path, "items", number)) for number, item in enumerate(tree["items"]))
-        return [one for item in items for one in item]
+        found = []
+        for number, item in enumerate(tree["items"]):
+            found += _objects_in(item, where, (*path, "items", number))
+        return found
     return [ManifestObject(tree, lambda inside: where((*path, *inside)))]
 
 
-_EXAMPLES = {"apiVersion": "apiVersion: batch/v1", "kind": "kind: Job"}
+def _check_metadata(tree: Mapping[str, Any], where: Where, path: TreePath) -> None:
+    metadata = tree.get("metadata", {})
+    wrong: list[TreePath] = []
+    if not isinstance(metadata, Mapping):
+        wrong.append((*path, "metadata"))
+    else:
+        for key in ("labels", "annotations"):
+            is_placeholder = isinstance(metadata.get(key), str)
+            if not is_placeholder and not isinstance(metadata.get(key) or {}, Mapping):
+                wrong.append((*path, "metadata", key))
+    if wrong:
+        raise ConfigError([f"{where(place)}: needs lines of `key: value`" for place in wrong])
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -120,8 +131,3 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8"]) from None
-
-
-@cache
-def _template(kind: str) -> list[ManifestObject]:
-    return from_file(TEMPLATES / f"{kind}.yaml")

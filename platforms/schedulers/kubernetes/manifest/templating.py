@@ -1,4 +1,7 @@
-"""Fills the holes of a manifest, `${name}`, in the parsed tree: whatever a value holds, it cannot break the YAML."""
+"""Fill the placeholders of a manifest, `${name}`.
+
+They are filled in the parsed tree and not in the text, so that no value can break the YAML.
+"""
 
 from __future__ import annotations
 
@@ -10,81 +13,132 @@ from typing import Any
 
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
-from platforms.schedulers.kubernetes.manifest.documents import shown
+from platforms.schedulers.kubernetes.manifest.documents import printable_path
 from platforms.schedulers.kubernetes.objects.pod_templates import TreePath
 
-Values = Mapping[str, Callable[[], object]]
-Where = Callable[[TreePath], str]
+Values = Mapping[str, Callable[[], object]]  # by the name of a placeholder: what gives its value
+Where = Callable[[TreePath], str]  # says for people where a path of a manifest is, such as `pod.yaml:7`
+Problem = tuple[TreePath, str]
 
-# Small letters: `${HOME}` and `${x:-1}` are a shell's. `$${name}` stands for `${name}` itself.
-_HOLE = re.compile(r"\$\$\{|\$\{([a-z][a-z0-9_]*)\}")
-# Neither a hole nor anything of a shell's: without an end, or with blanks in its name.
-_BROKEN = re.compile(r"(?<!\$)\$\{(?:[^}]*\Z|\s*[a-z][a-z0-9_]*\s|\s)")
-_SHELL = ("command", "args", "data")  # where texts may be a shell's, with its own variables
-_NO_TEXT = "${{{name}}} is no text: write it as the whole value of a key, as in `{name}: ${{{name}}}`"
+# The names have small letters only: `${HOME}` and `${x:-1}` belong to a shell. `$${name}` stands for `${name}` itself.
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([a-z][a-z0-9_]*)\}")
+# Neither a placeholder nor valid in a shell: without an end, or with blanks around or in the name.
+_MALFORMED = re.compile(r"(?<!\$)\$\{(?:[^}]*\Z|\s*[a-z][a-z0-9_]*\s|\s)")
+_SHELL_KEYS = ("command", "args", "data")  # under these keys a text may be a shell script with its own variables
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 class _Nothing:
-    """What is left of a key whose hole has nothing to say."""
+    """The type of NOTHING."""
 
 
-NOTHING = _Nothing()
+NOTHING = _Nothing()  # what becomes of a key or item whose placeholder has an empty value
 
 
 def fill(tree: object, values: Values, where: Where) -> Any:
-    """A filled copy. `where` says the place of a path for people.
+    """Return a copy of a manifest with all placeholders filled.
 
-    A scalar that is one hole becomes the value, with its type; a hole inside a text becomes text, a list there words as
-    a shell quotes them. A key whose hole has nothing to say (None, or empty) is left out, and so is a mapping of which
-    nothing else is left. An item of a list that is one hole with a list becomes that list's items.
+    - A text that is one placeholder becomes its value, with the value's type.
+    - A placeholder inside a text becomes text; a list becomes words that are quoted as for a shell.
+    - A key whose placeholder is empty (None, "", [] or {}) is left out, and so is a mapping that becomes empty.
+    - An item of a list that is one placeholder for a list becomes the items of that list.
 
-    Raises ConfigError for every hole that does not exist, with the nearest one that does, for every `${` that is none,
-    and for a value of the wrong kind: objects in a text, in a key or among texts.
+    Raises ConfigError with every unknown placeholder and the nearest known one, every malformed `${`, and every value
+    that cannot stand where it stands: objects inside a text, in a key or among texts.
     """
-    if broken := [f"{where(path)}: {what}" for path, what in _broken(tree)]:
-        raise ConfigError(broken)
-    unknown = [(path, name) for path, name in _holes(tree, ()) if name not in values]
-    if unknown:
-        raise ConfigError(
-            [f"{where(path)}: there is no hole ${{{name}}} {_hint(name, values)}" for path, name in unknown]
-        )
-    if misfits := [f"{where(path)}: {what}" for path, what in _misfits(tree, values)]:
-        raise ConfigError(misfits)
+    for find_problems in (_malformed, _unknown, _misplaced):
+        problems = [f"{where(path)}: {message}" for path, message in find_problems(tree, values)]
+        if problems:
+            raise ConfigError(problems)
     filled = _fill(tree, values)
     return None if filled is NOTHING else filled
 
 
-def _hint(name: str, values: Values) -> str:
-    return f"{nearest(name, values)}; a shell's own variable is written $${{{name}}} or ${name}"
+def unfilled(tree: object, names: Collection[str]) -> Iterator[Problem]:
+    """Find the placeholders of a manifest that is submitted as it is.
+
+    Unknown names in a shell script are the variables of the script and do not count.
+    """
+    for path, text in _texts(tree):
+        in_script = any(part in _SHELL_KEYS for part in path)
+        for match in _PLACEHOLDER.finditer(text):
+            name = match[1]
+            if name and (name in names or not in_script):
+                yield path, match[0]
+        malformed = _MALFORMED.search(text)
+        if malformed:
+            yield path, _excerpt(malformed)
 
 
-def left(tree: object, names: Collection[str]) -> Iterator[tuple[TreePath, str]]:
-    """Holes in what is taken as it is, and nobody fills; a variable of a shell's own, in its script, is none."""
-    for path, text in _texts(tree, ()):
-        script = any(part in _SHELL for part in path)
-        wrong = [match[0] for match in _HOLE.finditer(text) if match[1] and (match[1] in names or not script)]
-        yield from ((path, hole) for hole in wrong)
-        if match := _BROKEN.search(text):
-            yield path, _begun(match)
+def where_in_tree(name: str) -> Where:
+    """Name places in something that has no lines, such as a dict from a test: `manifest: spec.containers[0]`."""
+    return lambda path: f"{name}: {printable_path(path)}"
 
 
-def _broken(tree: object) -> Iterator[tuple[TreePath, str]]:
-    for path, text in _texts(tree, ()):
-        if match := _BROKEN.search(text):
-            yield path, f"{_begun(match)} is no hole, which is written ${{name}} (`${{` itself is written `$${{`)"
+# --- problems --------------------------------------------------------------------------------------------------------
 
 
-def _begun(match: re.Match[str]) -> str:
-    return match.string[match.start() :].partition("\n")[0][:30].rstrip()
+def _malformed(tree: object, _values: Values) -> Iterator[Problem]:
+    for path, text in _texts(tree):
+        match = _MALFORMED.search(text)
+        if match:
+            cure = "a placeholder is written ${name}, and `${` itself is written `$${`"
+            yield path, f"{_excerpt(match)} is not a placeholder: {cure}"
 
 
-def _holes(tree: object, path: TreePath) -> Iterator[tuple[TreePath, str]]:
-    yield from ((place, match[1]) for place, text in _texts(tree, path) for match in _HOLE.finditer(text) if match[1])
+def _unknown(tree: object, values: Values) -> Iterator[Problem]:
+    for path, text in _texts(tree):
+        for name in _names(text):
+            if name not in values:
+                hint = f"{nearest(name, values)}; a shell's own variable is written $${{{name}}} or ${name}"
+                yield path, f"there is no placeholder ${{{name}}} {hint}"
 
 
-def _texts(tree: object, path: TreePath) -> Iterator[tuple[TreePath, str]]:
-    """Every text of a tree, the keys too, with its path."""
+def _misplaced(tree: object, values: Values, path: TreePath = ()) -> Iterator[Problem]:
+    """Find placeholders whose values cannot stand where the placeholders stand."""
+    if isinstance(tree, str):
+        yield from _misplaced_in_text(tree, values, path)
+    elif isinstance(tree, Mapping):
+        for key, child in tree.items():
+            for name in _names(key):
+                if isinstance(values[name](), list | tuple | Mapping):
+                    yield (*path, key), f"${{{name}}} is not text, and a key must be text"
+            yield from _misplaced(child, values, (*path, key))
+    elif isinstance(tree, list | tuple):
+        yield from _misplaced_among_texts(tree, values, path)
+        for index, child in enumerate(tree):
+            yield from _misplaced(child, values, (*path, index))
+
+
+def _misplaced_in_text(text: str, values: Values, path: TreePath) -> Iterator[Problem]:
+    if _PLACEHOLDER.fullmatch(text):
+        return
+    for name in _names(text):
+        if not _fits_in_text(values[name]()):
+            cure = f"write it as the whole value of a key, as in `{name}: ${{{name}}}`"
+            yield path, f"${{{name}}} is not text: {cure}"
+
+
+def _misplaced_among_texts(items: Sequence[object], values: Values, path: TreePath) -> Iterator[Problem]:
+    """Find objects in a list of texts, as in `command: [echo, "${env}"]`."""
+    has_texts = any(isinstance(item, str) and not _PLACEHOLDER.fullmatch(item) for item in items)
+    if not has_texts:
+        return
+    for index, item in enumerate(items):
+        match = _PLACEHOLDER.fullmatch(item) if isinstance(item, str) else None
+        if match and match[1] and not _fits_in_text(values[match[1]]()):
+            yield (*path, index), f"{match[0]} is not text, and it stands in a list of texts"
+
+
+def _fits_in_text(value: object) -> bool:
+    """Whether a value can be a part of a text: text, a number, nothing, or a list of texts."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(word, str) for word in value)
+    return value is None or isinstance(value, str | int | float)
+
+
+def _texts(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, str]]:
+    """Every text of a tree with its path, keys included."""
     if isinstance(tree, str):
         yield path, tree
     elif isinstance(tree, Mapping):
@@ -96,71 +150,66 @@ def _texts(tree: object, path: TreePath) -> Iterator[tuple[TreePath, str]]:
             yield from _texts(child, (*path, index))
 
 
-def _misfits(tree: object, values: Values, path: TreePath = ()) -> Iterator[tuple[TreePath, str]]:
-    """Holes whose values cannot stand where they stand."""
-    if isinstance(tree, str) and not _HOLE.fullmatch(tree):
-        wrong = [name for _, name in _holes(tree, ()) if not _is_text(values[name]())]
-        yield from ((path, _NO_TEXT.format(name=name)) for name in wrong)
-    elif isinstance(tree, Mapping):
-        for key, child in tree.items():
-            names = [name for _, name in _holes(key, ()) if isinstance(values[name](), list | tuple | Mapping)]
-            yield from (((*path, key), f"${{{name}}} is no text, as a key is") for name in names)
-            yield from _misfits(child, values, (*path, key))
-    elif isinstance(tree, list | tuple):
-        yield from _among(tree, values, path)
-        for index, child in enumerate(tree):
-            yield from _misfits(child, values, (*path, index))
+def _names(text: str) -> list[str]:
+    """The names of the placeholders in a text."""
+    return [match[1] for match in _PLACEHOLDER.finditer(text) if match[1]]
 
 
-def _among(tree: Sequence[object], values: Values, path: TreePath) -> Iterator[tuple[TreePath, str]]:
-    """Objects in a list of texts, as in `command: [echo, "${env}"]`."""
-    words = any(isinstance(child, str) and not _HOLE.fullmatch(child) for child in tree)
-    for index, child in enumerate(tree if words else ()):
-        whole = _HOLE.fullmatch(child) if isinstance(child, str) else None
-        if whole and whole[1] and not _is_text(values[whole[1]]()):
-            yield (*path, index), f"{whole[0]} is no text, and stands in a list of texts"
+def _excerpt(match: re.Match[str]) -> str:
+    """The text from a match on, short enough for a message."""
+    first_line = match.string[match.start() :].partition("\n")[0]
+    return first_line[:30].rstrip()
+
+
+# --- filling ---------------------------------------------------------------------------------------------------------
 
 
 def _fill(tree: object, values: Values) -> Any:
     if isinstance(tree, str):
-        return _scalar(tree, values)
+        return _fill_text(tree, values)
     if isinstance(tree, Mapping):
-        return _mapping(tree, values)
+        return _fill_mapping(tree, values)
     if isinstance(tree, list | tuple):
-        return _sequence(tree, values)
+        return _fill_list(tree, values)
     return tree
 
 
-def _scalar(text: str, values: Values) -> Any:
-    whole = _HOLE.fullmatch(text)
-    if whole and whole[1]:
-        value = values[whole[1]]()
+def _fill_text(text: str, values: Values) -> Any:
+    match = _PLACEHOLDER.fullmatch(text)
+    if match and match[1]:
+        value = values[match[1]]()
         return NOTHING if value in _EMPTY else copy.deepcopy(value)
-    return _HOLE.sub(lambda match: _words(values[match[1]]()) if match[1] else "${", text)
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match[1]
+        return _as_text(values[name]()) if name else "${"
+
+    return _PLACEHOLDER.sub(replacement, text)
 
 
-def _mapping(tree: Mapping[str, object], values: Values) -> Any:
+def _fill_mapping(tree: Mapping[str, object], values: Values) -> Any:
     filled: dict[str, Any] = {}
     for key, child in tree.items():
-        name, value = _scalar(key, values), _fill(child, values)
-        if name is not NOTHING and value is not NOTHING:
-            filled[str(name)] = value
-    return NOTHING if tree and not filled else filled
-
-
-def _sequence(tree: Sequence[object], values: Values) -> list[Any]:
-    items: list[Any] = []
-    for child in tree:
+        filled_key = _fill_text(key, values)
         value = _fill(child, values)
-        if isinstance(child, str) and isinstance(value, list):
-            items += value
+        if filled_key is not NOTHING and value is not NOTHING:
+            filled[str(filled_key)] = value
+    became_empty = tree and not filled
+    return NOTHING if became_empty else filled
+
+
+def _fill_list(items: Sequence[object], values: Values) -> list[Any]:
+    filled: list[Any] = []
+    for item in items:
+        value = _fill(item, values)
+        if isinstance(item, str) and isinstance(value, list):
+            filled += value
         elif value is not NOTHING:
-            items.append(value)
-    return items
+            filled.append(value)
+    return filled
 
 
-def _words(value: object) -> str:
-    """A value inside a text."""
+def _as_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -168,15 +217,3 @@ def _words(value: object) -> str:
     if isinstance(value, list | tuple):
         return shlex.join(value)
     return str(value)
-
-
-def _is_text(value: object) -> bool:
-    """Whether it can be part of a text: a word, a number, nothing, or a list of words."""
-    if isinstance(value, list | tuple):
-        return all(isinstance(word, str) for word in value)
-    return value is None or isinstance(value, str | int | float)
-
-
-def paths(where: str) -> Where:
-    """Places in something that has no lines: a dict that a test hands over."""
-    return lambda path: f"{where}: {shown(path)}"
