@@ -75,7 +75,7 @@ def test_from_a_clone_to_results(
     edit(file, r"default: \[1x4\]", f"default: [2x1]\nlauncher: {launcher}\n{FEW_STEPS}")
     words = (tmp_path / "home/hpc-ml-bench-work/data").as_posix()
     (site / "platforms" / "here.yaml").write_text(
-        f"scheduler: local\nlayouts: {{default: [1x1]}}\ndata_dir: {words}\n{FEW_STEPS}\n"
+        f"scheduler: local\nlayouts: {{default: [1x1]}}\nthreads_per_rank: 1\ndata_dir: {words}\n{FEW_STEPS}\n"
     )
     edit(site / "site.yaml", r"cluster\b", "cluster, here")
 
