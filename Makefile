@@ -1,6 +1,6 @@
 # make bench   train the benchmarks on this machine and show how fast it is
 #              (make bench BENCHMARKS=cosmoflow SIZE=smoke: only that one, in seconds)
-# make test    the suite's own tests (no cluster needed)
+# make test    the suite's own tests (no cluster needed; WORKERS=3 runs fewer of them at a time)
 # Both set up everything they need in .venv on first use and reuse it afterwards.
 
 PYTHON ?= python3

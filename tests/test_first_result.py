@@ -59,7 +59,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 @pytest.mark.parametrize(
     ("transport", "host", "launcher", "benchmarks"),
-    [("openssh", "login", "torchrun", BENCHMARKS), ("paramiko", "inner", "srun", BENCHMARKS[1:2])],
+    [("openssh", "login", "srun", BENCHMARKS), ("paramiko", "inner", "torchrun", BENCHMARKS[1:2])],
 )
 def test_from_a_clone_to_results(
     login: Sshd, tmp_path: Path, transport: str, host: str, launcher: str, benchmarks: tuple[str, ...]
