@@ -1,4 +1,4 @@
-"""Runs jobs on this machine, each under its own supervisor (supervisor.py), known by the files in its folder alone."""
+"""LocalScheduler: jobs on this machine, each under its own supervisor, which keeps its state in the job's folder."""
 
 from __future__ import annotations
 
@@ -67,41 +67,41 @@ class LocalScheduler:
     ends_failed = True
     clean_deletes = False
     first_look_s = 0.02
-    glance_s = math.inf  # a look reads two small files, and has_news could do with no less
+    glance_s = math.inf  # a poll reads two small files, and has_news would read as much
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
 
     def render(self, spec: JobSpec) -> str:
-        """A POSIX shell script; its head holds what the supervisor must know."""
+        """Return a POSIX shell script, with the supervisor's settings at its head."""
         return script.render(spec, self._platform)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """Of a site's rules those that mean something without a scheduler: max_time and max_running."""
+        """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""
         return script.lint(spec, text, self._platform)
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """There is no scheduler whom one could ask."""
+        """There is no scheduler to ask."""
         return ()
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        """Start the folder's one supervisor; whether there is one yet is decided by its claim, not here."""
+        """Start the folder's supervisor. Its claim of the folder decides that there is only one."""
         job_id = str(folder.absolute())
         if (folder / "pid").exists():
             return job_id
         try:
             atomic_file.write_text(folder / "job.sh", text)
-            self._launch(job_id, {**os.environ, **script.handed_on(spec)})
+            self._launch(job_id, {**os.environ, **script.unwritten_variables(spec)})
         except OSError as error:
             raise refused(job_id, str(error), folder) from None
         return job_id
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """Reads two small files per job and /proc."""
-        return {job.job_id: status_of(job.job_id, supervisor_client.look(job.job_id)) for job in jobs}
+        """Read two small files of each job, and /proc."""
+        return {job.job_id: status_of(job.job_id, supervisor_client.inspect_job(job.job_id)) for job in jobs}
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """A look costs as little."""
+        """Return False: a poll costs as little as an answer here."""
         return False
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
@@ -109,37 +109,38 @@ class LocalScheduler:
         try:
             with path.open("rb") as file:
                 file.seek(offset - len(known))
-                found = file.read(len(known) + log_file.CHUNK)
+                content = file.read(len(known) + log_file.CHUNK)
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise RefusedError(f"the log cannot be read: {error}") from None
-        return log_file.new_bytes(found, known, str(path))
+        return log_file.new_bytes(content, known, str(path))
 
     def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has none."""
+        """A file has no gaps."""
         return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """SIGTERM to the supervisors, which end everything; should one fail to, we do."""
+        """Send SIGTERM to the supervisors, which end their jobs; end the jobs of a supervisor that fails to."""
         return supervisor_client.cancel([job.job_id for job in jobs])
 
     def clean(self, job: Submitted) -> None:
-        """Nothing of a job outlives its supervisor; only an empty work folder is of no use to anybody."""
-        with contextlib.suppress(OSError):  # it holds the per-step times, which are evidence
+        """Remove an empty work folder: nothing else of a job outlives its supervisor."""
+        with contextlib.suppress(OSError):  # one with files stays: the per-step times are evidence
             Path(job.job_id, "work").rmdir()
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        return commands(job.job_id, supervisor_client.look(job.job_id))
+        return commands_for(job.job_id, supervisor_client.inspect_job(job.job_id))
 
     def _launch(self, job_id: str, environ: Mapping[str, str]) -> None:
         if sys.platform != "linux":
             raise RefusedError("the scheduler local needs Linux (its /proc and signals): run the suite in a container")
-        share = [f"share={Path(job_id).parent}"] if self._platform.max_running > 1 else []
-        command = [sys.executable, "-I", "-S", supervisor.__file__, job_id, *share]
+        command = [sys.executable, "-I", "-S", supervisor.__file__, job_id]
+        if self._platform.max_running > 1:
+            command.append(f"share={Path(job_id).parent}")
         why = f"took longer than {SUBMIT_LIMIT_S:g} s"
         try:
-            done = subprocess.run(  # in a session of its own, so that Ctrl-C does not reach it half-way
+            done = subprocess.run(  # in a session of its own, so that Ctrl-C does not interrupt it half-way
                 command,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -148,17 +149,17 @@ class LocalScheduler:
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired:
-            Path(job_id, "cancel").touch()  # it may still come, and must not start then
+            Path(job_id, "cancel").touch()  # a supervisor may still come up, and must not start the job then
         else:
             if done.returncode == 0:
                 return
-            if done.returncode < 0:  # it may have come far enough all the same
+            if done.returncode < 0:  # it may have got far enough nevertheless
                 raise AwayError(f"its supervisor was ended by signal {-done.returncode} while it was started")
             why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise refused(job_id, why, Path(job_id))
 
 
-# --- also for machines far away (ssh.py), whose supervisor is the same ------------------------------------------------
+# --- shared with ssh.py, whose supervisor is the same -----------------------------------------------------------------
 
 
 def refused(job_id: str, why: str, folder: Path) -> MachineError:
@@ -166,47 +167,51 @@ def refused(job_id: str, why: str, folder: Path) -> MachineError:
     return MachineError(f"{job_id}: {reason}", Status(State.SUBMIT_REFUSED, reason), folder)
 
 
-def status_of(job_id: str, found: Mapping[str, Any]) -> Status:
-    """What `supervisor_client.look` found, in the words of job.py."""
-    if found["seen"] == "nothing":
+def status_of(job_id: str, record: Mapping[str, Any]) -> Status:
+    """Translate what `supervisor_client.inspect_job` found into a Status."""
+    if record["seen"] == "nothing":
         return Status(State.LOST, f"{job_id}/pid is missing: nothing was submitted there, or it was deleted")
-    if found["seen"] == "elsewhere":
-        return Status(State.UNKNOWN, found["reason"], submitted_s=found["submitted"])
-    state = _ended(found) if found["seen"] == "ended" else _live(found)
-    number = found.get("signal")
-    if number is None and state is State.SIGNALLED:
-        number = signal_of_exit(found["exit_code"])  # a shell in between reports it so
+    if record["seen"] == "elsewhere":
+        return Status(State.UNKNOWN, record["reason"], submitted_s=record["submitted"])
+    state = _ended_state(record) if record["seen"] == "ended" else _live_state(record)
+    signal_number = record.get("signal")
+    if signal_number is None and state is State.SIGNALLED:
+        signal_number = signal_of_exit(record["exit_code"])  # a shell in between reports a signal as 128 + n
     return Status(
         state,
-        found["reason"],
-        exit_code=found.get("exit_code"),
-        signal=number,
-        nodes=(found["host"],),
-        submitted_s=found["submitted"],
-        started_s=found["started"],
-        ended_s=found.get("ended"),
-        problems=_problems(job_id, found),
+        record["reason"],
+        exit_code=record.get("exit_code"),
+        signal=signal_number,
+        nodes=(record["host"],),
+        submitted_s=record["submitted"],
+        started_s=record["started"],
+        ended_s=record.get("ended"),
+        problems=_problems(job_id, record),
     )
 
 
-def _problems(job_id: str, found: Mapping[str, Any]) -> tuple[str, ...]:
-    has_run = found["seen"] == "ended" and found["started"] is not None
-    return (log_file.gone(f"{job_id}/log"),) if has_run and found["log_bytes"] is None else ()
+def _problems(job_id: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    has_run = record["seen"] == "ended" and record["started"] is not None
+    if has_run and record["log_bytes"] is None:
+        return (log_file.gone(f"{job_id}/log"),)
+    return ()
 
 
-def commands(job_id: str, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a person types to look at a job and to end it or delete what is left."""
+def commands_for(job_id: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return shell commands to inspect a job, and to end it or to delete what is left."""
     folder = shlex.quote(job_id)
-    if found["seen"] == "live":
-        return (f"tail -n 50 -f {folder}/log", f"kill {found['pid']}  # ends the whole job")
+    if record["seen"] == "live":
+        return (f"tail -n 50 -f {folder}/log", f"kill {record['pid']}  # ends the whole job")
     return (f"less {folder}/log", f"cat {folder}/job.sh", f"rm -r {folder}")
 
 
-def _live(found: Mapping[str, Any]) -> State:
-    return State.RUNNING if found["state"] == "running" else State.QUEUED
+def _live_state(record: Mapping[str, Any]) -> State:
+    return State.RUNNING if record["state"] == "running" else State.QUEUED
 
 
-def _ended(found: Mapping[str, Any]) -> State:
-    if found["state"] is not None:
-        return EXIT_STATES[found["state"]]
-    return state_of_exit(found["exit_code"], speaks_wire=False) if found["signal"] is None else State.SIGNALLED
+def _ended_state(record: Mapping[str, Any]) -> State:
+    if record["state"] is not None:
+        return EXIT_STATES[record["state"]]
+    if record["signal"] is not None:
+        return State.SIGNALLED
+    return state_of_exit(record["exit_code"], speaks_wire=False)

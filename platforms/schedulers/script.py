@@ -1,4 +1,4 @@
-"""A job on one machine as a POSIX shell script, whose head tells the supervisor what it must know."""
+"""Renders a job on one machine as a POSIX shell script. The `#JOB` lines at its head are for the supervisor."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from platforms.printable import printable
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-# Of the launcher that started the session itself, as in a Slurm allocation: the job would take them for its own.
+# Variables of the launcher that started this session, as in a Slurm allocation: a job would take them for its own.
 FOREIGN_RANKS = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
     *("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NNODES", "SLURM_STEP_NUM_TASKS"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("PMI_RANK", "PMI_SIZE", "PMIX_RANK"),
 )
-# Of a job elsewhere, once it is there; nproc would believe a variable that the machine's owner exports.
+# Counts the cores of another machine. nproc would obey variables that the machine's owner exports.
 CORES = "$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 
 
 def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
-    """The script; the same spec gives the same text. Raises RefusedError and ConfigError as Scheduler.render does.
+    """Return the script; the same spec gives the same text. Raises as Scheduler.render does.
 
-    `home` is the platform's work_dir where the job runs on another machine, of which nothing else is known here.
+    `home` is the work_dir of a job on another machine, about which nothing else is known here; None on this machine.
     """
     head = ["#!/bin/sh", f"# {printable(spec.test)} on {printable(spec.platform)}, {spec.layout}"]
     head += [f"#JOB name={printable(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
@@ -47,30 +47,34 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
 
 
 def lint(spec: JobSpec, text: str, platform: Platform) -> tuple[str, ...]:
-    """What the site's rules have against a job on one machine: a sentence each, with the script's line and the rule."""
-    rules, found = platform.policy, []
+    """Return a sentence for each of the site's rules that the job breaks, with the script's line and the rule."""
+    rules = platform.policy
+    problems = []
     if rules.max_time_s is not None and spec.time_limit_s > rules.max_time_s:
         line = text.partition("#JOB time_limit_s=")[0].count("\n") + 1
         limits = f"{spec.time_limit_s:g} s are more than {rules.max_time_s:g} s"
-        found.append(f"line {line}: {limits} ({platform.source}: policy: max_time)")
+        problems.append(f"line {line}: {limits} ({platform.source}: policy: max_time)")
     if rules.max_running is not None and platform.max_running > rules.max_running:
         more = f"{platform.max_running} are more jobs at a time than {rules.max_running}"
-        found.append(f"line 1: max_running: {more} ({platform.source}: policy: max_running)")
-    return tuple(found)
+        problems.append(f"line 1: max_running: {more} ({platform.source}: policy: max_running)")
+    return tuple(problems)
 
 
-def handed_on(spec: JobSpec) -> dict[str, str]:
-    """What the script must not or cannot say: secrets, and the lock, which the supervisor takes before the script."""
+def unwritten_variables(spec: JobSpec) -> dict[str, str]:
+    """Return the variables that travel in the environment instead of the script.
+
+    Secrets must not be written down, and the supervisor reads the lock's name before the script runs.
+    """
     return {name: value for name, value in spec.env.items() if names_a_secret(name) or name == "HPC_ML_BENCH_LOCK"}
 
 
 def archive_there(home: str, archive: Path) -> str:
-    """Where the code archive lies on another machine."""
+    """Return where the code archive lies on another machine."""
     return f"{home}/archives/{archive.name}"
 
 
 def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -> list[str]:
-    """Quoted words. `python` is one already."""
+    """Return the command as quoted words; `python` is quoted already."""
     if spec.layout.nodes > 1:
         raise RefusedError(
             f"{spec.platform} is one machine, and layout {spec.layout} asks for {spec.layout.nodes} nodes: write "
@@ -81,7 +85,9 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
             f"{spec.platform}: the scheduler {platform.scheduler} starts no containers: remove `container:` from "
             f"{platform.source} and name a Python with torch there as `python:`"
         )
-    there = None if home is None or spec.archive is None else archive_there(home, spec.archive)
+    there = None
+    if home is not None and spec.archive is not None:
+        there = archive_there(home, spec.archive)
     rank = [_quote(word, "the command line") for word in spec.rank_command(there)]
     launcher = spec.launcher
     if launcher == "auto":
@@ -89,10 +95,12 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
     if launcher == "none":
         return [python, *rank] if spec.archive else rank
     if launcher == "torchrun":
-        # --local-addr: the machine's own name need not resolve; --no-python: somebody's command is complete
-        run = [python, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
-        run.append(f"--nproc-per-node={spec.ranks_per_node}")
-        return [*run, *([] if spec.archive else ["--no-python"]), *rank]
+        # --local-addr: the machine's own name need not resolve; --no-python: a test's own command is complete
+        torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
+        torchrun.append(f"--nproc-per-node={spec.ranks_per_node}")
+        if spec.archive is None:
+            torchrun.append("--no-python")
+        return [*torchrun, *rank]
     raise RefusedError(
         f"{spec.platform}: launcher {launcher} belongs to another scheduler; on one machine there are none and "
         f"torchrun: write one of them as `launcher:` in {platform.source}"
@@ -100,7 +108,7 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
 
 
 def _python(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
-    """The lines that find the job's Python, if any are needed, and last the word that runs it."""
+    """Return shell lines that find the job's Python, if any are needed, and as the last item the word that runs it."""
     if spec.python != "auto":
         return [_quote(spec.python, "python")]
     if home is None:
@@ -110,12 +118,12 @@ def _python(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
 
 
 def _environment(home: str, platform: Platform) -> str:
-    """Where the programs of the environment lie that `prepare --env` makes."""
+    """Return the folder of programs in the environment that `prepare --env` makes."""
     return f"{home}/env-{platform.name}/bin"
 
 
 def _modules(platform: Platform) -> list[str]:
-    """What loads the environment modules; a shell that nobody logged in to may not know how yet."""
+    """Return lines that load the environment modules. Only a login shell is sure to know the command `module`."""
     if not platform.modules:
         return []
     lines = ["command -v module >/dev/null || . /etc/profile"]
@@ -130,12 +138,15 @@ def _exports(spec: JobSpec, platform: Platform, home: str | None) -> list[str]:
     for name in values:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ConfigError([f"{platform.source}: env: {name!r} is no name that a shell can export"])
-    lines = [] if "OMP_NUM_THREADS" in values else _threads(spec, home)
-    return [*lines, *(_export(name, value) for name, value in {**values, "HPC_ML_BENCH_JOB": spec.name}.items())]
+    values["HPC_ML_BENCH_JOB"] = spec.name
+    lines = [_export(name, value) for name, value in values.items()]
+    if "OMP_NUM_THREADS" not in values:
+        lines = [*_threads(spec, home), *lines]
+    return lines
 
 
 def _threads(spec: JobSpec, home: str | None) -> list[str]:
-    """The cores of the machine, shared among the ranks."""
+    """Return lines that share the cores of the machine among the ranks."""
     if spec.threads_per_rank is None and home is not None:
         lines = [f"threads=$(( {CORES} / {spec.ranks_per_node} ))", "[ $threads -ge 1 ] || threads=1"]
         return [*lines, "export OMP_NUM_THREADS=$threads"]
@@ -144,8 +155,10 @@ def _threads(spec: JobSpec, home: str | None) -> list[str]:
 
 
 def _export(name: str, value: str) -> str:
-    """A secret is never written down: whoever submits hands it on in the environment."""
-    return f"# {name} comes from the environment" if names_a_secret(name) else f"export {name}={_quote(value, name)}"
+    """Return the line that sets a variable. A secret is never written down: it comes with the environment."""
+    if names_a_secret(name):
+        return f"# {name} comes from the environment"
+    return f"export {name}={_quote(value, name)}"
 
 
 def _quote(word: str, where: str) -> str:
@@ -155,7 +168,7 @@ def _quote(word: str, where: str) -> str:
 
 
 def _wrap(words: Sequence[str], width: int = 100) -> str:
-    """Break a long command, before an option if it has some, so that people can read it."""
+    """Break a long command into lines that people can read, before an option if possible."""
     lines: list[str] = []
     for word in words:
         full = bool(lines) and len(lines[-1]) + len(word) > width

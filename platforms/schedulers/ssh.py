@@ -1,7 +1,7 @@
-"""Runs jobs on a machine without a scheduler, reached by a transport: the supervisor of the local scheduler goes there.
+"""SshScheduler: jobs on a machine without a scheduler, under the supervisor of the local scheduler.
 
-supervisor.py and supervisor_client.py travel there in one file that Python runs.
-Every method is one command, for many jobs.
+supervisor.py and supervisor_client.py are copied there in one file, which that machine's Python runs. Every method is
+one command for many jobs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging, supervisor, supervisor_client
-from platforms.schedulers.local import SUBMIT_LIMIT_S, commands, status_of
+from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-LOOK_LIMIT_S = 90.0  # longer than supervisor_client.look takes to end what a killed supervisor left
+STATUS_LIMIT_S = 90.0  # longer than supervisor_client.inspect_job takes to end what a killed supervisor left
 CANCEL_LIMIT_S = supervisor_client.CANCEL_LIMIT_S + 2 * supervisor.KILL_S + 30.0
 
-TOO_OLD = 45  # exit code: another Python must run it
-NOT_THERE = (2, 127)  # what a shell says when it cannot open its script
+TOO_OLD = 45  # exit code: this Python is too old, try another one
+NOT_THERE = (2, 127)  # exit codes of a shell that cannot open its script
 MAIN = f"""\
 import sys
 
@@ -41,8 +41,9 @@ from platforms.schedulers import supervisor_client
 
 sys.exit(supervisor_client.main(sys.argv))
 """
-# Our file is a shell script with a zip archive behind it: `sh FILE start|status|cancel PYTHON...` takes the first that
-# will do. One that is too old has not read the question yet; a Python 2 does not know -I and says 2.
+# The file is a shell script with a zip archive behind it: `sh FILE start|status|cancel PYTHON...` runs the archive with
+# the first Python that is new enough. One that is too old exits before it reads the request from standard input, and a
+# Python 2 does not know -I and exits with 2.
 HEAD = f"""\
 #!/bin/sh
 what=$1; shift
@@ -70,14 +71,14 @@ class SshBackend(Backend):
 
 
 class SshScheduler:
-    """The Protocol `Scheduler` for such a machine. A job's id is its folder there, <work_dir>/jobs/<name>."""
+    """The Protocol `Scheduler` for a machine without a scheduler. A job's id is its folder, <work_dir>/jobs/<name>."""
 
     text_name = "job.sh"
     log_in_folder = False
     ends_failed = True
     clean_deletes = False
     first_look_s = 0.5
-    glance_s = math.inf  # a look is one command, and has_news could do with no less
+    glance_s = math.inf  # a poll is one command, and has_news would be one, too
 
     def __init__(
         self, platform: Platform, *, connect: Callable[[Platform], transports.Transport] = transports.connect
@@ -85,117 +86,138 @@ class SshScheduler:
         self._platform = platform
         self._transport = connect(platform)
         self._home = str(platform.work_dir)
-        self._found: dict[str, Mapping[str, Any]] = {}  # by job id, at the last look
+        self._records: dict[str, Mapping[str, Any]] = {}  # by job id: what the last poll found
 
     def render(self, spec: JobSpec) -> str:
-        """A POSIX shell script, which finds out there what only that machine knows: its cores, its Python."""
+        """Return a POSIX shell script. It finds out what only that machine knows: its cores, its Python."""
         return script.render(spec, self._platform, self._home)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """Of a site's rules those that mean something without a scheduler: max_time and max_running."""
+        """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""
         return script.lint(spec, text, self._platform)
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """There is no scheduler whom one could ask."""
+        """There is no scheduler to ask."""
         return ()
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        """Start the one supervisor of the job's folder there; whether there is one yet is decided by its claim."""
+        """Start the supervisor of the job's folder. Its claim of the folder decides that there is only one."""
         job_id = f"{self._home}/jobs/{spec.name}"
         archive = None if spec.archive is None else script.archive_there(self._home, spec.archive)
-        question: dict[str, object] = {"folder": job_id, "text": text, "settings": self._share(folder)}
-        question.update(environ=script.handed_on(spec), archive=archive, data_dir=spec.data_dir)
-        lacks = self._ask("start", question, SUBMIT_LIMIT_S).get(job_id)
-        if lacks == "archive" and spec.archive is not None:
+        request: dict[str, object] = {
+            "folder": job_id,
+            "text": text,
+            "settings": self._share(folder),
+            "environ": script.unwritten_variables(spec),
+            "archive": archive,
+            "data_dir": spec.data_dir,
+        }
+        missing = self._run_client("start", request, SUBMIT_LIMIT_S).get(job_id)
+        if missing == "archive" and spec.archive is not None:
             staging.put_archive(self._transport, spec.archive, str(archive))
-            lacks = self._ask("start", question, SUBMIT_LIMIT_S).get(job_id)
-        if lacks == "data":
+            missing = self._run_client("start", request, SUBMIT_LIMIT_S).get(job_id)
+        if missing == "data":
             raise staging.missing_data(self._platform, spec, folder)
-        if lacks != "":
+        if missing != "":
             raise AwayError(f"{self._transport.where}: not known yet whether {spec.name} has started")
         return job_id
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """One command, which reads two small files per job and /proc there."""
-        found = self._ask("status", {"folders": [job.job_id for job in jobs]}, LOOK_LIMIT_S) if jobs else {}
-        self._found.update(found)
-        return {job_id: status_of(job_id, one) for job_id, one in found.items()}
+        """Read two small files of each job, and /proc, with one command."""
+        if not jobs:
+            return {}
+        records = self._run_client("status", {"folders": [job.job_id for job in jobs]}, STATUS_LIMIT_S)
+        self._records.update(records)
+        return {job_id: status_of(job_id, record) for job_id, record in records.items()}
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """A look costs as little."""
+        """Return False: a poll costs as little as an answer here."""
         return False
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        """Nothing is asked while the last look saw no more of the log."""
-        path, seen = f"{job.job_id}/log", self._found.get(job.job_id)
-        if seen is not None and seen["log_bytes"] in (None, offset):
+        """Read the log. Asks nothing while the last poll saw no more than `offset` bytes of it."""
+        path = f"{job.job_id}/log"
+        record = self._records.get(job.job_id)
+        if record is not None and record["log_bytes"] in (None, offset):
             return b""
         try:
-            found = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
+            content = self._transport.get(path, offset - len(known), len(known) + log_file.CHUNK)
         except transports.MissingFile:
             return b""
-        chunk = log_file.new_bytes(found, known, path)
-        if seen is not None and len(chunk) < log_file.CHUNK:
-            self._found[job.job_id] = {**seen, "log_bytes": offset + len(chunk)}
+        chunk = log_file.new_bytes(content, known, path)
+        if record is not None and len(chunk) < log_file.CHUNK:
+            self._records[job.job_id] = {**record, "log_bytes": offset + len(chunk)}
         return chunk
 
     def gaps(self, job: Submitted) -> Sequence[str]:
-        """A file has none."""
+        """A file has no gaps."""
         return ()
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """One command that ends all of them and sees that they are gone."""
+        """End all jobs with one command, which also checks that they are gone."""
+        if not jobs:
+            return {}
         try:
-            left = self._ask("cancel", {"folders": [job.job_id for job in jobs]}, CANCEL_LIMIT_S) if jobs else {}
+            left = self._run_client("cancel", {"folders": [job.job_id for job in jobs]}, CANCEL_LIMIT_S)
         except BenchError as error:
             left = {job.job_id: str(error) for job in jobs}
         where = self._transport.where
         return {
-            job_id: f"{job_id} on {where} may still run: {why}: {self._kill(job_id)}" for job_id, why in left.items()
+            job_id: f"{job_id} on {where} may still run: {why}: {self._kill_command(job_id)}"
+            for job_id, why in left.items()
         }
 
     def clean(self, job: Submitted) -> None:
-        """Nothing of a job outlives its supervisor; its folder is evidence, and `prune` takes it away one day."""
-        self._found.pop(job.job_id, None)
+        """Nothing of a job outlives its supervisor; its folder is evidence; `prune` removes it one day."""
+        self._records.pop(job.job_id, None)
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        found = self._found.get(job.job_id)
-        if found is None:
-            return (self._transport.typed(f"tail -n 50 -f {shlex.quote(job.job_id)}/log"), self._kill(job.job_id))
-        return tuple(self._transport.typed(command) for command in commands(job.job_id, found))
+        record = self._records.get(job.job_id)
+        if record is None:
+            return (
+                self._transport.typed(f"tail -n 50 -f {shlex.quote(job.job_id)}/log"),
+                self._kill_command(job.job_id),
+            )
+        return tuple(self._transport.typed(command) for command in commands_for(job.job_id, record))
 
-    def _kill(self, job_id: str) -> str:
-        """What a person types to end a job of whose supervisor only the folder is known."""
+    def _kill_command(self, job_id: str) -> str:
+        """Return the command that ends a job if only its folder is known."""
         record = f"{shlex.quote(job_id)}/pid"
         return self._transport.typed(f"""kill $(grep -o '"pid": [0-9]*' {record} | tr -dc 0-9)""")
 
     def _share(self, folder: Path) -> list[str]:
-        """The word by which jobs of one run know each other, where several may run at a time."""
-        return [f"share={os.uname().nodename}:{folder.absolute().parent}"] if self._platform.max_running > 1 else []
+        """Return the setting with which jobs of one run may run beside each other."""
+        if self._platform.max_running <= 1:
+            return []
+        return [f"share={os.uname().nodename}:{folder.absolute().parent}"]
 
-    def _ask(self, what: str, question: Mapping[str, object], limit_s: float) -> dict[str, Any]:
-        """Run our file there, by the job's Python if it can be found, and return its answers by job id.
+    def _run_client(self, action: str, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
+        """Run supervisor_client there with the job's Python, and return its answers by job id.
 
-        Raises AwayError when it was ended half-way, RefusedError with its own words when it cannot do what it should.
+        Raises:
+            AwayError: it was interrupted.
+            RefusedError: it failed, in its own words.
         """
         name, content = program()
         path = f"{self._home}/archives/{name}"
-        python = f"{self._home}/env-{self._platform.name}/bin/python"
-        pythons = [python if self._platform.python == "auto" else self._platform.python, "python3"]
-        argv = ["sh", path, what, *pythons]
-        asked = json.dumps(question).encode()
-        done = self._transport.run(argv, input=asked, timeout_s=limit_s)
-        if done.exit_code in NOT_THERE:
+        python = self._platform.python
+        if python == "auto":
+            python = f"{self._home}/env-{self._platform.name}/bin/python"
+        argv = ["sh", path, action, python, "python3"]
+        stdin = json.dumps(request).encode()
+        result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
+        if result.exit_code in NOT_THERE:
             self._transport.put(content, path)
-            done = self._transport.run(argv, input=asked, timeout_s=limit_s)
-        if done.exit_code != 0:
-            raise self._failed(what, done)
-        return dict(json.loads(line) for line in done.stdout.splitlines())
+            result = self._transport.run(argv, input=stdin, timeout_s=limit_s)
+        if result.exit_code != 0:
+            raise self._client_error(action, result)
+        return dict(json.loads(line) for line in result.stdout.splitlines())
 
-    def _failed(self, what: str, done: transports.CommandResult) -> BenchError:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
-        message = f"{self._transport.where}: {what} of the supervisor failed: {said}"
-        if done.exit_code != 1:
+    def _client_error(self, action: str, result: transports.CommandResult) -> BenchError:
+        last_line = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        cause = last_line or f"exit code {result.exit_code}"
+        message = f"{self._transport.where}: {action} of the supervisor failed: {cause}"
+        if result.exit_code != 1:
             return AwayError(message)
         look = self._transport.typed(f"df -h {shlex.quote(self._home)}; ls -ld {shlex.quote(self._home)}")
         advice = f"work_dir: and python: of {self._platform.source} say where and by what it runs; look with: {look}"
@@ -204,12 +226,12 @@ class SshScheduler:
 
 @cache
 def program() -> tuple[str, bytes]:
-    """The name, by its content, and the bytes of the file that runs there; the same on every machine."""
+    """Return the name and the bytes of the file that runs there. The name contains a hash of the bytes."""
     members = {"__main__.py": MAIN.encode(), "platforms/__init__.py": b"", "platforms/schedulers/__init__.py": b""}
     for path in (Path(supervisor.__file__), Path(supervisor_client.__file__)):
         members[f"platforms/schedulers/{path.name}"] = path.read_bytes()
     buffer = io.BytesIO(HEAD.encode())
     with zipfile.ZipFile(buffer, "a") as file:
         for name, content in members.items():
-            file.writestr(zipfile.ZipInfo(name), content)  # whose time is 1980-01-01
+            file.writestr(zipfile.ZipInfo(name), content)  # always with the time 1980-01-01
     return f"supervisor-{hashlib.sha256(buffer.getvalue()).hexdigest()[:12]}.pyz", buffer.getvalue()

@@ -1,20 +1,20 @@
-"""Runs one job on this machine to its end, even when whoever started it is gone: limits, no orphans, one exit file.
+"""Runs one job on this machine to its end, even after its submitter has exited: limits, no orphans, one exit file.
 
 One standard-library file for Python 3.8 and newer, run by path: `python supervisor.py FOLDER [key=value ...]`.
 
-FOLDER/job.sh is the job. Its lines `#JOB key=value` are the settings, and arguments go before them:
+FOLDER/job.sh is the job. Its lines `#JOB key=value` are the settings, and arguments override them:
 
     name           how the job is called
     time_limit_s   the job is ended after that long (none: never)
     start_limit_s  it does not start later than that from now
-    not_after      the same as a time (Unix seconds)
-    grace_s        between SIGTERM and SIGKILL (10)
-    share          jobs with the same word here may run beside each other; without it a job has the machine to itself
+    not_after      the same as a point in time (Unix seconds)
+    grace_s        seconds between SIGTERM and SIGKILL (10)
+    share          jobs with the same value may run beside each other; without it a job has the machine to itself
 
 It returns as soon as FOLDER is claimed; running it again on the same FOLDER changes nothing. SIGTERM to the process
 that FOLDER/pid names ends the job; a file FOLDER/cancel keeps it from starting. It writes
 
-    FOLDER/pid     who watches the job, and whether it waits or runs
+    FOLDER/pid     the supervisor's process, and whether the job waits or runs
     FOLDER/log     the output of the job
     FOLDER/work    the empty folder where the job starts
     FOLDER/exit    how it ended; last of all, and only once nothing of the job is left
@@ -22,7 +22,7 @@ that FOLDER/pid names ends the job; a file FOLDER/cancel keeps it from starting.
 Jobs of several sessions take turns by a lock on /tmp/hpc-ml-bench.lock (HPC_ML_BENCH_LOCK names another file).
 """
 
-# Imports cost every job more than the rest of this file does, hence no pathlib, contextlib or typing.
+# Imports would take more of a job's time than the rest of this file, hence no pathlib, contextlib or typing.
 # ruff: noqa: PTH100, PTH103, PTH105, PTH108, PTH110, PTH120, PTH123, PTH208, SIM105
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ import stat
 import sys
 import time
 
-TYPE_CHECKING = False  # type checkers take it for true
+TYPE_CHECKING = False  # type checkers assume that it is true
 if TYPE_CHECKING:
     from typing import Any
 
 FOLDER_MARK = "HPC_ML_BENCH_FOLDER"  # in the environment of everything that the job starts, and unique on the machine
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 STOP = {signal.SIGTERM, signal.SIGINT}
 WAKE = {signal.SIGCHLD, *STOP}
 LOCK_POLL_S = 0.2
-LEFTOVERS_GRACE_S = 2.0  # for what is still there when the job itself has ended
+LEFTOVERS_GRACE_S = 2.0  # for processes that are still there when the job itself has ended
 KILL_S = 15.0  # how long to wait for processes to go after SIGKILL
 
 
@@ -56,7 +57,7 @@ KILL_S = 15.0  # how long to wait for processes to go after SIGKILL
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """None when it is not there or is no JSON object."""
+    """Return a JSON object; None when the file is missing or holds no JSON object."""
     try:
         with open(path, "rb") as file:
             value = json.load(file)
@@ -66,7 +67,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def write_json(path: str, value: dict[str, Any], *, new: bool = False, sync: bool = False) -> bool:
-    """Write a whole file or none. `new`: only if there is none yet; says whether it was written."""
+    """Write a whole file or none; `new`: only if there is none yet. Returns whether it was written."""
     draft = f"{path}.{os.getpid()}"
     with open(draft, "w") as file:
         json.dump(value, file, indent=1)
@@ -91,7 +92,7 @@ def write_json(path: str, value: dict[str, Any], *, new: bool = False, sync: boo
 
 
 def read_settings(folder: str, arguments: list[str]) -> dict[str, str]:
-    """The `#JOB` lines at the head of job.sh, with the arguments before them."""
+    """Return the settings of the `#JOB` lines at the head of job.sh; arguments override them."""
     with open(f"{folder}/job.sh", encoding="utf-8", errors="surrogateescape") as file:
         head = itertools.takewhile(lambda line: line.startswith("#"), file)
         lines = [line[5:].rstrip("\n") for line in head if line.startswith("#JOB ")]
@@ -111,21 +112,21 @@ def stat_fields(pid: int) -> list[str] | None:
 
 
 def identity() -> dict[str, Any]:
-    """What tells this process from any other one that ever has the same pid, here or on another machine."""
+    """Return what tells this process from every other one that ever has its pid, here or on another machine."""
     fields = stat_fields(os.getpid())
     boot = namespace = ""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
         namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:  # a sandbox that hides them
+    except OSError:  # a sandbox hides them
         pass
     start = fields[19] if fields else None
     return {"pid": os.getpid(), "start": start, "boot": boot, "host": os.uname().nodename, "pid_namespace": namespace}
 
 
 def alive(record: dict[str, Any]) -> bool | None:
-    """Whether the process of an `identity` still runs. None when that cannot be seen from this machine or container."""
+    """Return whether the process of an `identity` still runs; None when this machine or container cannot see it."""
     here = identity()
     elsewhere = [key for key in ("host", "pid_namespace") if record.get(key) != here[key]]
     if record.get("boot") != here["boot"]:
@@ -137,7 +138,7 @@ def alive(record: dict[str, Any]) -> bool | None:
 
 
 def members(folder: str, root: int | None = None) -> list[int]:
-    """Every process that carries the folder's mark or descends from one that does or from `root`, which is left out."""
+    """Return every process that has the folder's mark or descends from one that has, or from `root`, without `root`."""
     mark = b"\0" + os.fsencode(f"{FOLDER_MARK}={folder}") + b"\0"
     found = {root} if root is not None else set()
     parents = {}
@@ -151,7 +152,7 @@ def members(folder: str, root: int | None = None) -> list[int]:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if mark in b"\0" + file.read():
                     found.add(pid)
-        except OSError:  # somebody else's, or gone
+        except OSError:  # another user's, or gone
             pass
     grown = 0
     while grown != len(found):
@@ -164,12 +165,12 @@ def send(pids: list[int], number: int) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
-        except OSError:  # gone, or a set-uid program: the next look says which
+        except OSError:  # gone, or a set-uid program: the next call of members() says which
             pass
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux's own; where it is not there the scan for the mark has to do."""
+    """Call Linux's prctl. Where it is missing, only the scan for the folder's mark finds processes."""
     try:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     except (OSError, AttributeError):
@@ -177,21 +178,21 @@ def prctl(option: int, value: int) -> None:
 
 
 def oom_kills(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int:
-    """How many processes of our control group the kernel has killed for memory so far; 0 when nobody counts."""
+    """Return how many processes of our control group the kernel has killed for memory; 0 when it does not count."""
     try:
         with open(f"{proc}/self/cgroup") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]
     except OSError:
         return 0
-    places = []
-    for _, controllers, path in groups:
+    paths = []
+    for _, controllers, group in groups:
         if controllers == "":
-            places += [f"{cgroups}{path}/memory.events", f"{cgroups}/memory.events"]
+            paths += [f"{cgroups}{group}/memory.events", f"{cgroups}/memory.events"]
         elif "memory" in controllers.split(","):
-            places += [f"{cgroups}/memory{path}/memory.oom_control", f"{cgroups}/memory/memory.oom_control"]
-    for place in places:  # the second of each: in a container that sees only its own group
+            paths += [f"{cgroups}/memory{group}/memory.oom_control", f"{cgroups}/memory/memory.oom_control"]
+    for path in paths:  # a container that sees only its own group has the second of each pair
         try:
-            with open(place) as file:
+            with open(path) as file:
                 counts = dict(line.split() for line in file)
             return int(counts["oom_kill"])
         except (OSError, ValueError, KeyError):
@@ -203,14 +204,19 @@ def oom_kills(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int:
 
 
 class Lock:
-    """One job at a time on a machine, or several that `share` a word. The kernel lets go of it when its holder dies."""
+    """Lets one job at a time run on a machine, or several with the same `share`. It ends when its holder dies."""
 
     def __init__(self, path: str, share: str, holder: dict[str, Any]) -> None:
-        self.path, self.share, self.holder = path, share, holder
+        self.path = path
+        self.share = share
+        self.holder = holder
         self.fd, self.writable = self._open()
 
     def _open(self) -> tuple[int, bool]:
-        """Never through a link, nor with O_CREAT on a file that exists: a sticky folder refuses that even to root."""
+        """Open the file, but never through a link.
+
+        O_CREAT is used only on a missing file: in a sticky folder the kernel refuses it on another one, even to root.
+        """
         flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         for access in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
             try:
@@ -225,7 +231,7 @@ class Lock:
                 os.close(fd)
                 raise OSError(errno.EINVAL, "it is not a plain file", self.path)
             if access & os.O_CREAT:
-                os.fchmod(fd, 0o666)  # other users take turns with us
+                os.fchmod(fd, 0o666)  # jobs of other users need the same lock
             return fd, access != os.O_RDONLY
         folder = os.path.dirname(self.path) or "."
         if not os.path.exists(folder):
@@ -233,8 +239,8 @@ class Lock:
         raise OSError(errno.EAGAIN, "it comes and goes", self.path)
 
     def take(self) -> bool:
-        """Never waits."""
-        if not self._same_file():  # a cleaner of /tmp took it away under us
+        """Take the lock without waiting. Returns whether it is ours."""
+        if not self._same_file():  # a cleaner of /tmp has removed it
             os.close(self.fd)
             self.fd, self.writable = self._open()
         if not self._flock(fcntl.LOCK_EX):
@@ -243,7 +249,7 @@ class Lock:
             return True
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, json.dumps({**self.holder, "share": self.share}).encode() + b"\n", 0)
-        # the change to a shared lock has a gap in which another session may come in, so look again
+        # between our exclusive lock and the shared one another session may get in, so check again
         return self._join() if self.share else True
 
     def held_by(self) -> str:
@@ -286,32 +292,33 @@ class Lock:
 
 
 class Supervisor:
-    """Watches one job. Its signals stay blocked and are read one by one, so that none comes at a bad time."""
+    """Watches one job. Signals stay blocked and are read one by one, so that none interrupts it."""
 
     def __init__(self, folder: str, settings: dict[str, str]) -> None:
         now = time.time()
-        self.folder, self.settings = folder, settings
+        self.folder = folder
+        self.settings = settings
         self.record: dict[str, Any] = {**identity(), "folder": folder, "name": settings.get("name", folder)}
         self.record.update(state="queued", reason="", submitted=now, started=None, session=None)
-        late = [now + float(settings["start_limit_s"])] if "start_limit_s" in settings else []
-        late += [float(settings["not_after"])] if "not_after" in settings else []
-        self.not_after = min(late, default=float("inf"))
+        self.not_after = float(settings.get("not_after", "inf"))
+        if "start_limit_s" in settings:
+            self.not_after = min(self.not_after, now + float(settings["start_limit_s"]))
         self.time_limit_s = float(settings.get("time_limit_s", "inf"))
         self.grace_s = float(settings.get("grace_s", "10"))
         self.lock: Lock | None = None
-        self.job: int | None = None  # its pid, which is its session too
-        self.ended: int | None = None  # as waitpid says it
+        self.job: int | None = None  # its pid, which is also its session
+        self.ended: int | None = None  # its status as waitpid returns it
         self.ended_s: float | None = None
 
     def claim(self) -> bool:
-        """The pid file appears whole or not at all, and only once: there is no second job in a folder."""
+        """Write the pid file, whole or not at all, and only once. Returns False if there is a supervisor already."""
         try:
             return write_json(f"{self.folder}/pid", self.record, new=True)
-        except PermissionError as error:  # how such a file system says so
+        except PermissionError as error:  # the error of a file system without hard links
             raise OSError(f"{error}: a job's folder needs a file system with hard links; choose another one") from None
 
     def run(self) -> None:
-        """From the claim to the exit file, whatever happens between."""
+        """See the claimed job to its exit file, whatever happens between."""
         try:
             state, reason = self.wait_for_turn()
             if not state:
@@ -323,18 +330,18 @@ class Supervisor:
         except Exception as error:
             state, reason = "not_startable" if self.job is None else "supervisor", f"{error}"
             if not isinstance(error, OSError):
-                import traceback  # costs as much as the rest of us, and is for our own mistakes only
+                import traceback  # slow to import, and needed only for our own mistakes
 
                 reason = traceback.format_exc()
         left = self.end(LEFTOVERS_GRACE_S)
         if left:
             reason = f"{reason}; not even SIGKILL ended its processes {left}".lstrip("; ")
         if self.lock is not None:
-            self.lock.release()  # before anybody who waits for the exit file starts the next job
+            self.lock.release()  # before the exit file appears, after which the next job may be started
         self.write_exit(state, reason)
 
     def wait_for_turn(self) -> tuple[str, str]:
-        """Until the lock is ours; else why this job must not start."""
+        """Wait until the lock is ours. Returns state and reason of a job that must not start, else empty strings."""
         path = os.environ.get("HPC_ML_BENCH_LOCK") or "/tmp/hpc-ml-bench.lock"
         holder = {"name": self.record["name"], "pid": self.record["pid"], "folder": self.folder}
         try:
@@ -365,7 +372,7 @@ class Supervisor:
             write_json(f"{self.folder}/pid", self.record)
 
     def start(self) -> None:
-        """The job waits for our word until the pid file says that it runs; should we die before, it never starts."""
+        """Start the job. It waits until the pid file says that it runs; if we die before that, it never starts."""
         work = f"{self.folder}/work"
         os.makedirs(work, exist_ok=True)
         if os.listdir(work):
@@ -384,16 +391,16 @@ class Supervisor:
             os.close(fd)
 
     def become_job(self, parent: int, ready: int, log: int) -> None:
-        """In the child: never returns."""
+        """Become the job's shell, in the child process. Never returns."""
         try:
             os.setsid()
-            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL: a launcher gets the chance to end its ranks
+            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL, so that a launcher can end its ranks
             if os.getppid() != parent or os.read(ready, 1) != b"!":
                 os._exit(125)
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.chdir(f"{self.folder}/work")
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and that would be inherited
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and the job would inherit that
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             marks = {"HPC_ML_BENCH_JOB": str(self.record["name"]), FOLDER_MARK: self.folder}
@@ -404,7 +411,7 @@ class Supervisor:
             os._exit(127)
 
     def watch(self) -> tuple[str, str]:
-        """Until the job ends or must."""
+        """Wait until the job ends, or must be ended. Returns state and reason; empty strings after its own end."""
         deadline = time.monotonic() + self.time_limit_s
         while True:
             left = deadline - time.monotonic()
@@ -419,7 +426,7 @@ class Supervisor:
                 return "time_limit", f"it was ended after its time limit of {self.time_limit_s:g} s"
 
     def reap(self) -> bool:
-        """Collect every child that has ended; says whether any is left."""
+        """Collect every child that has ended. Returns whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -431,26 +438,29 @@ class Supervisor:
                 self.ended, self.ended_s = status, time.time()
 
     def end(self, grace_s: float) -> list[int]:
-        """SIGTERM, then SIGKILL to everything that the job started, wherever it went. Returns what survived."""
-        for number, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
-            deadline = time.monotonic() + patience_s
-            told: list[int] = []
+        """Send SIGTERM, then SIGKILL to every process that the job started. Returns those that survive."""
+        for number, limit_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_S)):
+            deadline = time.monotonic() + limit_s
+            signalled: list[int] = []
             while True:
                 self.reap()
                 left = members(self.folder, os.getpid())
                 if not left:
                     return []
-                news = [pid for pid in left if number == signal.SIGKILL or pid not in told]  # SIGTERM once to each
-                send(news, number)
-                told += news
+                targets = left
+                if number == signal.SIGTERM:  # once to each process
+                    targets = [pid for pid in left if pid not in signalled]
+                send(targets, number)
+                signalled += targets
                 if time.monotonic() >= deadline:
                     break
                 signal.sigtimedwait({signal.SIGCHLD}, 0.05)
         return left
 
     def write_exit(self, state: str, reason: str) -> None:
-        """The last word; its absence means that the supervisor was killed."""
-        code = number = None
+        """Write the exit file, last of all. Without one, the supervisor was killed."""
+        code = None
+        number = None
         if self.ended is not None:
             number = os.WTERMSIG(self.ended) if os.WIFSIGNALED(self.ended) else None
             code = os.WEXITSTATUS(self.ended) if number is None else 128 + number
@@ -464,10 +474,10 @@ class Supervisor:
 
 
 def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
-    """In the detached process: claim the folder, say so, and see the job to its end."""
+    """Claim the folder, report that, and see the job to its end; in the detached process."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {*WAKE, signal.SIGHUP})
-        prctl(PR_SET_CHILD_SUBREAPER, 1)  # what the job leaves behind becomes our child and not init's
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # a process whose parent dies becomes our child and not init's
         supervisor = Supervisor(folder, settings)
         ours = supervisor.claim()
         null = os.open(os.devnull, os.O_RDWR)
@@ -477,7 +487,7 @@ def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
             if int(name) > 2 and int(name) != answer:
                 try:
                     os.close(int(name))
-                except OSError:  # the one that listed them
+                except OSError:  # the descriptor that listed them
                     pass
         os.chdir("/")
     except BaseException as error:
@@ -485,7 +495,7 @@ def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
         os._exit(1)
     try:
         os.write(answer, b"ok")
-    except OSError:  # whoever asked was killed; the next one who asks finds us
+    except OSError:  # the submitter was killed; the next one finds the claim
         pass
     os.close(answer)
     if ours:
@@ -494,7 +504,7 @@ def supervise(folder: str, settings: dict[str, str], answer: int) -> None:
 
 
 def launch(folder: str, arguments: list[str]) -> str:
-    """Start a supervisor that belongs to nobody. Returns once it has claimed the folder: "", or why it could not."""
+    """Start a detached supervisor. Returns "" once it has claimed the folder, or why it could not."""
     try:
         settings = read_settings(folder, arguments)
     except (OSError, ValueError) as error:
@@ -509,12 +519,14 @@ def launch(folder: str, arguments: list[str]) -> str:
     os.close(answer)
     os.wait()
     with open(receive, "rb") as file:
-        said = file.read().decode()
-    return "" if said == "ok" else said or "it died before it could claim the folder"
+        report = file.read().decode()
+    if report == "ok":
+        return ""
+    return report or "it died before it could claim the folder"
 
 
 def main(argv: list[str]) -> int:
-    """One line on standard error says why there is no supervisor."""
+    """Run the command line. One line on standard error says why there is no supervisor."""
     if len(argv) < 2:
         print((__doc__ or "").split("\n\n")[1], file=sys.stderr)
         return 2

@@ -1,10 +1,11 @@
-"""What the files of jobs say on the machine where those jobs run, and how to end them: the other side of supervisor.py.
+"""Inspects and ends jobs by the files in their folders: the other side of supervisor.py, on the same machine.
 
-Standard library for Python 3.8 and newer, since it travels with supervisor.py to machines without a scheduler. What it
-finds of a job is a dictionary, the job's pid or exit file with `seen` beside: "nothing", "elsewhere", "live", "ended".
+Standard library for Python 3.8 and newer, because it travels with supervisor.py to machines without a scheduler. What
+it finds out about a job is a dictionary: the job's pid or exit file, and `seen`: "nothing", "elsewhere", "live" or
+"ended".
 """
 
-# Imports cost a machine far away as much as they cost a supervisor, hence no pathlib or contextlib.
+# Imports take time in every poll of another machine, hence no pathlib or contextlib.
 # ruff: noqa: PTH103, PTH105, PTH106, PTH108, PTH110, PTH112, PTH113, PTH123, PTH202, SIM105
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ TYPE_CHECKING = False  # type checkers take it for true
 if TYPE_CHECKING:
     from typing import Any
 
-CANCEL_LIMIT_S = 60.0  # longer than a supervisor takes from SIGTERM to its last word
+CANCEL_LIMIT_S = 60.0  # longer than a supervisor takes from SIGTERM to its exit file
 
 
-def look(folder: str) -> dict[str, Any]:
-    """What became of a job, and `log_bytes`, the size of its log, None where there is none. One whose supervisor was
-    killed is brought to its end first: nothing of it is left."""
-    found = _look(folder)
-    return {**found, "log_bytes": _size(f"{folder}/log")}
+def inspect_job(folder: str) -> dict[str, Any]:
+    """Return what became of a job, and `log_bytes`, the size of its log (None: no log).
+
+    Ends what is left of a job whose supervisor was killed.
+    """
+    record = _job_record(folder)
+    return {**record, "log_bytes": _size(f"{folder}/log")}
 
 
-def _look(folder: str) -> dict[str, Any]:
+def _job_record(folder: str) -> dict[str, Any]:
     ended = supervisor.read_json(f"{folder}/exit")
     record = supervisor.read_json(f"{folder}/pid")
     if ended is None and record is None:
@@ -47,24 +50,27 @@ def _look(folder: str) -> dict[str, Any]:
 
 
 def lost(folder: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The supervisor was killed or the machine booted: end what is left and write the exit file in its place."""
-    found = supervisor.members(record["folder"])
+    """End what is left of a job whose supervisor was killed or lost by a reboot, and write its exit file."""
+    survivors = supervisor.members(record["folder"])
     left = end_all(record["folder"])
-    gone, more = f"its supervisor (pid {record['pid']}) is gone", ""
-    if found:
-        more = f"; {len(found)} processes of the job still ran and " + (f"{left} still do" if left else "were ended")
+    gone = f"its supervisor (pid {record['pid']}) is gone"
+    more = ""
+    if survivors and left:
+        more = f"; {len(survivors)} processes of the job still ran and {left} still do"
+    elif survivors:
+        more = f"; {len(survivors)} processes of the job still ran and were ended"
     reason = f"{gone} without a word, by kill -9 or a reboot{more}"
     ended = {"exit_code": None, "signal": None, "state": "lost", "reason": reason, "ended": time.time()}
     ended.update({key: record[key] for key in ("name", "host", "submitted", "started")})
     try:
         supervisor.write_json(f"{folder}/exit", ended, sync=True)
-    except OSError as error:  # the next look will say the same
+    except OSError as error:  # the next poll finds the same
         ended["reason"] = f"{gone}, and its exit file cannot be written: {error}{more}"
     return ended
 
 
 def end_all(folder: str) -> list[int]:
-    """SIGKILL to whatever carries the folder's mark. Returns what is still there."""
+    """Send SIGKILL to every process with the folder's mark. Returns those that are still there."""
     deadline = time.monotonic() + supervisor.KILL_S
     while True:
         left = supervisor.members(folder)
@@ -75,24 +81,24 @@ def end_all(folder: str) -> list[int]:
 
 
 def cancel(folders: list[str], limit_s: float = CANCEL_LIMIT_S) -> dict[str, str]:
-    """SIGTERM to all supervisors, which end everything; SIGKILL to those that fail to within `limit_s`.
+    """Send SIGTERM to all supervisors, which end their jobs; SIGKILL to those that do not within `limit_s`.
 
-    Returns, by folder, why something of a job may still run, with the command to type next.
+    Returns by folder why something of a job may still run, with the command to type next.
     """
     why: dict[str, str] = {}
     left: dict[str, dict[str, Any]] = {}
     for folder in folders:
         try:
-            record = _told_to_stop(folder)
+            record = _request_stop(folder)
         except OSError as error:
-            why[folder] = f"it cannot be told to stop: {error}"
+            why[folder] = f"it cannot be asked to stop: {error}"
             continue
         if record is not None and supervisor.alive(record) is None:
             why[folder] = out_of_sight(record)
         elif record is not None:
             left[folder] = record
-    for number, patience_s in ((signal.SIGTERM, limit_s), (signal.SIGKILL, supervisor.KILL_S)):
-        left = _gone(left, number, patience_s)
+    left = _signal_and_wait(left, signal.SIGTERM, limit_s)
+    left = _signal_and_wait(left, signal.SIGKILL, supervisor.KILL_S)
     for folder, record in left.items():
         why[folder] = f"its supervisor does not go away: kill -9 {record['pid']}"
     for folder in folders:
@@ -102,8 +108,8 @@ def cancel(folders: list[str], limit_s: float = CANCEL_LIMIT_S) -> dict[str, str
     return why
 
 
-def _told_to_stop(folder: str) -> dict[str, Any] | None:
-    """Leave word for a supervisor that is about to start. The record of one that is there; None after the job's end."""
+def _request_stop(folder: str) -> dict[str, Any] | None:
+    """Keep a supervisor from starting its job. Returns the record of one that runs; None after the job's end."""
     if supervisor.read_json(f"{folder}/exit") is not None or not os.path.isdir(folder):
         return None
     with open(f"{folder}/cancel", "w"):
@@ -111,9 +117,9 @@ def _told_to_stop(folder: str) -> dict[str, Any] | None:
     return supervisor.read_json(f"{folder}/pid")
 
 
-def _gone(records: dict[str, dict[str, Any]], number: int, patience_s: float) -> dict[str, dict[str, Any]]:
-    """Send a signal to supervisors and wait; returns those that are there nevertheless."""
-    deadline = time.monotonic() + patience_s
+def _signal_and_wait(records: dict[str, dict[str, Any]], number: int, limit_s: float) -> dict[str, dict[str, Any]]:
+    """Send a signal to supervisors and wait. Returns those that are still there."""
+    deadline = time.monotonic() + limit_s
     left = {folder: record for folder, record in records.items() if supervisor.alive(record)}
     supervisor.send([int(record["pid"]) for record in left.values()], number)
     pause_s = 0.01
@@ -125,10 +131,13 @@ def _gone(records: dict[str, dict[str, Any]], number: int, patience_s: float) ->
 
 
 def _survivors(folder: str) -> list[int]:
-    """What is left though the supervisor is gone, after SIGKILL; writes the exit file that it may not have written."""
-    look(folder)
+    """Send SIGKILL to what a gone supervisor left, and write the exit file that it may not have written.
+
+    Returns the processes that are still there.
+    """
+    inspect_job(folder)
     record = supervisor.read_json(f"{folder}/pid")
-    return end_all(str(record["folder"]) if record else folder)  # as its processes carry it: ours may be a link
+    return end_all(str(record["folder"]) if record else folder)  # as in the processes' mark: `folder` may be a link
 
 
 def out_of_sight(record: dict[str, Any]) -> str:
@@ -136,15 +145,15 @@ def out_of_sight(record: dict[str, Any]) -> str:
     return f"it belongs to {where}: look from there; it ends by itself at its time limit"
 
 
-# --- asked from far away: one command for many jobs, the question on standard input, the answer a line a job ----------
+# --- run from another machine: one command for many jobs; the request on standard input, the answers a line a job -----
 
 
-def start(question: dict[str, Any]) -> str:
-    """Make the folder, write its script, and start its one supervisor, unless there has been one.
+def start(request: dict[str, Any]) -> str:
+    """Make the folder, write its script, and start its one supervisor, unless there is one already.
 
     Returns what has to be put there first: "archive", "data", or nothing. Raises OSError, and then leaves nothing.
     """
-    folder, archive, data_dir = question["folder"], question["archive"], question["data_dir"]
+    folder, archive, data_dir = request["folder"], request["archive"], request["data_dir"]
     if os.path.exists(f"{folder}/pid"):
         return ""
     if archive is not None and not os.path.isfile(archive):
@@ -152,14 +161,14 @@ def start(question: dict[str, Any]) -> str:
     if data_dir is not None and not os.path.isdir(data_dir):
         return "data"
     draft = f"{folder}/job.sh.{os.getpid()}"
-    os.environ.pop("LC_ALL", None)  # came with the command, so that its words can be understood
-    os.environ.update(question["environ"])
+    os.environ.pop("LC_ALL", None)  # the transport set it for this command only
+    os.environ.update(request["environ"])
     try:
         os.makedirs(folder, exist_ok=True)
         with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(question["text"])
+            file.write(request["text"])
         os.replace(draft, f"{folder}/job.sh")
-        why = supervisor.launch(folder, question["settings"])
+        why = supervisor.launch(folder, request["settings"])
         if why:
             raise OSError(why)
     except OSError:
@@ -169,8 +178,11 @@ def start(question: dict[str, Any]) -> str:
 
 
 def _forget(folder: str, draft: str) -> None:
-    """A job that never was leaves no folder, unless another submitter has just begun there."""
-    for path in (draft, *([] if os.path.exists(f"{folder}/pid") else [f"{folder}/job.sh"])):
+    """Remove the folder of a job that did not start, unless another submitter has just begun there."""
+    paths = [draft]
+    if not os.path.exists(f"{folder}/pid"):
+        paths.append(f"{folder}/job.sh")
+    for path in paths:
         try:
             os.unlink(path)
         except OSError:
@@ -182,25 +194,25 @@ def _forget(folder: str, draft: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """`start`, `status` or `cancel`; an error is one line on standard error and exit code 1."""
+    """Run `start`, `status` or `cancel`. An error is one line on standard error and exit code 1."""
     try:
-        question = json.load(sys.stdin)  # a connection that breaks in the middle of it starts nothing
+        request = json.load(sys.stdin)  # a connection that breaks in the middle of it starts nothing
         if argv[1] == "start":
-            _answer(question["folder"], start(question))
+            _answer(request["folder"], start(request))
         elif argv[1] == "cancel":
-            for folder, why in cancel(question["folders"]).items():
+            for folder, why in cancel(request["folders"]).items():
                 _answer(folder, why)
         else:
-            for folder in question["folders"]:
-                _answer(folder, look(folder))
+            for folder in request["folders"]:
+                _answer(folder, inspect_job(folder))
     except (OSError, ValueError) as error:
         print(f"supervisor: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _answer(folder: str, said: object) -> None:
-    print(json.dumps([folder, said]))
+def _answer(folder: str, value: object) -> None:
+    print(json.dumps([folder, value]))
 
 
 def _size(path: str) -> int | None:
