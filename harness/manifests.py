@@ -12,6 +12,7 @@ import pytest
 
 from platforms.config.loading import nearest
 from platforms.config.schema import Platform
+from platforms.schedulers import backend_of
 
 PLACE = ("kubeconfig", "context", "namespace")  # in place of the platform's
 ALL = ("parameters", "params")  # a function's argument of such a name is given all of them
@@ -37,8 +38,8 @@ def check(definition: pytest.Item, mark: Mapping[str, object], where: str) -> No
 
 
 def suits(mark: Mapping[str, object], platform: Platform) -> bool:
-    """Whether a test has anything to run there: a manifest alone is for Kubernetes only."""
-    return platform.scheduler == "kubernetes" or bool({"benchmark", "command"} & mark.keys())
+    """Whether a test has anything to run there: a manifest alone is only for schedulers that take one."""
+    return backend_of(platform).takes_manifests or bool({"benchmark", "command"} & mark.keys())
 
 
 def of(item: pytest.Item, mark: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from harness.select import Case
 from platforms.config.schema import Platform
 from platforms.config.values import seconds_of
 from platforms.job import JobSpec, job_name, run_label
+from platforms.schedulers import backend_of
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
@@ -44,9 +44,8 @@ class JobRequest:
 
     @property
     def python(self) -> str:
-        """The platform's, else this one, if the job runs here; elsewhere the scheduler knows."""
-        platform = self.case.platform
-        return sys.executable if platform.python == "auto" and platform.scheduler == "local" else platform.python
+        """The job's Python; "auto" where it is found out on the machine of the job."""
+        return backend_of(self.case.platform).job_python(self.case.platform)
 
 
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
@@ -81,7 +80,7 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         start_limit_s=platform.start_limit_s,
         request={name: value for name, value in request.items() if value != "auto"},
         run=run_label(run_id),
-        **(manifests.of(item, mark, manifest_parameters(asked)) if platform.scheduler == "kubernetes" else {}),
+        **(manifests.of(item, mark, manifest_parameters(asked)) if backend_of(platform).takes_manifests else {}),
     )
 
 

@@ -14,7 +14,7 @@ from platforms.config import schema
 from platforms.config.loading import nearest
 from platforms.config.schema import Platform, Site
 from platforms.job import RefusedError
-from platforms.schedulers import FILE_KEYS
+from platforms.schedulers import FILE_KEYS, backend_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "platforms"
@@ -95,12 +95,8 @@ def unknown(name: str, known: Collection[str]) -> str:
 
 
 def is_enabled(platform: Platform, settings: Site) -> bool:
-    """By the centre, or by the presence of a context that the platform looks for: a cluster on this machine."""
-    if platform.name in settings.enabled or not platform.kubernetes.contexts:
-        return platform.name in settings.enabled
-    from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, context_of
-
-    return context_of(ClusterTarget.of(platform)) is not None
+    """Whether the centre has enabled the platform, or this machine has it, such as a cluster that runs here."""
+    return platform.name in settings.enabled or backend_of(platform).is_present(platform)
 
 
 def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from platforms import checkout
-from platforms.job import RefusedError
+from platforms.schedulers import backend_of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -16,19 +16,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what is wrong with the file, a line each; 1 when anything is. Raises BenchError for what cannot be read."""
-    from platforms.schedulers.kubernetes.manifest import policy, sources
-
     _site, platforms = checkout.load(checkout.site_folder(options.site))
     platform = checkout.find(options.name, platforms)
-    if platform.scheduler != "kubernetes":
-        raise RefusedError(f"{platform.name} has no manifests: its scheduler is {platform.scheduler}")
-    written = sources.from_file(options.file)
-    found = [
-        (written[one.number].where(one.path), one.message)
-        for one in policy.violations([dict(source.tree) for source in written], platform)
-    ]
-    for place, what in sorted(found, key=lambda one: int(one[0].rpartition(":")[2])):
-        print(f"{place}: {what}")
-    if not found:
+    mistakes = backend_of(platform).lint_file(platform, options.file)
+    for mistake in mistakes:
+        print(mistake)
+    if not mistakes:
         print(f"{options.file}: nothing against it on {platform.name}")
-    return 1 if found else 0
+    return 1 if mistakes else 0

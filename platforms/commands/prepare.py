@@ -14,6 +14,7 @@ from platforms.config.schema import Platform
 from platforms.job import BenchError, JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.rundir import code_archive
 from platforms.runner import Job, Runner
+from platforms.schedulers import backend_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
@@ -77,8 +78,8 @@ def main(options: argparse.Namespace) -> int:
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
     checkout.refuse_unready(platform, site, settings)
-    if platform.scheduler == "kubernetes":
-        make_claims(platform)
+    for line in backend_of(platform).make_storage(platform):
+        print(line)
     if options.env:
         make_environment(platform, options.more)
     benchmarks = options.benchmark or [name for name in BENCHMARKS if name not in platform.unsupported]
@@ -96,10 +97,8 @@ def main(options: argparse.Namespace) -> int:
 
 def is_there(platform: Platform, folder: str) -> bool:
     """Whether a data set's folder is there, as far as the login node sees; sets appear whole or not at all."""
-    if platform.scheduler == "local":
-        return Path(folder).is_dir()
-    if platform.scheduler == "kubernetes":
-        return False  # only a pod sees into a claim: the job does nothing where the set is there
+    if not backend_of(platform).commands_see_data:
+        return False  # only a job sees that, and it does nothing if the set is there
     return transports.connect(platform).run(["test", "-d", folder]).exit_code == 0
 
 
@@ -131,14 +130,13 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     """The job that writes one data set, on one device of the platform."""
     layout = Layout(1, 1, platform.unit)
     test = f"prepare {benchmark} {size}"
-    python = sys.executable if platform.python == "auto" and platform.scheduler == "local" else platform.python
     return JobSpec(
         name=job_name(f"data-{benchmark}", layout, run_id, test),
         test=test,
         platform=platform.name,
         layout=layout,
         arguments=("data", benchmark, "--size", size, "--data-dir", folder),
-        python=python,
+        python=backend_of(platform).job_python(platform),
         archive=code,
         env=platform.env,
         time_limit_s=platform.time_limit_s,
@@ -147,31 +145,19 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     )
 
 
-def make_claims(platform: Platform) -> None:
-    """The volumes that a cluster lacks. Raises RefusedError."""
-    from platforms.schedulers.kubernetes import volume_claims
-    from platforms.schedulers.kubernetes.api.client import Client
-    from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
-
-    for said in volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform):
-        print(said)
-
-
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
     """A venv in work_dir, made on the login node, which has a network where compute nodes often have none.
 
     Raises RefusedError with what is missing, and its cure, where none can be made.
     """
-    if platform.scheduler == "local":
+    backend = backend_of(platform)
+    if backend.file_keys.this_machine:
         raise RefusedError("--env is for other machines: here `make bench` sets up what it needs")
-    if platform.scheduler == "kubernetes":
+    key_and_image = backend.image_key(platform)
+    if key_and_image is not None:
         raise RefusedError(
-            f"--env: pods run from an image: name one that has torch, numpy, h5py and Pillow in {platform.source}"
-        )
-    if platform.scheduler == "slurm" and platform.container is not None:
-        raise RefusedError(
-            "--env: jobs run in a container, where a venv of the host is of no use: name an image that has torch, "
-            f"numpy, h5py and Pillow in `container:` of {platform.source}"
+            "--env: jobs run in an image, where a venv of the host is of no use: name one that has torch, numpy, h5py "
+            f"and Pillow as `{key_and_image[0]}: {{image: …}}` in {platform.source}"
         )
     transport = transports.connect(platform)
     ours = platform.python == "auto"

@@ -7,16 +7,18 @@ follows them. Commands ask a backend what it can do; they never ask for its name
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.job import ConfigError, JobSpec, Status, Submitted
+from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
 
 if TYPE_CHECKING:
+    from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
+    from platforms.schedulers.doctor_steps import Step, Visit
 
 # The scheduler's name in a platform's file, and the module and the class of its Backend.
 SCHEDULERS: dict[str, str] = {
@@ -172,6 +174,73 @@ class Backend:
     def connect(self, platform: Platform) -> Scheduler:
         """The scheduler of one platform. Nothing is connected yet."""
         raise NotImplementedError(f"{type(self).__name__} must say how its scheduler is made")
+
+    # --- the jobs of a platform --------------------------------------------------------------------------------------
+
+    only_jobs_see_their_machine: ClassVar[bool] = True
+    """Whether only a job can say which Python, packages and devices jobs find. False if commands run where jobs run."""
+
+    commands_see_data: ClassVar[bool] = True
+    """Whether commands on the login node can see the data sets. If not, only jobs can."""
+
+    takes_manifests: ClassVar[bool] = False
+    """Whether a test may bring its own manifest."""
+
+    device_keys: ClassVar[str] = "`python:`, `modules:`"
+    """The keys of the platform's file that decide whether a job sees its devices, as doctor names them."""
+
+    def job_python(self, platform: Platform) -> str:
+        """The Python of the jobs; "auto" if it is found out where the job runs."""
+        return platform.python
+
+    def image_key(self, platform: Platform) -> tuple[str, str] | None:
+        """The key of the file that names the image in which jobs run, and the image. None if there is no image."""
+        return None if platform.container is None else ("container", platform.container.image)
+
+    def is_present(self, platform: Platform) -> bool:
+        """Whether the platform may be used without being enabled, since this machine has it."""
+        return False
+
+    def lint_file(self, platform: Platform, file: Path) -> list[str]:
+        """What the site's rules have against a manifest in a file, a line each. Raises RefusedError."""
+        raise RefusedError(f"{platform.name} has no manifests: its scheduler is {platform.scheduler}")
+
+    # --- init --------------------------------------------------------------------------------------------------------
+
+    init_options: ClassVar[Sequence[str]] = ("ssh", "transport", "ssh_config")
+    """The options of `init` that this scheduler takes."""
+
+    def draft(self, request: DraftRequest) -> Draft:
+        """The lines of a platform's file, from what the machine says of itself. Optional. Raises BenchError."""
+        raise NotImplementedError(f"{type(self).__name__} drafts no files")
+
+    @property
+    def drafts(self) -> bool:
+        """Whether `init` can ask this scheduler."""
+        return type(self).draft is not Backend.draft
+
+    # --- doctor ------------------------------------------------------------------------------------------------------
+
+    def doctor_steps(self, visit: Visit) -> Sequence[Step]:
+        """What doctor looks at first, in order: how the platform is reached, and what it needs there."""
+        from platforms.schedulers import doctor_steps
+
+        reach = ("transport", doctor_steps.transport)
+        return (reach, ("work_dir", doctor_steps.work_dir)) if visit.platform.work_dir else (reach,)
+
+    def doctor_trials(self, visit: Visit) -> Sequence[Step]:
+        """How doctor asks the scheduler itself whether it would take the jobs, once they keep to the site's rules."""
+        return ()
+
+    def platform_for_doctor(self, platform: Platform) -> Platform:
+        """The platform as the job of `doctor --node` needs it."""
+        return platform
+
+    # --- prepare -----------------------------------------------------------------------------------------------------
+
+    def make_storage(self, platform: Platform) -> Iterable[str]:
+        """Make what must be there before data sets are, such as volumes. Returns a line for each thing that is made."""
+        return ()
 
 
 def backend_named(name: str) -> Backend:

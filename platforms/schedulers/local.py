@@ -29,6 +29,7 @@ from platforms.schedulers import Backend, Scheduler, log_file, script, superviso
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
+    from platforms.schedulers.doctor_steps import Step, Visit
 
 SUBMIT_LIMIT_S = 60.0  # to start a Python interpreter
 
@@ -46,6 +47,7 @@ EXIT_STATES: Mapping[str, State] = {
 class LocalBackend(Backend):
     """This machine, without a scheduler."""
 
+    only_jobs_see_their_machine = False
     file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
         defaults={"max_running": 1, "poll_s": 0.5},
         refused=dict.fromkeys(
@@ -57,6 +59,12 @@ class LocalBackend(Backend):
 
     def connect(self, platform: Platform) -> Scheduler:
         return LocalScheduler(platform)
+
+    def job_python(self, platform: Platform) -> str:
+        return sys.executable if platform.python == "auto" else platform.python
+
+    def doctor_steps(self, visit: Visit) -> Sequence[Step]:
+        return ()
 
 
 class LocalScheduler:

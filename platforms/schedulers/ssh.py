@@ -12,6 +12,7 @@ import json
 import math
 import os
 import shlex
+import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -22,9 +23,11 @@ from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging, supervisor, supervisor_client
+from platforms.schedulers.doctor_steps import Found, Step, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 
 if TYPE_CHECKING:
+    from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
 
 STATUS_LIMIT_S = 90.0  # longer than supervisor_client.inspect_job takes to end what a killed supervisor left
@@ -61,6 +64,7 @@ exit 1
 class SshBackend(Backend):
     """A machine without a scheduler, which a transport reaches."""
 
+    only_jobs_see_their_machine = False
     file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
         defaults={"max_running": 1, "poll_s": 5.0},
         needed={"work_dir": "write an absolute path that login and compute nodes see"},
@@ -68,6 +72,23 @@ class SshBackend(Backend):
 
     def connect(self, platform: Platform) -> Scheduler:
         return SshScheduler(platform)
+
+    def draft(self, request: DraftRequest) -> Draft:
+        from platforms.schedulers.machine_draft.draft import draft_machine
+
+        if request.platform is None and "ssh" not in request.options:
+            raise RefusedError("--scheduler ssh needs --ssh HOST; this machine is the platform `local` already")
+        return draft_machine(request, "ssh")
+
+    def doctor_steps(self, visit: Visit) -> Sequence[Step]:
+        return (*super().doctor_steps(visit), ("supervisor", supervisor_runs))
+
+
+def supervisor_runs(visit: Visit) -> Found:
+    """Doctor's step: our file can be put there, and a Python that can run it is there."""
+    job = Submitted(f"{visit.platform.work_dir}/jobs/doctor", "doctor", time.time())
+    visit.scheduler.status([job])
+    return Found(f"runs on {visit.transport.where}")
 
 
 class SshScheduler:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from platforms import schedulers
+from platforms import checkout, schedulers
 from platforms.__main__ import main
-from platforms.commands.doctor import cluster_checks, cluster_rights, node_checks
-from platforms.commands.doctor.checks import Visit
-from platforms.commands.doctor.cluster_context import Look
+from platforms.commands.doctor import node_checks
 from platforms.config.schema import Platform
 from platforms.job import RefusedError
+from platforms.schedulers.doctor_steps import Visit
+from platforms.schedulers.kubernetes.doctor import rights as cluster_rights
+from platforms.schedulers.kubernetes.doctor import steps as cluster_checks
+from platforms.schedulers.kubernetes.doctor.context import Look
 from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +135,7 @@ def test_all_is_well(kube: Kube, site: Path, capsys: pytest.CaptureFixture[str])
         "2 of 3 nodes suit every layout",
         "sets: Bound, 50Gi, ReadWriteMany",
         "takes 1 manifest in a dry run\n",
-        "only a pod can see that, with --node",
+        "only a job can see that, with --node",
     ):
         assert words in printed
     assert printed.endswith(f"next: pytest -m it --site={site}\n")
@@ -418,7 +420,7 @@ def look_at(site: Path, **keys: Any) -> Look:
     file = yaml.safe_load((site / "platforms" / "it.yaml").read_text())
     file["layouts"] = {name: tuple(each) for name, each in file["layouts"].items()}
     platform = Platform.model_validate({"name": "it", "source": Path("it.yaml"), **file, **keys})
-    return Look(Visit(platform, None, schedulers.connect(platform)))  # type: ignore[arg-type]
+    return Look(Visit(platform, None, schedulers.connect(platform), checkout.benchmarks(), checkout.ROOT))  # type: ignore[arg-type]
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from platforms.__main__ import main
-from platforms.commands.init import draft, proposal, sinfo
-from platforms.commands.init.draft import DraftLine
-from platforms.commands.init.machine import Gres, Hardware, Machine, gres_of
-from platforms.commands.init.proposal import Wish
-from platforms.commands.init.sinfo import Answer
-from platforms.config import schema, yaml_lines
+from platforms.config import draft, schema, yaml_lines
+from platforms.config.draft import DraftLine
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
 from platforms.schedulers import FILE_KEYS
+from platforms.schedulers.machine_draft import lines as proposal
+from platforms.schedulers.machine_draft import questions as sinfo
+from platforms.schedulers.machine_draft.lines import Wish
+from platforms.schedulers.machine_draft.machine import Gres, Hardware, Machine, gres_of
+from platforms.schedulers.machine_draft.questions import Answer
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 

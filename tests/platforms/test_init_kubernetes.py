@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from platforms.__main__ import main
-from platforms.commands.init import cluster, cluster_proposal, draft
-from platforms.commands.init.cluster import Claim, Cluster, Queue, StorageClass
-from platforms.commands.init.cluster_proposal import ClusterWish
-from platforms.commands.init.draft import DraftLine
-from platforms.config import schema, yaml_lines
+from platforms.config import draft, schema, yaml_lines
+from platforms.config.draft import DraftLine
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
 from platforms.schedulers import FILE_KEYS
+from platforms.schedulers.kubernetes.draft import cluster
+from platforms.schedulers.kubernetes.draft import lines as cluster_proposal
+from platforms.schedulers.kubernetes.draft.cluster import Claim, Cluster, Queue, StorageClass
+from platforms.schedulers.kubernetes.draft.lines import ClusterWish
 from platforms.schedulers.kubernetes.objects import capacity
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, node_of
 from tests.fake_kubernetes import Kube
@@ -581,9 +582,12 @@ def test_only_a_kubeconfig(kube: Kube, site: Path, monkeypatch: pytest.MonkeyPat
         (["--context", "fakes"], "there is no context 'fakes'"),
         (["--context", "fake", "--namespace", "mien"], "no namespace 'mien' (did you mean 'mine'?); --namespace names"),
         (["--context", "fake", "--namespace", "mine", "--product", "H100"], "no node has the product 'H100'"),
-        (["--context", "fake", "--partition", "gpu"], "--partition means nothing to a Kubernetes cluster"),
-        (["--context", "fake", "--ssh-config", "x"], "--ssh-config means nothing to a Kubernetes cluster"),
-        (["--product", "H100", "--scheduler", "slurm"], "--scheduler slurm has no contexts"),
+        (
+            ["--context", "fake", "--partition", "gpu"],
+            "no scheduler takes --partition with --context: slurm takes --ssh",
+        ),
+        (["--context", "fake", "--ssh-config", "x"], "no scheduler takes --ssh-config with --context"),
+        (["--product", "H100", "--scheduler", "slurm"], "no scheduler takes --product: slurm takes --ssh"),
         (["--kubeconfig", "/no/such/file"], "/no/such/file"),
     ],
 )

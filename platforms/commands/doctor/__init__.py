@@ -5,38 +5,16 @@ from __future__ import annotations
 import argparse
 import datetime
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from platforms import checkout, schedulers, transports
-from platforms.commands.doctor import checks, cluster_checks, node_checks
-from platforms.commands.doctor.checks import Found, Visit
+from platforms.commands.doctor import data_sets, node_checks
 from platforms.config.schema import Platform, Site
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
-
-Step = tuple[str, Callable[[Visit], Found]]
-# By scheduler: what there is to look at between the file and the data sets; of kubernetes, cluster_checks says it.
-STEPS: dict[str, tuple[Step, ...]] = {
-    "slurm": (
-        ("transport", checks.transport),
-        ("commands", checks.commands),
-        ("work_dir", checks.work_dir),
-        ("policy", checks.policy),
-        ("sbatch", checks.sbatch),
-    ),
-    "ssh": (
-        ("transport", checks.transport),
-        ("work_dir", checks.work_dir),
-        ("supervisor", checks.supervisor),
-        ("python", node_checks.python),
-        ("policy", checks.policy),
-    ),
-    "local": (("python", node_checks.python), ("policy", checks.policy)),
-}
-
-# What can be asked of a scheduler of which doctor knows nothing else; --node runs a job through it.
-OF_ANY: tuple[Step, ...] = (("transport", checks.transport), ("policy", checks.policy))
+from platforms.schedulers import doctor_steps
+from platforms.schedulers.doctor_steps import Found, Step, Visit
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,20 +34,37 @@ def main(options: argparse.Namespace) -> int:
     platform = checkout.find(options.name, platforms)
     if not _done("file", partial(_file, platform, site)):
         return 1
-    visit = Visit(platform, transports.connect(platform), schedulers.connect(platform), options.size, _more(options))
-    own = STEPS.get(platform.scheduler, OF_ANY)
-    steps: list[Step] = list(cluster_checks.steps(visit) if platform.scheduler == "kubernetes" else own)
+    visit = Visit(
+        platform,
+        transports.connect(platform),
+        schedulers.connect(platform),
+        checkout.benchmarks(),
+        checkout.ROOT,
+        options.size,
+        _more(options),
+    )
+    steps = list(_steps(visit))
     if options.node:
         steps.append(("node", partial(_node, options=options, site=site, settings=settings)))
-    elif platform.scheduler not in ("local", "ssh"):  # there `python` has said it
+    elif schedulers.backend_of(platform).only_jobs_see_their_machine:  # elsewhere `python` has looked at it
         steps.append(("node", _not_asked))
     try:
-        well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", checks.data)])
+        well = all(_done(title, partial(step, visit)) for title, step in [*steps, ("data", data_sets.data)])
     finally:
         visit.transport.close()
     if well:
         print(_next(visit, settings, site))
     return 0 if well else 1
+
+
+def _steps(visit: Visit) -> Iterator[Step]:
+    """What there is to look at between the file and the node."""
+    backend = schedulers.backend_of(visit.platform)
+    yield from backend.doctor_steps(visit)
+    if not backend.only_jobs_see_their_machine:
+        yield "python", node_checks.python
+    yield "policy", doctor_steps.policy
+    yield from backend.doctor_trials(visit)
 
 
 def _done(title: str, step: Callable[[], Found]) -> bool:

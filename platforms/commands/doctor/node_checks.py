@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from platforms.commands.doctor import node_report
-from platforms.commands.doctor.checks import Found, Visit, said
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.rundir.job_folder import make_folder
 from platforms.runner import Job, Runner
+from platforms.schedulers import backend_of
+from platforms.schedulers.doctor_steps import Found, Visit, said
 
 REPORT = Path(node_report.__file__)
-REPORTING = ("slurm", "kubernetes")  # where only a job sees what jobs find
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
 OURS = {"numpy": "numpy", "h5py": "h5py", "PIL": "Pillow"}  # by their names in an import
 
@@ -57,14 +57,15 @@ def node(visit: Visit, runs: Path) -> Found:
     shows that a job runs from its submission to its end."""
     platform, run_id = visit.platform, time.strftime("doctor-%Y%m%d-%H%M%S")
     runner = Runner(runs, run_id, on_change=_say)
-    folders = visit.data_folders().values() if platform.scheduler == "kubernetes" else ()
-    job = runner.add(spec_of(platform, runs, run_id, *folders), reporting(platform))
+    backend = backend_of(platform)
+    folders = () if backend.commands_see_data else visit.data_folders().values()
+    job = runner.add(spec_of(platform, runs, run_id, *folders), backend.platform_for_doctor(platform))
     try:
         runner.wait(job)
     finally:
         runner.cancel()
     job.result()
-    if platform.scheduler not in REPORTING:
+    if not backend.only_jobs_see_their_machine:
         return Found(f"a job ran from its submission to its end ({job.folder})")
     report = find_report((job.folder / "log").read_text(encoding="utf-8", errors="replace"))
     if report is None:
@@ -73,16 +74,10 @@ def node(visit: Visit, runs: Path) -> Found:
     return judge(report, platform, visit.more)
 
 
-def reporting(platform: Platform) -> Platform:
-    """Without the archive that lies in its image: that one cannot report."""
-    keys = platform.kubernetes.model_copy(update={"archive": None})
-    return platform.model_copy(update={"kubernetes": keys})
-
-
 def spec_of(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
     """One rank on one device, which says whether there are such folders."""
     layout = Layout(1, 1, platform.unit)
-    reports = platform.scheduler in REPORTING
+    reports = backend_of(platform).only_jobs_see_their_machine
     return JobSpec(
         name=job_name("doctor", layout, run_id, "doctor"),
         test="doctor",
@@ -119,14 +114,16 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Foun
             f"{OURS[name]} ({packages[name]['error']})" if packages[name]["error"] else OURS[name] for name in missing
         ]
         install = f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
-        make = install if platform.scheduler == "local" else f"python -m platforms prepare {platform.name} --env{more}"
-        make = _image(platform) if _in_image(platform) else make
+        make = f"python -m platforms prepare {platform.name} --env{more}"
+        if backend_of(platform).file_keys.this_machine:
+            make = install
+        make = _other_image(platform) or make
         raise RefusedError(f"{at}: missing: {', '.join(why)}: {make}")
     devices = report["devices"]
     if platform.unit == "gpu" and not devices:
         raise RefusedError(
             f"{at}: torch {packages['torch']['version']} sees no GPU: is it a build for CPUs, or did the job get none? "
-            f"{_knobs(platform)} in {platform.source}"
+            f"{backend_of(platform).device_keys} in {platform.source}"
         )
     versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
     found = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
@@ -156,29 +153,20 @@ def _wrong_torch(torch: Mapping[str, Any]) -> str:
     return f"torch {version} is older than 2.0" if major and int(major[0]) < 2 else ""
 
 
-def _in_image(platform: Platform) -> bool:
-    """Whether the jobs' Python is that of an image."""
-    return platform.scheduler == "kubernetes" or (platform.scheduler == "slurm" and platform.container is not None)
-
-
-def _image(platform: Platform) -> str:
-    if platform.container is not None:
-        image = platform.container.image
-        return f"name an image that has it, in place of {image}: `container: {{image: …}}` in {platform.source}"
-    image = platform.kubernetes.image or "the manifest's own"
-    return f"name an image that has it, in place of {image}: `kubernetes: {{image: …}}` in {platform.source}"
-
-
-def _knobs(platform: Platform) -> str:
-    if platform.scheduler == "kubernetes":
-        return "`kubernetes: {image: …, resource: …, node_selector: …}`"
-    return "`python:`, `modules:`, `slurm: {gpus: …}`"
+def _other_image(platform: Platform) -> str:
+    """What to do about the image in which jobs run; empty if they run in none."""
+    key_and_image = backend_of(platform).image_key(platform)
+    if key_and_image is None:
+        return ""
+    key, image = key_and_image
+    return f"name an image that has it, in place of {image}: `{key}: {{image: …}}` in {platform.source}"
 
 
 def _cure(platform: Platform, more: str) -> str:
-    if _in_image(platform):
-        return _image(platform)
-    if platform.scheduler == "local":
+    """What to do about a torch that is missing."""
+    if other_image := _other_image(platform):
+        return other_image
+    if backend_of(platform).file_keys.this_machine:
         return "pip install '.[local]', or run pytest by a Python that has it"
     make = f"python -m platforms prepare {platform.name} --env --with torch{more}"
     return f"name its module in `modules:` or a Python that has it as `python:` in {platform.source}, or {make}"
@@ -186,10 +174,9 @@ def _cure(platform: Platform, more: str) -> str:
 
 def _choice(platform: Platform) -> str:
     """The shell line that finds the jobs' Python, as the schedulers' scripts do."""
-    if platform.python != "auto":
-        return f"python={shlex.quote(platform.python)}"
-    if platform.scheduler == "local":
-        return f"python={shlex.quote(sys.executable)}"
+    python = backend_of(platform).job_python(platform)
+    if python != "auto":
+        return f"python={shlex.quote(python)}"
     prepared = shlex.quote(f"{platform.work_dir}/env-{platform.name}/bin/python")
     return f'python={prepared}; [ -x "$python" ] || python=python3'
 

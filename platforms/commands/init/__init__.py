@@ -9,28 +9,18 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from platforms import atomic_file, checkout, transports
+from platforms import atomic_file, checkout
 from platforms.commands import enable
-from platforms.commands.init import cluster, cluster_proposal, draft, proposal, sinfo
-from platforms.commands.init.cluster_proposal import ClusterWish
-from platforms.commands.init.draft import DraftLine
-from platforms.commands.init.machine import Machine
-from platforms.commands.init.proposal import Wish
-from platforms.commands.init.sinfo import NoSlurm
-from platforms.config import loading, schema, yaml_lines
-from platforms.config.schema import Platform
+from platforms.config import draft, loading, schema, yaml_lines
+from platforms.config.draft import DraftRequest
 from platforms.config.values import mark
 from platforms.job import RefusedError
-from platforms.schedulers import FILE_KEYS
-from platforms.schedulers.kubernetes.api.client import Client
-from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.schedulers import FILE_KEYS, SCHEDULERS, backend_named, backend_of
 
-OF_CLUSTERS = ("kubeconfig", "context", "namespace", "product")  # options that make it a Kubernetes platform
-OF_MACHINES = ("ssh", "transport", "ssh_config", "partition")
+# What is asked of one scheduler or another; each backend names those that it takes.
+OF_SCHEDULERS = ("ssh", "transport", "ssh_config", "partition", "kubeconfig", "context", "namespace", "product")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ssh-config", metavar="FILE", help="ssh's configuration in place of ~/.ssh/config")
     parser.add_argument(
         "--scheduler",
-        choices=("slurm", "ssh", "kubernetes"),
+        choices=drafting(),
         help="ssh: a machine without one (default: kubernetes with --context or --kubeconfig, else slurm)",
     )
     parser.add_argument("--partition", metavar="P", help="which partition (default: Slurm's own default)")
@@ -80,19 +70,38 @@ def _check(options: argparse.Namespace) -> None:
         raise RefusedError(f"NAME: {error}") from None
     if options.name == "local":
         raise RefusedError("NAME: 'local' is this machine without a scheduler, and needs no file (choose another name)")
-    if _is_cluster(options):
-        if wrong := [name for name in OF_MACHINES if getattr(options, name)]:
-            raise RefusedError(f"--{wrong[0].replace('_', '-')} means nothing to a Kubernetes cluster")
-        if options.scheduler in ("slurm", "ssh"):
-            raise RefusedError(f"--scheduler {options.scheduler} has no contexts, namespaces and products")
     if options.transport and not options.ssh:
         raise RefusedError(f"--transport {options.transport} needs --ssh HOST, the login node as ssh knows it")
-    if options.scheduler == "ssh" and not options.ssh and not options.diff:
-        raise RefusedError("--scheduler ssh needs --ssh HOST; this machine is the platform `local` already")
 
 
-def _is_cluster(options: argparse.Namespace) -> bool:
-    return options.scheduler == "kubernetes" or any(getattr(options, name) for name in OF_CLUSTERS)
+def drafting() -> list[str]:
+    """The schedulers that init can ask."""
+    return [name for name in SCHEDULERS if backend_named(name).drafts]
+
+
+def _given(options: argparse.Namespace) -> dict[str, str]:
+    """The options of the command line that are for a scheduler."""
+    return {name: getattr(options, name) for name in OF_SCHEDULERS if getattr(options, name)}
+
+
+def _scheduler(options: argparse.Namespace) -> str:
+    """The scheduler that is meant: the one that is named, else the first that takes all given options.
+
+    Raises RefusedError if it does not take an option, or none takes all of them.
+    """
+    given = _given(options)
+    names = [options.scheduler] if options.scheduler else drafting()
+    for name in names:
+        if given.keys() <= set(backend_named(name).init_options):
+            return name
+    takes = []
+    for name in names:
+        takes.append(f"{name} takes {', '.join(_typed(option) for option in backend_named(name).init_options)}")
+    raise RefusedError(f"no scheduler takes {' with '.join(map(_typed, given))}: {'; '.join(takes)}")
+
+
+def _typed(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -102,8 +111,11 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     others = _marks(site, options.name)
     if carriers := [name for name, marks in others.items() if options.name in marks]:
         raise RefusedError(f"NAME: {options.name!r} is a mark of the platform {carriers[0]} (choose another name)")
-    drafted = (_of_cluster if _is_cluster(options) else _of_machine)(options, path, others)
-    text = draft.text(_head(options, path), drafted)
+    request = DraftRequest(
+        options.name, _given(options), replaces=(checkout.SHIPPED / path.name).exists(), taken_marks=others
+    )
+    drafted = backend_named(_scheduler(options)).draft(request)
+    text = draft.text(_head(options, path), drafted.lines)
     _validate(text, path.name)
     _put(path, text)
     todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
@@ -120,58 +132,6 @@ def _ended(file: str) -> str | None:
     return shipped.ended_by(datetime.date.today())
 
 
-def _of_machine(options: argparse.Namespace, path: Path, others: Collection[str]) -> list[DraftLine]:
-    wish = Wish(
-        options.scheduler or "slurm",
-        transport=(options.transport or "openssh") if options.ssh else "local",
-        host=options.ssh,
-        ssh_config=options.ssh_config and str(Path(options.ssh_config).expanduser().absolute()),
-        partition=options.partition,
-        replaces=(checkout.SHIPPED / path.name).exists(),
-    )
-    machine, wish = ask(wish, options.name, Path("--ssh"))
-    return proposal.lines(machine, wish, others)
-
-
-def _of_cluster(options: argparse.Namespace, path: Path, others: Collection[str]) -> list[DraftLine]:
-    kubeconfig = options.kubeconfig and str(Path(options.kubeconfig).expanduser().absolute())
-    replaces = (checkout.SHIPPED / path.name).exists()
-    wish = ClusterWish(kubeconfig, options.context, options.namespace, options.product, replaces)
-    place = ClusterTarget(wish.kubeconfig, wish.context, (), wish.namespace)
-    return cluster_proposal.lines(cluster.ask(Client(place)), wish, others)
-
-
-def ask(wish: Wish, name: str, source: Path) -> tuple[Machine, Wish]:
-    """What the machine says; and the wish, with `login_shell` where it turned out that only that finds Slurm.
-
-    Raises NoSlurm where there is none, and what transports raise.
-    """
-    if wish.scheduler == "ssh":
-        return _asked(wish, name, source), wish
-    try:
-        return _asked(wish, name, source), wish
-    except NoSlurm as error:
-        if wish.login_shell:
-            raise
-        other = replace(wish, login_shell=True)
-        try:
-            return _asked(other, name, source), other
-        except NoSlurm:
-            raise error from None
-
-
-def _asked(wish: Wish, name: str, source: Path) -> Machine:
-    keys = {"name": name, "source": source, "scheduler": wish.scheduler, "device": "cpu", "work_dir": "/"}
-    keys |= {"transport": wish.transport, "host": wish.host, "ssh_config": wish.ssh_config}
-    layouts = {"default": ("1x1",)}
-    platform = Platform.model_validate({**keys, "login_shell": wish.login_shell, "layouts": layouts})
-    transport = transports.connect(platform)
-    try:
-        return sinfo.ask_alone(transport) if wish.scheduler == "ssh" else sinfo.ask_slurm(transport)
-    finally:
-        transport.close()
-
-
 def _marks(site: Path, name: str) -> dict[str, list[str]]:
     """The marks of every other platform's file, by its name. Mistakes in them are not ours to tell."""
     paths = [path for folder in (checkout.SHIPPED, site / "platforms") for path in sorted(folder.glob("*.yaml"))]
@@ -181,7 +141,7 @@ def _marks(site: Path, name: str) -> dict[str, list[str]]:
 
 def _head(options: argparse.Namespace, path: Path) -> str:
     words = ["python", "-m", "platforms", "init", options.name]
-    for name in ("site", "ssh", "transport", "ssh_config", "scheduler", "partition", *OF_CLUSTERS):
+    for name in ("site", *OF_SCHEDULERS[:3], "scheduler", *OF_SCHEDULERS[3:]):
         value = getattr(options, name)
         words += [f"--{name.replace('_', '-')}", value] if value else []
     schema_path = os.path.relpath(checkout.SHIPPED / "schema.json", path.parent)
@@ -225,48 +185,17 @@ def show_changes(options: argparse.Namespace, site: Path) -> int:
     """Print a unified diff from the file's values to the machine's. Returns 1 when there is one."""
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
-    if platform.scheduler not in SAYS:
+    if platform.scheduler not in drafting():
         raise RefusedError(
-            f"{platform.source}: init can ask {', '.join(SAYS)}, and not scheduler {platform.scheduler}: compare the "
-            f"file by hand, and try it with python -m platforms doctor {platform.name} --node"
+            f"{platform.source}: init can ask {', '.join(drafting())}, and not scheduler {platform.scheduler}: compare "
+            f"the file by hand, and try it with python -m platforms doctor {platform.name} --node"
         )
     file = draft.flat(
         yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {}
     )
-    where, drafted = SAYS[platform.scheduler](platform, options, file)
-    old, new = draft.differences(drafted, file)
-    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{where} now", lineterm="", n=0))
-    print("\n".join(changes) if changes else f"{platform.source}: {where} says the same")
+    request = DraftRequest(platform.name, _given(options), platform=platform, file=file)
+    found = backend_of(platform).draft(request)
+    old, new = draft.differences(found.lines, file)
+    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{found.where} now", lineterm="", n=0))
+    print("\n".join(changes) if changes else f"{platform.source}: {found.where} says the same")
     return 1 if changes else 0
-
-
-def _machine_now(
-    platform: Platform, options: argparse.Namespace, file: Mapping[str, str]
-) -> tuple[str, list[DraftLine]]:
-    wish = Wish(
-        platform.scheduler,
-        platform.transport,
-        platform.host,
-        platform.ssh_config,
-        platform.login_shell,
-        options.partition,
-    )
-    machine, wish = ask(wish, platform.name, platform.source)
-    known = options.partition or file.get("slurm.partition")
-    wish = replace(wish, partition=known if known in machine.partitions else None)
-    return machine.where, proposal.lines(machine, wish, ())
-
-
-def _cluster_now(
-    platform: Platform, options: argparse.Namespace, file: Mapping[str, str]
-) -> tuple[str, list[DraftLine]]:
-    keys = platform.kubernetes
-    asked = cluster.ask(Client(ClusterTarget(keys.kubeconfig, keys.context, keys.contexts, keys.namespace)))
-    selected = cluster_proposal.pairs(file.get("kubernetes.node_selector", "")).values()
-    known = next((pool.product for pool in asked.pools if pool.product in selected), None)
-    wish = ClusterWish(keys.kubeconfig, keys.context, keys.namespace, options.product or known)
-    return asked.where, cluster_proposal.lines(asked, wish, ())
-
-
-# By scheduler: what is there now, as lines of the file.
-SAYS = {"slurm": _machine_now, "ssh": _machine_now, "kubernetes": _cluster_now}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.schedulers import Backend, Scheduler
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
+    from platforms.schedulers.doctor_steps import Step, Visit
 
 _WITHOUT_MEANING = ("transport", "host", "ssh_config", "login_shell", "work_dir", "modules", "container")
 
@@ -30,8 +34,60 @@ class KubernetesBackend(Backend):
         refused=dict.fromkeys(_WITHOUT_MEANING, "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)"),
         check=_check_data_dir,
     )
+    takes_manifests = True
+    commands_see_data = False
+    init_options = ("kubeconfig", "context", "namespace", "product")
+    device_keys = "`kubernetes: {image: …, resource: …, node_selector: …}`"
 
     def connect(self, platform: Platform) -> Scheduler:
         from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 
         return KubernetesScheduler(platform)
+
+    def image_key(self, platform: Platform) -> tuple[str, str] | None:
+        return "kubernetes", platform.kubernetes.image or "the manifest's own"
+
+    def is_present(self, platform: Platform) -> bool:
+        """Whether the kubeconfig has one of the contexts that the platform looks for: a cluster on this machine."""
+        if not platform.kubernetes.contexts:
+            return False
+        from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget, context_of
+
+        return context_of(ClusterTarget.of(platform)) is not None
+
+    def lint_file(self, platform: Platform, file: Path) -> list[str]:
+        from platforms.schedulers.kubernetes.manifest import policy, sources
+
+        written = sources.from_file(file)
+        found = []
+        for violation in policy.violations([dict(source.tree) for source in written], platform):
+            found.append((written[violation.number].where(violation.path), violation.message))
+        found.sort(key=lambda place_and_mistake: int(place_and_mistake[0].rpartition(":")[2]))
+        return [f"{place}: {mistake}" for place, mistake in found]
+
+    def draft(self, request: DraftRequest) -> Draft:
+        from platforms.schedulers.kubernetes.draft.draft import draft_cluster
+
+        return draft_cluster(request)
+
+    def doctor_steps(self, visit: Visit) -> Sequence[Step]:
+        from platforms.schedulers.kubernetes.doctor import steps
+
+        return steps.look_at_cluster(visit)
+
+    def doctor_trials(self, visit: Visit) -> Sequence[Step]:
+        from platforms.schedulers.kubernetes.doctor import steps
+
+        return steps.try_manifests(visit)
+
+    def platform_for_doctor(self, platform: Platform) -> Platform:
+        """Without the archive that lies in the jobs' image: that one cannot report."""
+        keys = platform.kubernetes.model_copy(update={"archive": None})
+        return platform.model_copy(update={"kubernetes": keys})
+
+    def make_storage(self, platform: Platform) -> Iterator[str]:
+        from platforms.schedulers.kubernetes import volume_claims
+        from platforms.schedulers.kubernetes.api.client import Client
+        from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+
+        yield from volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform)

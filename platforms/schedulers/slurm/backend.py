@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.schedulers import Backend, Scheduler
 
 if TYPE_CHECKING:
+    from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
+    from platforms.schedulers.doctor_steps import Step, Visit
 
 
 class SlurmBackend(Backend):
@@ -17,8 +20,30 @@ class SlurmBackend(Backend):
     file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
         needed={"work_dir": "write an absolute path that login and compute nodes see"}
     )
+    init_options = ("ssh", "transport", "ssh_config", "partition")
+    device_keys = "`python:`, `modules:`, `slurm: {gpus: …}`"
 
     def connect(self, platform: Platform) -> Scheduler:
         from platforms.schedulers.slurm.scheduler import SlurmScheduler
 
         return SlurmScheduler(platform)
+
+    def draft(self, request: DraftRequest) -> Draft:
+        from platforms.schedulers.machine_draft.draft import draft_machine
+
+        return draft_machine(request, "slurm")
+
+    def doctor_steps(self, visit: Visit) -> Sequence[Step]:
+        from platforms.schedulers import doctor_steps
+        from platforms.schedulers.slurm import doctor
+
+        return (
+            ("transport", doctor_steps.transport),
+            ("commands", doctor.commands),
+            ("work_dir", doctor_steps.work_dir),
+        )
+
+    def doctor_trials(self, visit: Visit) -> Sequence[Step]:
+        from platforms.schedulers.slurm import doctor
+
+        return (("sbatch", doctor.sbatch),)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from platforms.commands.doctor import checks, cluster_rights, cluster_room, cluster_storage
-from platforms.commands.doctor.checks import Found, Visit
-from platforms.commands.doctor.cluster_context import Look, Rendered
 from platforms.config.loading import nearest
 from platforms.job import RefusedError
+from platforms.schedulers.doctor_steps import Found, Step, Visit
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
+from platforms.schedulers.kubernetes.doctor import rights, room, storage
+from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
 
 if TYPE_CHECKING:
     from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -26,20 +26,24 @@ NO_PODS = re.compile(r"violates PodSecurity|service account|no PriorityClass|mus
 SKEW_S = 30.0  # what a clock may be off before anybody is told
 
 
-def steps(visit: Visit) -> list[tuple[str, Callable[[Visit], Found]]]:
-    """What there is to look at between the file and the node, in order."""
+def look_at_cluster(visit: Visit) -> list[Step]:
+    """What there is to look at before the site's rules, in order."""
     look = Look(visit)
     each: tuple[tuple[str, Callable[[Look], Found]], ...] = (
         ("context", context),
         ("kind", kind),
-        ("rights", cluster_rights.rights),
+        ("rights", rights.rights),
         ("queue", queue),
-        ("quota", cluster_room.quota),
-        ("nodes", cluster_room.nodes),
-        ("storage", cluster_storage.storage),
+        ("quota", room.quota),
+        ("nodes", room.nodes),
+        ("storage", storage.storage),
     )
-    own = [(title, partial(_step, step, look)) for title, step in each]
-    return [*own, ("policy", checks.policy), ("server", partial(_step, server, look))]
+    return [(title, partial(_step, step, look)) for title, step in each]
+
+
+def try_manifests(visit: Visit) -> list[Step]:
+    """The API server's own word on the manifests."""
+    return [("server", partial(_step, server, Look(visit)))]
 
 
 def _step(step: Callable[[Look], Found], look: Look, visit: Visit) -> Found:

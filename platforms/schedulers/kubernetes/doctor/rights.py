@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from platforms.commands.doctor.checks import Found
-from platforms.commands.doctor.cluster_context import Look
 from platforms.job import RefusedError, names_a_secret
+from platforms.schedulers.doctor_steps import Found
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS
+from platforms.schedulers.kubernetes.doctor.context import Look
 from platforms.schedulers.kubernetes.status import kueue
 
 ROLE = "k8s_templates/rbac.yaml"

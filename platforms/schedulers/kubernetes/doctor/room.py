@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from platforms.commands.doctor.checks import Found
-from platforms.commands.doctor.cluster_context import Look, Rendered
 from platforms.config.loading import nearest
 from platforms.job import AwayError
+from platforms.schedulers.doctor_steps import Found
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import LIMIT_RANGES, NODES, QUOTAS
+from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
 from platforms.schedulers.kubernetes.objects.capacity import (
     ClusterNode,
     Limit,

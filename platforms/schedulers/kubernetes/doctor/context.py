@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from platforms.commands.doctor.checks import Visit
 from platforms.job import JobSpec, RefusedError
+from platforms.schedulers.doctor_steps import Visit
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.api.resources import Resource

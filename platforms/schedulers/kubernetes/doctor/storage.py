@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from platforms.commands.doctor.checks import Found
-from platforms.commands.doctor.cluster_context import Look, Rendered
 from platforms.config.loading import nearest
 from platforms.job import RefusedError
+from platforms.schedulers.doctor_steps import Found
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, STORAGE_CLASSES, Resource
+from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
 from platforms.schedulers.kubernetes.objects.capacity import amounts
 
 KEYS = "`kubernetes: {volumes: …}`"

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from platforms.commands.init import cluster_volumes
-from platforms.commands.init.cluster import Cluster, Pool, unit_of
-from platforms.commands.init.cluster_share import Share, amount, choose, share_of
-from platforms.commands.init.draft import DraftLine, written
-from platforms.commands.init.proposal import AMD, HOUR_S, MOST_RUNNING, NVIDIA
+from platforms.config.draft import DraftLine, written
 from platforms.config.values import RESERVED_MARKS, clock
+from platforms.schedulers.kubernetes.draft import volumes
+from platforms.schedulers.kubernetes.draft.cluster import Cluster, Pool, unit_of
+from platforms.schedulers.kubernetes.draft.share import Share, amount, choose, share_of
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, amounts
+from platforms.schedulers.machine_draft.lines import AMD, HOUR_S, MOST_RUNNING, NVIDIA
 
 DEFAULT_RESOURCES = ("", "nvidia.com/gpu", "graphcore.ai/ipu")
 # By a resource's vendor; a person must decide.
@@ -50,13 +50,13 @@ def lines(cluster: Cluster, wish: ClusterWish, taken_marks: Collection[str]) -> 
         DraftLine(("marks",), f"[{', '.join(_marks(pool, taken_marks))}]", "for -m, beside the platform's own name"),
         DraftLine(("time_limit",), clock(HOUR_S)),
         *_running(cluster, pool, share),
-        DraftLine(("data_dir",), cluster_volumes.MOUNT, "where the pods see the volume of the data sets"),
+        DraftLine(("data_dir",), volumes.MOUNT, "where the pods see the volume of the data sets"),
         *_where(cluster, wish, pool),
         *_queue(cluster),
         *_image(pool),
         *_nodes(cluster, pool),
         *_size(cluster, pool, share),
-        *cluster_volumes.lines(cluster),
+        *volumes.lines(cluster),
         *_most(cluster),
     ]
 

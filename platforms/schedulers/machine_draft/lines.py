@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from platforms.commands.init.draft import DraftLine, same_time, written
-from platforms.commands.init.machine import UNITS, Gres, Hardware, Machine, Partition
+from platforms.config.draft import DraftLine, same_time, written
 from platforms.config.loading import nearest
 from platforms.config.schema import Unit
 from platforms.config.values import RESERVED_MARKS, clock, seconds_of
 from platforms.job import ConfigError
+from platforms.schedulers.machine_draft.machine import UNITS, Gres, Hardware, Machine, Partition
 
 HOUR_S = 3600.0
 MOST_RUNNING = 8  # the default of max_running

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from platforms.commands.init.cluster import Claim, Cluster, StorageClass
-from platforms.commands.init.draft import DraftLine, written
+from platforms.config.draft import DraftLine, written
+from platforms.schedulers.kubernetes.draft.cluster import Claim, Cluster, StorageClass
 
 MOUNT = "/data"
 OURS = "hpc-ml-bench"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platforms.config.values import seconds_of
 from platforms.config.yaml_lines import scalar
+
+if TYPE_CHECKING:
+    from platforms.config.schema import Platform
 
 COLUMN = 36  # where the origins begin
 LONG = 60
@@ -33,6 +38,41 @@ class DraftLine:
     @property
     def path(self) -> str:
         return ".".join(self.key)
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What `init` asks a scheduler's backend for: the lines of a platform's file.
+
+    Attributes:
+        name: of the platform.
+        options: of the command line, by name, as in `ssh`; only those that were given.
+        replaces: whether the suite ships a file of this name.
+        taken_marks: names that no mark may have, since other platforms have them.
+        platform: with --diff, the platform as it is; the lines are compared with its file.
+        file: with --diff, what the file says, by dotted keys.
+    """
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    replaces: bool = False
+    taken_marks: Collection[str] = ()
+    platform: Platform | None = None
+    file: Mapping[str, str] = field(default_factory=dict)
+
+    def path_of(self, option: str) -> str | None:
+        """The absolute path that an option names; None if it was not given."""
+        if option not in self.options:
+            return None
+        return str(Path(self.options[option]).expanduser().absolute())
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The lines of a platform's file, and who gave the answers, as in `login1.example.org`."""
+
+    where: str
+    lines: Sequence[DraftLine]
 
 
 def text(head: str, drafted: Iterable[DraftLine]) -> str:
@@ -93,7 +133,7 @@ def _as_written(line: DraftLine, file: Mapping[str, str]) -> DraftLine:
     return line.instead if line.instead and line.instead.path in file else line
 
 
-def differences(drafted: list[DraftLine], file: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def differences(drafted: Sequence[DraftLine], file: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The lines of both sides that a diff shows: the file's values, and what the machine says in place of those that
     do not fit. `file` is flat: `slurm.partition` -> text."""
     old: list[str] = []

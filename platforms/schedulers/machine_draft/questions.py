@@ -7,8 +7,17 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from platforms.commands.init.machine import Association, Gres, Hardware, Machine, Partition, Qos, duration, gres_of
 from platforms.job import AwayError, RefusedError
+from platforms.schedulers.machine_draft.machine import (
+    Association,
+    Gres,
+    Hardware,
+    Machine,
+    Partition,
+    Qos,
+    duration,
+    gres_of,
+)
 from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
 from platforms.transports import Transport
 

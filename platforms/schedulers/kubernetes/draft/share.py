@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platforms.commands.init.cluster import Cluster, Pool, unit_of
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
+from platforms.schedulers.kubernetes.draft.cluster import Cluster, Pool, unit_of
 
 SHARE = 0.9  # of a node whose devices are all asked for: what keeps the node itself needs some, too
 SOCKET = 0.5  # of a node without devices: most have two sockets

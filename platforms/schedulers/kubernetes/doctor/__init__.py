@@ -1,0 +1,1 @@
+"""The steps of doctor that look at a cluster."""
