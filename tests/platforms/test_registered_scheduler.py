@@ -57,7 +57,7 @@ def test_doctor_asks_what_any_scheduler_can_be_asked(
     printed = capsys.readouterr()
     assert code == 0, printed.out + printed.err
     steps = [line.split()[:2] for line in printed.out.splitlines() if line.startswith(("ok", "failed", "skipped"))]
-    assert steps == [["ok", name] for name in ("file", "transport", "policy", "node", "data")]
+    assert steps == [["ok", name] for name in ("file", "transport", "work_dir", "policy", "node", "data")]
 
 
 def test_init_says_what_it_can_ask(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
