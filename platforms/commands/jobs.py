@@ -10,8 +10,8 @@ from platforms import checkout
 from platforms.commands import find_run
 from platforms.commands.find_run import TypedOptions
 from platforms.commands.job_records import SchedulerPool, recorded_jobs
-from platforms.commands.output import print_errors
 from platforms.job import setting_of
+from platforms.output import print_errors
 from platforms.printable import printable
 from platforms.rundir import session_history, session_liveness
 

@@ -6,13 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platforms.commands import find_run
 from platforms.job import Outcome, RefusedError
 from platforms.rundir import job_json, run_archive, session_history, session_liveness
-from platforms.rundir.retention import Leftover, Retention
+from platforms.rundir.retention import Leftover, NeededJobs, Retention
 from platforms.schedulers import supervisor
 
 PINNED = "pinned"  # a file in a run's folder; what it says is why
@@ -31,15 +31,6 @@ class Found:
     broken: Sequence[str]
     foreign: Sequence[str]
     stay: Sequence[Path]
-
-
-@dataclass(frozen=True)
-class Needed:
-    """Which folders of jobs must stay on other machines, and why: by the names of jobs, and, of runs that cannot be
-    read, so that nobody knows their jobs, by the ids of the runs."""
-
-    jobs: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 def look(runs: Path, keep: Retention, only: str | None = None) -> Found:
@@ -73,7 +64,7 @@ def run(folder: Path, keep: Retention, now_s: float) -> Leftover:
     return replace(left, stays=keep.failed(left.age_s, _wrong(folder)))
 
 
-def needed_jobs(runs: Path) -> Needed:
+def needed_jobs(runs: Path) -> NeededJobs:
     """What must stay since somebody goes on with a run, or has pinned it, or since a run cannot be read."""
     jobs: dict[str, str] = {}
     unread: dict[str, str] = {}
@@ -86,7 +77,7 @@ def needed_jobs(runs: Path) -> Needed:
                 jobs |= dict.fromkeys(_job_names(folder), f"run {folder.name}: {why}")
         except UNREADABLE as error:
             unread[folder.name] = _told(error)
-    return Needed(jobs, unread)
+    return NeededJobs(jobs, unread)
 
 
 def may_be_run(folder: Path) -> bool:

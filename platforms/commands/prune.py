@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from platforms import checkout, transports
+from platforms import checkout
 from platforms.commands import find_run, old_code, old_runs
-from platforms.commands.output import confirm_removal, format_size, leftover_table, print_errors, print_indented
 from platforms.config import schema
-from platforms.config.schema import Platform, Site
+from platforms.config.schema import Site
 from platforms.job import BenchError, RefusedError
+from platforms.output import confirm_removal, format_size, leftover_table, print_errors, print_indented
 from platforms.printable import printable
 from platforms.rundir import run_archive
 from platforms.rundir.retention import Leftover, Retention
-from platforms.schedulers.work_dir import listing, removal, removal_plan
+from platforms.schedulers import PruneOptions, backend_of
 
+# Options that one scheduler takes and another does not; each backend names its own.
+OF_PLATFORMS = ("run", "keep_days", "keep_failed_days", "older_than", "kubeconfig", "context", "namespace", "live")
 OF_CLUSTERS = ("older_than", "kubeconfig", "context", "namespace", "live")
 OF_FOLDERS = ("keep_days", "keep_failed_days")
 
@@ -56,17 +58,24 @@ def main(options: argparse.Namespace) -> int:
         return of_runs(runs, _keep(options, schema.load_site(site)), options)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
-    if platform.scheduler == "local":
+    backend = backend_of(platform)
+    if backend.file_keys.this_machine:
         raise RefusedError("this machine keeps what runs leave in runs/: python -m platforms prune, without a name")
     checkout.refuse_unready(platform, site, settings)
-    if platform.scheduler == "kubernetes":
-        _refuse(options, OF_FOLDERS, f"is for folders; {platform.name} is a cluster: --older-than TIME")
-        from platforms.commands import prune_cluster  # whose modules take their time to import
-
-        return prune_cluster.of_cluster(platform, options)
-    _refuse(options, OF_CLUSTERS, f"is for Kubernetes; for {platform.name} there are --keep-days, --keep-failed-days")
-    _refuse(options, ("run",), f"is for runs/ and Kubernetes: folders on {platform.name} have the names of jobs")
-    return of_work_dir(platform, runs, _keep(options, settings), options)
+    given = {name: getattr(options, name) for name in OF_PLATFORMS if getattr(options, name)}
+    for name in given:
+        if name not in backend.prune_options:
+            takes = ", ".join(_typed(option) for option in backend.prune_options)
+            raise RefusedError(f"{_typed(name)} means nothing to scheduler {platform.scheduler}, which takes {takes}")
+    prune_options = PruneOptions(
+        retention=_keep(options, settings),
+        runs=runs,
+        needed_jobs=partial(old_runs.needed_jobs, runs),
+        given=given,
+        yes=options.yes,
+        dry_run=options.dry_run,
+    )
+    return backend.prune(platform, prune_options)
 
 
 # --- runs/ -----------------------------------------------------------------------------------------------------------
@@ -135,58 +144,6 @@ def _unlink_latest(runs: Path) -> None:
         latest.unlink(missing_ok=True)
 
 
-# --- a work_dir, by Slurm or by supervisors ---------------------------------------------------------------------------
-
-
-# How each scheduler that keeps folders in a work_dir says which of its jobs live. Of any other nothing is removed: what
-# cannot be seen alive must not be taken for dead.
-LIVE = {"slurm": listing.SQUEUE, "ssh": listing.SUPERVISORS}
-
-
-def of_work_dir(platform: Platform, runs: Path, keep: Retention, options: argparse.Namespace) -> int:
-    """As main, for the folders of jobs on a platform, and for the code that was brought there."""
-    if platform.scheduler not in LIVE:
-        raise RefusedError(
-            f"{platform.source}: prune cannot ask scheduler {platform.scheduler} which of its jobs live, so it removes "
-            f"nothing there (it can ask {', '.join(LIVE)} and kubernetes); remove what is old in "
-            f"{platform.work_dir or 'its folder'} by hand"
-        )
-    transport = transports.connect(platform)
-    folder, live = str(platform.work_dir), LIVE[platform.scheduler]
-
-    def judged() -> removal_plan.RemovalPlan | None:
-        seen, needed = listing.list_work_dir(transport, folder, live), old_runs.needed_jobs(runs)
-        return None if seen.missing else removal_plan.plan_removal(seen, keep, needed.jobs, needed.unread)
-
-    try:
-        found = judged()
-        if found is None:
-            print(f"{transport.where}: {folder} is not there, so nothing was brought there yet, or it is not mounted")
-            return 0
-        print(f"{transport.where}, {folder}: {keep}; what runs in {runs} still need stays")
-        print_indented(
-            f"run {printable(run)} cannot be read, so what may belong to it stays: {why}"
-            for run, why in found.unreadable_runs.items()
-        )
-        print_indented(leftover_table(found.jobs, "goes"))
-        print_indented(leftover_table(found.code, "goes: code that no job there needs"))
-        if found.why_no_code:
-            print(f"code archives are left alone: {found.why_no_code}")
-        if not found.going:
-            print("nothing is old enough to go")
-            return 0
-        if not _agreed(options):
-            return int(not options.dry_run)
-        now = judged()
-        gone, wrong = (
-            ([], []) if now is None else removal.remove(transport, folder, removal_plan.restrict(now, found.going))
-        )
-        print(f"{len(gone)} of {len(found.going)} gone")
-        return print_errors(wrong) or int(len(gone) < len(found.going))
-    finally:
-        transport.close()
-
-
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +178,10 @@ def _days(options: argparse.Namespace, name: str, default: float) -> float:
     if not days >= 0:
         raise RefusedError(f"--{name.replace('_', '-')}: {text!r} is no number of days (as in 30; 0 keeps nothing)")
     return days
+
+
+def _typed(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 DAY_S = 86400.0
 
@@ -50,3 +51,12 @@ class Leftover:
     @property
     def goes(self) -> bool:
         return not self.stays and not self.young
+
+
+@dataclass(frozen=True)
+class NeededJobs:
+    """Which folders of jobs must stay on other machines, and why: by the names of jobs, and, of runs that cannot be
+    read, so that nobody knows their jobs, by the ids of the runs."""
+
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,8 @@ follows them. Commands ask a backend what it can do; they never ask for its name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
@@ -18,7 +19,9 @@ from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
+    from platforms.rundir.retention import NeededJobs, Retention
     from platforms.schedulers.doctor_steps import Step, Visit
+    from platforms.schedulers.work_dir.listing import LiveJobs
 
 # The scheduler's name in a platform's file, and the module and the class of its Backend.
 SCHEDULERS: dict[str, str] = {
@@ -161,6 +164,27 @@ class Scheduler(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PruneOptions:
+    """What `python -m platforms prune NAME` is asked for.
+
+    Attributes:
+        retention: how long leftovers are kept.
+        runs: the folder of the runs on this machine.
+        needed_jobs: says which jobs those runs still need.
+        given: the options of the command line that are for a scheduler, as in `run`; only those that were given.
+        yes: remove without a question.
+        dry_run: remove nothing.
+    """
+
+    retention: Retention
+    runs: Path
+    needed_jobs: Callable[[], NeededJobs]
+    given: Mapping[str, object]
+    yes: bool = False
+    dry_run: bool = False
+
+
 class Backend:
     """What the suite must know of a scheduler before there is a job. Subclass it and name the class in SCHEDULERS.
 
@@ -241,6 +265,21 @@ class Backend:
     def make_storage(self, platform: Platform) -> Iterable[str]:
         """Make what must be there before data sets are, such as volumes. Returns a line for each thing that is made."""
         return ()
+
+    # --- prune -------------------------------------------------------------------------------------------------------
+
+    prune_options: ClassVar[Sequence[str]] = ("keep_days", "keep_failed_days")
+    """The options of `prune` that this scheduler takes, beside --yes and --dry-run."""
+
+    def live_jobs(self) -> LiveJobs | None:
+        """How the scheduler says which of its jobs live. None: it cannot, and then `prune` removes nothing there."""
+        return None
+
+    def prune(self, platform: Platform, options: PruneOptions) -> int:
+        """Show what runs have left on a platform and remove what goes. Returns the exit code. Raises BenchError."""
+        from platforms.schedulers.work_dir.prune import prune_work_dir
+
+        return prune_work_dir(platform, self.live_jobs(), options)
 
 
 def backend_named(name: str) -> Backend:

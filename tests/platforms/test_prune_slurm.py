@@ -17,6 +17,7 @@ from platforms.config.schema import Platform
 from platforms.rundir.retention import DAY_S, Retention
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
+from platforms.schedulers.slurm import queries
 from platforms.schedulers.work_dir import listing, removal, removal_plan
 from platforms.transports.local import LocalTransport
 from tests.clusters.slurm import Cluster
@@ -195,7 +196,7 @@ def test_what_has_changed_since_is_put_back(place: Place, monkeypatch: pytest.Mo
     fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("x")}
     transport = LocalTransport(Platform(name="mine", work_dir=str(place.work), **fixed))
     judged = removal_plan.plan_removal(
-        listing.list_work_dir(transport, str(place.work), listing.SQUEUE), Retention(), {}, {}
+        listing.list_work_dir(transport, str(place.work), queries.LIVE_JOBS), Retention(), {}, {}
     )
     assert [each.name for each in judged.jobs if each.goes] == [written.name]
     (written / "log").write_text("again\n")

@@ -62,7 +62,7 @@ def test_doctor_asks_what_any_scheduler_can_be_asked(
 
 def test_init_says_what_it_can_ask(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "it", "--diff", "--site", str(site)]) != 0
-    assert "init can ask slurm, ssh, kubernetes, and not scheduler third" in capsys.readouterr().err
+    assert "init can ask slurm, kubernetes, ssh, and not scheduler third" in capsys.readouterr().err
 
 
 def test_a_benchmark_is_known_to_commands_as_soon_as_its_file_is_there(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.schedulers import Backend, Scheduler
+from platforms.schedulers import Backend, PruneOptions, Scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,7 @@ class KubernetesBackend(Backend):
     takes_manifests = True
     commands_see_data = False
     init_options = ("kubeconfig", "context", "namespace", "product")
+    prune_options = ("run", "older_than", "kubeconfig", "context", "namespace", "live")
     device_keys = "`kubernetes: {image: …, resource: …, node_selector: …}`"
 
     def connect(self, platform: Platform) -> Scheduler:
@@ -91,3 +92,8 @@ class KubernetesBackend(Backend):
         from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 
         yield from volume_claims.create_missing(Client(ClusterTarget.of(platform)), platform)
+
+    def prune(self, platform: Platform, options: PruneOptions) -> int:
+        from platforms.schedulers.kubernetes.prune import prune_cluster
+
+        return prune_cluster(platform, options)

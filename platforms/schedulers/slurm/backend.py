@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
     from platforms.schedulers.doctor_steps import Step, Visit
+    from platforms.schedulers.work_dir.listing import LiveJobs
 
 
 class SlurmBackend(Backend):
@@ -32,6 +33,11 @@ class SlurmBackend(Backend):
         from platforms.schedulers.machine_draft.draft import draft_machine
 
         return draft_machine(request, "slurm")
+
+    def live_jobs(self) -> LiveJobs:
+        from platforms.schedulers.slurm import queries
+
+        return queries.LIVE_JOBS
 
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         from platforms.schedulers import doctor_steps

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from platforms.job import AwayError, Submitted
-from platforms.schedulers.slurm.environment import QUERY_PREAMBLE
+from platforms.schedulers.slurm.environment import QUERY_PREAMBLE, UNSET_SLURM_VARIABLES
 from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR, UNSURE
 from platforms.schedulers.slurm.rows import (
     SACCT_FIELDS,
@@ -19,6 +19,7 @@ from platforms.schedulers.slurm.rows import (
     scontrol_row,
     squeue_rows,
 )
+from platforms.schedulers.work_dir.listing import LiveJobs
 from platforms.transports import Transport
 
 LIMIT_S = 90.0  # a controller that is away keeps squeue for 20 s, an overloaded one longer
@@ -29,6 +30,14 @@ _UNKNOWN_JOB = "Invalid job id specified"
 _NO_ACCOUNTING = "accounting storage is disabled"
 _KILL_ERROR = re.compile(r"^scancel: error: .*\bjob id (\d+)")
 
+# For `prune`: our jobs in the queue, by name.
+LIVE_JOBS = LiveJobs(
+    f"""\
+{UNSET_SLURM_VARIABLES}squeue --noheader --me --states=all --format='%i|%T|%j'
+echo "asked $?"
+""",
+    lives=lambda state: JobRow("", "", state).live,
+)
 # One squeue for all jobs, then what their scripts left in their folders.
 _POLL_SCRIPT = """\
 {preamble}squeue --noheader --states=all --jobs={ids} --format={format}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from platforms.job import AwayError, RefusedError
 from platforms.rundir.retention import Leftover
-from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
-from platforms.schedulers.slurm.rows import JobRow
 from platforms.transports import CommandResult, Transport
 
 LIMIT_S = 600.0  # a parallel file system may take minutes for ten thousand folders
@@ -22,13 +20,23 @@ CODE = re.compile(r"(models|node-report)-[0-9a-f]{12}\.pyz?")
 ARCHIVE_OR_DRAFT = re.compile(rf"{CODE.pattern}|\.{CODE.pattern}\.[0-9a-f]{{8}}")
 REMOVING = ".going-"  # prefix of a name: a prune began to remove this and was killed
 
-# These scripts print a line `id|state|name` for each live job, then the exit code of the question.
-SQUEUE = f"""\
-{UNSET_SLURM_VARIABLES}squeue --noheader --me --states=all --format='%i|%T|%j'
-echo "asked $?"
-"""
+
+@dataclass(frozen=True)
+class LiveJobs:
+    """How a scheduler says which of its jobs live.
+
+    Attributes:
+        script: shell lines, run in the work_dir. They print `id|state|name` for each job of ours, then `asked CODE`
+            with the exit code of the question. Nothing is removed if the code is not 0.
+        lives: whether a job in this state lives.
+    """
+
+    script: str
+    lives: Callable[[str], bool] = bool
+
+
 # A job under a supervisor is live while the supervisor's process is. A process of another user counts as well.
-SUPERVISORS = """\
+SUPERVISORS = LiveJobs("""\
 for record in jobs/*-k*/pid; do
     folder=${record%/pid}
     [ -f "$record" ] && ! [ -e "$folder/exit" ] || continue
@@ -36,7 +44,7 @@ for record in jobs/*-k*/pid; do
     elif [ -d "/proc/$(grep -o '"pid": [0-9]*' "$record" | tr -dc 0-9)" ]; then echo "0|RUNNING|${folder#jobs/}"; fi
 done
 echo "asked 0"
-"""
+""")
 # Folders and scripts of jobs that only their owners may read. Such a job may need any code archive.
 UNREAD = """\
 find {jobs} -mindepth 1 -maxdepth 2 \\( -path '{jobs}/*/*' ! -name job.sh \\) -prune \\
@@ -121,8 +129,8 @@ class WorkDirListing:
     missing: bool = False
 
 
-def list_work_dir(transport: Transport, work_dir: str, live_script: str) -> WorkDirListing:
-    """List a work_dir. `live_script` is SQUEUE or SUPERVISORS.
+def list_work_dir(transport: Transport, work_dir: str, live_jobs: LiveJobs) -> WorkDirListing:
+    """List a work_dir, and ask the scheduler which jobs live.
 
     Raises:
         RefusedError: the folder cannot be listed, or the live jobs cannot be.
@@ -133,7 +141,7 @@ def list_work_dir(transport: Transport, work_dir: str, live_script: str) -> Work
         work_dir=shlex.quote(work_dir),
         parent=shlex.quote(work_dir.rstrip("/").rpartition("/")[0] or "/"),
         token=token,
-        live=live_script,
+        live=live_jobs.script,
         unread=UNREAD.format(jobs="jobs"),
         code=shlex.quote(CODE.pattern),
     )
@@ -155,7 +163,7 @@ def list_work_dir(transport: Transport, work_dir: str, live_script: str) -> Work
         )
     now, uid = sections["about"].split()
     return WorkDirListing(
-        live_states=_live_states(live_lines),
+        live_states=_live_states(live_lines, live_jobs.lives),
         now_s=int(now),
         uid=int(uid),
         job_folders=_job_folders(sections),
@@ -179,12 +187,12 @@ def _sections(output: bytes, token: str) -> dict[str, bytes]:
     return sections
 
 
-def _live_states(lines: str) -> dict[str, str]:
+def _live_states(lines: str, lives: Callable[[str], bool]) -> dict[str, str]:
     states = {}
     for line in lines.splitlines():
-        job_id, _, rest = line.partition("|")
-        state, _, name = rest.partition("|")
-        if JobRow(job_id, name, state).live:
+        _, _, state_and_name = line.partition("|")
+        state, separator, name = state_and_name.partition("|")
+        if separator and lives(state):
             states[name.strip()] = state
     return states
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from platforms.commands.output import confirm_removal, print_errors, print_indented
 from platforms.config.schema import Platform
 from platforms.config.values import seconds_of
 from platforms.job import RefusedError, run_label
+from platforms.output import confirm_removal, print_errors, print_indented
+from platforms.schedulers import PruneOptions
 from platforms.schedulers.kubernetes import leftovers
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
@@ -19,16 +19,17 @@ GONE_S = 60.0  # graceful ends take their time
 FRESH_S = 600.0  # a session brings its code once, and may be about to make the first job that mounts it
 
 
-def of_cluster(platform: Platform, options: argparse.Namespace) -> int:
-    """As prune.main, for a cluster."""
-    own = {"kubeconfig": options.kubeconfig, "context": options.context, "namespace": options.namespace}
-    client = Client(replace(ClusterTarget.of(platform), **{name: value for name, value in own.items() if value}))
-    least_s = _seconds(options.older_than or "0")
+def prune_cluster(platform: Platform, options: PruneOptions) -> int:
+    """Show what runs have left in the namespace and remove what goes. Returns the exit code. Raises BenchError."""
+    own = {name: str(options.given[name]) for name in ("kubeconfig", "context", "namespace") if name in options.given}
+    client = Client(replace(ClusterTarget.of(platform), **own))
+    least_s = _seconds(str(options.given.get("older_than", "0")))
+    run = str(options.given.get("run", ""))
     found, unseen = leftovers.find_leftovers(client, platform.name)
-    chosen = [each for each in found if each.age_s >= least_s and (options.live or not each.live)]
-    if options.run:
-        chosen = [each for each in chosen if each.run in (options.run, run_label(options.run))]
-    archives, untold = ([], []) if options.run else leftovers.unused_code_archives(client, max(least_s, FRESH_S))
+    chosen = [each for each in found if each.age_s >= least_s and ("live" in options.given or not each.live)]
+    if run:
+        chosen = [each for each in chosen if each.run in (run, run_label(run))]
+    archives, untold = ([], []) if run else leftovers.unused_code_archives(client, max(least_s, FRESH_S))
     running = sorted({each.job for each in found if each.live and each not in chosen})
     if running:
         print(f"still waiting or running, and left alone (--live): {', '.join(running)}")
