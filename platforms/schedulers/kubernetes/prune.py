@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from platforms.config.schema import Platform
 from platforms.config.values import seconds_of
@@ -21,7 +22,9 @@ FRESH_S = 600.0  # a session brings its code once, and may be about to make the 
 
 def prune_cluster(platform: Platform, options: PruneOptions) -> int:
     """Show what runs have left in the namespace and remove what goes. Returns the exit code. Raises BenchError."""
-    own = {name: str(options.given[name]) for name in ("kubeconfig", "context", "namespace") if name in options.given}
+    own: dict[str, Any] = {
+        name: str(options.given[name]) for name in ("kubeconfig", "context", "namespace") if name in options.given
+    }
     client = Client(replace(ClusterTarget.of(platform), **own))
     least_s = _seconds(str(options.given.get("older_than", "0")))
     run = str(options.given.get("run", ""))
