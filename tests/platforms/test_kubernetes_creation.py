@@ -349,5 +349,5 @@ def test_a_refused_claim_is_an_error(kube: Kube, verb: str, code: int) -> None:
 def test_a_claim_that_may_not_be_read_is_assumed_to_exist(kube: Kube, keys: dict[str, str]) -> None:
     kube.fault("GET", "/persistentvolumeclaims", code=403, message="not yours")
     assert make(kube, volume(**keys)) == [
-        "cluster fake, namespace default: claim hpc-ml-bench-data is not looked at: not yours"
+        "cluster fake, namespace default: claim hpc-ml-bench-data cannot be checked: not yours"
     ]

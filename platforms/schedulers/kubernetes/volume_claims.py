@@ -1,4 +1,4 @@
-"""The volumes that a platform wants and the cluster does not have yet."""
+"""Create the PersistentVolumeClaims that a platform names and the cluster does not have yet."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def create_missing(client: Client, platform: Platform) -> Iterator[str]:
-    """Make each claim that is missing and says its `size:`; a sentence each. What is there, or may not be looked at, is
-    left as it is.
+    """Create each missing claim that has a `size:`, and yield a sentence about it. Existing claims stay as they are.
 
-    Raises RefusedError for one that is missing and says no size, or that the cluster refuses.
+    Raises RefusedError if a missing claim has no size, or if the cluster refuses it.
     """
     for volume in platform.kubernetes.volumes:
         if volume.pvc is None:
@@ -27,15 +26,15 @@ def create_missing(client: Client, platform: Platform) -> Iterator[str]:
         try:
             client.get(CLAIMS, volume.pvc)
         except ApiError as error:
-            if error.status == 403:  # pods mount it all the same, where it is there
-                yield f"{client.where}: claim {volume.pvc} is not looked at: {error.message}"
+            if error.status == 403:  # if it exists, pods can mount it all the same
+                yield f"{client.where}: claim {volume.pvc} cannot be checked: {error.message}"
             elif error.reason != "NotFound":
                 raise RefusedError(f"{client.where}: claim {volume.pvc}: {error.message}") from None
             else:
-                yield _make(client, platform, volume)
+                yield _create(client, platform, volume)
 
 
-def _make(client: Client, platform: Platform, volume: VolumeKeys) -> str:
+def _create(client: Client, platform: Platform, volume: VolumeKeys) -> str:
     if volume.size is None:
         raise RefusedError(
             f"{client.where}: there is no claim {volume.pvc}, which {platform.source} mounts at {volume.mount}: create "
@@ -47,7 +46,7 @@ def _make(client: Client, platform: Platform, volume: VolumeKeys) -> str:
     }
     if volume.storage_class is not None:
         spec["storageClassName"] = volume.storage_class
-    # no label of the platform: what lies in it is data, and no leftover
+    # without the platform's label, because it holds data and is no leftover of a run
     metadata = {"name": volume.pvc, "labels": {labels.MANAGED_BY: labels.OUR_NAME}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
     try:

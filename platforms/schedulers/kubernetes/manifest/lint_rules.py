@@ -27,7 +27,13 @@ from typing import Any
 from platforms.config.values import quantity_of
 from platforms.job import names_a_secret
 from platforms.schedulers.kubernetes.objects import labels
-from platforms.schedulers.kubernetes.objects.pod_templates import Object, TreePath, containers, templates
+from platforms.schedulers.kubernetes.objects.pod_templates import (
+    Object,
+    TreePath,
+    containers,
+    makes_pods,
+    templates,
+)
 
 # Rules that hold for every job. The cluster refuses a manifest that breaks one, or the job runs or measures something
 # else than was meant, or the manifest shows a secret.
@@ -93,10 +99,9 @@ def is_open(value: object) -> bool:
 
 
 def _names(tree: Object) -> Iterator[LintFinding]:
-    makes_pods = next(templates(tree), None) is not None
     if tree.get("kind") == "IPUJob":
         most = _IPUJOB_LENGTH
-    elif makes_pods:
+    elif makes_pods(tree):
         most = labels.LONGEST
     else:
         most = _SUBDOMAIN_LENGTH

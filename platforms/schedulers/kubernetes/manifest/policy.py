@@ -17,6 +17,7 @@ from platforms.schedulers.kubernetes.objects.pod_templates import (
     Object,
     TreePath,
     containers,
+    makes_pods,
     missing_template,
     root_of,
     templates,
@@ -161,8 +162,7 @@ def _broken_site_rules(
 
 def _kinds(tree: Object, platform: Platform) -> Iterator[SiteProblem]:
     allowed = platform.policy.kinds
-    makes_pods = next(templates(tree), None) is not None
-    if makes_pods and allowed and tree.get("kind") not in allowed:
+    if makes_pods(tree) and allowed and tree.get("kind") not in allowed:
         whys = "; ".join(dict.fromkeys(allowed.values()))
         yield ("kind",), f"a {tree.get('kind')} may run no pods here, {_enumerate(allowed)} may: {whys}", "kinds"
 

@@ -1,8 +1,7 @@
-"""What a cluster has room for, and what a job asks of it: nodes, taints, quotas and pods, read from their objects."""
+"""What a cluster has room for, and what a job requests of it: nodes, taints, limits and pods, read from objects."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,23 +9,23 @@ from typing import Any
 from platforms.config.values import quantity_of
 
 Object = Mapping[str, Any]
-_PASSING = "node.kubernetes.io/"  # taints by which Kubernetes says what a node is going through; they come and go
-_REPEATS = ("replicas", "parallelism", "jobInstances")  # how kinds say that they start a template several times
+_PASSING_TAINTS = "node.kubernetes.io/"  # the state of a node, such as not-ready; these taints come and go
+_COUNTS = ("replicas", "parallelism", "jobInstances")  # keys with which kinds start a template several times
 
 
 @dataclass(frozen=True)
 class Taint:
-    """What keeps pods off a node that do not tolerate it."""
+    """A mark of a node that keeps away all pods that do not tolerate it."""
 
     key: str
     value: str
     effect: str
 
     def tolerated(self, tolerations: Iterable[Object]) -> bool:
-        """Whether one of a pod's tolerations covers it, as kube-scheduler looks at them."""
-        return any(self._covered(each) for each in tolerations)
+        """Whether one of a pod's tolerations covers it, by the rules of kube-scheduler."""
+        return any(self._is_covered_by(toleration) for toleration in tolerations)
 
-    def _covered(self, toleration: Object) -> bool:
+    def _is_covered_by(self, toleration: Object) -> bool:
         if toleration.get("effect") not in (None, "", self.effect):
             return False
         if toleration.get("operator", "Equal") == "Exists":
@@ -39,7 +38,7 @@ class Taint:
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """One node. `allocatable` is in Kubernetes' own units: cores, bytes, devices. `open`: ready, and takes new pods."""
+    """One node. `allocatable` is in the units of Kubernetes: cores, bytes, devices. `open`: it takes new pods."""
 
     name: str
     labels: Mapping[str, str]
@@ -51,16 +50,22 @@ class ClusterNode:
         return all(self.labels.get(key) == value for key, value in selector.items())
 
     def lacks(self, demand: Mapping[str, float]) -> dict[str, float]:
-        """What there is less of than is asked for: resource -> how much there is."""
-        return {
-            what: self.allocatable.get(what, 0.0) for what, n in demand.items() if n > self.allocatable.get(what, 0)
-        }
+        """The resources of which it has less than is requested, with the amount that it has."""
+        lacking = {}
+        for resource, amount in demand.items():
+            available = self.allocatable.get(resource, 0.0)
+            if amount > available:
+                lacking[resource] = available
+        return lacking
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most of one thing that may be had. `key` is Kubernetes' name for it, as in `requests.cpu`; `used` is what of
-    it is taken; `of` says who sets it, as in `ResourceQuota team`."""
+    """The most of one resource that may be requested.
+
+    `key` is the name that Kubernetes gives it, as in `requests.cpu`. `used` is the amount that is taken. `of` names the
+    object that sets the limit, as in `ResourceQuota team`.
+    """
 
     key: str
     most: float
@@ -69,43 +74,50 @@ class Limit:
 
     @property
     def resource(self) -> str:
-        """`cpu`, whether it is of requests or of limits."""
+        """The resource without the prefix of its key: `cpu` for `requests.cpu` and `limits.cpu`."""
         return self.key.removeprefix("requests.").removeprefix("limits.")
 
 
 @dataclass(frozen=True)
 class PodDemand:
-    """What one kind of pod of a job asks for, `count` pods of it at the same time."""
+    """What the pods of one template request, of which `count` run at the same time."""
 
     template: Object
     count: int
 
     @property
     def requests(self) -> dict[str, float]:
-        """Of one pod; what has only a limit is requested as much, as Kubernetes has it."""
-        return _amounts(self.template["spec"], "requests")
+        """The requests of one pod. Kubernetes requests as much as the limit of a resource that has only a limit."""
+        return _pod_amounts(self.template["spec"], "requests")
 
     @property
     def limits(self) -> dict[str, float]:
-        return _amounts(self.template["spec"], "limits")
+        return _pod_amounts(self.template["spec"], "limits")
 
 
 def node_of(node: Object) -> ClusterNode:
-    """A Node object, understood."""
-    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    taints = [Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()]
+    """Read a Node object."""
+    metadata = node["metadata"]
+    spec = node.get("spec") or {}
+    status = node.get("status") or {}
+    taints = []
+    for entry in spec.get("taints") or ():
+        taint = Taint(entry["key"], entry.get("value") or "", entry["effect"])
+        if taint.effect != "PreferNoSchedule" and not taint.key.startswith(_PASSING_TAINTS):
+            taints.append(taint)
+    conditions = status.get("conditions") or ()
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return ClusterNode(
-        metadata["name"],
-        metadata.get("labels") or {},
-        amounts(status.get("allocatable") or {}),
-        tuple(each for each in taints if each.effect != "PreferNoSchedule" and not each.key.startswith(_PASSING)),
-        ready and not spec.get("unschedulable"),
+        name=metadata["name"],
+        labels=metadata.get("labels") or {},
+        allocatable=amounts(status.get("allocatable") or {}),
+        taints=tuple(taints),
+        open=ready and not spec.get("unschedulable"),
     )
 
 
 def amounts(written: Mapping[str, object]) -> dict[str, float]:
-    """Quantities as numbers; what is none is left out."""
+    """Quantities as numbers, without the values that are no quantities."""
     found = {}
     for name, value in written.items():
         try:
@@ -115,11 +127,11 @@ def amounts(written: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
-# --- what a job asks for ---------------------------------------------------------------------------------------------
+# --- what a job requests ---------------------------------------------------------------------------------------------
 
 
 def demands(value: object, count: int = 1) -> Iterator[PodDemand]:
-    """Every pod template in a tree, and how many pods of it run at the same time as far as the tree says it."""
+    """Every pod template in a tree, and how many of its pods run at the same time, as far as the tree says it."""
     if isinstance(value, list):
         for child in value:
             yield from demands(child, count)
@@ -127,9 +139,9 @@ def demands(value: object, count: int = 1) -> Iterator[PodDemand]:
         if _is_template(value):
             yield PodDemand(value, count)
             return
-        for name in _REPEATS:
-            if isinstance(value.get(name), int):
-                count *= max(1, value[name])
+        for key in _COUNTS:
+            if isinstance(value.get(key), int):
+                count *= max(1, value[key])
         for child in value.values():
             yield from demands(child, count)
 
@@ -139,86 +151,108 @@ def _is_template(value: Mapping[str, Any]) -> bool:
     return isinstance(spec, Mapping) and isinstance(spec.get("containers"), list)
 
 
-def _amounts(pod: Object, what: str) -> dict[str, float]:
-    """The sum over containers, or the largest initialising one."""
-    found: Counter[str] = Counter()
-    for container in pod["containers"]:
-        found.update(_container(container, what))
-    for container in pod.get("initContainers") or ():
-        for name, amount in _container(container, what).items():
-            found[name] = max(found[name], amount)  # type: ignore[assignment]
-    return dict(found)
+def _pod_amounts(pod_spec: Object, kind: str) -> dict[str, float]:
+    """The sum over the containers, or the largest init container if it requests more."""
+    total: dict[str, float] = {}
+    for container in pod_spec["containers"]:
+        for resource, amount in _container_amounts(container, kind).items():
+            total[resource] = total.get(resource, 0.0) + amount
+    for container in pod_spec.get("initContainers") or ():
+        for resource, amount in _container_amounts(container, kind).items():
+            total[resource] = max(total.get(resource, 0.0), amount)
+    return total
 
 
-def _container(container: Object, what: str) -> dict[str, float]:
+def _container_amounts(container: Object, kind: str) -> dict[str, float]:
     resources = container.get("resources") or {}
     limits = amounts(resources.get("limits") or {})
-    return {**limits, **amounts(resources.get("requests") or {})} if what == "requests" else limits
+    if kind == "limits":
+        return limits
+    return {**limits, **amounts(resources.get("requests") or {})}
 
 
-def total(found: Sequence[PodDemand], key: str) -> float:
+def total(demand: Sequence[PodDemand], key: str) -> float:
     """How much of a quota's `key` a job takes: `pods`, `requests.cpu`, `limits.memory`, `requests.nvidia.com/gpu`."""
     if key in ("pods", "count/pods"):
-        return float(sum(each.count for each in found))
-    of_limits, name = key.startswith("limits."), key.removeprefix("limits.").removeprefix("requests.")
-    return sum((each.limits if of_limits else each.requests).get(name, 0.0) * each.count for each in found)
+        return float(sum(pods.count for pods in demand))
+    resource = key.removeprefix("limits.").removeprefix("requests.")
+    result = 0.0
+    for pods in demand:
+        of_pod = pods.limits if key.startswith("limits.") else pods.requests
+        result += of_pod.get(resource, 0.0) * pods.count
+    return result
 
 
-# --- what may be had -------------------------------------------------------------------------------------------------
+# --- what a namespace may have ---------------------------------------------------------------------------------------
 
 
 def quota_limits(quotas: Iterable[Object], priority_class: str | None = None) -> tuple[Limit, ...]:
     """What ResourceQuotas leave to jobs like ours, which have a deadline, requests, and at most a priority class."""
-    found = []
+    limits = []
     for quota in quotas:
-        status, name = quota.get("status") or {}, quota["metadata"]["name"]
-        hard = amounts(status.get("hard") or quota.get("spec", {}).get("hard") or {})
+        spec = quota.get("spec") or {}
+        status = quota.get("status") or {}
+        if not _counts_ours(spec, priority_class):
+            continue
+        hard = amounts(status.get("hard") or spec.get("hard") or {})
         used = amounts(status.get("used") or {})
-        if _counts_ours(quota.get("spec") or {}, priority_class):
-            found += [Limit(key, most, f"ResourceQuota {name}", used.get(key, 0.0)) for key, most in hard.items()]
-    return tuple(found)
+        for key, most in hard.items():
+            limits.append(Limit(key, most, f"ResourceQuota {quota['metadata']['name']}", used.get(key, 0.0)))
+    return tuple(limits)
 
 
 def _counts_ours(spec: Object, priority_class: str | None) -> bool:
+    """Whether the scopes of a quota include our jobs."""
     if {"NotTerminating", "BestEffort"} & set(spec.get("scopes") or ()):
         return False
-    for each in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
-        if each["scopeName"] in ("NotTerminating", "BestEffort", "CrossNamespacePodAffinity"):
+    for expression in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
+        scope = expression["scopeName"]
+        if scope in ("NotTerminating", "BestEffort", "CrossNamespacePodAffinity"):
             return False
-        if each["scopeName"] == "PriorityClass" and not _selects(each, priority_class):
+        if scope == "PriorityClass" and not _selects(expression, priority_class):
             return False
     return True
 
 
 def _selects(expression: Object, value: str | None) -> bool:
-    operator, values = str(expression["operator"]), list(expression.get("values") or ())
-    if operator in ("In", "NotIn"):
-        return (value in values) == (operator == "In")
-    return (value is not None) == (operator == "Exists")
+    operator = str(expression["operator"])
+    values = list(expression.get("values") or ())
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    if operator == "Exists":
+        return value is not None
+    return value is None
 
 
 def queue_limits(queue: Object) -> tuple[Limit, ...]:
-    """What one job may get from Kueue's ClusterQueue: of each resource the flavor that has most. One that may borrow
-    without a limit has none of its own."""
+    """What one job may get from a ClusterQueue of Kueue: for each resource, of the flavor that has most.
+
+    A resource that the queue may borrow without a limit has no limit.
+    """
     spec = queue.get("spec") or {}
-    borrows = bool(spec.get("cohort") or spec.get("cohortName"))
-    found: dict[str, float] = {}
+    may_borrow = bool(spec.get("cohort") or spec.get("cohortName"))
+    most: dict[str, float] = {}
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
-            for each in flavor.get("resources") or ():
-                own, more = (amounts({"it": each.get(key)}).get("it") for key in ("nominalQuota", "borrowingLimit"))
-                most = (own or 0.0) + ((more if more is not None else float("inf")) if borrows else 0.0)
-                found[each["name"]] = max(found.get(each["name"], 0.0), most)
+            for resource in flavor.get("resources") or ():
+                quota = amounts({key: resource.get(key) for key in ("nominalQuota", "borrowingLimit")})
+                amount = quota.get("nominalQuota", 0.0)
+                if may_borrow:
+                    amount += quota.get("borrowingLimit", float("inf"))
+                most[resource["name"]] = max(most.get(resource["name"], 0.0), amount)
     of = f"ClusterQueue {queue['metadata']['name']}"
-    return tuple(Limit(name, most, of) for name, most in found.items() if most != float("inf"))
+    return tuple(Limit(name, amount, of) for name, amount in most.items() if amount != float("inf"))
 
 
 def range_limits(ranges: Iterable[Object]) -> tuple[Limit, ...]:
-    """The most that LimitRanges allow one pod, or one container, which ours have one of."""
-    found = []
-    for each in ranges:
-        for item in each.get("spec", {}).get("limits") or ():
+    """The most that LimitRanges allow for one pod or one container. Pods of ours have one container."""
+    limits = []
+    for limit_range in ranges:
+        of = f"LimitRange {limit_range['metadata']['name']}"
+        for item in limit_range.get("spec", {}).get("limits") or ():
             if item.get("type") in ("Pod", "Container"):
                 most = amounts(item.get("max") or {})
-                found += [Limit(key, n, f"LimitRange {each['metadata']['name']}") for key, n in most.items()]
-    return tuple(found)
+                limits += [Limit(key, amount, of) for key, amount in most.items()]
+    return tuple(limits)

@@ -1,4 +1,4 @@
-"""Reading objects of a cluster: whatever is missing, new, or not what it should be is nothing, and never an error."""
+"""Read fields of objects of a cluster. A field that is missing, or has another type, reads as empty and is no error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 Object = Mapping[str, Any]
-REASON_LENGTH = 300  # letters that a person reads of one reason
+REASON_LENGTH = 300  # the most letters of a reason that a person reads
 _DAY_S = 86400.0
 
 
 def dig(tree: object, *path: str) -> Any:
-    """What lies at a path of keys, or None."""
+    """The value at a path of keys, or None."""
     for key in path:
         if not isinstance(tree, Mapping):
             return None
@@ -23,39 +23,43 @@ def dig(tree: object, *path: str) -> Any:
 
 
 def mapping(tree: object, *path: str) -> Object:
-    """The mapping at a path; empty when there is none."""
-    found = dig(tree, *path)
-    return found if isinstance(found, Mapping) else {}
+    """The mapping at a path; empty if there is none."""
+    value = dig(tree, *path)
+    return value if isinstance(value, Mapping) else {}
 
 
 def items(tree: object, *path: str) -> list[Object]:
     """The mappings of the list at a path."""
-    found = dig(tree, *path)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
+    value = dig(tree, *path)
+    if not isinstance(value, list | tuple):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def text(tree: object, *path: str) -> str:
-    """The text at a path; empty when there is none."""
-    found = dig(tree, *path)
-    return found if isinstance(found, str) else ""
+    """The text at a path; empty if there is none."""
+    value = dig(tree, *path)
+    return value if isinstance(value, str) else ""
 
 
 def number(tree: object, *path: str) -> int | None:
-    """The whole number at a path, also where a kind writes it as text."""
-    found = dig(tree, *path)
-    if isinstance(found, str) and re.fullmatch(r"\d{1,9}", found):
-        return int(found)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    """The whole number at a path, even if it is written as text; None if there is none."""
+    value = dig(tree, *path)
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value
 
 
 def timestamp_s(tree: object, *path: str) -> float | None:
-    """The time at a path as Unix seconds; 1970 stands for a time that is not known."""
+    """The time at a path as Unix seconds; None if there is none, or if it is 1970, which stands for an unknown time."""
     try:
         when = datetime.fromisoformat(text(tree, *path))
-        found = when.replace(tzinfo=when.tzinfo or UTC).timestamp()
+        unix_s = when.replace(tzinfo=when.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         return None
-    return found if found > _DAY_S else None
+    return unix_s if unix_s > _DAY_S else None
 
 
 def uid(tree: object) -> str:
@@ -63,10 +67,11 @@ def uid(tree: object) -> str:
 
 
 def label(tree: object, *names: str) -> str:
-    """The first of some labels that an object has, or annotation of such a name."""
+    """The first of some labels that an object has, as a label or as an annotation; empty if it has none."""
     for name in names:
-        if found := text(tree, "metadata", "labels", name) or text(tree, "metadata", "annotations", name):
-            return found
+        value = text(tree, "metadata", "labels", name) or text(tree, "metadata", "annotations", name)
+        if value:
+            return value
     return ""
 
 
@@ -82,22 +87,24 @@ class Condition:
 
 
 def conditions(tree: object) -> dict[str, Condition]:
-    """By type."""
-    listed = (_condition(each) for each in items(tree, "status", "conditions"))
-    return {each.type: each for each in listed if each.type}
+    """The conditions of an object by type."""
+    listed = [_condition(entry) for entry in items(tree, "status", "conditions")]
+    return {condition.type: condition for condition in listed if condition.type}
 
 
-def _condition(each: Object) -> Condition:
+def _condition(entry: Object) -> Condition:
     return Condition(
-        type=text(each, "type"),
-        true=text(each, "status") == "True",
-        reason=text(each, "reason"),
-        message=text(each, "message"),
-        since_s=timestamp_s(each, "lastTransitionTime"),
+        type=text(entry, "type"),
+        true=text(entry, "status") == "True",
+        reason=text(entry, "reason"),
+        message=text(entry, "message"),
+        since_s=timestamp_s(entry, "lastTransitionTime"),
     )
 
 
-def one_line(words: str, limit: int = REASON_LENGTH) -> str:
-    """On one line, and cut at its end where it is too long."""
-    line = " ".join(words.split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+def one_line(text: str, limit: int = REASON_LENGTH) -> str:
+    """Put a text on one line, and cut its end if it is longer than `limit`."""
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    return line[: limit - 1].rstrip() + "…"

@@ -1,4 +1,4 @@
-"""By which labels our objects are found again, and the names that are made of names."""
+"""The labels by which our objects are found again, and names that are derived from names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TEST = "hpc-ml-bench/test"
 QUEUE = "kueue.x-k8s.io/queue-name"
 MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 
-LONGEST = 63  # characters of a label's value and of most names
-_HASH = 8
+LONGEST = 63  # the most characters of a label's value and of most names
+_HASH_LENGTH = 8
 
 
 def of_job(spec: JobSpec) -> dict[str, str]:
@@ -29,24 +29,26 @@ def of_job(spec: JobSpec) -> dict[str, str]:
 
 
 def selector(runs: Collection[str]) -> str:
-    """A label selector for whatever belongs to one of these runs."""
+    """A label selector for all objects of some runs."""
     return f"{MANAGED_BY}={OUR_NAME},{RUN} in ({','.join(sorted(runs))})"
 
 
 def label_value(text: str) -> str:
-    """A text as the value of a label; what is longer than that keeps its beginning and gets a hash."""
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
-    if len(words) <= LONGEST:
-        return words
-    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:_HASH]
-    return f"{words[: LONGEST - _HASH - 1].rstrip('-._')}-{digest}"
+    """Turn a text into the value of a label. A text that is too long keeps its beginning and gets a hash."""
+    value = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
+    if len(value) <= LONGEST:
+        return value
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:_HASH_LENGTH]
+    beginning = value[: LONGEST - _HASH_LENGTH - 1].rstrip("-._")
+    return f"{beginning}-{digest}"
 
 
 def config_map(archive: Path) -> str:
-    """The ConfigMap that holds a code archive, which is named by its content."""
-    return f"hpc-ml-bench-{re.sub(r'[^a-z0-9]+', '-', archive.stem.lower()).strip('-')}"
+    """The name of the ConfigMap that holds a code archive. The archive is named by its content."""
+    name = re.sub(r"[^a-z0-9]+", "-", archive.stem.lower()).strip("-")
+    return f"hpc-ml-bench-{name}"
 
 
 def service(name: str) -> str:
-    """The Service by which the pods of a job find each other. Its name must begin with a letter."""
+    """The name of the Service by which the pods of a job find each other. It must begin with a letter."""
     return name if name[:1].isalpha() else f"job-{name}"

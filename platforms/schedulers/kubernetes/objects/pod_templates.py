@@ -1,4 +1,4 @@
-"""Objects of Kubernetes as trees: where their pod templates are, and which one makes the pods."""
+"""Where the pod templates of an object are, and which of several objects is the root: the one that makes the pods."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ NO_TEMPLATE = "there is no pod template (a `spec` with a list of `containers`) i
 
 
 def templates(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, Object]]:
-    """Every pod template, wherever it sits, with its path: any dict whose `spec` has a list of `containers`. A Pod is
-    its own."""
+    """Every pod template of a tree with its path: any dict whose `spec` has a list of `containers`.
+
+    A Pod is its own template.
+    """
     if isinstance(tree, dict):
         spec = tree.get("spec")
         if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
@@ -26,8 +28,12 @@ def templates(tree: object, path: TreePath = ()) -> Iterator[tuple[TreePath, Obj
             yield from templates(child, (*path, index))
 
 
+def makes_pods(tree: Object) -> bool:
+    return next(templates(tree), None) is not None
+
+
 def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[TreePath, Object]]:
-    """Those of a pod template, also those that run before the others, with their paths."""
+    """The init containers and containers of a pod template at `path`, with their paths."""
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template["spec"].get(kind) or ()):
             if isinstance(container, dict):
@@ -35,31 +41,38 @@ def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[Tr
 
 
 def missing_template(objects: Sequence[Object]) -> tuple[int, TreePath] | None:
-    """Of objects without any pod template, the number and the path of what was meant as one, else of the last object;
-    None where there is one."""
-    if any(next(templates(each), None) for each in objects):
+    """Where to report that no object has a pod template: the object's number and a path in it. None if one has.
+
+    The place is where `containers` stand that are no list or not in a `spec`, else the last object.
+    """
+    if any(makes_pods(tree) for tree in objects):
         return None
-    meant = [(number, path) for number, each in enumerate(objects) for path in _meant(each, ())]
-    return meant[0] if meant else (len(objects) - 1, ())
+    for number, tree in enumerate(objects):
+        for path in _paths_of_containers(tree, ()):
+            return number, path
+    return len(objects) - 1, ()
 
 
-def _meant(tree: object, path: TreePath) -> Iterator[TreePath]:
-    """Where containers stand that are no list, or not in a `spec`."""
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, child in pairs:
-        if key == "containers":
-            yield (*path, key)
-        else:
-            yield from _meant(child, (*path, key))
+def _paths_of_containers(tree: object, path: TreePath) -> Iterator[TreePath]:
+    if isinstance(tree, list):
+        for index, child in enumerate(tree):
+            yield from _paths_of_containers(child, (*path, index))
+    elif isinstance(tree, dict):
+        for key, child in tree.items():
+            if key == "containers":
+                yield (*path, key)
+            else:
+                yield from _paths_of_containers(child, (*path, key))
 
 
 def root_of(objects: Sequence[Object]) -> Object:
-    """The object that is the job: the last one with a pod template, else the last."""
-    runs_pods = [each for each in objects if next(templates(each), None)]
-    return (runs_pods or list(objects))[-1]
+    """The object that is the job: the last one that makes pods, else the last one."""
+    candidates = [tree for tree in objects if makes_pods(tree)] or list(objects)
+    return candidates[-1]
 
 
 def root_last(objects: Sequence[Object]) -> tuple[Object, ...]:
-    """In the order in which they are created."""
+    """The objects in the order in which they are created."""
     root = root_of(objects)
-    return (*(each for each in objects if each is not root), root)
+    others = [tree for tree in objects if tree is not root]
+    return (*others, root)
