@@ -1,7 +1,7 @@
 """Everything that is seen of many jobs of one namespace at one moment.
 
 Jobs and pods come from the informer. Kueue's workloads, events and nodes explain a state; they are listed only when
-somebody reads the explanation, and once for all jobs.
+a person reads the explanation, and once for all jobs.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _pods_by_job(objects: Mapping[tuple[str, str], Object]) -> dict[str, list[Ob
 
 
 def _is_about(event: Object, uids: set[str], name: str) -> bool:
-    """Whether an event is about one of our objects, or about one that its controller made and named after it."""
+    """True if an event is about one of our objects, or about one that its controller made and named after it."""
     about = event.get("involvedObject") or {}
     return about.get("uid") in uids or str(about.get("name", "")).startswith(f"{name}-")
 
@@ -252,7 +252,7 @@ def _by_name(objects: Iterable[Object]) -> dict[str, Object]:
 
 
 def _finds_no_room(pod: Object) -> bool:
-    """Whether it has no node because none has enough of a resource left."""
+    """True if it has no node because none has enough of a resource left."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and "Insufficient" in str(condition.get("message")):
             return True

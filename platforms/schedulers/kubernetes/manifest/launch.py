@@ -64,7 +64,7 @@ def archive_of(spec: JobSpec, platform: Platform) -> str | None:
 
 
 def too_large(spec: JobSpec) -> str:
-    """Why the code does not fit into a ConfigMap; empty if it fits, or if there is no code yet."""
+    """Explain why the code does not fit into a ConfigMap; empty if it fits, or if there is no code yet."""
     if spec.archive is None or not spec.archive.is_file():
         return ""
     size = spec.archive.stat().st_size
@@ -89,7 +89,7 @@ def _program(spec: JobSpec, platform: Platform) -> list[str]:
 
 
 def start_limit_s(platform: Platform) -> int:
-    """How long a pod may take from when it has a node to its first line of output, in whole seconds."""
+    """The time that a pod may take from when it has a node to its first line of output, in whole seconds."""
     return math.ceil(platform.kubernetes.pod_start_limit_s)
 
 

@@ -91,7 +91,7 @@ def amount_of(value: object) -> float:
 
 
 def is_open(value: object) -> bool:
-    """Whether a value still has to be filled in: by the site, or because it is a placeholder."""
+    """True if a value still has to be filled in: by the site, or because it is a placeholder."""
     return isinstance(value, str) and bool(_OPEN.search(value))
 
 
@@ -204,7 +204,7 @@ def _threads(container: Object, path: TreePath) -> Iterator[LintFinding]:
 
 
 def _devices(container: Mapping[str, Any]) -> float:
-    """How many devices a container asks for, whether in its limits or, wrongly, in its requests."""
+    """The number of devices that a container requests, whether in its limits or, wrongly, in its requests."""
     most = 0.0
     for kind in ("limits", "requests"):
         for resource, amount in _amounts(container, kind).items():
@@ -223,7 +223,7 @@ def _command_line(container: Object) -> list[str]:
 
 
 def _has_shared_memory(container: Object, pod_spec: Mapping[str, Any]) -> bool:
-    """Whether ranks can share memory: through a volume in memory, or through the node's own."""
+    """True if ranks can share memory: through a volume in memory, or through the node's own."""
     if pod_spec.get("hostIPC") is True:
         return True
     volumes = _memory_volumes(pod_spec)
@@ -307,7 +307,7 @@ def _amounts(container: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 
 def _is_extended(resource: object) -> bool:
-    """Whether a device plugin counts it, so that limit and request must be equal: `nvidia.com/gpu`."""
+    """True if a device plugin counts it, so that limit and request must be equal: `nvidia.com/gpu`."""
     return "/" in str(resource) and "kubernetes.io/" not in str(resource)
 
 

@@ -279,7 +279,7 @@ def volumes(spec: JobSpec, platform: Platform) -> list[dict[str, Any]]:
 
 
 def volume_mounts(spec: JobSpec, platform: Platform) -> list[dict[str, Any]]:
-    """Where the container mounts the pod's volumes."""
+    """The mounts of the pod's volumes in the container."""
     return [{"name": name, **mount} for name, _source, mount in _volumes_and_mounts(spec, platform)]
 
 

@@ -43,7 +43,7 @@ class Violation:
 
 
 def lint(objects: Sequence[Object], platform: Platform, spec: JobSpec | None = None, text: str = "") -> tuple[str, ...]:
-    """What is wrong with the objects, a sentence each, sorted by the lines of `text`.
+    """Say what is wrong with the objects, a sentence each, sorted by the lines of `text`.
 
     Without a `spec` the objects are a user's manifest, which is checked as it is and against every general rule. With
     one they are a job of ours, and of the general rules only those count that the site or lint_rules.ALWAYS enforces.
@@ -81,7 +81,7 @@ def _problems(tree: Object, platform: Platform, spec: JobSpec | None, *, is_root
 
 
 def _line_functions(objects: Sequence[Object], text: str) -> list[Callable[[TreePath], int]]:
-    """For each object, a function that gives the line of a path in it; it gives 0 if the line is not known."""
+    """A function for each object. It gives the line of a path in the object, and 0 if the line is not known."""
     written = documents.read(text, "manifest") if text else []
     functions: list[Callable[[TreePath], int]] = []
     for tree in objects:
@@ -235,7 +235,7 @@ def _limits_of_jobs(root: Object, platform: Platform, spec: JobSpec) -> Iterator
 
 
 def _subjects(rule: str, tree: Object, *, is_root: bool) -> Iterator[tuple[TreePath, Mapping[str, Any]]]:
-    """What a rule is about: each container, each pod template, or the root."""
+    """The subjects of a rule: each container, each pod template, or the root."""
     if rule.startswith("container."):
         for path, template in templates(tree):
             yield from containers(template, path)
@@ -263,7 +263,7 @@ def _value_at(tree: object, keys: Sequence[str]) -> object:
 
 
 def _paths_of_text(tree: object, text: str, path: TreePath = ()) -> Iterator[TreePath]:
-    """Where a text stands as a value or as a part of one."""
+    """The paths at which a text stands as a value or as a part of one."""
     if isinstance(tree, str):
         if text in tree:
             yield path

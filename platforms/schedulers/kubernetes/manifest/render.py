@@ -109,7 +109,7 @@ def _names(objects: Sequence[Object], root: Object, spec: JobSpec) -> list[str]:
 
 
 def _add_what_is_ours(tree: Object, name: str, spec: JobSpec, platform: Platform, *, is_root: bool) -> None:
-    """Add what every object of a job has, whoever wrote it: name, labels, namespace, a deadline of its pods."""
+    """Add what every object of a job has, in every manifest: name, labels, namespace, a deadline of its pods."""
     api_version = tree.pop("apiVersion")
     kind = tree.pop("kind")
     own_metadata = tree.pop("metadata", None) or {}

@@ -131,7 +131,7 @@ def _misplaced_among_texts(items: Sequence[object], values: Values, path: TreePa
 
 
 def _fits_in_text(value: object) -> bool:
-    """Whether a value can be a part of a text: text, a number, nothing, or a list of texts."""
+    """True if a value can be a part of a text: text, a number, nothing, or a list of texts."""
     if isinstance(value, list | tuple):
         return all(isinstance(word, str) for word in value)
     return value is None or isinstance(value, str | int | float)

@@ -22,7 +22,7 @@ class Taint:
     effect: str
 
     def tolerated(self, tolerations: Iterable[Object]) -> bool:
-        """Whether one of a pod's tolerations covers it, by the rules of kube-scheduler."""
+        """True if one of a pod's tolerations covers it, by the rules of kube-scheduler."""
         return any(self._is_covered_by(toleration) for toleration in tolerations)
 
     def _is_covered_by(self, toleration: Object) -> bool:
@@ -80,7 +80,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class PodDemand:
-    """What the pods of one template request, of which `count` run at the same time."""
+    """The requests of the pods of one template. `count` of them run at the same time."""
 
     template: Object
     count: int
@@ -172,7 +172,7 @@ def _container_amounts(container: Object, kind: str) -> dict[str, float]:
 
 
 def total(demand: Sequence[PodDemand], key: str) -> float:
-    """How much of a quota's `key` a job takes: `pods`, `requests.cpu`, `limits.memory`, `requests.nvidia.com/gpu`."""
+    """The amount that a job takes of a quota's `key`, such as `pods`, `requests.cpu` or `limits.nvidia.com/gpu`."""
     if key in ("pods", "count/pods"):
         return float(sum(pods.count for pods in demand))
     resource = key.removeprefix("limits.").removeprefix("requests.")
@@ -187,7 +187,7 @@ def total(demand: Sequence[PodDemand], key: str) -> float:
 
 
 def quota_limits(quotas: Iterable[Object], priority_class: str | None = None) -> tuple[Limit, ...]:
-    """What ResourceQuotas leave to jobs like ours, which have a deadline, requests, and at most a priority class."""
+    """The limits of ResourceQuotas for our jobs, which have a deadline, requests, and at most a priority class."""
     limits = []
     for quota in quotas:
         spec = quota.get("spec") or {}
@@ -202,7 +202,7 @@ def quota_limits(quotas: Iterable[Object], priority_class: str | None = None) ->
 
 
 def _counts_ours(spec: Object, priority_class: str | None) -> bool:
-    """Whether the scopes of a quota include our jobs."""
+    """True if the scopes of a quota include our jobs."""
     if {"NotTerminating", "BestEffort"} & set(spec.get("scopes") or ()):
         return False
     for expression in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
@@ -227,7 +227,7 @@ def _selects(expression: Object, value: str | None) -> bool:
 
 
 def queue_limits(queue: Object) -> tuple[Limit, ...]:
-    """What one job may get from a ClusterQueue of Kueue: for each resource, of the flavor that has most.
+    """The most that one job may get from a ClusterQueue of Kueue: for each resource, from the flavor that has most.
 
     A resource that the queue may borrow without a limit has no limit.
     """

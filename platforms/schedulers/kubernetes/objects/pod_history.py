@@ -16,7 +16,7 @@ from platforms.schedulers.kubernetes.objects.fields import Object, items, mappin
 
 @dataclass(frozen=True)
 class PodHistory:
-    """What is known of one pod beside its last observation.
+    """Facts about a pod that its last observation may not show.
 
     asked_s:         when its deletion was first requested, in Unix seconds
     started:         the names of containers that had started
@@ -64,7 +64,7 @@ def with_observation(history: PodHistory, pod: Object) -> PodHistory:
 
 
 def deletion_requested_s(tree: Object) -> float | None:
-    """When the deletion of an object was requested, as the object itself says; None if it is not being deleted."""
+    """The time at which an object's deletion was requested, as the object says; None if it is not being deleted."""
     # The deletionTimestamp is the time at which the grace period will have passed.
     due_s = timestamp_s(tree, "metadata", "deletionTimestamp")
     if due_s is None:

@@ -41,7 +41,7 @@ def containers(template: Mapping[str, Any], path: TreePath) -> Iterator[tuple[Tr
 
 
 def missing_template(objects: Sequence[Object]) -> tuple[int, TreePath] | None:
-    """Where to report that no object has a pod template: the object's number and a path in it. None if one has.
+    """Find the place to report if no object has a pod template: an object's number and a path. None if one has.
 
     The place is where `containers` stand that are no list or not in a `spec`, else the last object.
     """

@@ -1,1 +1,1 @@
-"""What became of a job, from what was seen of it; nothing here asks anybody."""
+"""Judge what became of a job from what was seen of it. Nothing here asks the cluster; judge.py is the way in."""

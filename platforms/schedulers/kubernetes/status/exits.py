@@ -29,7 +29,7 @@ DELETED = "another user or program deleted it"
 
 
 def why_ended(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """Why an ended pod ended.
+    """Explain why a pod ended.
 
     SUCCEEDED only if each container ended with exit code 0, none was killed for memory and none was stopped.
     """
@@ -51,7 +51,7 @@ def why_ended(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
 
 
 def why_vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """Why a pod vanished that was not seen to end."""
+    """Explain why a pod vanished that was not seen to end."""
     disruption = disrupted(pod)
     if disruption is not None:
         return disruption
@@ -66,7 +66,7 @@ def why_vanished(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
 
 
 def disrupted(pod: Pod) -> Finding | None:
-    """What the pod's conditions say about a disruption: it was preempted or evicted, or its node is gone."""
+    """Read a disruption from the pod's conditions: it was preempted or evicted, or its node is gone."""
     condition = pod.disruption
     if condition is None:
         return None
@@ -79,7 +79,7 @@ def disrupted(pod: Pod) -> Finding | None:
 
 
 def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
-    """What the end of one container says by itself."""
+    """Explain the end of one container, by itself."""
     who = prefix(pod, container)
     code = end.exit_code
     message = end.message.strip()
@@ -104,7 +104,7 @@ def by_exit(pod: Pod, container: Container, end: ContainerEnd) -> Finding:
 
 
 def was_stopped(pod: Pod, containers: Sequence[Container], events: Sequence[ClusterEvent]) -> bool:
-    """Whether one of a pod's containers ended because the pod was to be deleted.
+    """True if one of a pod's containers ended because the pod was to be deleted.
 
     A deletion alone proves nothing. Objects of jobs that have ended are deleted too: by their TTL, by their controller,
     when a node is drained, and by this suite.
@@ -117,17 +117,17 @@ def was_stopped(pod: Pod, containers: Sequence[Container], events: Sequence[Clus
 
 
 def is_stop(event: ClusterEvent) -> bool:
-    """Whether a kubelet reports that it stops a container because its pod is to be deleted, not for a failed probe."""
+    """True if a kubelet reports that it stops a container because its pod is to be deleted, not for a failed probe."""
     return event.reason == "Killing" and event.message.startswith("Stopping container")
 
 
 def has_run(pod: Pod, events: Sequence[ClusterEvent]) -> bool:
-    """Whether one of its main containers has ever run, as far as its status or its events still show it."""
+    """True if one of its main containers has ever run, as far as its status or its events still show it."""
     return pod.has_run or any(is_start(event) for event in about(events, pod.uid))
 
 
 def is_start(event: ClusterEvent) -> bool:
-    """Whether a kubelet reports that it started a main container."""
+    """True if a kubelet reports that it started a main container."""
     return event.reason == "Started" and event.field.startswith("spec.containers")
 
 
@@ -149,7 +149,7 @@ def _killed_for_memory(exit_code: int | None) -> str:
 def _ended_from_outside(
     pod: Pod, failed: tuple[Container, ContainerEnd] | None, events: Sequence[ClusterEvent]
 ) -> Finding | None:
-    """What ended the pod from outside; None if it ended by itself. `failed` is its first failed container."""
+    """Find what ended the pod from outside; None if it ended by itself. `failed` is its first failed container."""
     if pod.phase == "Failed" and pod.reason:
         rule = find_rule(reasons.POD, pod.reason, pod.message)
         if rule is not None:
@@ -180,7 +180,7 @@ def _by_reason_of_pod(pod: Pod, rule: reasons.Rule, events: Sequence[ClusterEven
 
 
 def _taken_away(pod: Pod) -> Finding:
-    """What stopped the pod from outside, as far as the cluster shows it."""
+    """Find what stopped the pod from outside, as far as the cluster shows it."""
     disruption = disrupted(pod)
     if disruption is not None:
         return disruption
@@ -190,7 +190,7 @@ def _taken_away(pod: Pod) -> Finding:
 
 
 def _was_stopped(pod: Pod, container: Container, end: ContainerEnd, events: Sequence[ClusterEvent]) -> bool:
-    """Whether a container was stopped before it ended by itself. The most reliable evidence decides:
+    """True if a container was stopped before it ended by itself. The most reliable evidence decides:
 
     1. the kubelet's event, which the same clock dates as the end;
     2. the order in which the API server showed the end and the deletion, and what the kubelet knew when it reported;
@@ -214,7 +214,7 @@ def _was_stopped(pod: Pod, container: Container, end: ContainerEnd, events: Sequ
 
 
 def _stopped_s(container: Container, end: ContainerEnd, events: Sequence[ClusterEvent]) -> float | None:
-    """When the kubelet's event says that it stopped this run of a container, in whole seconds; None without one."""
+    """The time at which the kubelet stopped this run of a container, in whole seconds; None without such an event."""
     started_s = (end.started_s or 0.0) - 1.0  # containerd writes the start down a little late
     ended_s = float("inf") if end.ended_s is None else end.ended_s
     times = []
@@ -226,7 +226,7 @@ def _stopped_s(container: Container, end: ContainerEnd, events: Sequence[Cluster
 
 
 def _asked_to_go_s(pod: Pod) -> float | None:
-    """When the pod was first asked to go. An eviction is written down a moment before the deletion."""
+    """The time at which the pod was first asked to go. An eviction is written down a moment before the deletion."""
     if pod.deletion_requested_s is None or pod.disruption is None or pod.disruption.since_s is None:
         return pod.deletion_requested_s
     return min(pod.deletion_requested_s, pod.disruption.since_s)

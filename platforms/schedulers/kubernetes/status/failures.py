@@ -38,7 +38,7 @@ def first_failure(job: JobView, pods: Sequence[Pod]) -> Finding | None:
 
 
 def _consequence(found: Finding) -> int:
-    """How likely a failure only follows another: 0 is a cause of its own, 2 a consequence."""
+    """Rank how likely a failure only follows another: 0 is a cause of its own, 2 a consequence."""
     if found.state in (State.CANCELLED, State.LOST):
         return 2  # a controller deletes the other pods of a job that fails
     if found.state is State.SIGNALLED and found.signal == 15:
@@ -64,7 +64,7 @@ def _first_crash(job: JobView) -> Finding | None:
 
 
 def reported_failure(job: JobView, completion: kinds.Completion) -> Finding:
-    """Why a job failed whose own object reports the failure; live while its pods do not show why yet."""
+    """Explain the failure of a job whose own object reports it; live while its pods do not show why yet."""
     report = reason_and_message(completion.reason, completion.message)
     rule = find_rule(reasons.KIND, completion.reason, completion.message)
     if rule is not None:
@@ -135,7 +135,7 @@ def _taken_away(job: JobView, cause: Finding | None) -> Finding | None:
 
 
 def deleted_under_a_job(job: JobView, deletion: Finding) -> Finding:
-    """What the deletion of a pod means for its job: EVICTED if the job's controller does not delete pods itself.
+    """Say what the deletion of a pod means for its job: EVICTED if the job's controller does not delete pods itself.
 
     A user who wants to end a Job deletes the Job and not its pod. The controller deletes none of the pods that it
     needs, unless it restarts them in place.
@@ -146,7 +146,7 @@ def deleted_under_a_job(job: JobView, deletion: Finding) -> Finding:
 
 
 def unseen_deletion(job: JobView, needed: int) -> Finding | None:
-    """What became of pods that a Job would still have if they had not been deleted.
+    """Say what became of pods that a Job would still have if they had not been deleted.
 
     None if at least `needed` pods go on or were seen to succeed, and None if its controller may have deleted pods.
     """
@@ -167,7 +167,7 @@ def _controller_keeps_pods(job: JobView) -> bool:
 
 
 def why_deleted(job: JobView) -> Finding | None:
-    """Why the job's controller deletes its pods: the job is about to fail. None if nothing shows that."""
+    """Explain why the job's controller deletes its pods: the job is about to fail. None if nothing shows that."""
     failing = kinds.failing(job.root)
     if failing is not None:
         return reported_failure(job, failing)
@@ -183,7 +183,7 @@ def why_deleted(job: JobView) -> Finding | None:
 
 
 def refused_pod(job: JobView) -> Finding | None:
-    """Why the cluster refused the last pod that was to be created; None if the job has enough pods."""
+    """Explain why the cluster refused the last pod that was to be created; None if the job has enough pods."""
     if job.is_pod or len(job.live_pods) + len(job.succeeded_pods) >= job.needed_pods:
         return None
     attempts = [event for event in job.events if event.reason.startswith(("FailedCreate", "SuccessfulCreate"))]

@@ -72,7 +72,7 @@ def _decide(job: JobView) -> Finding:
 
 
 def _could_go_on(job: JobView) -> bool:
-    """Whether any part of the job runs, or could start again."""
+    """True if any part of the job runs, or could start again."""
     if job.live_pods or any(pod.running and not pod.gone for pod in job.pods):
         return True
     root_has_ended = isinstance(job.completion, Completion) or job.is_pod
@@ -144,7 +144,7 @@ def _without_root(job: JobView) -> Finding:
 
 
 def _held_back(job: JobView) -> Finding | None:
-    """Whether the job is suspended, or Kueue has sent it back to its queue."""
+    """Judge a job that is suspended, or that Kueue has sent back to its queue; None for any other job."""
     workload = job.observation.workload
     suspended = kinds.suspended(job.root)
     if workload is not None:
@@ -167,7 +167,7 @@ def _held_back(job: JobView) -> Finding | None:
 
 
 def _lost_its_pods(job: JobView, suspended: bool) -> bool:
-    """Whether pods that had run were taken away, and the job waits in its queue or has begun again."""
+    """True if pods that had run were taken away, and the job waits in its queue or has begun again."""
     unfinished = [pod for pod in job.vanished_pods + job.ended_pods if pod.has_run and not job.succeeded_by_itself(pod)]
     if not unfinished:
         return False
@@ -178,7 +178,7 @@ def _lost_its_pods(job: JobView, suspended: bool) -> bool:
 
 
 def _cannot_start(job: JobView) -> Finding | None:
-    """Whether a pod can never start, or can never be created: the job would wait for ever."""
+    """Judge a job with a pod that can never start or be created, so that it would wait for ever; None for any other."""
     for pod in job.live_pods:
         found = _look_at(job, pod)
         if not found.state.live:
@@ -190,7 +190,7 @@ def _cannot_start(job: JobView) -> Finding | None:
 
 
 def _look_at(job: JobView, pod: Pod) -> Finding:
-    """What a live pod waits for, or what is wrong with it, with patience and start limit applied."""
+    """Say what a live pod waits for, or what is wrong with it, with patience and start limit applied."""
     seen = job.observation
     restarts_crashes = job.retries and job.completion == "running"
     why_deleted = failures.why_deleted(job) if pod.deletion_requested_s is not None else None
@@ -205,7 +205,7 @@ def _look_at(job: JobView, pod: Pod) -> Finding:
 
 
 def _pods_ended(job: JobView) -> Finding | None:
-    """What the job's ended pods decide; None as long as they decide nothing."""
+    """Let the job's ended pods decide; None as long as they decide nothing."""
     if job.completion == "running":
         return _controller_is_speechless(job)
     unsettled = [pod for pod in job.ended_pods if not pod.phase_is_final and not pod.gone]
@@ -242,7 +242,7 @@ def _controller_is_speechless(job: JobView) -> Finding | None:
 
 
 def _under_way(job: JobView) -> Finding:
-    """How far the pod of rank 0 is, with what the other pods wait for."""
+    """Say how far the pod of rank 0 is, with what the other pods wait for."""
     looks = [(pod, _look_at(job, pod)) for pod in job.live_pods]
     refused = failures.refused_pod(job)
     first = min(job.live_pods + job.ended_pods, key=lambda pod: (pod.rank, pod.ended), default=None)
@@ -275,10 +275,8 @@ def _without_pods(job: JobView) -> Finding:
     ignored = not job.events and not mapping(job.root, "status")
     if ignored and job.has_lasted("silent", SILENT_S):
         kind = f"{text(job.root, 'kind')} ({text(job.root, 'apiVersion')})"
-        why = (
-            f"it has no pod, no status and no event after {SILENT_S:g} s: the controller of {kind} does not seem to run"
-        )
-        return Finding(State.QUEUED, why)
+        nothing = f"it has no pod, no status and no event after {SILENT_S:g} s"
+        return Finding(State.QUEUED, f"{nothing}: the controller of {kind} does not seem to run")
     return Finding(State.QUEUED, "it has no pod yet")
 
 
@@ -314,7 +312,7 @@ def _status(job: JobView, found: Finding) -> Status:
 
 
 def _termination_message(pods: Sequence[Pod]) -> str:
-    """What the pod of rank 0 left as its termination message; messages of our own script do not count."""
+    """The termination message of the pod of rank 0; messages of our own script do not count."""
     for pod in pods[:1]:
         for container in pod.main_containers:
             message = container.end.termination_message if container.end else ""

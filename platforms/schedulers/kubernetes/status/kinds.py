@@ -45,7 +45,7 @@ _REPLICA_SPECS = ("pytorchReplicaSpecs", "tfReplicaSpecs", "mpiReplicaSpecs", "x
 
 
 def completion(root: Object) -> Completion | Literal["running"] | None:
-    """How far an object is by its own status. None if its status does not say that: its pods decide, as for a Pod."""
+    """Read from an object's status how far it is. None if the status does not say it, as for a Pod: its pods decide."""
     if text(root, "kind") == "Pod":
         return None
     found = conditions(root)
@@ -77,7 +77,7 @@ def failing(root: Object) -> Completion | None:
 
 
 def expected_pods(root: Object) -> int | None:
-    """How many pods must succeed. None if only the object's controller knows."""
+    """The number of pods that must succeed. None if only the object's controller knows."""
     kind = text(root, "kind")
     if kind == "Pod":
         return 1
@@ -97,14 +97,14 @@ def expected_pods(root: Object) -> int | None:
 
 
 def suspended(root: Object) -> bool:
-    """Whether it may not make pods until Kueue, or another controller or user, resumes it."""
+    """True if it may not make pods until Kueue, or another controller or user, resumes it."""
     if dig(root, "spec", "suspend") is True or dig(root, "spec", "runPolicy", "suspend") is True:
         return True
     return bool(items(root, "spec", "schedulingGates"))
 
 
 def retries(root: Object) -> bool:
-    """Whether its controller replaces or restarts pods that fail, so that a failed pod is not the end."""
+    """True if its controller replaces or restarts pods that fail, so that a failed pod is not the end."""
     if text(root, "kind") == "Pod":
         return False
     if _is_job(root):
@@ -117,7 +117,7 @@ def retries(root: Object) -> bool:
 
 
 def restartable(root: Object) -> bool:
-    """Whether it may make pods again after those that exist were stopped; true for a kind that we do not know."""
+    """True if it may make pods again after those that exist were stopped, and for a kind that we do not know."""
     if text(root, "kind") == "Pod":
         return suspended(root)
     if isinstance(completion(root), Completion):
@@ -129,12 +129,12 @@ def restartable(root: Object) -> bool:
 
 
 def keeps_its_pods(root: Object) -> bool:
-    """Whether it is a Job that never deletes pods that have failed, as a Job does that restarts them in place."""
+    """True if it is a Job that never deletes pods that have failed, as a Job does that restarts them in place."""
     return _is_job(root) and text(root, "spec", "template", "spec", "restartPolicy") == "Never"
 
 
 def ends_early(root: Object) -> bool:
-    """Whether it may succeed, and delete its other pods, before each of its pods has succeeded."""
+    """True if it may succeed, and delete its other pods, before each of its pods has succeeded."""
     return not _is_job(root) or bool(mapping(root, "spec", "successPolicy"))
 
 

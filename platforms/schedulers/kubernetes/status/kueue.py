@@ -63,7 +63,7 @@ def owner_key(root: Object) -> str:
 
 
 def pending(workload: Object) -> bool:
-    """Whether it waits in a queue: Kueue has reserved no quota for it, and may still do so."""
+    """True if it waits in a queue: Kueue has reserved no quota for it, and may still do so."""
     if _has(workload, "QuotaReserved") or _has(workload, "Finished"):
         return False
     return bool(text(workload, "spec", "queueName")) and dig(workload, "spec", "active") is not False
@@ -83,7 +83,7 @@ def positions(summary: Object) -> dict[str, int]:
 
 
 def admitted(workload: Object) -> bool:
-    """Whether Kueue lets it run, or has let it run to its end."""
+    """True if Kueue lets it run, or has let it run to its end."""
     may_run = _has(workload, "Admitted") or _has(workload, "Finished")
     return may_run and eviction(workload) is None
 
@@ -98,7 +98,7 @@ def eviction(workload: Object) -> Condition | None:
 
 
 def last_eviction(workload: Object | None) -> str:
-    """Why Kueue took its quota away the last time, even if it has got quota again since; empty if it never did."""
+    """The reason why Kueue last took its quota away, even if it has got quota again since; empty if it never did."""
     found = conditions(workload)
     for name in ("Evicted", "Preempted", "Requeued"):
         if name in found:
@@ -107,7 +107,7 @@ def last_eviction(workload: Object | None) -> str:
 
 
 def evicted(workload: Object, *, has_run: bool) -> Finding | None:
-    """What an eviction means for the job. None if Kueue has not evicted it.
+    """Say what an eviction means for the job. None if Kueue has not evicted it.
 
     A job that had run has lost its pods. A job that had not run goes back to its queue, if Kueue puts it there.
     """
@@ -131,7 +131,7 @@ def evicted(workload: Object, *, has_run: bool) -> Finding | None:
 
 
 def admission(workload: Object) -> Finding:
-    """Why a Workload is not admitted, in Kueue's words."""
+    """Explain in Kueue's words why a Workload is not admitted."""
     queue = text(workload, "spec", "queueName")
     kueue = f"Kueue (queue {queue})" if queue else "Kueue"
     reserved = conditions(workload).get("QuotaReserved")

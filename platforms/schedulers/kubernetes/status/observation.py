@@ -65,27 +65,27 @@ class JobView:
 
     @cached_property
     def is_pod(self) -> bool:
-        """Whether the root is itself the only pod."""
+        """True if the root is itself the only pod."""
         return text(self.root, "kind") == "Pod"
 
     @cached_property
     def completion(self) -> kinds.Completion | Literal["running"] | None:
-        """How far the root itself says that it is; None if it leaves that to its pods."""
+        """The root's own report on how far it is; None if it leaves that to its pods."""
         return kinds.completion(self.root)
 
     @cached_property
     def expected_pods(self) -> int | None:
-        """How many pods must succeed; None if only the root's controller knows."""
+        """The number of pods that must succeed; None if only the root's controller knows."""
         return kinds.expected_pods(self.root)
 
     @property
     def needed_pods(self) -> int:
-        """How many pods must succeed at the least."""
+        """The least number of pods that must succeed."""
         return self.expected_pods or 1
 
     @cached_property
     def retries(self) -> bool:
-        """Whether the root's controller replaces or restarts pods that fail."""
+        """True if the root's controller replaces or restarts pods that fail."""
         return kinds.retries(self.root)
 
     @property
@@ -127,15 +127,15 @@ class JobView:
 
     @property
     def has_run(self) -> bool:
-        """Whether any main container has ever run, as far as pods and events still show it."""
+        """True if any main container has ever run, as far as pods and events still show it."""
         return any(exits.is_start(event) for event in self.events) or any(pod.has_run for pod in self.pods)
 
     def succeeded_by_itself(self, pod: Pod) -> bool:
-        """Whether a pod ended with exit code 0 and was not stopped from outside."""
+        """True if a pod ended with exit code 0 and was not stopped from outside."""
         return pod.succeeded and not exits.was_stopped(pod, pod.main_containers, self.events)
 
     def was_replaced(self, pod: Pod) -> bool:
-        """Whether another pod was created after this one had left."""
+        """True if another pod was created after this one had left."""
         times = (pod.created_s, pod.started_s, pod.ended_s, pod.deletion_requested_s)
         left_s = max((time for time in times if time is not None), default=0.0)
         created_s = pod.created_s or 0.0
@@ -159,7 +159,7 @@ class JobView:
         return State.RUNNING if self.has_run else State.STARTING
 
     def has_lasted(self, condition: str, limit_s: float) -> bool:
-        """Whether the condition of that name has been true for so many seconds."""
+        """True if the condition of that name has been true for so many seconds."""
         return self.observation.waited_s(condition) >= limit_s
 
     def reason_with_pod(self, pod: Pod, found: Finding) -> str:

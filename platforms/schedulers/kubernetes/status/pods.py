@@ -49,7 +49,7 @@ _LAYERS = re.compile(
 
 @dataclass(frozen=True)
 class ContainerEnd:
-    """How a container ended. Times are Unix seconds, to the second."""
+    """The end of a container. Times are Unix seconds, to the second."""
 
     exit_code: int | None
     signal: int | None
@@ -104,7 +104,7 @@ class Container:
 
     @property
     def has_run(self) -> bool:
-        """Whether its process has ever run."""
+        """True if its process has ever run."""
         return self.running or self.was_seen_running or any(end.has_run for end in self.ends)
 
     @property
@@ -152,12 +152,12 @@ class Pod:
 
     @property
     def phase_is_final(self) -> bool:
-        """Whether the cluster says that it has ended."""
+        """True if the cluster says that it has ended."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def ended(self) -> bool:
-        """Whether all main containers have ended for good, even if the cluster has not noticed yet."""
+        """True if all main containers have ended for good, even if the cluster has not noticed yet."""
         if self.phase_is_final:
             return True
         for container in self.main_containers:
@@ -171,7 +171,7 @@ class Pod:
 
     @property
     def succeeded(self) -> bool:
-        """Whether its phase says so or, before its phase says anything, the exit codes of its main containers."""
+        """True if its phase says so or, before its phase says anything, the exit codes of its main containers."""
         if self.phase_is_final:
             return self.phase == "Succeeded"
         if not self.ended:
@@ -197,7 +197,7 @@ class Pod:
 
     @property
     def started_s(self) -> float | None:
-        """When the first of its main containers started."""
+        """The time at which the first of its main containers started."""
         times = []
         for container in self.main_containers:
             times += [container.started_s, *(end.started_s for end in container.ends)]
@@ -205,7 +205,7 @@ class Pod:
 
     @property
     def ended_s(self) -> float | None:
-        """When the last of its main containers ended. None if none of them ever ran."""
+        """The time at which the last of its main containers ended. None if none of them ever ran."""
         ends = [container.end for container in self.main_containers if container.end and container.end.has_run]
         return max((end.ended_s for end in ends if end.ended_s is not None), default=None)
 

@@ -54,7 +54,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look at a part of a job says about the job.
+    """The conclusion from one look at a part of a job.
 
     A failure with `patience_s` counts once it has lasted so long by the timer `timer` (else by its state's name); until
     then the job is `meanwhile`.

@@ -30,7 +30,7 @@ def why_waiting(
     retries: bool,
     why_deleted: Finding | None = None,
 ) -> Finding:
-    """What a pod that has not ended waits for, or what is wrong with it; RUNNING without a reason if it is well.
+    """Say what a pod that has not ended waits for, or what is wrong with it; RUNNING without a reason if it is well.
 
     `retries`: its controller restarts what fails, so that a crash is not the end. `why_deleted`: why its controller
     deletes it, if it does.
@@ -112,7 +112,7 @@ def _fits_no_node(message: str) -> Finding | None:
 
 
 def _too_large(pod: Pod, message: str, nodes: Mapping[str, Object]) -> Finding | None:
-    """Whether the pod requests more of a resource than any visible node has."""
+    """Find a resource of which the pod requests more than any visible node has."""
     allocatable = [amounts(mapping(node, "status", "allocatable")) for node in nodes.values()]
     if not allocatable:
         return None
@@ -161,7 +161,7 @@ def _crash_loop(pod: Pod, container: Container, retries: bool) -> Finding:
 
 
 def _node_problem(pod: Pod, nodes: Mapping[str, Object], events: Sequence[ClusterEvent]) -> Finding | None:
-    """Whether the pod runs on a node that does not report any more."""
+    """Judge a pod that runs on a node that does not report any more; None for any other pod."""
     node_ready = conditions(nodes.get(pod.node, {})).get("Ready")
     if node_ready is None:  # we may not see nodes; an event says the same
         silent = not pod.ready and any(event.reason == "NodeNotReady" for event in events)
@@ -176,7 +176,7 @@ def _node_problem(pod: Pod, nodes: Mapping[str, Object], events: Sequence[Cluste
 
 
 def _being_created(pod: Pod, events: Sequence[ClusterEvent]) -> Finding:
-    """What a pod that has a node waits for before its main containers run."""
+    """Say what a pod that has a node waits for before its main containers run."""
     creation = [event for event in events if _CREATION_EVENTS.match(event.reason)]
     if creation:
         latest = creation[-1]
