@@ -209,7 +209,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
     ),
     "quota": (
         {"cpu": "101"}, lambda kube: None, "quota",
-        "resnet50 1x4gpu asks for 101 requests.cpu, and ResourceQuota team never allows more than 100; `layouts:` or",
+        "cosmoflow 1x4gpu asks for 101 requests.cpu, and ResourceQuota team never allows more than 100; `layouts:` or",
     ),
     "queue's quota": (
         {}, lambda kube: kube.store.change("clusterqueues", "", "team", lambda it: it["spec"]["resourceGroups"][0][
@@ -219,15 +219,19 @@ WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
     "unsaid": ({"cpu": None}, lambda kube: None, "quota", "ResourceQuota team wants every pod to say its requests.cpu"),
     "range": (
         {}, lambda kube: put(kube, "limitranges", "r", spec={"limits": [{"type": "Pod", "max": {"memory": "64Gi"}}]}),
-        "quota", "a pod of resnet50 1x4gpu asks for 2.74878e+11 memory, and LimitRange r allows",
+        "quota", "a pod of cosmoflow 1x4gpu asks for 2.74878e+11 memory, and LimitRange r allows",
     ),
     "product": (
         {"node_selector": {PRODUCT: "NVIDIA-A100-SXM4-40G"}}, lambda kube: None, "nodes",
         f"no node has {PRODUCT} 'NVIDIA-A100-SXM4-40G' (did you mean '{A100}'?); `kubernetes: {{node_selector: …}}` in",
     ),
     "label": ({"node_selector": {"gpu": "a100"}}, lambda kube: None, "nodes", "no node has a label gpu"),
-    "large": ({"memory": "1000Gi"}, lambda kube: None, "nodes", "no node is large enough for a pod of resnet50 1x4gpu"),
-    "taint": ({"tolerations": None}, lambda kube: None, "nodes", "taints keep pods of resnet50 1x4gpu off every node"),
+    "large": (
+        {"memory": "1000Gi"}, lambda kube: None, "nodes", "no node is large enough for a pod of cosmoflow 1x4gpu"
+    ),
+    "taint": (
+        {"tolerations": None}, lambda kube: None, "nodes", "taints keep pods of cosmoflow 1x4gpu off every node"
+    ),
     "cordon": (
         {}, lambda kube: [kube.store.change("nodes", "", name, lambda it: it["spec"].update(unschedulable=True))
                           for name in ("a-1", "a-2")],
@@ -280,7 +284,7 @@ def test_several_nodes_and_a_claim_of_one(kube: Kube, site: Path, capsys: pytest
     assert doctor(site) == 1
     printed = capsys.readouterr().out
     assert "served: job.batch, service\n" in printed
-    assert "claim own is ReadWriteOnce, and the pods of resnet50 2x2gpu are on several nodes" in printed
+    assert "claim own is ReadWriteOnce, and the pods of cosmoflow 2x2gpu are on several nodes" in printed
     write(site, layouts={"default": ["2x7"]})
     assert doctor(site) == 1
     assert "asks for 14 nvidia.com/gpu, and ClusterQueue team never allows more than 12" in capsys.readouterr().out
