@@ -17,7 +17,7 @@ from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.kubernetes.draft import cluster
 from platforms.schedulers.kubernetes.draft import lines as cluster_proposal
 from platforms.schedulers.kubernetes.draft.cluster import Claim, Cluster, Queue, StorageClass
-from platforms.schedulers.kubernetes.draft.lines import ClusterWish
+from platforms.schedulers.kubernetes.draft.lines import ClusterChoices
 from platforms.schedulers.kubernetes.objects import capacity
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, node_of
 from tests.fake_kubernetes import Kube
@@ -70,7 +70,7 @@ def cluster_of(*nodes: Object, **told: Any) -> Cluster:
 
 
 def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[DraftLine]:
-    return cluster_proposal.lines(seen, ClusterWish(**wish), taken)
+    return cluster_proposal.lines(seen, ClusterChoices(**wish), taken)
 
 
 def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
