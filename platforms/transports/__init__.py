@@ -1,4 +1,4 @@
-"""How commands and files reach the machine that starts jobs: the Protocol of a transport, and where each one lies."""
+"""How commands and files reach a login node: what a transport must have, and where each transport lies."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TRANSPORTS: dict[str, str] = {
 
 
 class CommandTimeout(AwayError):
-    """A command that was ended at its time limit; nobody knows how much of it was done."""
+    """A command was ended at its time limit; it is not known how much of it was done."""
 
 
 class MissingFile(RefusedError):
-    """There is no such file (yet)."""
+    """A file does not exist (yet)."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command that has ended. `exit_code` is as a shell gives it: 127 not found, 128 + n ended by signal n."""
+    """How a command ended. `exit_code` is as a shell gives it: 127 not found, 128 + n ended by signal n."""
 
     exit_code: int
     stdout: bytes
@@ -42,57 +42,57 @@ class Transport(Protocol):
     It is made as `Class(platform)` and connects to nothing until it must. Several threads may use it at once. A
     connection that was lost is opened again by the next call, once per call.
 
-    Errors, of every method but `typed` and `close`: AwayError when nobody answers for now and nobody knows whether the
-    command ran, LoginNeeded when only a person can open the connection, RefusedError when it will not get better by
-    waiting (host key, key, host name). Nothing waits for ever.
+    Every method but `typed` and `close` raises AwayError when the machine does not answer now, and it is not known
+    whether the command ran; LoginNeeded when only a person can open the connection; RefusedError when waiting does not
+    help (host key, key, host name). Nothing waits for ever.
     """
 
     where: str
     """What messages call the machine: `this machine`, or the platform's `host:`."""
 
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002 (as subprocess.run calls it)
-        """Run one command, found by PATH, with LC_ALL=C; how it ends is in `exit_code` and no error here.
+        """Run one command, found by PATH, with LC_ALL=C. A failure is in `exit_code` and raises nothing.
 
-        What it leaves in the background goes on and is not waited for.
+        Processes that it leaves in the background go on, and this does not wait for them.
 
         Raises:
             CommandTimeout: after `timeout_s` seconds it was ended (SIGTERM, five seconds later SIGKILL), with its
-                process group and there, too, where it ran.
+                process group, also on the machine where it ran.
         """
         ...
 
     def put(self, content: bytes, path: str) -> None:
-        """Write a file, mode 0644, whole or not at all, and the folders above it; one that is there is replaced.
+        """Write or replace a file, mode 0644, whole or not at all; make the folders above it.
 
         Raises:
-            RefusedError: it cannot be written (disk full, not writable), in the system's own words.
+            RefusedError: it cannot be written (disk full, not writable); with the system's message.
         """
         ...
 
     def get(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
-        """The bytes of a file from `offset` on, at most `limit`; b"" at its end.
+        """Return the bytes of a file from `offset` on, at most `limit`; b"" at its end.
 
         Raises:
             MissingFile: there is no such file.
-            RefusedError: it cannot be read, in the system's own words.
+            RefusedError: it cannot be read; with the system's message.
         """
         ...
 
     def existing(self, paths: Sequence[str]) -> list[str]:
-        """Those of the paths at which there is something."""
+        """Return those of the paths that exist."""
         ...
 
     def typed(self, command: str) -> str:
-        """The shell command that a person types to have `command` run there: `ssh archer2 'squeue -j 4'`."""
+        """Return the shell command with which a person runs `command` there: `ssh archer2 'squeue -j 4'`."""
         ...
 
     def close(self) -> None:
-        """Close what this transport opened itself; it can be used again."""
+        """Close the connection that this transport opened itself. It can be used again."""
         ...
 
 
 def connect(platform: Platform) -> Transport:
-    """The transport of a platform. Raises ConfigError when there is no such transport."""
+    """Return the transport of a platform. Raises ConfigError when there is no such transport."""
     place = TRANSPORTS.get(platform.transport)
     if place is None:
         known = ", ".join(sorted(TRANSPORTS))

@@ -1,4 +1,4 @@
-"""Whole files over any transport, by its `run` alone: sh, cat and dd are everywhere where a job script runs."""
+"""Whole files over any transport, by its `run` alone: every login node has sh, cat and dd."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from platforms.job import AwayError, RefusedError
 from platforms.transports import CommandResult, MissingFile
 
 MINUTE_S = 60.0
-SLOWEST = 1e6  # bytes/s: a transfer may take a minute and what it needs at this speed
-LARGE = 500e6  # bytes: what a file is taken for whose size nobody knows
+SLOWEST = 1e6  # bytes/s: a transfer may take a minute longer than it needs at this speed
+LARGE = 500e6  # bytes: assumed for a file of unknown size
 INCOMPLETE = 75  # exit code of _PUT when fewer bytes arrived than were sent: the connection broke on the way
 
 # $1 folder, $2 draft, $3 file, $4 size. mv would move the draft into a directory of the file's name.
@@ -26,7 +26,7 @@ _PUT = (
 
 
 class Shell(Protocol):
-    """What of a transport files need."""
+    """The part of a transport that this module needs."""
 
     where: str
 
@@ -35,45 +35,47 @@ class Shell(Protocol):
 
 
 def put(shell: Shell, content: bytes, path: str) -> None:
-    """`Transport.put`: a draft beside the file, its size checked, then renamed."""
+    """Write a file as `Transport.put`: write a draft beside it, check its size, rename it."""
     file = PurePosixPath(path)
     draft = file.parent / f".{file.name[:200]}.{secrets.token_hex(4)}"
     argv = ["sh", "-c", _PUT, "sh", str(file.parent), str(draft), str(file), str(len(content))]
-    done = shell.run(argv, input=content, timeout_s=_limit_s(len(content)))
-    if done.exit_code == INCOMPLETE:
-        raise AwayError(f"{shell.where}: {path}: lost on the way there, nothing was written")
-    if done.exit_code != 0:
+    result = shell.run(argv, input=content, timeout_s=_limit_s(len(content)))
+    if result.exit_code == INCOMPLETE:
+        raise AwayError(f"{shell.where}: {path}: the connection broke on the way, nothing was written")
+    if result.exit_code != 0:
         folder = shlex.quote(str(file.parent))
         look = shell.typed(f"df -h {folder}; ls -ld {folder}")
-        raise RefusedError(f"{shell.where}: {path} cannot be written: {_words(done)} (look with: {look})")
+        raise RefusedError(f"{shell.where}: {path} cannot be written: {_error_text(result)} (look with: {look})")
 
 
 def get(shell: Shell, path: str, offset: int, limit: int | None) -> bytes:
-    """`Transport.get`; dd seeks, so the cost of a call is that of what it returns."""
+    """Read a file as `Transport.get`. dd seeks, so a call costs no more than the bytes that it returns."""
     argv = ["dd", f"if={path}", "bs=256K", "iflag=skip_bytes,count_bytes,fullblock", f"skip={offset}", "status=none"]
-    argv += [] if limit is None else [f"count={limit}"]
-    done = shell.run(argv, timeout_s=_limit_s(LARGE if limit is None else limit))
-    if done.exit_code == 0:
-        return done.stdout
-    if b"No such file or directory" in done.stderr:
+    if limit is not None:
+        argv.append(f"count={limit}")
+    size = LARGE if limit is None else limit
+    result = shell.run(argv, timeout_s=_limit_s(size))
+    if result.exit_code == 0:
+        return result.stdout
+    if b"No such file or directory" in result.stderr:
         raise MissingFile(f"{shell.where}: {path}: there is no such file")
-    raise RefusedError(f"{shell.where}: {path} cannot be read: {_words(done)}")
+    raise RefusedError(f"{shell.where}: {path} cannot be read: {_error_text(result)}")
 
 
 def existing(shell: Shell, paths: Sequence[str]) -> list[str]:
-    """`Transport.existing`, by one command."""
+    """Find existing paths as `Transport.existing`, with one command."""
     if not paths:
         return []
     script = 'for path; do [ ! -e "$path" ] || printf "%s\\n" "$path"; done'
-    done = shell.run(["sh", "-c", script, "sh", *paths], timeout_s=MINUTE_S)
-    found = set(done.stdout.decode(errors="surrogateescape").splitlines())
-    return [path for path in paths if path in found]
+    result = shell.run(["sh", "-c", script, "sh", *paths], timeout_s=MINUTE_S)
+    printed = set(result.stdout.decode(errors="surrogateescape").splitlines())
+    return [path for path in paths if path in printed]
 
 
 def _limit_s(size: float) -> float:
     return MINUTE_S + size / SLOWEST
 
 
-def _words(done: CommandResult) -> str:
-    words = done.stderr.decode(errors="replace").strip()
-    return words.replace("\n", "; ") or f"exit code {done.exit_code}"
+def _error_text(result: CommandResult) -> str:
+    message = result.stderr.decode(errors="replace").strip()
+    return message.replace("\n", "; ") or f"exit code {result.exit_code}"

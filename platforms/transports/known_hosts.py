@@ -1,4 +1,7 @@
-"""known_hosts as OpenSSH reads it: paramiko's reader fails at `@cert-authority` and keeps one key of a kind a host."""
+"""Reads known_hosts as OpenSSH does.
+
+paramiko's own reader fails at `@cert-authority`, and keeps only one key of each kind for a host.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys
 
 @dataclass(frozen=True)
 class HostKey:
-    """One key that a file has for a host. `revoked`: a server that shows it must not be trusted."""
+    """One key of a host in a file. A server that shows a `revoked` key must not be trusted."""
 
     key: paramiko.PKey
     file: Path
@@ -21,17 +24,18 @@ class HostKey:
 
 
 def keys_of_host(host: str, files: Sequence[Path]) -> list[HostKey]:
-    """Every key that the files have for a host, named as there: `archer2.ac.uk`, `[127.0.0.1]:2222`.
+    """Return every key of a host, named as in the files: `archer2.ac.uk`, `[127.0.0.1]:2222`.
 
-    A file that is not there or cannot be read has none, and a line that nobody can read is no key.
+    Files and lines that cannot be read are skipped.
     """
-    return [known for file in files for known in _read(host, file)]
+    return [key for file in files for key in _read(host, file)]
 
 
 def algorithms(known: Sequence[HostKey], offered: Sequence[str]) -> list[str]:
-    """Host key algorithms in the order to ask for: a server with several keys shall show one that we know."""
-    kinds = {one.key.get_name() for one in known if not one.revoked}
-    kinds |= {"rsa-sha2-512", "rsa-sha2-256"} if "ssh-rsa" in kinds else set()
+    """Return host key algorithms in the order to ask for, so that a server with several keys shows one that we know."""
+    kinds = {host_key.key.get_name() for host_key in known if not host_key.revoked}
+    if "ssh-rsa" in kinds:
+        kinds.update({"rsa-sha2-512", "rsa-sha2-256"})
     return sorted(offered, key=lambda name: name not in kinds)
 
 
@@ -45,8 +49,11 @@ def _read(host: str, file: Path) -> Iterator[HostKey]:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if marker not in ("", "@revoked") or len(words) < 3 or words[0].startswith("#"):
             continue
-        if _matches(host, words[0].split(",")) and (key := _key(words)):
-            yield HostKey(key, file, marker == "@revoked")
+        if not _matches(host, words[0].split(",")):
+            continue
+        key = _key(words)
+        if key is not None:
+            yield HostKey(key, file, revoked=marker == "@revoked")
 
 
 def _key(words: Sequence[str]) -> paramiko.PKey | None:
@@ -58,13 +65,13 @@ def _key(words: Sequence[str]) -> paramiko.PKey | None:
 
 
 def _matches(host: str, patterns: Sequence[str]) -> bool:
-    """By name, by `*` and `?`, or by hash; `!name` takes one out."""
-    found = False
+    """Match by name, by `*` and `?`, or by hash; `!name` excludes a host."""
+    matched = False
     for pattern in patterns:
         if pattern.startswith("!") and _is(host, pattern[1:]):
             return False
-        found = found or _is(host, pattern)
-    return found
+        matched = matched or _is(host, pattern)
+    return matched
 
 
 def _is(host: str, pattern: str) -> bool:
@@ -73,5 +80,5 @@ def _is(host: str, pattern: str) -> bool:
             return bool(HostKeys.hash_host(host, pattern) == pattern)
         except (ValueError, AssertionError, IndexError):
             return False
-    plain = pattern.lower().replace("[", "[[]")  # brackets stand for themselves there
+    plain = pattern.lower().replace("[", "[[]")  # in known_hosts brackets stand for themselves
     return fnmatch.fnmatchcase(host, plain)

@@ -1,4 +1,4 @@
-"""Commands on this machine, where it is the login node itself: no connection, and the same answers as over one."""
+"""LocalTransport: commands on this machine, where it is the login node itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LocalTransport:
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
         process.run_framed(framed, framed.argv, input)
-        return framed.done(self.where)
+        return framed.result(self.where)
 
     def put(self, content: bytes, path: str) -> None:
         file_transfer.put(self, content, path)

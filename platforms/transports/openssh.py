@@ -1,4 +1,7 @@
-"""Commands through the user's own ssh and the connection (ControlMaster) that a person has opened, or one of ours."""
+"""OpensshTransport: commands through the user's ssh, over a connection (ControlMaster) of the user or one of ours.
+
+Below it: what ssh's messages mean, and what a person must type.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import atexit
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shlex
 import stat
@@ -20,26 +24,29 @@ from typing import TYPE_CHECKING
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
 from platforms.transports import CommandResult, file_transfer, process, ssh
 from platforms.transports.framing import FramedCommand
-from platforms.transports.openssh_words import NO_LOGIN, explain, was_not_sent
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-FRESH_S = 5.0  # a connection that was seen alive less than this ago is not asked again
+FRESH_S = 5.0  # a connection that was alive less than this ago is not checked again
 OPEN_S = 60.0  # jumps included
-IDLE_S = 600  # after which a connection of ours ends that was not closed, because this process was killed
-CLOSE_S = 2.0  # how long the end of this process waits for a thread that is just opening one
+IDLE_S = 600  # after this a connection of ours ends by itself, if this process was killed before it closed it
+CLOSE_S = 2.0  # how long the end of this process waits for a thread that is opening a connection
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0)  # waits for a free session
+LONGEST_FOLDER = 50  # characters: a socket's path may have about a hundred, and ssh's draft of it is longer
 
-LONGEST_FOLDER = 50  # characters: the path of a socket has about a hundred, and ssh makes its draft longer
+NOT_SENT = "hpc-ml-bench: no session"
+# If the connection is gone or has no free session, ssh would log in by itself, which a site with one-time codes answers
+# by a lockout. With this ProxyCommand it cannot: it only reports that the command was not sent.
+NO_LOGIN = f"ProxyCommand=sh -c 'echo {NOT_SENT} >&2'"
 
-_ENV = {"SSH_ASKPASS_REQUIRE": "never"}  # nobody is asked in a window either
+_ENV = {"SSH_ASKPASS_REQUIRE": "never"}  # ssh opens no window either
 _QUIET = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-x", "-a")
 _THROUGH = (*_QUIET, "-o", "ControlMaster=no", "-o", NO_LOGIN)
 
 
 class OpensshTransport:
-    """The Protocol `Transport` by ssh; the only way where a login takes a password or a one-time code."""
+    """The Protocol `Transport` by ssh. Only this one works where a login takes a password or a one-time code."""
 
     def __init__(
         self,
@@ -57,8 +64,8 @@ class OpensshTransport:
         self._lock = threading.Lock()
         self._settings: ssh.Settings | None = None
         self._socket: str | None = None
-        self._own: str | None = None
-        self._seen_s = 0.0
+        self._own_socket: str | None = None
+        self._alive_s = 0.0
         self._ended = False
         self._refusal: tuple[float, LoginNeeded] | None = None
 
@@ -70,13 +77,13 @@ class OpensshTransport:
                 framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
                 process.run_framed(framed, [*through, shlex.join(framed.argv)], input, {**os.environ, **_ENV})
                 if framed.finished:
-                    return framed.done(self.where)
+                    return framed.result(self.where)
                 self._forget()
                 if framed.stdout.started or not was_not_sent(framed.noise):
-                    return framed.done(self.where, framed.noise.strip() or self._advice(socket))
+                    return framed.result(self.where, framed.noise.strip() or self._advice(socket))
                 self._sleep(wait_s)
-        said = ssh.one_line(framed.noise)
-        raise AwayError(f"{self.where}: gives no session, the command was not sent: {said}")
+        message = ssh.one_line(framed.noise)
+        raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
 
     def put(self, content: bytes, path: str) -> None:
         file_transfer.put(self, content, path)
@@ -94,125 +101,205 @@ class OpensshTransport:
         if not self._lock.acquire(timeout=CLOSE_S):
             return
         try:
-            if self._own:
-                self._ask(self._own, "exit")
-            self._own = self._socket = None
+            if self._own_socket:
+                self._control(self._own_socket, "exit")
+            self._own_socket = None
+            self._socket = None
             atexit.unregister(self._end)
         finally:
             self._lock.release()
 
     def _end(self) -> None:
-        """At the end of this process, in which a thread may still be asking: it must not open another connection."""
+        """Close at the end of this process. A thread that still runs a command must not open another connection."""
         self._ended = True
         self.close()
 
     def _connected(self) -> str:
-        """The socket of a connection that is alive: the person's, else ours, opened now where there is none."""
+        """Return the socket of a live connection: the user's, else ours; opens ours if there is none."""
         with self._lock:
             if self._ended:
                 raise AwayError(f"{self.where}: this process is at its end")
-            if self._socket is None or self._clock() - self._seen_s > FRESH_S:
+            if self._socket is None or self._clock() - self._alive_s > FRESH_S:
                 self._socket = self._find() or self._open()
-                self._seen_s = self._clock()
+                self._alive_s = self._clock()
             return self._socket
 
     def _advice(self, socket: str) -> str:
-        """A connection of ours notices by itself that nobody answers, a person's need not."""
-        if socket == self._own:
+        """Return how to close a dead connection of the user. A connection of ours notices a silent peer by itself."""
+        if socket == self._own_socket:
             return ""
         return f"to close a dead connection: {self._login.typed('-S', _escaped(socket), '-O', 'exit')}"
 
     def _forget(self) -> None:
         with self._lock:
-            self._seen_s = -FRESH_S
+            self._alive_s = -FRESH_S
             self._socket = None
 
     def _find(self) -> str | None:
         if self._settings is None:
-            self._settings = self._read()
-        sockets = (self._own, self._settings.control_path, self._default_socket())
-        return next((path for path in sockets if path and Path(path).exists() and self._ask(path, "check")), None)
+            self._settings = self._read_settings()
+        for path in (self._own_socket, self._settings.control_path, self._default_socket()):
+            if path and Path(path).exists() and self._control(path, "check"):
+                return path
+        return None
 
-    def _read(self) -> ssh.Settings:
+    def _read_settings(self) -> ssh.Settings:
         try:
             return ssh.settings(self._login.host, self._login.config)
         except FileNotFoundError:
             raise RefusedError(f"{self.where}: no ssh here: install it, or write transport: paramiko") from None
 
-    def _ask(self, socket: str, question: str) -> bool:
-        argv = self._login.argv("-S", _escaped(socket), "-O", question)
+    def _control(self, socket: str, command: str) -> bool:
+        argv = self._login.argv("-S", _escaped(socket), "-O", command)
         with contextlib.suppress(subprocess.TimeoutExpired):
             asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ssh.ASK_S)
             return asked.returncode == 0
         return False
 
     def _open(self) -> str:
-        """A connection of ours, for sites where a key is enough. Raises what a person can do something about."""
+        """Open a connection of ours, for sites where a key is enough. Raises an error that says what to type."""
         if self._refusal and self._clock() - self._refusal[0] < ssh.PERSON_S:
             raise self._refusal[1]
         own = f"{self._default_socket()}-{secrets.token_hex(3)}"
         background = ("-M", "-N", "-f", "-o", f"ControlPersist={IDLE_S}", "-S", _escaped(own))
-        opened, words = _said(self._login.argv(*_opening(), *background))
-        if not opened and "kex_exchange_identification" in words:
-            # what a jump host has against us, ssh keeps to itself with ControlPersist
-            words = _said([*self._login.argv(*_opening(), "-S", "none"), "true"])[1] or words
+        opened, message = _run_ssh(self._login.argv(*_opening_options(), *background))
+        if not opened and "kex_exchange_identification" in message:
+            # with ControlPersist ssh does not print why a jump host refuses us
+            _, plain_message = _run_ssh([*self._login.argv(*_opening_options(), "-S", "none"), "true"])
+            message = plain_message or message
         if not opened:
-            raise self._explained(words)
-        self._own, self._refusal = own, None
-        atexit.register(self._end)  # ssh holds it in the background, and would for IDLE_S
+            raise self._login_error(message)
+        self._own_socket = own
+        self._refusal = None
+        atexit.register(self._end)  # otherwise ssh keeps it in the background for IDLE_S
         return own
 
     def _default_socket(self) -> str:
-        """Where a person's connection is looked for that ssh's configuration gives no ControlPath."""
+        """Return the socket of the user's connection where ssh's configuration has no ControlPath."""
         key = hashlib.sha256(f"{self._login.config}\n{self._login.host}".encode()).hexdigest()[:10]
         return str(_private_folder() / key)
 
-    def _explained(self, text: str) -> BenchError:
-        error = explain(self._login, self._settings, text, _escaped(self._default_socket()))
+    def _login_error(self, message: str) -> BenchError:
+        error = login_error(self._login, self._settings, message, _escaped(self._default_socket()))
         if isinstance(error, LoginNeeded):
             self._refusal = (self._clock(), error)
         return error
 
 
-def _opening() -> list[str]:
-    """Options of a connection of ours: strict about host keys, silent, and watched."""
+def _opening_options() -> list[str]:
+    """Return options of a connection of ours: strict about host keys, silent, and watched."""
     options = ["StrictHostKeyChecking=yes", f"ConnectTimeout={ssh.CONNECT_S:.0f}"]
     options += [f"ServerAliveInterval={ssh.PULSE_S:.0f}", "ServerAliveCountMax=2"]
     options += ["ClearAllForwardings=yes", "PermitLocalCommand=no"]
-    return [*_QUIET, *(word for option in options for word in ("-o", option))]
+    words = list(_QUIET)
+    for option in options:
+        words += ["-o", option]
+    return words
 
 
-def _said(argv: Sequence[str]) -> tuple[bool, str]:
-    """Whether it succeeded, and its words."""
-    devnull, env = subprocess.DEVNULL, {**os.environ, **_ENV}
-    with tempfile.TemporaryFile() as words:  # no pipe: a connection goes on in the background and would hold it
+def _run_ssh(argv: Sequence[str]) -> tuple[bool, str]:
+    """Run ssh. Returns whether it succeeded, and what it wrote to standard error."""
+    with tempfile.TemporaryFile() as errors:  # no pipe: a connection in the background would keep it open
         try:
             ended = subprocess.run(
-                argv, stdin=devnull, stdout=devnull, stderr=words, env=env, timeout=OPEN_S, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, **_ENV},
+                timeout=OPEN_S,
+                start_new_session=True,
             )
         except subprocess.TimeoutExpired:
             return False, f"no answer within {OPEN_S:.0f} s"
-        words.seek(0)
-        return ended.returncode == 0, words.read().decode(errors="replace")
+        errors.seek(0)
+        return ended.returncode == 0, errors.read().decode(errors="replace")
 
 
 def _private_folder() -> Path:
-    """A folder that is ours alone, with a short path: that of a socket has about a hundred bytes at most.
+    """Return a folder that only we can write, with a short path: a socket's has about a hundred bytes at most.
 
-    Raises RefusedError where another user owns it: whoever can write there can stand in for the login node.
+    Raises RefusedError if another user owns it: a user who can write there could pose as the login node.
     """
+    base = Path("/tmp")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path(runtime) if runtime and len(runtime) < LONGEST_FOLDER and Path(runtime).is_dir() else Path("/tmp")
+    if runtime and len(runtime) < LONGEST_FOLDER and Path(runtime).is_dir():
+        base = Path(runtime)
     folder = base / f"hpc-ml-bench-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise RefusedError(f"{folder}: no folder for ssh's sockets: {error.strerror}; set XDG_RUNTIME_DIR") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise RefusedError(f"{folder}: must be yours alone (mode 0700); remove it, or set XDG_RUNTIME_DIR")
     return folder
 
 
 def _escaped(path: str) -> str:
     return path.replace("%", "%%")
+
+
+# --- what ssh's messages mean ----------------------------------------------------------------------------------------
+
+
+def was_not_sent(message: str) -> bool:
+    """Return whether no session was opened for the command, so that it can be sent again."""
+    if "Session open refused by peer" in message:
+        return True
+    # with "mux_client" the connection ended while ssh asked it, and may have passed the command on
+    return NOT_SENT in message and "mux_client" not in message
+
+
+def login_error(login: ssh.Login, settings: ssh.Settings | None, text: str, socket: str) -> BenchError:
+    """Translate what ssh wrote when it could not log in into an error that says what to type.
+
+    `socket` is the ControlPath of the user's connection if ssh's configuration has none.
+    """
+    words = ssh.one_line(text)
+    if "REVOKED" in text:
+        return ssh.revoked_host_key(login.host, words)
+    if "IDENTIFICATION HAS CHANGED" in text:
+        known_as = settings.known_as if settings else login.host
+        return _changed(login, known_as, text)
+    if "Host key verification failed" in text:
+        return ssh.unknown_host_key(login, login.host, words)
+    if re.search(r"Could not resolve hostname .*(not known|nodename nor|No address)", text):
+        return ssh.no_such_host(login, login.host, words)
+    if "Bad configuration option" in text or "bad configuration options" in text:
+        return RefusedError(f"{login.host}: ssh's configuration cannot be used: {words}")
+    if match := re.search(r"Permission denied \(([^)]*)\)|Too many authentication failures", text):
+        return _denied(login, settings, match[1] or "", words, socket)
+    return AwayError(f"{login.host}: no connection: {words or 'ssh says nothing'}. Try `{login.typed()}`")
+
+
+def _changed(login: ssh.Login, known_as: str, text: str) -> RefusedError:
+    """The key that changed may be a jump host's: ssh names file and line, and the name to remove."""
+    file = re.search(r"Offending \S+ key in (.+?):\d+", text)
+    name = re.search(r"Host key for (\S+) has changed", text)
+    sent = re.search(r"SHA256:[\w+/=]+", text)
+    return ssh.changed_host_key(
+        login,
+        login.host,
+        name[1] if name else known_as,
+        file[1] if file else "~/.ssh/known_hosts",
+        f"it sent {sent[0]}" if sent else "host key verification failed",
+    )
+
+
+def _denied(login: ssh.Login, settings: ssh.Settings | None, methods: str, words: str, socket: str) -> BenchError:
+    key_files = settings.identity_files if settings else ()
+    locked_keys = [path for path in key_files if ssh.is_locked(path)]
+    asked_for = {"keyboard-interactive", "password"} & set(methods.split(","))
+    if not asked_for and not locked_keys:
+        return ssh.key_refused(login, login.host, settings.user if settings else "", words)
+    options = ["-MNf"]
+    if not settings or not settings.control_path:
+        options += ["-o", f"ControlPath={socket}"]
+    then = "; the connection that it opens is then used, and stays in the background until `ssh -O exit`"
+    if asked_for:
+        why = f"it asks for {' or '.join(sorted(asked_for))}"
+    else:
+        why = f"the key {locked_keys[0]} needs its passphrase"
+        then += f" (or `ssh-add {shlex.quote(str(locked_keys[0]))}`)"
+    return ssh.person_needed(login.host, f"only a person can log in, {why}", login.typed(*options), then)

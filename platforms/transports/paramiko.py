@@ -1,4 +1,4 @@
-"""Commands by paramiko, in this process: where a key is enough, behind jump hosts too, and without any ssh here."""
+"""ParamikoTransport: commands by paramiko, in this process, where a key is enough and no ssh is installed."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class ParamikoTransport:
     def run(self, argv: Sequence[str], *, input: bytes = b"", timeout_s: float = 60.0) -> CommandResult:  # noqa: A002
         from platforms.transports.paramiko_connection import NotSentError
 
-        words = ""
+        message = ""
         with self._slots:
             for wait_s in RETRIES_S:
                 connection = self._connected()
                 framed = FramedCommand(argv, timeout_s, self._clock, login_shell=self._login_shell)
                 try:
-                    return framed.done(self.where, connection.carry(framed, input))
+                    return framed.result(self.where, connection.run(framed, input))
                 except NotSentError as error:
-                    words = str(error)
+                    message = str(error)
                     self._sleep(wait_s)
-        raise AwayError(f"{self.where}: gives no session, the command was not sent: {words}")
+        raise AwayError(f"{self.where}: gives no session, the command was not sent: {message}")
 
     def put(self, content: bytes, path: str) -> None:
         file_transfer.put(self, content, path)
@@ -72,7 +72,7 @@ class ParamikoTransport:
             self._connection = None
 
     def _connected(self) -> Connection:
-        """The connection, opened again where it was lost. Raises as paramiko_login.connect."""
+        """Return the connection; opens it again if it was lost. Raises as paramiko_login.connect."""
         from platforms.transports import paramiko_login
 
         with self._lock:

@@ -1,4 +1,4 @@
-"""One SSH connection of paramiko's: sessions over it, a pulse that notices a peer that has gone silent, and its end."""
+"""One SSH connection of paramiko: its sessions, its end, and a pulse that notices a silent peer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from platforms.transports import ssh
 from platforms.transports.framing import FramedCommand
 
 CHUNK = 1 << 18
-TICK_S = 1.0  # between two looks at the clock
-WINDOW_S = 0.005  # between two looks whether the other side takes more input: paramiko tells nobody
-END_S = 0.5  # for the other side to close the session, which counts there until then
+TICK_S = 1.0  # between two checks of the clock
+WINDOW_S = 0.005  # between two checks whether the peer takes more input: paramiko does not report it
+END_S = 0.5  # for the peer to close the session, which counts against its limit until then
 ERRORS = (paramiko.SSHException, EOFError, OSError)
 
 
 class NotSentError(Exception):
-    """No session was opened, so the command was not sent and can be."""
+    """No session was opened. The command was not sent, and can be sent again."""
 
 
 class Connection:
-    """An authenticated connection, and below it those that carry it: jump hosts, a ProxyCommand."""
+    """An authenticated connection, with the connections that carry it: jump hosts, a ProxyCommand."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class Connection:
         return bool(self.transport.is_active())
 
     def watch(self) -> None:
-        """Notice from now on within half a minute when the other side has gone silent, and close then."""
+        """Close the connection, from now on, within half a minute after the peer goes silent."""
         threading.Thread(target=self._pulse, name="ssh-pulse", daemon=True).start()
 
-    def carry(self, framed: FramedCommand, content: bytes) -> str:
-        """Run a command, until it is finished, late or the connection lost. Returns the connection's words about that.
+    def run(self, framed: FramedCommand, content: bytes) -> str:
+        """Run a command until it is finished or late, or the connection is lost. Returns the connection's error.
 
-        Raises NotSentError when there was no session to be had.
+        Raises NotSentError when no session could be opened.
         """
         channel = self._session()
         try:
@@ -67,7 +67,7 @@ class Connection:
         except ERRORS as error:
             return str(error) or type(error).__name__
         finally:
-            with contextlib.suppress(*ERRORS):  # what a lost connection cannot hear any more
+            with contextlib.suppress(*ERRORS):  # a lost connection cannot be closed again
                 channel.close()
 
     def close(self) -> None:
@@ -106,17 +106,17 @@ class Connection:
                 selector.select(0 if sent else WINDOW_S if feeding else TICK_S)
 
     def _drain(self, channel: paramiko.Channel, framed: FramedCommand) -> bool:
-        """Both streams: who reads one only, blocks the other side with what it has for the other."""
-        some = False
+        """Read both streams: if only one is read, the peer blocks on the other. Returns whether anything came."""
+        received = False
         while channel.recv_ready():
             framed.stdout.feed(channel.recv(CHUNK))
-            some = True
+            received = True
         while channel.recv_stderr_ready():
             framed.stderr.feed(channel.recv_stderr(CHUNK))
-            some = True
-        if some:
+            received = True
+        if received:
             self._heard_s = self._clock()
-        return some
+        return received
 
     def _sent(self, channel: paramiko.Channel, content: memoryview) -> int:
         if not content:
@@ -129,7 +129,7 @@ class Connection:
         return sent
 
     def _pulse(self) -> None:
-        """Ask for any answer, again and again: paramiko's own keepalive does not look whether one comes."""
+        """Ask the peer for any answer, again and again: paramiko's own keepalive does not check whether one comes."""
         while not self._closed.wait(ssh.PULSE_S) and self.alive:
             alarm = self._alarm(self._clock())
             try:
@@ -140,7 +140,7 @@ class Connection:
                 alarm.set()
 
     def _alarm(self, asked_s: float) -> threading.Event:
-        """Close the connection unless the event is set, or data goes on coming, for twice the time of a pulse."""
+        """Close the connection if, for two pulses, neither the event is set nor data arrives."""
         answered = threading.Event()
 
         def watch() -> None:
@@ -156,7 +156,7 @@ class Connection:
 
 
 def pair_with(command: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """A socket to the standard streams of a ProxyCommand, which is a line for a shell."""
+    """Start a ProxyCommand, a line of shell. Returns a socket to its standard streams, and its process."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(

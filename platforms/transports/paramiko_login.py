@@ -1,4 +1,4 @@
-"""From a host's name to an authenticated connection by paramiko: configuration, jumps, host keys, keys."""
+"""Logs in by paramiko, as ssh would: configuration, jump hosts, host keys, the user's keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from platforms.transports.paramiko_connection import ERRORS, Connection, pair_wi
 from platforms.transports.ssh import Login, Settings
 
 MOST_JUMPS = 8
-PASSES = {"keyboard-interactive", "password"}  # what only a person can answer
+ONLY_A_PERSON = {"keyboard-interactive", "password"}
 LOG = "hpc_ml_bench.ssh"  # paramiko's default would write every lost connection to the terminal
 
 logging.getLogger(LOG).addHandler(logging.NullHandler())
@@ -32,7 +32,7 @@ def connect(login: Login) -> Connection:
 
 
 def _connect(login: Login, host: str, jumps: Sequence[str], depth: int) -> Connection:
-    """`jumps` in place of those that the configuration has for this host, where there are any."""
+    """Connect to one host; `jumps` replace the jump hosts that the configuration names for it."""
     if depth > MOST_JUMPS:
         raise RefusedError(f"{login.host}: more than {MOST_JUMPS} jump hosts: does ProxyJump lead back to itself?")
     settings = read_settings(host, login.config)
@@ -48,10 +48,11 @@ def _connect(login: Login, host: str, jumps: Sequence[str], depth: int) -> Conne
         connection.watch()
         return connection
     except BaseException as error:
-        if part := connection or below:
-            part.close()
+        to_close = connection or below
+        if to_close:
+            to_close.close()
         if isinstance(error, ERRORS):
-            raise _away(login, name, error) from error
+            raise _no_connection(login, name, error) from error
         raise
 
 
@@ -59,7 +60,7 @@ def _as_uri(hop: str) -> str:
     return hop if hop.startswith("ssh://") else f"ssh://{hop}"
 
 
-def _away(login: Login, host: str, error: BaseException) -> AwayError:
+def _no_connection(login: Login, host: str, error: BaseException) -> AwayError:
     words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip()
     return AwayError(f"{host}: no connection: {words}. Try `{login.typed()}`")
 
@@ -68,7 +69,7 @@ def _away(login: Login, host: str, error: BaseException) -> AwayError:
 
 
 def read_settings(host: str, config: str | None) -> Settings:
-    """By ssh, the one truth, or by paramiko's reader where there is no ssh, as in small containers."""
+    """Read the settings by ssh itself, or by paramiko where there is no ssh, as in small containers."""
     try:
         return ssh.settings(host, config)
     except FileNotFoundError:
@@ -116,7 +117,7 @@ def _socket(
 
 
 def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Transport) -> None:
-    """Agree on keys, then look whether it is the host that it says it is. Nothing is ever learned here."""
+    """Agree on session keys, then check the host's key. An unknown host key is never added to known_hosts."""
     transport.set_log_channel(LOG)
     transport.banner_timeout = transport.auth_timeout = ssh.CONNECT_S
     known = known_hosts.keys_of_host(settings.known_as, settings.known_hosts)
@@ -127,8 +128,8 @@ def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Tran
         raise paramiko.SSHException(f"no answer within {ssh.CONNECT_S:.0f} s")
     shown = transport.get_remote_server_key()
     words = f"it sent {shown.get_name()} {shown.fingerprint}"
-    same = [one for one in known if one.key == shown]
-    if any(one.revoked for one in same):
+    same = [host_key for host_key in known if host_key.key == shown]
+    if any(host_key.revoked for host_key in same):
         raise ssh.revoked_host_key(host, f"in {same[0].file}; {words}")
     if same:
         return
@@ -144,13 +145,13 @@ def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Tran
 def _authenticate(login: Login, host: str, settings: Settings, transport: paramiko.Transport) -> None:
     try:
         transport.auth_none(settings.user)
-        return  # who may come in is decided elsewhere
+        return  # the server lets this user in without a key
     except paramiko.BadAuthenticationType as error:
         allowed = set(error.allowed_types)
     agent = paramiko.Agent() if settings.agent else None
     try:
         for key in _keys(settings, agent.get_keys() if agent else ()) if "publickey" in allowed else ():
-            left = _offered(transport, settings.user, key)
+            left = _offer(transport, settings.user, key)
             if left is not None:
                 if left:
                     raise _person(login, host, set(left))
@@ -161,8 +162,8 @@ def _authenticate(login: Login, host: str, settings: Settings, transport: parami
             agent.close()
 
 
-def _offered(transport: paramiko.Transport, user: str, key: paramiko.PKey) -> list[str] | None:
-    """What the server wants beside this key, None when it does not take the key."""
+def _offer(transport: paramiko.Transport, user: str, key: paramiko.PKey) -> list[str] | None:
+    """Offer a key. Returns what the server wants beside it; None when it does not take the key."""
     try:
         return list(transport.auth_publickey(user, key))
     except paramiko.AuthenticationException as error:
@@ -177,29 +178,29 @@ def _refused(login: Login, host: str, settings: Settings, allowed: set[str]) -> 
     locked = [path for path in settings.identity_files if ssh.is_locked(path)]
     if locked:
         command = f"ssh-add {locked[0]}"
-        why = f"the key {locked[0]} wants its passphrase, and no agent has it"
+        why = f"the key {locked[0]} needs its passphrase, and no agent has it"
         raise ssh.person_needed(
             host, why, command, " in a shell with an agent (`eval $(ssh-agent)`), and start again there"
         )
-    if allowed & PASSES:
+    if allowed & ONLY_A_PERSON:
         raise _person(login, host, allowed)
     files = ", ".join(str(path) for path in settings.identity_files if path.exists()) or "no key file is there"
     raise ssh.key_refused(login, host, settings.user, files)
 
 
 def _person(login: Login, host: str, methods: set[str]) -> BenchError:
-    why = f"only a person can log in, it asks for {' or '.join(sorted(methods & PASSES or methods))}"
+    why = f"only a person can log in, it asks for {' or '.join(sorted(methods & ONLY_A_PERSON or methods))}"
     then = f" with `transport: openssh` in {login.source}, which uses the connection that you open so"
     return ssh.person_needed(host, why, login.typed("-MNf"), then)
 
 
 def _keys(settings: Settings, agent_keys: Sequence[paramiko.PKey]) -> Iterator[paramiko.PKey]:
-    """In ssh's order: the agent's that the configuration names, the files, the agent's others."""
-    named = {blob for path in settings.identity_files if (blob := _public(path))}
+    """Yield keys in ssh's order: the agent's that the configuration names, the files, the agent's others."""
+    named = {_public(path) for path in settings.identity_files}
     yield from (key for key in agent_keys if key.asbytes() in named)
     for path in settings.identity_files:
         if os.access(path, os.R_OK) and not ssh.is_locked(path):
-            # a library that cannot read a kind of key has many ways to say so
+            # paramiko raises many kinds of errors for a kind of key that it cannot read
             with contextlib.suppress(*ERRORS, ValueError, TypeError, paramiko.pkey.UnknownKeyType):
                 yield from _from_file(path, settings.certificate_files)
     if not settings.identities_only:
@@ -207,7 +208,7 @@ def _keys(settings: Settings, agent_keys: Sequence[paramiko.PKey]) -> Iterator[p
 
 
 def _from_file(path: Path, certificates: Sequence[Path]) -> Iterator[paramiko.PKey]:
-    """The key with each certificate that is its own, then the key alone."""
+    """Yield the key with each of its certificates, then the key alone."""
     key = paramiko.PKey.from_path(path)  # with PATH-cert.pub where there is one
     if key.public_blob:
         yield key

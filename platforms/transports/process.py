@@ -1,4 +1,4 @@
-"""A wrapped command carried by a process of this machine: the shell itself, or ssh."""
+"""Runs a framed command through a process of this machine: the shell itself, or ssh."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from platforms.job import RefusedError
 from platforms.transports.framing import FramedCommand, FramedStream
 
 CHUNK = 1 << 18
-TICK_S = 1.0  # between two looks at the clock
-END_S = 0.5  # for a process to end by itself once everything has come back; background work may hold it for ever
+TICK_S = 1.0  # between two checks of the clock
+END_S = 0.5  # for a process to end by itself once everything has come back; its background work may go on for ever
 
 
 def run_framed(
     framed: FramedCommand, argv: Sequence[str], content: bytes, env: Mapping[str, str] | None = None
 ) -> None:
-    """Run `argv`, feed it `content` and give its streams to `framed`, until that is finished, late, or both are closed.
+    """Run `argv` with `content` as its input, and pass its output to `framed` until that is finished or late.
 
-    The process has a session of its own: a Ctrl-C here does not reach it half-way. Raises RefusedError when it cannot
-    be started.
+    The process has a session of its own, so that a Ctrl-C here does not interrupt it. Raises RefusedError when it
+    cannot be started.
     """
     try:
         process = subprocess.Popen(
@@ -53,11 +53,11 @@ def _exchange(
         for descriptor in streams:
             selector.register(descriptor, selectors.EVENT_READ)
         selector.register(stdin, selectors.EVENT_WRITE)
-        waiting = set(streams)
-        while waiting and not framed.finished and not framed.late:
+        open_streams = set(streams)
+        while open_streams and not framed.finished and not framed.late:
             for key, _ in selector.select(TICK_S):
                 if key.fileobj is stdin:
-                    content = content[_written(stdin, content) :]
+                    content = content[_write(stdin, content) :]
                     if not content:
                         selector.unregister(stdin)
                         stdin.close()
@@ -65,11 +65,11 @@ def _exchange(
                     streams[key.fd].feed(data)
                 else:
                     selector.unregister(key.fd)
-                    waiting.discard(key.fd)
+                    open_streams.discard(key.fd)
 
 
-def _written(stdin: IO[bytes], content: memoryview) -> int:
-    """How many bytes are gone: all of them when nobody reads any more, which is the command's right."""
+def _write(stdin: IO[bytes], content: memoryview) -> int:
+    """Return how many bytes were written; all of them when the command does not read any more."""
     try:
         return os.write(stdin.fileno(), content[:CHUNK])
     except BlockingIOError:
@@ -80,7 +80,7 @@ def _written(stdin: IO[bytes], content: memoryview) -> int:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave no process, no open pipe and no zombie. What the process has started has its own limit."""
+    """Leave no process, no open pipe and no zombie behind. What the process started has its own time limit."""
     try:
         yield
         with contextlib.suppress(subprocess.TimeoutExpired):

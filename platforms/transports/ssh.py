@@ -1,4 +1,4 @@
-"""What both ways through SSH share: what ssh's configuration says of a host, and what to say when it says no."""
+"""What both SSH transports share: the settings of a host in ssh's configuration, and the errors of a login."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from platforms.job import AwayError, ConfigError, LoginNeeded, RefusedError
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-SESSIONS = 8  # at once over one connection; sshd allows ten (MaxSessions) and counts one until it is closed entirely
+SESSIONS = 8  # at once over one connection; sshd allows ten (MaxSessions), and counts those that are closing
 CONNECT_S = 15.0
-PULSE_S = 10.0  # between two questions whether the other side is alive
-ASK_S = 20.0  # for ssh itself, about things on this machine
-PERSON_S = 60.0  # between two attempts without the person who is needed: sites lock out who fails too often
+PULSE_S = 10.0  # between two checks whether the peer is alive
+ASK_S = 20.0  # limit of a call of ssh that asks only this machine
+PERSON_S = 60.0  # between two attempts that need a person: sites lock out users who fail too often
 KEY_NAMES = ("id_rsa", "id_ecdsa", "id_ed25519")
 _ENCRYPTED_PEM = re.compile(rb"^(Proc-Type: 4,ENCRYPTED|-----BEGIN ENCRYPTED PRIVATE KEY-----)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Login:
-    """The login node of a platform as its file names it, and the ssh command lines that reach it."""
+    """The login node that a platform's file names, and the ssh command lines that reach it."""
 
     host: str
     config: str | None
@@ -37,24 +37,27 @@ class Login:
 
     @classmethod
     def of(cls, platform: Platform) -> Login:
-        """Raises ConfigError where `host:` is missing or would be taken for an option of ssh."""
+        """Read it from a platform. Raises ConfigError if `host:` is missing or looks like an option of ssh."""
         if not platform.host or platform.host.startswith("-"):
             raise ConfigError([f"{platform.source}: host: is {platform.host!r}; write the login node as ssh knows it"])
         config = str(Path(platform.ssh_config).expanduser()) if platform.ssh_config else None
         return cls(platform.host, config, platform.source)
 
     def argv(self, *options: str) -> list[str]:
-        """`ssh [-F FILE] OPTIONS HOST`, for a program."""
-        return ["ssh", *(["-F", self.config] if self.config else []), *options, self.host]
+        """Return `ssh [-F FILE] OPTIONS HOST` as words."""
+        return [*_ssh(self.config), *options, self.host]
 
     def typed(self, *options: str, command: str = "") -> str:
-        """The same for a person."""
-        return shlex.join([*self.argv(*options), *([command] if command else [])])
+        """Return the same as a shell command for a person."""
+        words = self.argv(*options)
+        if command:
+            words.append(command)
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ssh's configuration says of one host, all of it filled in."""
+    """The settings of one host in ssh's configuration, with every default filled in."""
 
     hostname: str
     user: str
@@ -72,16 +75,20 @@ class Settings:
     @property
     def known_as(self) -> str:
         """Its name in known_hosts."""
-        name = self.host_key_alias or self.hostname.lower()
-        return name if self.port == 22 or self.host_key_alias else f"[{name}]:{self.port}"
+        if self.host_key_alias:
+            return self.host_key_alias
+        name = self.hostname.lower()
+        return name if self.port == 22 else f"[{name}]:{self.port}"
 
 
 def settings(host: str, config: str | None) -> Settings:
-    """Ask ssh itself (`ssh -G`), which knows Include, Match and every default. Nothing is connected to.
+    """Ask ssh itself (`ssh -G`), which knows Include, Match and every default. Opens no connection.
 
-    Raises RefusedError in ssh's words when the configuration cannot be read, FileNotFoundError when there is no ssh.
+    Raises:
+        RefusedError: the configuration cannot be read; with ssh's message.
+        FileNotFoundError: there is no ssh.
     """
-    argv = ["ssh", *(["-F", config] if config else []), "-G", host]
+    argv = [*_ssh(config), "-G", host]
     try:
         asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
     except subprocess.TimeoutExpired:
@@ -95,23 +102,28 @@ def settings(host: str, config: str | None) -> Settings:
     return from_keys(host, keys)
 
 
-def from_keys(host: str, keys: Mapping[str, Sequence[str]]) -> Settings:
-    """Settings from ssh_config's keywords in lower case; what is missing has ssh's default."""
+def _ssh(config: str | None) -> list[str]:
+    return ["ssh", "-F", config] if config else ["ssh"]
 
-    def one(key: str) -> str | None:
+
+def from_keys(host: str, keys: Mapping[str, Sequence[str]]) -> Settings:
+    """Build settings from ssh_config's keywords in lower case. Missing ones get ssh's default."""
+
+    def first_value(key: str) -> str | None:
         value = keys.get(key, [""])[0]
         return None if value.lower() in ("", "none") else value
 
-    name = one("hostname") or host.rpartition("@")[2]
-    user, port = one("user") or host.rpartition("@")[0] or getpass.getuser(), int(one("port") or 22)
+    name = first_value("hostname") or host.rpartition("@")[2]
+    user = first_value("user") or host.rpartition("@")[0] or getpass.getuser()
+    port = int(first_value("port") or 22)
     tokens = {"%%": "%", "%h": name, "%n": host, "%p": str(port), "%r": user, "%d": str(Path.home())}
     tokens["%u"] = getpass.getuser()
 
     def path(text: str) -> Path:
         return Path(expand(text, tokens)).expanduser()
 
-    command = one("proxycommand")
-    lists = [*keys.get("userknownhostsfile", ["~/.ssh/known_hosts"]), *keys.get("globalknownhostsfile", [])]
+    command = first_value("proxycommand")
+    known_hosts = [*keys.get("userknownhostsfile", ["~/.ssh/known_hosts"]), *keys.get("globalknownhostsfile", [])]
     default_keys = [f"~/.ssh/{name}" for name in KEY_NAMES]
     return Settings(
         hostname=name,
@@ -119,28 +131,28 @@ def from_keys(host: str, keys: Mapping[str, Sequence[str]]) -> Settings:
         port=port,
         identity_files=tuple(path(text.strip('"')) for text in keys.get("identityfile", default_keys)),
         certificate_files=tuple(path(text.strip('"')) for text in keys.get("certificatefile", [])),
-        identities_only=one("identitiesonly") == "yes",
+        identities_only=first_value("identitiesonly") == "yes",
         agent=keys.get("identityagent", [""])[0].lower() != "none",
-        proxy_jump=tuple(jump.strip() for jump in (one("proxyjump") or "").split(",") if jump.strip()),
+        proxy_jump=tuple(jump.strip() for jump in (first_value("proxyjump") or "").split(",") if jump.strip()),
         proxy_command=expand(command, tokens) if command else None,
-        known_hosts=tuple(path(file) for text in lists for file in shlex.split(text)),
-        host_key_alias=one("hostkeyalias"),
-        control_path=one("controlpath"),
+        known_hosts=tuple(path(file) for text in known_hosts for file in shlex.split(text)),
+        host_key_alias=first_value("hostkeyalias"),
+        control_path=first_value("controlpath"),
     )
 
 
 def expand(text: str, tokens: Mapping[str, str]) -> str:
-    """ssh_config's `%h` and the like; one that we do not know stays."""
+    """Replace ssh_config's tokens such as `%h`. Unknown ones stay."""
     return re.sub(r"%.", lambda match: tokens.get(match[0], match[0]), text)
 
 
 def one_line(text: str) -> str:
-    """Words of ssh for a message, without the frames that it draws."""
+    """Join the lines of ssh's output, without the frames that it draws."""
     return "; ".join(line.strip() for line in text.splitlines() if line.strip("@ "))
 
 
 def is_locked(key_file: Path) -> bool:
-    """Whether a private key wants a passphrase; of a file that is no key or cannot be read, False."""
+    """Return whether a private key needs a passphrase; False for a file that is no key or cannot be read."""
     try:
         content = key_file.read_bytes()
     except OSError:
@@ -160,17 +172,17 @@ def is_locked(key_file: Path) -> bool:
 
 def unknown_host_key(login: Login, host: str, words: str) -> RefusedError:
     return RefusedError(
-        f"{host}: its host key is not known here, so it may be anybody ({words}). Type `{login.typed()}` once, compare "
-        "the fingerprint that it shows with the one that the site publishes, and only then answer yes"
+        f"{host}: its host key is not known here, so it may be another machine ({words}). Type `{login.typed()}` once, "
+        "compare the fingerprint that it shows with the one that the site publishes, and only then answer yes"
     )
 
 
 def changed_host_key(login: Login, host: str, known_as: str, file: str, words: str) -> RefusedError:
     remove = shlex.join(["ssh-keygen", "-R", known_as, "-f", file])
     return RefusedError(
-        f"{host}: its host key is another than the one in {file}: the machine was installed anew, or somebody is "
-        f"listening in ({words}). Ask its administrators; only if they confirm the new fingerprint, type `{remove}` "
-        f"and then `{login.typed()}`"
+        f"{host}: its host key is another than the one in {file}: the machine was reinstalled, or an attacker stands "
+        f"between ({words}). Ask its administrators; only if they confirm the new fingerprint, type `{remove}` and "
+        f"then `{login.typed()}`"
     )
 
 
@@ -180,8 +192,8 @@ def revoked_host_key(host: str, words: str) -> RefusedError:
 
 def key_refused(login: Login, host: str, user: str, words: str) -> RefusedError:
     return RefusedError(
-        f"{host}: refuses user {user} with every key that was offered ({words}). Try `{login.typed('-v')}`; which user "
-        "and key it is for stands in ssh's configuration (User, IdentityFile)"
+        f"{host}: refuses user {user} with every key that was offered ({words}). Try `{login.typed('-v')}`; ssh's "
+        "configuration names user and key (User, IdentityFile)"
     )
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real_ssh
 
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An ssh_config for a server whose key wants its passphrase, which nobody types here."""
+    """An ssh_config for a server whose key needs its passphrase, which nobody types here."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     server = Sshd(tmp_path / "far")
     yield server.client_config("locked", key=make_key(tmp_path / "locked", PASSPHRASE))
@@ -33,5 +33,5 @@ def test_a_login_that_wants_a_person(project, far: Path, transport: str, words: 
     result = project.pytest_process("--platform=campus", "--platform=local", "-rs", "--run-id=r1")
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 75
-    result.stdout.fnmatch_lines(["*PENDING *on campus*", "*why: *wants its passphrase*", "*pytest --resume=r1*", words])
+    result.stdout.fnmatch_lines(["*PENDING *on campus*", "*why: *needs its passphrase*", "*pytest --resume=r1*", words])
     assert not (project.path / "there").exists()
