@@ -817,7 +817,14 @@ def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool)
 
 @pytest.mark.parametrize(
     "words",
-    ["Socket timed out on send/recv operation", "Zero Bytes were transmitted or received", "Munge encode failed"],
+    [
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+        "Munge encode failed",
+        "Slurm temporarily unable to accept job, sleeping and retrying",
+        "Batch job submission failed: Resource temporarily unavailable",
+        "Unable to contact slurm controller",
+    ],
 )
 def test_a_controller_that_is_away_is_no_refusal_of_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
