@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class DeviceCount:
-    """What a job on this machine runs on: `count` devices of one kind; a machine without accelerators is one `cpu`."""
+    """The devices of this machine: `count` of one kind. A machine without accelerators has one `cpu`."""
 
     kind: Literal["cuda", "rocm", "cpu"]
     count: int
@@ -32,12 +32,12 @@ def count_accelerators(environ: Mapping[str, str], root: Path = Path("/")) -> De
 
 
 def _nvidia(root: Path) -> int:
-    """NVIDIA devices of the machine; `/dev/nvidiactl` and its like are none."""
+    """Count the NVIDIA devices of the machine; `/dev/nvidiactl` and the like are none."""
     return sum(1 for path in _listed(root / "dev") if re.fullmatch(r"nvidia\d+", path.name))
 
 
 def _rocm(root: Path) -> int:
-    """AMD devices of the machine: topology nodes with SIMDs (CPUs are nodes too) whose render file is here."""
+    """Count the AMD devices: topology nodes with SIMDs (CPUs are nodes too) whose render file is here."""
     if not (root / "dev/kfd").exists():
         return 0
     dri = root / "dev/dri"
@@ -46,8 +46,9 @@ def _rocm(root: Path) -> int:
         properties = _properties(node / "properties")
         minor = properties.get("drm_render_minor", 0)
         # A container sees every node of its host, but has the render files of its own devices only.
-        here = not minor or not dri.exists() or (dri / f"renderD{minor}").exists()
-        count += properties.get("simd_count", 0) > 0 and here
+        is_here = not minor or not dri.exists() or (dri / f"renderD{minor}").exists()
+        if is_here and properties.get("simd_count", 0) > 0:
+            count += 1
     return count
 
 
@@ -59,7 +60,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _properties(path: Path) -> dict[str, int]:
-    """`name number` lines; nothing where a control group forbids the device, which shows as an unreadable file."""
+    """Read lines `name number`. The file is unreadable, so empty here, if a control group forbids the device."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -69,7 +70,7 @@ def _properties(path: Path) -> dict[str, int]:
 
 
 def _visible(count: int, variable: str | None) -> int:
-    """How many of `count` devices a `*_VISIBLE_DEVICES` leaves, read as CUDA and HIP read it.
+    """Return how many of `count` devices a `*_VISIBLE_DEVICES` leaves, read as CUDA and HIP read it.
 
     Unset leaves all, empty none. The list ends at the first entry that is no device; a doubled entry hides everything;
     a process sees one MIG slice only, however many are listed.

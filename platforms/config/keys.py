@@ -1,4 +1,4 @@
-"""The keys of a platform file that belong to one part of it: Slurm, containers, Kubernetes, and a site's rules."""
+"""The keys of a platform file below `slurm:`, `container:`, `kubernetes:` and `policy:`."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from platforms.config.cluster_values import (
+from platforms.config.sbatch_options import check_site_directive
+from platforms.config.values import (
     Amount,
     ClusterName,
+    Count,
+    Filled,
+    Flag,
     Image,
     LabelKey,
     Labels,
     LabelValue,
+    ManifestPath,
     NodePath,
     PodPath,
-    Toleration,
-    User,
-)
-from platforms.config.sbatch_options import check_site_directive
-from platforms.config.values import (
-    Count,
-    Filled,
-    Flag,
-    ManifestPath,
     Quantity,
     Seconds,
     Some,
     Text,
+    Toleration,
+    User,
     is_open,
     quantity_of,
     times,
@@ -207,19 +205,26 @@ class KubernetesKeys(BaseModel):
 
     @model_validator(mode="after")
     def _mounts(self) -> KubernetesKeys:
-        seen = {"/dev/shm": "shm:"} if self.shm or self.shm_per_device else {}
+        mounted: dict[str, str] = {}
+        if self.shm or self.shm_per_device:
+            mounted["/dev/shm"] = "shm:"
         for number, volume in enumerate(self.volumes):
-            if volume.mount in seen:
-                raise ValueError(f"volumes[{number}].mount: {volume.mount} has {seen[volume.mount]} already (keep one)")
+            if volume.mount in mounted:
+                raise ValueError(
+                    f"volumes[{number}].mount: {volume.mount} has {mounted[volume.mount]} already (keep one)"
+                )
             if volume.mount.startswith("/hpc-ml-bench/"):
                 raise ValueError(f"volumes[{number}].mount: {volume.mount} is for our own code and work (name another)")
-            seen[volume.mount] = f"volumes[{number}]"
+            mounted[volume.mount] = f"volumes[{number}]"
         return self
 
     def share(self, name: Literal["cpu", "memory", "shm"], devices: int) -> str | None:
-        """How much of it a pod with so many devices gets."""
-        whole, each = getattr(self, name), getattr(self, f"{name}_per_device")
-        return whole if each is None else times(each, devices)
+        """Return how much of it a pod with this many devices gets."""
+        per_device = getattr(self, f"{name}_per_device")
+        if per_device is not None:
+            return times(per_device, devices)
+        whole: str | None = getattr(self, name)
+        return whole
 
 
 Sense = Literal["shm", "memory", "threads", "requests", "security", "deadline", "image", "digest"]

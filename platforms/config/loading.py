@@ -1,4 +1,4 @@
-"""One YAML file -> one pydantic model; everything that is wrong with it becomes a sentence with its line and key."""
+"""Turns one YAML file into one pydantic model, and every mistake in it into a sentence with line and key."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ _NEEDED: Mapping[str, str] = {
 def substitution(
     site_values: Mapping[str, str], environ: Mapping[str, str], missing: list[str]
 ) -> Callable[[str], str]:
-    """A function that fills in every `${site.key}` of a text: HPC_ML_BENCH_KEY of the environment, else the site's,
-    else what stands in `${site.key:-this}`.
+    """Return a function that fills in every `${site.key}` of a text.
 
-    What has no value stays readable, `<key: set in site.yaml>`, and is added to `missing`.
+    The value is HPC_ML_BENCH_KEY of the environment, else the site's, else the default in `${site.key:-default}`. A key
+    without a value becomes `<key: set in site.yaml>`, and is added to `missing`.
     """
 
     def value(match: re.Match[str]) -> str:
         key = match[1]
-        found = environ.get(f"HPC_ML_BENCH_{key.upper()}", site_values.get(key, match[2]))
-        if found is None and key not in missing:
+        site_value = environ.get(f"HPC_ML_BENCH_{key.upper()}", site_values.get(key, match[2]))
+        if site_value is not None:
+            return site_value
+        if key not in missing:
             missing.append(key)
-        return f"<{key}: set in site.yaml>" if found is None else found
+        return f"<{key}: set in site.yaml>"
 
     return lambda text: _SITE_REFERENCE.sub(value, text)
 
@@ -53,7 +55,7 @@ def substitution(
 def build(
     document: Document, model: type[Model], defaults: Mapping[str, object] | None = None, **own: object
 ) -> Model | None:
-    """The model of a document's mapping; None, and why in `document.problems`, when there is none.
+    """Build the model of a document's mapping. Returns None, with the reasons in `document.problems`, if that fails.
 
     `defaults` are values of keys that the file leaves out; `own` are fields that a file cannot set.
     """
@@ -65,7 +67,7 @@ def build(
         elif _is_secret(document, loc, value):
             hint = "write ${site.key} and export HPC_ML_BENCH_KEY"
             document.complain(loc, f"looks like a secret, and secrets never reach YAML ({hint})")
-    data = {key: _without_nothing(value) for key, value in document.value.items() if value is not None}
+    data = {key: _without_nulls(value) for key, value in document.value.items() if value is not None}
     for key in own.keys() & data.keys():
         document.complain((key,), "cannot be set (a platform has the name of its file)")
     try:
@@ -104,7 +106,7 @@ def check_file(document: Document, earlier: Document | None) -> None:
 
 
 def scheduler_of(document: Document, schedulers: Mapping[str, SchedulerKeys]) -> SchedulerKeys | None:
-    """The keys of the scheduler that a file names. None, and a complaint, if it does not exist."""
+    """Return the keys of the scheduler that a file names. Returns None and complains if it does not exist."""
     name = (document.value or {}).get("scheduler", "local")
     if not isinstance(name, str):
         return None  # the model says that it is no name
@@ -146,7 +148,7 @@ def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
 
 
 def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> None:
-    """Complain of keys that are meant as a benchmark's name and are none."""
+    """Complain of keys that should be a benchmark's name and are not."""
     if benchmarks is None or document.value is None:
         return
     for key in ("benchmarks", "unsupported"):
@@ -157,21 +159,25 @@ def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> 
 
 
 def check_holes(document: Document) -> None:
-    """Complain of a `${…}` that stays as it is. In `setup:` it is the shell's, in `env:` perhaps the program's."""
+    """Complain of a `${…}` that is not filled in. In `setup:` it is the shell's, in `env:` perhaps the program's."""
     for loc, value in _leaves(document.value or {}, ()):
         hole = _HOLE.search(value) if isinstance(value, str) and loc[0] not in ("setup", "env") else None
         if hole is None or loc in document.substituted:
             continue
         if hole["closed"]:
             key = re.sub(r"\W", "_", hole["name"].rpartition(".")[2]).lower() or "key"
-            document.complain(loc, f"{hole[0]} is filled in by no one (write ${{site.{key}}}, a value of site.yaml)")
+            document.complain(loc, f"{hole[0]} is never filled in (write ${{site.{key}}}, a value of site.yaml)")
         else:
             document.complain(loc, f"{hole[0]!r} has no closing brace (write ${{site.key}})")
 
 
 def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
-    """A mark that is another platform's name would name that one too; a centre's file gives way to a shipped one."""
-    marks, names = (document.value or {}).get("marks"), list(documents)
+    """Complain of a mark that is another platform's name, which would select that platform too.
+
+    If a site's file has taken the name of a shipped file's mark, the site's file must be renamed.
+    """
+    marks = (document.value or {}).get("marks")
+    names = list(documents)
     for index, mark in enumerate(marks if isinstance(marks, list) else ()):
         other = documents.get(str(mark))
         if other is None or other.path.stem == document.path.stem:
@@ -186,13 +192,13 @@ def check_marks(document: Document, documents: Mapping[str, Document]) -> None:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`(did you mean 'layouts'?)`, or the list of what is known."""
+    """Return `(did you mean 'layouts'?)`, or the list of known words."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"(did you mean {close[0]!r}?)" if close else f"(known: {', '.join(sorted(known))})"
 
 
 def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
-    """One pydantic error as a sentence; `known` are the keys that may stand where an unknown one was found."""
+    """Return one pydantic error as a sentence; `known` are the keys that are allowed in place of an unknown one."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"unknown key {nearest(str(error['loc'][-1]), known)}"
@@ -200,39 +206,43 @@ def sentence(error: Mapping[str, Any], known: Collection[str]) -> str:
         choices = re.findall(r"'([^']*)'", context["expected"])
         close = difflib.get_close_matches(str(value), choices, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"{_shown(value)} is not one of {', '.join(choices)}{hint}"
+        return f"{_quoted(value)} is not one of {', '.join(choices)}{hint}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "greater_than_equal":
-        return f"{_shown(value)} is too small (at least {context['ge']:g})"
+        return f"{_quoted(value)} is too small (at least {context['ge']:g})"
     if kind == "missing":
         return "is missing"
     if kind == "greater_than":
-        return f"{_shown(value)} is too small (more than {context['gt']:g})"
+        return f"{_quoted(value)} is too small (more than {context['gt']:g})"
     if kind in _NEEDED:
-        return f"needs {_NEEDED[kind]}, not {_shown(value)}"
+        return f"needs {_NEEDED[kind]}, not {_quoted(value)}"
     return str(error["msg"])
 
 
 def _known_keys(model: type[BaseModel], loc: Loc, own: Collection[str]) -> list[str]:
-    """The keys that a file may write beside the one at `loc`: of the model, or of a model that one of its keys holds,
-    by itself, in a mapping or in a list."""
+    """Return the keys that a file may write beside the one at `loc`.
+
+    They are the model's, or those of a model that one of its keys holds by itself, in a mapping or in a list.
+    """
     for part in loc[:-1]:
-        field = next((f for name, f in model.model_fields.items() if part in (name, f.alias)), None)
-        model = next(_held(field.annotation), model) if field else model
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias):
+                model = next(_models_in(field.annotation), model)
+                break
     return [field.alias or name for name, field in model.model_fields.items() if name not in own]
 
 
-def _held(annotation: object) -> Iterator[type[BaseModel]]:
-    """The models in a type."""
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _held(part)
+        yield from _models_in(part)
 
 
-def _shown(value: object) -> str:
-    """A value as it was written, short enough for a sentence."""
+def _quoted(value: object) -> str:
+    """Return a value as it was written, short enough for a sentence."""
     if value is _SITES_VALUE:
         return _SITES_VALUE
     if isinstance(value, Mapping | list):
@@ -244,7 +254,7 @@ def _shown(value: object) -> str:
 
 
 def _leaves(value: object, loc: Loc) -> Iterator[tuple[Loc, object]]:
-    """Everything in a document that is no mapping and no list, with the keys that lead to it."""
+    """Yield every scalar of a document with the keys that lead to it."""
     if isinstance(value, Mapping):
         for key, child in value.items():
             yield from _leaves(child, (*loc, key))
@@ -265,10 +275,10 @@ def _is_secret(document: Document, loc: Loc, value: object) -> bool:
     return names_a_secret(key)
 
 
-def _without_nothing(value: object) -> object:
-    """A copy without nulls, which have been complained of already."""
+def _without_nulls(value: object) -> object:
+    """Return a copy without nulls, which are complained of elsewhere."""
     if isinstance(value, dict):
-        return {key: _without_nothing(child) for key, child in value.items() if child is not None}
+        return {key: _without_nulls(child) for key, child in value.items() if child is not None}
     if isinstance(value, list):
-        return [_without_nothing(child) for child in value if child is not None]
+        return [_without_nulls(child) for child in value if child is not None]
     return value

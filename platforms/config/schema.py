@@ -1,4 +1,4 @@
-"""YAML files -> frozen `Platform` and `Site`; all problems of all files at once, each `file:line: key: what`.
+"""Reads YAML files into frozen `Platform` and `Site`; reports all problems of all files at once.
 
 `python -m platforms.config > platforms/schema.json` writes the JSON schema that editors check platform files with.
 """
@@ -49,7 +49,7 @@ Configurations = Annotated[
 
 
 class CommonKeys(BaseModel):
-    """What a platform says for all benchmarks, and may say otherwise for one of them."""
+    """Keys of a platform for all benchmarks, which one benchmark may override."""
 
     model_config = STRICT
 
@@ -75,7 +75,7 @@ class CommonKeys(BaseModel):
 
 
 class BenchmarkKeys(CommonKeys):
-    """One benchmark's own: only what is written here counts (`model_fields_set`), the rest is the platform's."""
+    """Keys of one benchmark. Only keys that are written count (`model_fields_set`); the others are the platform's."""
 
     layouts: Layouts = Field((), description="in place of the platform's default set of layouts")
 
@@ -149,7 +149,7 @@ class PlatformFile(CommonKeys):
 
 
 class Platform(PlatformFile):
-    """A named place to run, complete and frozen. `missing` are the `${site.…}` that nobody has set."""
+    """A named place to run, complete and frozen. `missing` are the keys `${site.…}` without a value."""
 
     name: Mark
     source: Path = Path()
@@ -161,7 +161,7 @@ class Platform(PlatformFile):
         return tuple(dict.fromkeys((self.name, *self.marks)))
 
     def ended_by(self, day: datetime.date) -> str | None:
-        """A sentence on a machine whose last day was before that one, None while it is in service."""
+        """Return a sentence about a machine that ended before that day; None while it is in service."""
         if self.until is None or day <= self.until:
             return None
         instead = f"; use {self.successor}" if self.successor else ""
@@ -169,11 +169,11 @@ class Platform(PlatformFile):
 
     @property
     def unit(self) -> Unit:
-        """What a layout counts there; `auto` has been resolved by load_platforms and is a CPU anywhere else."""
+        """What a layout counts. load_platforms replaces `auto`; anywhere else it means a CPU."""
         return "cpu" if self.device == "auto" else self.device
 
     def for_benchmark(self, benchmark: str | None) -> Platform:
-        """This platform with what stands under `benchmarks: {<benchmark>: …}` in place of its own."""
+        """Return this platform with the keys under `benchmarks: {<benchmark>: …}` in place of its own."""
         keys = self.benchmarks.get(benchmark or "")
         if keys is None:
             return self
@@ -183,8 +183,10 @@ class Platform(PlatformFile):
         return self.model_copy(update=update)
 
     def data_folder(self, benchmark: str, size: str, root: Path) -> str:
-        """Where a benchmark's data set lies on the machine: its own `data_dir:`, else `<data_dir>/<benchmark>-<size>`;
-        relative ones start in work_dir, on this machine in `root`."""
+        """Return where a benchmark's data set lies: its own `data_dir:`, else `<data_dir>/<benchmark>-<size>`.
+
+        Relative paths start in work_dir, on this machine in `root`.
+        """
         base = root if self.work_dir is None else PurePosixPath(self.work_dir)
         own = self.benchmarks.get(benchmark)
         if own is not None and "data_dir" in own.model_fields_set:
@@ -192,7 +194,7 @@ class Platform(PlatformFile):
         return str(base / self.data_dir / f"{benchmark}-{size}")
 
     def layout_list(self, benchmark: str | None = None, set_name: str = "default") -> tuple[Layout, ...]:
-        """The layouts of one named set. Raises ConfigError when there is no such set."""
+        """Return the layouts of one named set. Raises ConfigError when there is no such set."""
         layouts = self.for_benchmark(benchmark).layouts
         if set_name not in layouts:
             hint = loading.nearest(set_name, layouts)
@@ -201,7 +203,7 @@ class Platform(PlatformFile):
 
 
 class Site(BaseModel):
-    """A centre's own settings, `site.yaml`: what may be used, and what `${site.…}` stands for."""
+    """A site's settings, `site.yaml`: which platforms may be used, and the values of `${site.…}`."""
 
     model_config = STRICT
 
@@ -222,7 +224,7 @@ def load_platforms(
     environ: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
 ) -> dict[str, Platform]:
-    """Every `*.yaml` of the folders (a missing folder has none), by name.
+    """Load every `*.yaml` of the folders, by name. A missing folder has none.
 
     A file of a later folder takes the place of an earlier one of the same name only when it says `replaces: true`.
     `schedulers` has what each scheduler makes of the keys; `benchmarks` are the names that exist, if the caller knows
@@ -254,7 +256,7 @@ def load_platforms(
 
 
 def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[str, SchedulerKeys]) -> Platform | None:
-    """The platform of one file; None, and why in `document.problems`, if there is none."""
+    """Build the platform of one file. Returns None, with the reasons in `document.problems`, if that fails."""
     model: type[Platform] = Platform
     defaults: Mapping[str, object] = {}
     scheduler = loading.scheduler_of(document, schedulers)
@@ -270,13 +272,13 @@ def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[st
 
 @cache
 def _platform_with(scheduler: str, own: type[BaseModel]) -> type[Platform]:
-    """The model of a platform that has a scheduler's own keys under the scheduler's name."""
+    """Return a model of a platform with a scheduler's own keys under the scheduler's name."""
     keys = (own, Field(default=own.model_construct(), description=f"what is told to scheduler {scheduler}"))
     return create_model(f"Platform_{scheduler}", __base__=Platform, **{scheduler: keys})  # type: ignore[call-overload,no-any-return]
 
 
 def load_site(folder: Path) -> Site:
-    """`site.yaml` of a centre's folder, an empty Site when there is none. Raises ConfigError with all problems."""
+    """Load `site.yaml` of a site's folder; an empty Site when there is none. Raises ConfigError with all problems."""
     path = folder / "site.yaml"
     if not path.exists():
         return Site()
@@ -290,7 +292,7 @@ def load_site(folder: Path) -> Site:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a platform file."""
+    """Return the JSON schema of a platform file."""
     schema: dict[str, Any] = _untitled(PlatformFile.model_json_schema())
     for key in schema["$defs"]["BenchmarkKeys"]["properties"].values():
         del key["default"]  # what is not written there is the platform's
@@ -312,7 +314,7 @@ def _files(folders: Sequence[Path], problems: list[str]) -> Iterator[Path]:
 
 
 def _resolved(platform: Platform, found: DeviceCount) -> Platform:
-    """With `auto` replaced by what this machine has; only platforms of the local scheduler have any."""
+    """Replace `auto` by what this machine has; only platforms of the local scheduler may have it."""
     here: Unit = "cpu" if found.kind == "cpu" else "gpu"
     device = here if platform.device == "auto" else platform.device
     auto = f"1x{found.count if device == here else 1}"
@@ -329,7 +331,7 @@ def _resolved(platform: Platform, found: DeviceCount) -> Platform:
 
 
 def _untitled(value: Any) -> Any:
-    """Without the titles that pydantic makes of names, but not without a key called title."""
+    """Remove the titles that pydantic makes of names, but not a key called title."""
     if isinstance(value, list):
         return [_untitled(item) for item in value]
     if isinstance(value, dict):

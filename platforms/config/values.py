@@ -1,4 +1,7 @@
-"""What the values of platform files may be, as types; each refuses with a sentence that says what to write instead."""
+"""The types of values in platform files. Each refuses a wrong value with a sentence that says what to write.
+
+The types of values under `kubernetes:` refuse here what an API server or a kubelet would refuse later.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from platforms.config.yaml_lines import Float, Int
 from platforms.job import Layout
 
-# Marks that pytest, its plugins or we give a meaning of their own, and the words of `-m` expressions.
+# Marks that mean something to pytest, its plugins or the suite, and the words of `-m` expressions.
 RESERVED_MARKS = frozenset({
     "and", "or", "not", "skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarnings", "tryfirst",
     "trylast", "hookwrapper", "benchmark", "workload", "timeout", "flaky", "xdist_group", "asyncio", "anyio",
@@ -38,7 +41,7 @@ MPI_LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun")
 
 
 def no_mpi_launcher(value: object) -> object:
-    """The value of a `launcher:`, unless it is a launcher of MPI: then ValueError says what to write instead."""
+    """Return the value of `launcher:`. Raises ValueError with what to write instead if it is a launcher of MPI."""
     if value in MPI_LAUNCHERS:
         raise ValueError(
             f"{value!r} is not one of ours (on Slurm write srun, which starts the ranks of MPI programs; elsewhere "
@@ -48,7 +51,7 @@ def no_mpi_launcher(value: object) -> object:
 
 
 def text_of(value: object) -> str:
-    """A scalar as it was written. Raises ValueError for anything else."""
+    """Return a scalar as it was written. Raises ValueError for anything else."""
     if isinstance(value, Int | Float):
         return value.text
     if isinstance(value, bool):
@@ -81,8 +84,9 @@ def _seconds(value: object) -> float:
 
 def seconds_of(text: str) -> float:
     """Read `1:30:00`, `1-12:00:00`, `90m`, `1h30m`, `45s`. Raises ValueError with what to write."""
-    if clock := _DURATION.fullmatch(text):
-        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+    duration = _DURATION.fullmatch(text)
+    if duration:
+        days, hours, minutes, seconds = (float(part or 0) for part in duration.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     units = _UNITS.fullmatch(text)
     if units and any(units.groups()):
@@ -94,13 +98,13 @@ def seconds_of(text: str) -> float:
 
 
 def clock(seconds: float) -> str:
-    """As seconds_of reads it: `1:30:00`. A part of a second is dropped."""
+    """Format seconds as seconds_of reads them: `1:30:00`. Drops a part of a second."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def short_clock(seconds: float) -> str:
-    """For people: `0:05`, `12:05`, `3:00:00`. A part of a second is dropped."""
+    """Format seconds for people: `0:05`, `12:05`, `3:00:00`. Drops a part of a second."""
     whole = int(seconds)
     return clock(whole) if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
 
@@ -120,7 +124,7 @@ def _name(value: str) -> str:
 
 
 def mark(value: str) -> str:
-    """`value`, when it can be a mark. Raises ValueError with a sentence when it cannot."""
+    """Return a value that can be a mark. Raises ValueError for any other."""
     if _name(value) in RESERVED_MARKS:
         raise ValueError(f"{value!r} already means something to pytest (choose another word)")
     return value
@@ -139,7 +143,7 @@ def _flag(value: str) -> str:
 
 
 def is_open(value: str) -> bool:
-    """Whether a site has still to say it, or a part of it: `<key: set in site.yaml>`, complained of when it is used."""
+    """Return whether the site has not set all of it: `<key: set in site.yaml>`. Its use is an error later."""
     return ": set in site.yaml>" in value
 
 
@@ -167,7 +171,7 @@ def quantity_of(text: str) -> float:
 
 
 def times(quantity: str, count: int) -> str:
-    """So many times a quantity, in its own unit: `500m` and 4 are `2000m`. What a site has still to say stays so."""
+    """Multiply a quantity, in its own unit: `500m` times 4 is `2000m`. A value that the site has not set stays so."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         return quantity
@@ -232,6 +236,121 @@ def _has_default(layouts: Mapping[str, T]) -> Mapping[str, T]:
     return layouts
 
 
+# --- values under `kubernetes:` --------------------------------------------------------------------------------------
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_WORD = re.compile(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", re.ASCII)
+_SUITE_LABELS = ("hpc-ml-bench/", "app.kubernetes.io/managed-by")  # platforms/schedulers/kubernetes/objects/labels.py
+_LONGEST_LABEL = 63
+_LONGEST_NAME = 253
+_MOST_USER = (1 << 31) - 1
+_HOST = r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:\d))(?::\d+)?"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]+)?", re.ASCII)
+_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+_OPERATORS = ("Exists", "Equal")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def _cluster_name(value: str) -> str:
+    if not is_open(value) and (not _SUBDOMAIN.fullmatch(value) or len(value) > _LONGEST_NAME):
+        raise ValueError(f"{value!r} is no name that Kubernetes takes (small letters, digits, - and .)")
+    return value
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, word = value.rpartition("/")
+    valid = bool(_WORD.fullmatch(word)) and len(word) <= _LONGEST_LABEL
+    if slash:
+        valid = valid and bool(_SUBDOMAIN.fullmatch(prefix)) and len(prefix) <= _LONGEST_NAME
+    if not valid and not is_open(value):
+        raise ValueError(f"{value!r} is no key of a label (letters, digits, -, _ and ., as in nvidia.com/gpu.product)")
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not is_open(value) and (not _WORD.fullmatch(value) or len(value) > _LONGEST_LABEL):
+        raise ValueError(f"{value!r} is no value of a label (63 letters, digits, -, _ and . at most)")
+    return value
+
+
+def _site_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    for key in labels:
+        if key.startswith(_SUITE_LABELS):
+            raise ValueError(f"{key} is a label of the suite, which finds its jobs by it (remove it, or name another)")
+    return labels
+
+
+def _pod_path(value: str) -> str:
+    return _path(value, "as the pods see it")
+
+
+def _node_path(value: str) -> str:
+    if ".." in value.split("/"):
+        raise ValueError(f"{value!r}: `..` may not stand in it (write the path without)")
+    return _path(value, "as the node sees it")
+
+
+def _path(value: str, whose: str) -> str:
+    if not value.startswith(("/", "<")):
+        raise ValueError(f"{value!r} is no absolute path (write it {whose}: /data)")
+    if ":" in value.replace(": set in site.yaml>", "") or not value.isprintable():
+        raise ValueError(f"{value!r} is no path that a pod can mount (no colons and control characters)")
+    return value.rstrip("/") or "/"
+
+
+def _image(value: str) -> str:
+    if not is_open(value) and not _IMAGE.fullmatch(value):
+        cure = "registry.example/name:tag or name@sha256:…, in small letters; a registry has a dot or a port"
+        raise ValueError(f"{value!r} is no image (write {cure})")
+    return value
+
+
+def _amount(value: str) -> str:
+    if not value.startswith("<") and quantity_of(value) == 0:
+        raise ValueError(f"{value!r} is nothing (write how much, or remove the line)")
+    return value
+
+
+def _user_id(value: int) -> int:
+    if not 0 <= value <= _MOST_USER:
+        raise ValueError(f"{value} is no user id (0 to {_MOST_USER})")
+    return value
+
+
+def _toleration(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check a toleration as the API server does. Raises ValueError with the field."""
+    for field in value:
+        if field not in _TOLERATION:
+            raise ValueError(f"{field}: unknown key (known: {', '.join(_TOLERATION)})")
+    texts = {field: text_of(content) for field, content in value.items() if field != "tolerationSeconds"}
+    for field, choices in (("operator", _OPERATORS), ("effect", _EFFECTS)):
+        choice = texts.get(field, choices[0])
+        if not is_open(choice) and choice not in choices:
+            raise ValueError(f"{field}: {choice!r} is not one of {', '.join(choices)}")
+    if "key" in texts:
+        _label_key(texts["key"])
+    elif texts.get("operator") != "Exists":
+        raise ValueError("needs a key (or `operator: Exists` alone, which tolerates everything)")
+    if texts.get("operator") == "Exists" and texts.get("value"):
+        raise ValueError("value: means nothing to operator Exists (remove it, or write `operator: Equal`)")
+    _label_value(texts.get("value", ""))
+    return {**texts, **_toleration_seconds(value, texts)}
+
+
+def _toleration_seconds(value: Mapping[str, Any], texts: Mapping[str, str]) -> Mapping[str, int]:
+    seconds = value.get("tolerationSeconds")
+    if seconds is None:
+        return {}
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise ValueError(f"tolerationSeconds: needs a whole number, not {text_of(seconds)!r}")
+    if texts.get("effect") != "NoExecute":
+        raise ValueError("tolerationSeconds: means something with `effect: NoExecute` only (write that, or remove it)")
+    return {"tolerationSeconds": int(seconds)}
+
+
+# --- the types -------------------------------------------------------------------------------------------------------
+
 SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
 _NAME = WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"})
 _TIME = WithJsonSchema(
@@ -264,3 +383,19 @@ Unique = AfterValidator(_unique)
 NoMpiLauncher = BeforeValidator(no_mpi_launcher)
 Some = AfterValidator(_some)
 HasDefault = AfterValidator(_has_default)
+
+ClusterName = Annotated[str, BeforeValidator(text_of), AfterValidator(_cluster_name), SCALAR]
+LabelKey = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_key), SCALAR]
+LabelValue = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_value), SCALAR]
+Labels = Annotated[Mapping[LabelKey, LabelValue], AfterValidator(_site_labels)]
+PodPath = Annotated[str, BeforeValidator(text_of), AfterValidator(_pod_path), SCALAR]
+NodePath = Annotated[str, BeforeValidator(text_of), AfterValidator(_node_path), SCALAR]
+Image = Annotated[str, BeforeValidator(text_of), AfterValidator(_image), SCALAR]
+Amount = Annotated[Quantity, AfterValidator(_amount)]
+User = Annotated[
+    int,
+    Field(strict=True),
+    AfterValidator(_user_id),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": _MOST_USER}),
+]
+Toleration = Annotated[Mapping[str, Any], AfterValidator(_toleration)]

@@ -1,4 +1,4 @@
-"""YAML that keeps the line of every key and guesses nothing: what the user wrote is what is read.
+"""Reads YAML with the line of every key, and without YAML's guesses: what the user wrote is what is read.
 
 YAML 1.1 turns `1:30` into 90, `on` into true, `007` into 7 and a second key of the same name into the only one. Here a
 plain scalar is null (`null`, `~`, nothing), true, false or a plain decimal number, and everything else is text.
@@ -16,14 +16,14 @@ import yaml
 
 Loc = tuple[str | int, ...]
 
-# libyaml is ten times as fast, is not everywhere, and dies of deep nesting, which a small file cannot have.
+# libyaml is ten times as fast. It is not installed everywhere, and crashes on deep nesting, which small files lack.
 _FAST: type = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _FAST_CHARACTERS = 8192
 _STANDARD_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _MOST_BYTES = 1 << 20
-_MOST_NODES = 20_000  # aliases of aliases can make a small file enormous
+_MOST_NODES = 20_000  # aliases of aliases can make a small file's values enormous
 
 
 class Int(int):
@@ -42,8 +42,8 @@ class Float(float):
 class Document:
     """One file: its mapping (None when it cannot be used), the line of every key, and what is wrong with it.
 
-    `substituted` are the values that `substitute` changed, as they were written: they are the site's, and no sentence
-    quotes them.
+    `substituted` holds the values that `substitute` changed, as they were written. Their new text is the site's, and no
+    message quotes it.
     """
 
     path: Path
@@ -51,33 +51,33 @@ class Document:
     lines: dict[Loc, int] = field(default_factory=dict)
     substituted: dict[Loc, str] = field(default_factory=dict)
     empty: bool = False
-    found: list[tuple[int, str]] = field(default_factory=list)
+    complaints: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
-        """Everything that is wrong, in order of lines: `path:line: key: what`."""
-        found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[0])
-        return [f"{self.path}:{line}: {what}" for line, what in found]
+        """Every problem, in order of lines: `path:line: key: what`."""
+        complaints = sorted(dict.fromkeys(self.complaints), key=lambda complaint: complaint[0])
+        return [f"{self.path}:{line}: {what}" for line, what in complaints]
 
     def line(self, loc: Loc) -> int:
-        """The line of the key at `loc`, or of the nearest key above it that exists."""
+        """Return the line of the key at `loc`, or of the nearest key above it that exists."""
         while loc and loc not in self.lines:
             loc = loc[:-1]
         return self.lines.get(loc, 1)
 
     def complain(self, loc: Loc, what: str, line: int | None = None) -> None:
-        """Add a problem of the key at `loc`; `line` where it is not that key's own."""
+        """Add a problem of the key at `loc`; `line` if it is not the key's own line."""
         key = key_path(loc)
-        self.found.append((line or self.line(loc), f"{key}: {what}" if key else what))
+        self.complaints.append((line or self.line(loc), f"{key}: {what}" if key else what))
 
 
 def key_path(loc: Loc) -> str:
-    """`("layouts", "default", 0)` as people write it: `layouts.default[0]`."""
+    """Format `("layouts", "default", 0)` as people write it: `layouts.default[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
 def scalar(text: str) -> object:
-    """What a plain scalar means: None, bool, Int, Float or the text itself."""
+    """Return the meaning of a plain scalar: None, bool, Int, Float or the text itself."""
     if text in ("", "~", "null"):
         return None
     if text in ("true", "false"):
@@ -97,8 +97,8 @@ def read(path: Path, substitute: Callable[[str], str] = str) -> Document:
     """Read one file; `substitute` is applied to every value before it is understood. Raises nothing: see `problems`."""
     document = Document(path)
     text = _text(document)
-    root = None if document.found else _compose(document, text)
-    if document.found:
+    root = None if document.complaints else _compose(document, text)
+    if document.complaints:
         return document
     if root is None or (isinstance(root, yaml.ScalarNode) and root.style in (None, "") and scalar(root.value) is None):
         document.empty = True

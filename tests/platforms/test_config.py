@@ -584,11 +584,11 @@ def test_ten_files_are_read_quickly(tmp_path: Path) -> None:
         ),
         (
             "data_dir: '${nope}'",
-            "4: data_dir: ${nope} is filled in by no one (write ${site.nope}, a value of site.yaml)",
+            "4: data_dir: ${nope} is never filled in (write ${site.nope}, a value of site.yaml)",
         ),
         (
             "data_dir: 'x${env.My-Key}'",
-            "4: data_dir: ${env.My-Key} is filled in by no one (write ${site.my_key}, a value of site.yaml)",
+            "4: data_dir: ${env.My-Key} is never filled in (write ${site.my_key}, a value of site.yaml)",
         ),
         ("data_dir: '${site.nope'", "4: data_dir: '${site.nope' has no closing brace (write ${site.key})"),
     ],
