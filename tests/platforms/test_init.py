@@ -17,7 +17,7 @@ from platforms.job import ConfigError
 from platforms.schedulers import FILE_KEYS
 from platforms.schedulers.machine_draft import lines as proposal
 from platforms.schedulers.machine_draft import questions as sinfo
-from platforms.schedulers.machine_draft.lines import Wish
+from platforms.schedulers.machine_draft.lines import MachineChoices
 from platforms.schedulers.machine_draft.machine import Gres, Hardware, Machine, gres_of
 from platforms.schedulers.machine_draft.questions import Answer
 from tests.clusters.slurm import Cluster
@@ -89,7 +89,7 @@ def machine(site: str) -> Machine:
 
 
 def lines_of(site: str, partition: str | None = None, taken: tuple[str, ...] = ()) -> list[DraftLine]:
-    return proposal.lines(machine(site), Wish("slurm", partition=partition), taken)
+    return proposal.lines(machine(site), MachineChoices("slurm", partition=partition), taken)
 
 
 def loaded(folder: Path, lines: list[DraftLine]) -> Platform:
@@ -175,7 +175,7 @@ def test_the_account_must_be_let_into_the_partition() -> None:
     for keys, expected in {"Allow": "no account of yours", "Deny": "no account of yours"}.items():
         gpu = site.partitions["gpu"]
         gpu.keys[f"{keys}Accounts"] = "t01" if keys == "Allow" else "z19"  # type: ignore[index]
-        assert expected in origins(proposal.lines(site, Wish("slurm", partition="gpu"), ()))["slurm.account"]
+        assert expected in origins(proposal.lines(site, MachineChoices("slurm", partition="gpu"), ()))["slurm.account"]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_machine_without_a_scheduler(tmp_path: Path) -> None:
     box = Machine(
         "box", python="3.12.1", folders=(("$HOME", "/home/me"),), hardware=Hardware(32, 2, 16, (Gres("gpu", "", 2),), 1)
     )
-    lines = proposal.lines(box, Wish("ssh", "paramiko", "me@box", "/etc/my ssh", True), ())
+    lines = proposal.lines(box, MachineChoices("ssh", "paramiko", "me@box", "/etc/my ssh", True), ())
     it = loaded(tmp_path, lines)
     assert (it.scheduler, it.transport, it.host, it.ssh_config) == ("ssh", "paramiko", "me@box", "/etc/my ssh")
     assert (it.device, it.layouts, it.max_running, it.login_shell) == ("gpu", {"default": ("1x2",)}, 1, True)

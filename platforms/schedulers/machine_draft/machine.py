@@ -1,4 +1,4 @@
-"""What a machine is made of, as its Slurm or the machine itself says: nodes, partitions, accounts, QoS."""
+"""What a machine is made of, as its Slurm or the machine itself reports it: nodes, partitions, accounts, QoS."""
 
 from __future__ import annotations
 
@@ -59,13 +59,15 @@ class Partition:
     @property
     def nodes(self) -> int | None:
         """How many nodes a job can have."""
-        counts = [int(text) for key in ("MaxNodes", "TotalNodes") if (text := self.keys.get(key, "")).isdigit()]
-        return min(counts, default=None)
+        counts = [self.keys.get(key, "") for key in ("MaxNodes", "TotalNodes")]
+        return min((int(count) for count in counts if count.isdigit()), default=None)
 
     def allows(self, what: str, name: str) -> bool:
         """Whether AllowAccounts, DenyAccounts, AllowQos, DenyQos let `name` in."""
-        allowed, denied = (self.keys.get(f"{word}{what}", "") for word in ("Allow", "Deny"))
-        return (allowed in ("", "ALL") or name in allowed.split(",")) and name not in denied.split(",")
+        if name in self.keys.get(f"Deny{what}", "").split(","):
+            return False
+        allowed = self.keys.get(f"Allow{what}", "")
+        return allowed in ("", "ALL") or name in allowed.split(",")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Qos:
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything that was asked. `folders` are (where from, path), the best guess first."""
+    """Everything that the machine reported. `folders` are (where from, path), the best guess first."""
 
     where: str
     version: str = ""
@@ -105,34 +107,50 @@ class Machine:
 
     def accounts(self, partition: Partition) -> list[Association]:
         """What the user may run under in a partition, the default account first."""
-        found = [
-            one
-            for one in self.associations
-            if one.partition in ("", partition.name) and partition.allows("Accounts", one.account)
-        ]
-        return sorted(found, key=lambda one: one.account != self.default_account)
+        usable = []
+        for association in self.associations:
+            is_for_it = association.partition in ("", partition.name)
+            if is_for_it and partition.allows("Accounts", association.account):
+                usable.append(association)
+        return sorted(usable, key=lambda association: association.account != self.default_account)
 
-    def qos_names(self, partition: Partition) -> tuple[list[str], list[str]]:
-        """The QoS that the user may name there, and those that count when none is named: a default, the partition's."""
-        accounts = self.accounts(partition)
-        usable = list(dict.fromkeys(name for one in accounts for name in one.qos if partition.allows("Qos", name)))
-        default = [one.default_qos for one in accounts if one.default_qos in usable][:1]
-        return usable, [*(default or (usable if len(usable) == 1 else [])), partition.keys.get("QoS", "N/A")]
+    def usable_qos(self, partition: Partition) -> list[str]:
+        """The QoS that the user may name in a partition."""
+        names: dict[str, None] = {}
+        for association in self.accounts(partition):
+            for name in association.qos:
+                if partition.allows("Qos", name):
+                    names[name] = None
+        return list(names)
+
+    def default_qos(self, partition: Partition) -> str | None:
+        """The QoS that a job gets which names none; None where that is not known."""
+        usable = self.usable_qos(partition)
+        for association in self.accounts(partition):
+            if association.default_qos in usable:
+                return association.default_qos
+        return usable[0] if len(usable) == 1 else None
+
+    def effective_qos(self, partition: Partition) -> list[str]:
+        """The QoS whose limits hold for a job that names none: the default one, and the partition's own."""
+        default = self.default_qos(partition)
+        own = partition.keys.get("QoS", "N/A")
+        return [own] if default is None else [default, own]
 
 
 def gres_of(text: str) -> tuple[Gres, ...]:
     """`gpu:v100:4(S:0-1),cs:1`; `(null)` is none."""
-    found = []
+    resources = []
     for word in re.sub(r"\([^)]*\)", "", text).split(","):
         name, *middle = word.split(":")
         if middle and middle[-1].isdigit():
             kinds = [part for part in middle[:-1] if part != "no_consume"]
-            found.append(Gres(name, kinds[0] if kinds else "", int(middle[-1])))
-    return tuple(found)
+            resources.append(Gres(name, kinds[0] if kinds else "", int(middle[-1])))
+    return tuple(resources)
 
 
 def duration(text: str) -> float | None:
-    """A limit of Slurm's in seconds; None for UNLIMITED and whatever else is no time."""
+    """A limit of Slurm's in seconds; None for UNLIMITED and for any other text that is no time."""
     try:
         return seconds_of(text)
     except ValueError:
