@@ -23,8 +23,8 @@ import pytest
 from platforms.job import AwayError, RefusedError
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+from platforms.schedulers.kubernetes.log.follower import Timeouts
 from platforms.schedulers.kubernetes.log.job_log import JobLog
-from platforms.schedulers.kubernetes.log.reading import Timeouts
 from platforms.schedulers.kubernetes.log.starts import container_starts
 from tests.fake_kubernetes import Kube
 from tests.fake_kubernetes.store.trees import timestamp
@@ -222,7 +222,7 @@ def seconds(since: str | None) -> float:
 
 @contextmanager
 def following(source: Any, folder: Path, patience: Timeouts = QUICK) -> Iterator[JobLog]:
-    log = JobLog(source, folder, patience=patience)
+    log = JobLog(source, folder, timeouts=patience)
     try:
         yield log
     finally:
@@ -505,7 +505,7 @@ def test_a_start_that_the_pod_status_does_not_show_yet_is_logged(tmp_path: Path)
 
 
 def state(log: JobLog, node: Node) -> str:
-    return log._files.track(next(container_starts(node.pod()))).run
+    return log._files.progress(next(container_starts(node.pod()))).run
 
 
 def finish_restartable(log: JobLog, node: Node) -> None:
@@ -523,7 +523,7 @@ def test_starts_between_two_polls_are_reported_as_missing(tmp_path: Path) -> Non
             node.say(NOON + start, b"start %d" % start)
         node.end()
         finish_restartable(log, node)
-        assert log.missing == ("container c of pod p: 2 of its starts came and went before anybody looked",)
+        assert log.missing == ("container c of pod p: 2 of its starts began and ended between two looks at the pod",)
     assert merged(tmp_path) == b"start 2\nstart 3\n"
 
 
@@ -852,7 +852,7 @@ def test_a_complete_log_is_not_requested_again(tmp_path: Path) -> None:
 
 def test_closing_leaves_no_thread(tmp_path: Path) -> None:
     nodes = {f"p{number}": Node(f"p{number}") for number in range(20)}
-    log = JobLog(Many(nodes), tmp_path, patience=QUICK)
+    log = JobLog(Many(nodes), tmp_path, timeouts=QUICK)
     for node in nodes.values():
         node.say(NOON, b"x" * 10, newline=False)
     log.follow([node.pod() for node in nodes.values()])
@@ -887,7 +887,7 @@ def test_log_file_names_are_unique_and_short(tmp_path: Path) -> None:
             spec = {"containers": [{"name": each} for each in names]}
             metadata = {"name": name, "uid": str(number)}
             log.follow([{"metadata": metadata, "spec": spec, "status": {"containerStatuses": rows}}])
-        files = [track.file for track in log._files.tracks.values()]
+        files = [progress.file for progress in log._files.containers.values()]
     assert files[:2] == ["logs/a.b.log", "logs/a.c.log"]
     assert files[2].startswith("logs/a.b-")
     assert len(set(files)) == 6

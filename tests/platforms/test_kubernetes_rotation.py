@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from platforms.job import AwayError
+from platforms.schedulers.kubernetes.log.follower import Timeouts
 from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.log.lines import SECOND
-from platforms.schedulers.kubernetes.log.reading import Timeouts
 from tests.fake_kubernetes.api.messages import Request
 from tests.fake_kubernetes.api.pod_subresources import LogRequest
 from tests.fake_kubernetes.node.logs import LogFile
@@ -168,11 +168,11 @@ class Told:
 
     def __init__(self, world: World, folder: Path, late_s: float = 0.0) -> None:
         world.passes(late_s)
-        log = JobLog(world, folder, patience=QUICK, wall=lambda: world.now_s)
+        log = JobLog(world, folder, timeouts=QUICK, wall=lambda: world.now_s)
         try:
             until(lambda: log.follow([world.pod()]) or (world.over and not log.to_come))
             self.missing = log.missing
-            self.gaps = [tuple(gap[:2]) for track in log._files.tracks.values() for gap in track.gaps]
+            self.gaps = [tuple(gap[:2]) for progress in log._files.containers.values() for gap in progress.gaps]
         finally:
             log.close()
         self.lines = (folder / "log").read_bytes().split(b"\n")

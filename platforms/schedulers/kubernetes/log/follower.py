@@ -1,10 +1,12 @@
 """Follows the log of one container in a thread of its own, over broken streams and restarts, to its last line.
 
-A stream that ends is no container that has ended, and an end that is not confirmed is none either: on its way to us a
-stream is cut anywhere, and then ends cleanly. So a log is complete when it was read after its container had ended, and
-two readings in a row have come to the same end. Where its pod has gone by then, as those go that their kind deletes, it
-is complete when the last stream of it ended by itself: had that been cut, it would have been opened again at once. For
-a moment before it goes its kubelet has lost the log already, and says so in place of it.
+The end of a stream does not say that the container has ended: a stream may be cut anywhere on its way to us, and then
+it ends as cleanly as one that was read to the end. So a log counts as complete when it was read after its container had
+ended and two streams in a row came to the same end.
+
+Some kinds delete their pods at once, so that no second stream can be read. The log then is complete when its last
+stream ended by itself: if that one had been cut, it would have been opened again at once. Shortly before a pod goes its
+kubelet has lost the log already, and sends a message in place of it.
 """
 
 from __future__ import annotations
@@ -14,365 +16,528 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from platforms.job import AwayError, BenchError
 from platforms.schedulers.kubernetes.api.errors import ApiError, Expired
 from platforms.schedulers.kubernetes.log.files import LogFiles
 from platforms.schedulers.kubernetes.log.lines import UNSTAMPED, LineSplitter, LogLine, OverlapSearch, line_of, rfc3339
 from platforms.schedulers.kubernetes.log.pump import Arrival, Pump
-from platforms.schedulers.kubernetes.log.reading import DEFAULT_TIMEOUTS, LogSource, StreamResult, Timeouts
+from platforms.schedulers.kubernetes.log.rotation import (
+    JUMP,
+    SMALL,
+    ArrivalDelay,
+    LostBeginning,
+    SkipDetector,
+    size_on_node,
+)
 from platforms.schedulers.kubernetes.log.signals import FollowerSignals
-from platforms.schedulers.kubernetes.log.skips import JUMP, SMALL, ArrivalDelay, LostBeginning, Skips, on_node
 from platforms.schedulers.kubernetes.log.starts import ContainerStart
 from platforms.schedulers.kubernetes.objects.fields import one_line
 
-TRIES = 3  # before a no, or something that contradicts what we know, is believed
-AT_ONCE = 1  # streams that were cut before anything new came are followed by another at once
-FIRST_BYTES = 100  # of a log, in which the first line's stamp is
+TRIES = 3  # so often a refusal, or a log that contradicts what is known, must come before it is believed
+AT_ONCE = 1  # so many streams in a row that bring nothing new are followed by another one at once
+FIRST_BYTES = 100  # the first bytes of a log, which hold its first line's stamp
+
+
+class LogSource(Protocol):
+    """A source of logs, as a Client is. If its streams have a stop(), another thread can end them while they wait."""
+
+    def log(
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool,
+        since: str | None,
+        previous: bool = False,
+        tail: int | None = None,
+        limit: int | None = None,
+    ) -> AbstractContextManager[Iterator[bytes]]: ...
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long a follower waits, in seconds.
+
+    `ended_s`: after a stream has ended cleanly, for the pod to say that its container has ended. `again_s`: before the
+    second attempt after a failure; doubled each time up to `longest_s`. `sure_s`: a state of the pod must be so much
+    younger than a stream's beginning to say of which start of the container the stream is; the follower waits three
+    times as long for one. `late_s`: for a silent stream whose container has ended. `quiet_s`: after so much silence no
+    further line is expected to belong to the last ones. `silent_s`: for a silent stream, before the follower checks
+    whether it still lives.
+    """
+
+    ended_s: float = 1.0
+    again_s: float = 0.5
+    longest_s: float = 15.0
+    sure_s: float = 5.0
+    late_s: float = 3.0
+    quiet_s: float = 1.0
+    silent_s: float = 120.0
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What one stream has brought, from its beginning to wherever it ended.
+
+    `size`: its bytes, of which `rest` came after the last newline. `new`: the number of new lines. `found`: the stream
+    surely continues what is known of the log. `known`: it does, or is taken for that, because it brings the same each
+    time. `strange`: a message that is the kubelet's and not the container's. `broken`: why the stream ended, unless it
+    ended by itself. `behind`: its last line arrived late.
+    """
+
+    size: int
+    rest: bytes
+    new: int
+    known: bool
+    found: bool
+    strange: bytes
+    broken: str
+    behind: bool
+    lived_s: float
+
+    def has_same_end(self, other: StreamResult | None) -> bool:
+        """Say whether both came to the end of the log, or were cut at the same byte."""
+        return other is not None and not self.broken and not other.broken and self.rest == other.rest
 
 
 class Follower:
-    """One container. Its thread ends when there is nothing more to be read, or with news.stop()."""
+    """Follows one container. Its thread ends when nothing more can be read, or after signals.stop()."""
 
     def __init__(
         self,
         source: LogSource,
         files: LogFiles,
-        seen: ContainerStart,
+        start: ContainerStart,
         *,
-        patience: Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._source, self._files, self._patience, self._clock = source, files, patience, clock
-        self._lag = ArrivalDelay(wall)
-        self.track = files.track(seen)
-        self.news = FollowerSignals(seen, clock)
-        self.trouble = ""  # why nothing comes for now
-        self._from_the_beginning()
-        self.thread = threading.Thread(target=self._run, name=f"log of {seen.name}", daemon=True)
+        self._source = source
+        self._files = files
+        self._timeouts = timeouts
+        self._clock = clock
+        self._delay = ArrivalDelay(wall)
+        self.progress = files.progress(start)
+        self.signals = FollowerSignals(start, clock)
+        self.trouble = ""  # why nothing comes at present
+        self._checked_s = 0.0  # when it was last checked whether a silent stream still lives
+        self._doubted_s: float | None = None  # since when the log is known to be ahead of the stream
+        self._forget_streams()
+        self.thread = threading.Thread(target=self._run, name=f"log of {start.name}", daemon=True)
 
     def hurry(self) -> None:
-        """Do not wait for a stream that says nothing although its container has ended."""
-        self.news.hurry(self.track.run, self._patience.late_s)
+        """End a stream that is still silent although its container has ended."""
+        self.signals.cut_if_late(self.progress.run, self._timeouts.late_s)
 
     def _run(self) -> None:
-        while not self.news.end(lambda seen: self.track.complete and self.track.run == seen.run):
+        while not self.signals.finish_if(self._is_read_to_its_end):
             try:
                 if self._files.due:
                     self._files.flush()
                 self._step()
-            except BenchError as error:  # also of a disk that is full: then nothing more is read for a while
-                self._failed(str(error))
+            except BenchError as error:  # also when the disk is full: then nothing more is read for a while
+                self._note_failure(str(error))
             except Exception as error:
                 self.trouble = f"{type(error).__name__}: {error} (a mistake in the suite)"
                 raise
 
+    def _is_read_to_its_end(self, start: ContainerStart) -> bool:
+        return self.progress.complete and self.progress.run == start.run
+
     # --- which start of the container --------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        track, seen = self.track, self.news.seen
-        if track.run == seen.run:
-            self._read_on(seen, previous=False)
-        elif track.run and not track.complete and track.run == seen.before:
-            self._read_on(seen, previous=True)
+        progress = self.progress
+        start = self.signals.start
+        if progress.run == start.run:
+            self._read_on(start, previous=False)
+        elif progress.run and not progress.complete and progress.run == start.before:
+            self._read_on(start, previous=True)
         else:
-            self._next_start(seen)
+            self._begin_next_start(start)
 
-    def _next_start(self, seen: ContainerStart) -> None:
-        """The earliest that can be read."""
-        track = self.track
-        earlier = seen.before not in ("", track.run)
-        run, count = (seen.before, seen.count - 1) if earlier else (seen.run, seen.count)
+    def _begin_next_start(self, start: ContainerStart) -> None:
+        """Go on to the earliest start of the container whose log can still be read and was not."""
+        progress = self.progress
+        if start.before in ("", progress.run):
+            run = start.run
+            count = start.count
+        else:
+            run = start.before
+            count = start.count - 1
         with self._files.lock:
-            if track.run and not track.complete:
-                self._lose("it started anew before the end of its log was read")
-            if count > track.count + 1:
-                self._lose(f"{count - track.count - 1} of its starts came and went before anybody looked")
-            track.begin(run, count)
-            self._files.note()
-        self._from_the_beginning()
+            if progress.run and not progress.complete:
+                self._note_loss("the container restarted before the end of its log was read")
+            skipped = count - progress.count - 1
+            if skipped > 0:
+                self._note_loss(f"{skipped} of its starts began and ended between two looks at the pod")
+            progress.begin(run, count)
+            self._files.mark_changed()
+        self._forget_streams()
 
-    def _from_the_beginning(self) -> None:
-        self._before: StreamResult | None = None
-        self._followed: StreamResult | None = None  # the last stream that was followed, if it has ended by itself
-        self._failures = self._refusals = 0
-        self._misses = 0  # readings in a row that were the same, and did not go on from what is known
-        self._whole: StreamResult | None = None  # the last that was of the log, where that stream has ended by itself
-        self._drained = False  # one has come to its end though the container is said to run
+    def _forget_streams(self) -> None:
+        self._last: StreamResult | None = None
+        self._last_followed: StreamResult | None = None  # the last followed stream, if it ended by itself
+        self._last_clean: StreamResult | None = None  # the last stream of the log itself, if it ended by itself
+        self._failures = 0
+        self._refusals = 0
+        self._misses = 0  # streams in a row that brought the same and did not continue what is known
+        self._drained = False  # a stream came to the end of the log though the container is said to run
 
-    # --- what a reading means ----------------------------------------------------------------------------------------
+    # --- what a stream's result means --------------------------------------------------------------------------------
 
-    def _read_on(self, seen: ContainerStart, *, previous: bool) -> None:
-        ended = previous or seen.ended or (seen.over and self._drained)
+    def _read_on(self, start: ContainerStart, *, previous: bool) -> None:
+        ended = previous or start.ended or (start.over and self._drained)
         try:
-            reading = self._read(seen, follow=not ended, previous=previous)
+            result = self._read_stream(start, follow=not ended, previous=previous)
         except (ApiError, Expired) as error:
-            gone = getattr(error, "status", 0) == 404 or not seen.found
-            self._refused(str(error), final=ended, gone=gone)
+            gone = getattr(error, "status", 0) == 404 or not start.found
+            self._handle_refusal(str(error), final=ended, gone=gone)
             return
-        if reading is None or self.news.stopped:
+        if result is None or self.signals.stopped:
             return
-        if not ended and (reading.size or reading.broken):  # one that is empty is of a file that has just begun
-            self._followed = None if reading.broken or not reading.found else reading
-        same = reading.same_end(self._before)
-        if reading.known and not reading.strange:  # what a kubelet says in place of a log says nothing of the log
-            self._whole = None if reading.broken else reading
-        whole = not reading.broken and (same or not reading.rest)
-        alike = same and self._before is not None and self._before.size == reading.size
-        self._misses = 0 if reading.known else self._misses + 1 if alike else 1
-        if reading.new or reading.lived_s > self._patience.longest_s:
-            self._failures = 0
+        has_same_end = result.has_same_end(self._last)
+        is_whole = not result.broken and (has_same_end or not result.rest)
+        self._remember(result, followed=not ended, has_same_end=has_same_end)
         if ended:
-            self._towards_the_end(reading, same and not reading.new)
+            self._finish(result, confirmed=has_same_end and not result.new)
         else:
-            self._drained = whole
-            self._between(reading, whole)
-        if reading.size or not reading.broken:
-            self._before = reading
+            self._drained = is_whole
+            self._pause_between_streams(result, is_whole)
+        if result.size or not result.broken:
+            self._last = result
 
-    def _towards_the_end(self, reading: StreamResult, agreed: bool) -> None:
-        if agreed and reading.strange:
-            self._refused(reading.strange.decode(errors="replace"), final=True)
-        elif agreed and reading.known:
-            self._complete(self._last_words(reading))
-        elif reading.broken:
-            self._failed(reading.broken)
-        elif self._before is not None and not reading.new:
-            self._failed("it ends otherwise each time that it is read")
+    def _remember(self, result: StreamResult, *, followed: bool, has_same_end: bool) -> None:
+        if followed and (result.size or result.broken):  # an empty stream is of a file that has just been opened
+            self._last_followed = result if result.found and not result.broken else None
+        if result.known and not result.strange:  # a kubelet's message in place of the log says nothing about the log
+            self._last_clean = None if result.broken else result
+        if result.known:
+            self._misses = 0
+        elif has_same_end and self._last is not None and self._last.size == result.size:
+            self._misses += 1
+        else:
+            self._misses = 1
+        if result.new or result.lived_s > self._timeouts.longest_s:
+            self._failures = 0
 
-    def _last_words(self, reading: StreamResult) -> bytes:
-        """What came last without an end of line. Where the newest file holds no more than that, nothing is missing
-        before it if the stream that was followed had ended by itself, and in time."""
-        if reading.found:
-            return reading.rest
-        followed = self._followed
-        before = b"" if followed is None or followed.behind else followed.rest
-        if (followed is None or followed.behind) and self.track.size >= SMALL:
-            self._lose("the end of its log may be lost: its node had rotated it away before it could be read")
-        last = line_of(reading.rest)
-        if before and last.nanos != UNSTAMPED:
-            return before + last.words
-        return reading.rest or before
+    def _finish(self, result: StreamResult, *, confirmed: bool) -> None:
+        """Complete the log of a container that has ended, or try again. `confirmed`: the last two streams agree."""
+        if confirmed and result.strange:
+            self._handle_refusal(result.strange.decode(errors="replace"), final=True)
+        elif confirmed and result.known:
+            self._complete(self._last_line(result))
+        elif result.broken:
+            self._note_failure(result.broken)
+        elif self._last is not None and not result.new:
+            self._note_failure("its log ends differently each time that it is read")
+
+    def _last_line(self, result: StreamResult) -> bytes:
+        """Return what the log holds after its last newline.
+
+        If the node's newest file holds no more than that, the lines before it are complete only when the followed
+        stream had ended by itself and in time.
+        """
+        if result.found:
+            return result.rest
+        followed = self._last_followed
+        if followed is None or followed.behind:
+            if self.progress.size >= SMALL:
+                self._note_loss("the end of its log may be lost: the node rotated it away before it could be read")
+            return result.rest
+        last = line_of(result.rest)
+        if followed.rest and last.nanos != UNSTAMPED:
+            return followed.rest + last.content
+        return result.rest or followed.rest
 
     def _complete(self, rest: bytes) -> None:
-        """Only now what has no newline is a line, the last one."""
+        """Take the rest for the last line, which has no newline, and write everything to the files."""
         last = line_of(rest)
         with self._files.lock:
-            if last.second != UNSTAMPED and last.words:
-                self._files.add(self.track, last.words)
-            self.track.complete = True
-            self._files.note()
+            if last.second != UNSTAMPED and last.content:
+                self._files.add(self.progress, last.content)
+            self.progress.complete = True
+            self._files.mark_changed()
         self._files.flush()
 
-    def _refused(self, why: str, *, final: bool, gone: bool = False) -> None:
-        """`final`: it would be said again. `gone`: so would it be, since there is no such pod or container any more."""
+    def _handle_refusal(self, why: str, *, final: bool, gone: bool = False) -> None:
+        """Give the log up after several refusals. `final`: the container has ended. `gone`: so has the pod."""
         self._refusals += 1
-        if not (final or gone) or self._refusals < TRIES:
-            self._failed(why)
+        may_change = not final and not gone
+        if may_change or self._refusals < TRIES:
+            self._note_failure(why)
             return
-        if not final and not self._never_ended():
+        if not final and not self._ended_unseen():
             return
-        if final and gone and self._whole is not None and self._in_time(self._whole):
-            self._complete(self._whole.rest)
+        if final and gone and self._last_clean is not None and self._brought_everything(self._last_clean):
+            self._complete(self._last_clean.rest)
             return
         with self._files.lock:
-            self._lose(f"the end of its log is lost: {one_line(why)}")
-            self.track.complete = True
+            self._note_loss(f"the end of its log is lost: {one_line(why)}")
+            self.progress.complete = True
         self._files.flush()
 
-    def _in_time(self, last: StreamResult) -> bool:
-        """Whether a stream that has ended by itself has brought all. A kubelet that is behind leaves files out."""
-        return self.track.size < SMALL or not last.behind
+    def _brought_everything(self, last: StreamResult) -> bool:
+        """Say whether a stream that ended by itself has brought all: a kubelet that is behind leaves files out."""
+        return self.progress.size < SMALL or not last.behind
 
-    def _never_ended(self) -> bool:
-        """Whether the pod was not seen to end before it went, also by a look that is later than that."""
-        sure_s = self._patience.sure_s
-        return self.news.confirmed(lambda seen: not seen.ended, self._clock() + sure_s, 3 * sure_s)
+    def _ended_unseen(self) -> bool:
+        """Say whether the pod went without having been seen to end. A look at the pod from now on must confirm it."""
+        sure_s = self._timeouts.sure_s
+        return self.signals.confirm(lambda start: not start.ended, self._clock() + sure_s, 3 * sure_s)
 
-    def _lose(self, why: str) -> None:
+    def _note_loss(self, why: str) -> None:
         with self._files.lock:
-            self.track.lost.append(f"{self.track.name}: {why}")
-            self._files.note()
+            self.progress.lost.append(f"{self.progress.name}: {why}")
+            self._files.mark_changed()
 
-    def _failed(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         self.trouble = one_line(why)
         self._failures += 1
-        self.news.wait(self._longer(self._patience.again_s))
+        self.signals.wait(self._pause_s(self._timeouts.again_s))
 
-    def _between(self, reading: StreamResult, whole: bool) -> None:
-        """Streams of a log that is followed. One that has ended is opened again at once, if it has brought something
-        and the log may have been rotated since; a small one by the word that the container has ended."""
-        self.trouble = one_line(reading.broken or reading.strange.decode(errors="replace"))
-        if whole and (self.track.size < SMALL or not reading.new):
-            self.news.wait(self._longer(self._patience.ended_s))
+    def _pause_between_streams(self, result: StreamResult, is_whole: bool) -> None:
+        """Wait before the log of a running container is opened again.
+
+        A stream that ended at the log's end is opened again at once only if it brought something and the log may have
+        been rotated since. Of a small log nothing is lost by waiting for the pod to say that its container has ended.
+        """
+        self.trouble = one_line(result.broken or result.strange.decode(errors="replace"))
+        if is_whole and (self.progress.size < SMALL or not result.new):
+            self.signals.wait(self._pause_s(self._timeouts.ended_s))
         elif self._failures > AT_ONCE:
-            self.news.wait(self._longer(self._patience.again_s))
-        self._failures += not reading.new
+            self.signals.wait(self._pause_s(self._timeouts.again_s))
+        if not result.new:
+            self._failures += 1
 
-    def _longer(self, pause_s: float) -> float:
-        """The more failures, the longer; and not the same for all, since many break at the same moment."""
-        return min(self._patience.longest_s, pause_s * 2.0 ** min(10, self._failures)) * random.uniform(0.5, 1.0)
+    def _pause_s(self, first_s: float) -> float:
+        """Return a pause that doubles with each failure. It varies, because many streams break at the same moment."""
+        doubled_s = first_s * 2.0 ** min(10, self._failures)
+        return min(self._timeouts.longest_s, doubled_s) * random.uniform(0.5, 1.0)
 
     # --- one stream --------------------------------------------------------------------------------------------------
 
-    def _read(self, seen: ContainerStart, *, follow: bool, previous: bool) -> StreamResult | None:
-        """None: it is of another start. Raises ApiError, Expired, BenchError when it cannot be opened or written."""
-        overlap, splitter, new = self.track.overlap, LineSplitter(), 0
-        set_back = not follow and seen.ended_s is not None and overlap.ahead_of(seen.ended_s)
-        rest, small = self._before.rest if self._before is not None else b"", self.track.size < SMALL
-        second = None if set_back else overlap.since(rest, small=small)
-        since = None if second is None else rfc3339(second)
+    def _read_stream(self, start: ContainerStart, *, follow: bool, previous: bool) -> StreamResult | None:
+        """Read one stream into the files.
+
+        Returns None when the stream is of another start of the container. Raises ApiError, Expired, BenchError when it
+        cannot be opened or written.
+        """
+        overlap = self.progress.overlap
+        since_second = self._since_second(start, follow=follow)
+        since = None if since_second is None else rfc3339(since_second)
         patient = self._misses < TRIES
-        search = overlap.search(second, patient=patient)
-        began_s = None if overlap else (seen.before_began_s if previous else seen.began_s)
-        beginning = LostBeginning(began_s, self._lag, self._lag.clock())
-        skips = Skips(overlap.last, self._lag, lambda: self._newest(seen, previous=previous))
-        opened_s, sure, broken = self._clock(), False, ""
+        search = overlap.search(since_second, patient=patient)
+        splitter = LineSplitter()
+        began_s = None  # only a log of which nothing is known can lack its beginning
+        if not overlap:
+            began_s = start.before_began_s if previous else start.began_s
+        beginning = LostBeginning(began_s, self._delay, self._delay.clock())
+        skips = SkipDetector(overlap.last, self._delay, lambda: self._newest_stamp(start, previous=previous))
+        opened_s = self._clock()
+        is_this_start = False
+        new = 0
+        broken = ""
         try:
-            with self._opened(seen, follow=follow, since=since, previous=previous) as arrivals:
+            with self._open(start, follow=follow, since=since, previous=previous) as arrivals:
                 for arrived_s, chunk in arrivals:
-                    if not chunk:
-                        new += self._take(skips, beginning, beginning.rest(), arrived_s, quiet=True)
-                        if self._frozen(seen, splitter.rest):
-                            raise AwayError("it says nothing any more, though the log goes on")
-                    elif lines := search.sift(splitter.feed(chunk)):
-                        if not sure:
-                            sure = self._sure(search, opened_s, previous=previous)
-                            if not sure:
-                                return None
-                            lines = self._joined(search, lines)
-                        new += self._take(skips, beginning, beginning.sift(lines), arrived_s)
-                    if self.news.stopped:
+                    if chunk:
+                        lines = search.new_lines(splitter.feed(chunk))
+                        if lines:
+                            if not is_this_start:
+                                is_this_start = self._is_of_this_start(search, opened_s, previous=previous)
+                                if not is_this_start:
+                                    return None
+                                lines = self._join(search, lines)
+                            new += self._add(skips, beginning, beginning.accept(lines), arrived_s)
+                    else:
+                        new += self._add(skips, beginning, beginning.flush(), arrived_s, quiet=True)
+                        if self._is_frozen(start, splitter.rest):
+                            raise AwayError("the stream is silent though its log goes on")
+                    if self.signals.stopped:
                         break
-            new += self._take(skips, beginning, beginning.rest(), self._lag.clock(), quiet=True)
-        except AwayError as error:  # what is held by now comes again
+            new += self._add(skips, beginning, beginning.flush(), self._delay.clock(), quiet=True)
+        except AwayError as error:  # lines that were held until now come again with the next stream
             broken = str(error)
-        rest, known, strange = splitter.rest, search.over or not patient, search.strange
-        if rest and search.over and line_of(rest).nanos == UNSTAMPED:
-            strange = rest
+        strange = search.strange
+        if splitter.rest and search.over and line_of(splitter.rest).nanos == UNSTAMPED:
+            strange = splitter.rest
         if not strange:
             self._refusals = 0
-        lived_s = self._clock() - opened_s
-        return StreamResult(splitter.size, rest, new, known, search.over, strange, broken, skips.behind, lived_s)
+        return StreamResult(
+            size=splitter.size,
+            rest=splitter.rest,
+            new=new,
+            known=search.over or not patient,
+            found=search.over,
+            strange=strange,
+            broken=broken,
+            behind=skips.behind,
+            lived_s=self._clock() - opened_s,
+        )
+
+    def _since_second(self, start: ContainerStart, *, follow: bool) -> int | None:
+        """Return the second from which the log is asked for; None: from its beginning."""
+        overlap = self.progress.overlap
+        if not follow and start.ended_s is not None and overlap.is_ahead_of(start.ended_s):
+            return None  # the node's clock was set back
+        rest = self._last.rest if self._last is not None else b""
+        return overlap.since(rest, small=self.progress.size < SMALL)
 
     @contextmanager
-    def _opened(
-        self, seen: ContainerStart, *, follow: bool, since: str | None, previous: bool
+    def _open(
+        self, start: ContainerStart, *, follow: bool, since: str | None, previous: bool
     ) -> Iterator[Iterator[Arrival]]:
-        """What comes, and when. A log that goes on is read by a thread of its own, whatever we do meanwhile."""
+        """Open the log and yield its chunks with the times of their arrival.
 
-        def ask() -> AbstractContextManager[Iterator[bytes]]:
-            return self._source.log(seen.pod, seen.container, follow=follow, since=since, previous=previous)
+        A log that goes on is read by a thread of its own, because a kubelet skips files when its reader is slow.
+        """
+
+        def request() -> AbstractContextManager[Iterator[bytes]]:
+            return self._source.log(start.pod, start.container, follow=follow, since=since, previous=previous)
 
         self.trouble = ""
         try:
             if not follow:
-                with ask() as chunks:
-                    self.news.hold(chunks)
-                    yield self._heard((self._lag.clock(), chunk) for chunk in chunks)
+                with request() as chunks:
+                    self.signals.hold(chunks)
+                    yield self._noted((self._delay.clock(), chunk) for chunk in chunks)
                 return
-            pump = Pump(ask, self._lag.clock, f"stream of {seen.name}")
+            pump = Pump(request, self._delay.clock, f"stream of {start.name}")
             try:
-                self.news.hold(pump)
-                yield self._heard(pump.arrivals(self._patience.quiet_s))
+                self.signals.hold(pump)
+                yield self._noted(pump.arrivals(self._timeouts.quiet_s))
             finally:
                 pump.close()
         finally:
-            self.news.hold(None)
+            self.signals.hold(None)
 
-    def _heard(self, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
-        self._looked_s = self._clock()
-        self._doubted_s: float | None = None
-        for arrival in arrivals:
-            if arrival[1]:
-                self.news.heard_s, self._doubted_s = self._clock(), None
-            yield arrival
+    def _noted(self, arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+        """Pass arrivals on and note when the stream brought something."""
+        self._checked_s = self._clock()
+        self._doubted_s = None
+        for arrived_s, chunk in arrivals:
+            if chunk:
+                self.signals.heard_s = self._clock()
+                self._doubted_s = None
+            yield arrived_s, chunk
 
-    def _frozen(self, seen: ContainerStart, rest: bytes) -> bool:
-        """Whether a stream that has said nothing for long says nothing though there is something to say."""
+    def _is_frozen(self, start: ContainerStart, rest: bytes) -> bool:
+        """Say whether a stream that has been silent for long is silent though its log goes on.
+
+        The last line of the log is asked for apart. If the stream has not brought it, it gets some time to do so.
+        """
         now_s = self._clock()
         if self._doubted_s is not None:
-            return now_s - self._doubted_s >= self._patience.late_s
-        if now_s - max(self.news.heard_s, self._looked_s) < self._patience.silent_s:
+            return now_s - self._doubted_s >= self._timeouts.late_s
+        if now_s - max(self.signals.heard_s, self._checked_s) < self._timeouts.silent_s:
             return False
-        self._looked_s = now_s
-        last = self._peek(seen, tail=1)
-        if last is not None and last.raw and last.raw != rest and not self.track.overlap.ends_with(last):
+        self._checked_s = now_s
+        last = self._one_line(start, tail=1)
+        if last is not None and last.raw and last.raw != rest and not self.progress.overlap.ends_with(last):
             self._doubted_s = now_s
         return False
 
-    def _newest(self, seen: ContainerStart, *, previous: bool) -> int | None:
-        """The stamp of the first line in the log's newest file, if that can be had."""
-        first = self._peek(seen, previous=previous, limit=FIRST_BYTES)
-        return first.nanos if first is not None and first.nanos != UNSTAMPED else None
+    def _newest_stamp(self, start: ContainerStart, *, previous: bool) -> int | None:
+        """Return the stamp of the first line in the log's newest file, or None when it cannot be had."""
+        first = self._one_line(start, previous=previous, limit=FIRST_BYTES)
+        if first is None or first.nanos == UNSTAMPED:
+            return None
+        return first.nanos
 
-    def _peek(
-        self, seen: ContainerStart, *, previous: bool = False, tail: int | None = None, limit: int | None = None
+    def _one_line(
+        self, start: ContainerStart, *, previous: bool = False, tail: int | None = None, limit: int | None = None
     ) -> LogLine | None:
-        """A line of the log as it is now. None: it cannot be had."""
-        pod, container = seen.pod, seen.container
+        """Return a line of the log as it is now, or None when it cannot be had."""
         try:
             with self._source.log(
-                pod, container, follow=False, since=None, previous=previous, tail=tail, limit=limit
+                start.pod, start.container, follow=False, since=None, previous=previous, tail=tail, limit=limit
             ) as chunks:
                 return line_of(b"".join(chunks))
         except (AwayError, ApiError, Expired):
             return None
 
-    def _sure(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
-        """Whether a stream is of the start that we read. One that begins with what we know is; else the pod is looked
-        at, some time later, since what is told of it is a little old."""
-        run, seen, sure_s = self.track.run, self.news.seen, self._patience.sure_s
+    def _is_of_this_start(self, search: OverlapSearch, opened_s: float, *, previous: bool) -> bool:
+        """Say whether a stream is of the start of the container that is being read.
 
-        def holds(seen: ContainerStart) -> bool:
-            return run == (seen.before if previous else seen.run)
+        A stream that begins with known lines is. Otherwise the pod must say so in a state that is some time younger
+        than the stream, because its state reaches us with a delay.
+        """
+        run = self.progress.run
+        start = self.signals.start
 
-        doubtful = (search.anew and not seen.fixed) or (search.gap and not (seen.fixed and seen.ended))
-        return not doubtful or self.news.confirmed(holds, opened_s + sure_s, 3 * sure_s)
+        def is_run(start: ContainerStart) -> bool:
+            return run == (start.before if previous else start.run)
 
-    def _joined(self, search: OverlapSearch, lines: Sequence[LogLine]) -> Sequence[LogLine]:
-        """What a log begins with that was opened again, and that does not begin with what is known.
+        begins_anew = search.anew and not start.fixed
+        misses_lines = search.gap and not (start.fixed and start.ended)
+        if not begins_anew and not misses_lines:
+            return True
+        sure_s = self._timeouts.sure_s
+        return self.signals.confirm(is_run, opened_s + sure_s, 3 * sure_s)
+
+    def _join(self, search: OverlapSearch, lines: Sequence[LogLine]) -> Sequence[LogLine]:
+        """Join the first lines of a stream that does not begin with what is known.
 
         A kubelet ends a stream by itself when the container has ended, at the end of the file that it has open. If a
-        newer one begins at that moment, it is the next one, and continues a line that had no end. Else something may
-        lie between, and the first line may be the end of one.
+        newer file begins at that moment, it is the next one, and its first line continues one that had no newline. In
+        any other case lines may be missing between the two, and the first line may be the end of another one.
         """
         if not search.gap:
             return lines
-        first, known, followed = lines[0], self.track.overlap.last, self._followed
+        first = lines[0]
+        known_nanos = self.progress.overlap.last
+        followed = self._last_followed
         rest = line_of(followed.rest if followed is not None else b"")
-        last = known if rest.nanos == UNSTAMPED else rest.nanos
-        near = last is not None and first.nanos - last < JUMP
-        if followed is not None and near and (self.news.seen.ended or self.news.seen.run != self.track.run):
-            words = rest.words if rest.nanos != UNSTAMPED else b""
-            return [first._replace(words=words + first.words), *lines[1:]]
-        self._gap(first.nanos if known is None else known, first.nanos)
+        has_rest = rest.nanos != UNSTAMPED
+        last_nanos = rest.nanos if has_rest else known_nanos
+        is_near = last_nanos is not None and first.nanos - last_nanos < JUMP
+        has_ended = self.signals.start.ended or self.signals.start.run != self.progress.run
+        if followed is not None and is_near and has_ended:
+            beginning = rest.content if has_rest else b""
+            return [first._replace(content=beginning + first.content), *lines[1:]]
+        self._note_gap(first.nanos if known_nanos is None else known_nanos, first.nanos)
         return lines[1:]
 
-    def _gap(self, after: int, until: int) -> None:
+    def _note_gap(self, after: int, until: int) -> None:
         with self._files.lock:
-            self.track.gaps.append([after, until, self._files.sizes.get(self.track.file, 0)])
-            self._files.note()
+            self.progress.gaps.append([after, until, self._files.sizes.get(self.progress.file, 0)])
+            self._files.mark_changed()
 
-    def _take(
-        self, skips: Skips, beginning: LostBeginning, lines: Sequence[LogLine], arrived_s: float, *, quiet: bool = False
+    def _add(
+        self,
+        skips: SkipDetector,
+        beginning: LostBeginning,
+        lines: Sequence[LogLine],
+        arrived_s: float,
+        *,
+        quiet: bool = False,
     ) -> int:
-        """Into the files with what is new and certain; what is missing is noted. `quiet`: nothing follows at once."""
-        self.track.size += on_node(lines)
-        new = skips.sift(lines, arrived_s, small=self.track.size < SMALL)
+        """Write the lines that are new and certain, note the gaps, and return how many lines were new.
+
+        `quiet`: no further line follows at once.
+        """
+        self.progress.size += size_on_node(lines)
+        new = skips.accept(lines, arrived_s, small=self.progress.size < SMALL)
         if quiet:
-            new += skips.rest()
+            new += skips.flush()
         if beginning.lost is not None:
-            self._gap(*beginning.lost)
+            self._note_gap(*beginning.lost)
             beginning.lost = None
-        for lost in skips.lost:
-            self._gap(*lost)
+        for after, until in skips.lost:
+            self._note_gap(after, until)
         skips.lost.clear()
         if new:
             with self._files.lock:
-                self._files.add(self.track, b"".join(line.words for line in new))
-                self.track.overlap.extend(new)
+                self._files.add(self.progress, b"".join(line.content for line in new))
+                self.progress.overlap.extend(new)
         if self._files.due:
             self._files.flush()
         return len(new)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from platforms.job import RefusedError
 from platforms.schedulers.kubernetes.log.files import LogFiles
-from platforms.schedulers.kubernetes.log.follower import Follower
-from platforms.schedulers.kubernetes.log.reading import DEFAULT_TIMEOUTS, LogSource, Timeouts
+from platforms.schedulers.kubernetes.log.follower import DEFAULT_TIMEOUTS, Follower, LogSource, Timeouts
 from platforms.schedulers.kubernetes.log.starts import ContainerStart, container_starts
 from platforms.schedulers.kubernetes.objects.fields import Object
 
@@ -21,11 +20,11 @@ POLL_S = 0.02
 
 
 class JobLog:
-    """Every line of every container, once, none torn; what cannot be had is said by `missing`.
+    """Writes every line of every container once and whole; `missing` says what could not be had.
 
-    FOLDER/log holds whole lines of all containers in the order of their arrival, init containers among them: their
-    words explain why others did not start. FOLDER/logs/<pod>.log, or <pod>.<container>.log, holds what one container
-    has said, all its starts in a row. Who makes a JobLog of the same folder later goes on where the files end.
+    FOLDER/log holds the whole lines of all containers in the order of their arrival. Init containers are among them,
+    because their messages explain why others did not start. FOLDER/logs/<pod>.log, or <pod>.<container>.log, holds the
+    lines of one container, all its starts in a row. A later JobLog of the same folder goes on where the files end.
     """
 
     def __init__(
@@ -33,61 +32,65 @@ class JobLog:
         source: LogSource,
         folder: Path,
         *,
-        patience: Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Raises RefusedError when the folder cannot be written."""
-        self._source, self._patience, self._clock, self._sleep = source, patience, clock, sleep
+        self._source = source
+        self._timeouts = timeouts
+        self._clock = clock
+        self._sleep = sleep
         self._wall = wall
         self._files = LogFiles(folder, clock)
         self._followers: dict[str, Follower] = {}
-        self._seen: dict[str, ContainerStart] = {}
+        self._starts: dict[str, ContainerStart] = {}
         self._closed = False
 
     def follow(self, pods: Sequence[Object]) -> None:
-        """How the job's pods are now, those that have vanished as they were seen last, before those that are there.
+        """Follow the containers of the job's pods as they are now.
 
-        Needs no connection and raises nothing; without further looks at the pods, what had ended by then is read on.
+        Pods that have vanished come first, in their last state. This sends no request and raises nothing. Without
+        further calls, the containers that had ended by then are read to their end.
         """
         if self._closed:
             return
         for pod in pods:
-            for seen in container_starts(pod):
-                known = self._known(seen)
+            for start in container_starts(pod):
+                known = start if start.found else self._last_known(start)
                 if known is not None:
-                    self._seen[seen.key] = known
-                    self._tell(known)
+                    self._starts[known.key] = known
+                    self._update_follower(known)
         self._hurry()
 
-    def _known(self, seen: ContainerStart) -> ContainerStart | None:
-        """Of a container that its node has lost, the start that was seen last; None where none ever was."""
-        if seen.found:
-            return seen
-        track = self._files.tracks.get(seen.key)
-        return None if track is None else replace(seen, run=track.run, before="", count=track.count)
+    def _last_known(self, start: ContainerStart) -> ContainerStart | None:
+        """Return the last known start of a container that its node has lost, or None where none is known."""
+        progress = self._files.containers.get(start.key)
+        if progress is None:
+            return None
+        return replace(start, run=progress.run, before="", count=progress.count)
 
-    def _tell(self, seen: ContainerStart) -> None:
-        follower = self._followers.get(seen.key)
-        if follower is not None and follower.news.tell(seen):
+    def _update_follower(self, start: ContainerStart) -> None:
+        follower = self._followers.get(start.key)
+        if follower is not None and follower.signals.update(start):
             return
-        track = self._files.track(seen)
-        if track.complete and track.run == seen.run:
+        progress = self._files.progress(start)
+        if progress.complete and progress.run == start.run:
             return
         follower = Follower(
-            self._source, self._files, seen, patience=self._patience, clock=self._clock, wall=self._wall
+            self._source, self._files, start, timeouts=self._timeouts, clock=self._clock, wall=self._wall
         )
         try:
             follower.thread.start()
-        except RuntimeError:  # no more threads for us: at a later look
+        except RuntimeError:  # this process may have no more threads; the next call of follow() tries again
             return
-        self._followers[seen.key] = follower
+        self._followers[start.key] = follower
 
     def _hurry(self) -> None:
         for follower in list(self._followers.values()):
             follower.hurry()
-        if self._files.due:  # threads that have ended, or say nothing, write nothing
+        if self._files.due:  # the followers' threads may have ended or be waiting, and then do not write
             with contextlib.suppress(RefusedError):
                 self._files.flush()
 
@@ -97,46 +100,56 @@ class JobLog:
         return self._files.sizes
 
     def read(self, offset: int, limit: int = CHUNK) -> bytes:
-        """The next bytes of FOLDER/log. Raises RefusedError when it cannot be written or read."""
+        """Return the next bytes of FOLDER/log. Raises RefusedError when it cannot be written or read."""
         self._hurry()
         return self._files.read(offset, limit)
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What will never come, and why."""
+        """Sentences about what will never come, and why."""
+        sentences: list[str] = []
         with self._files.lock:
-            return tuple(why for track in self._files.tracks.values() for why in track.problems)
+            for progress in self._files.containers.values():
+                sentences += progress.problems
+        return tuple(sentences)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Empty when every container that ever started is read to its end; else what is lost, and what is still to
-        come, with what prevents it."""
+        """Sentences about what is lost and what is still to come.
+
+        Empty when every container that ever started is read to its end.
+        """
         self._hurry()
         with self._files.lock:
             return (*self.lost, *self._all_to_come())
 
     @property
     def to_come(self) -> tuple[str, ...]:
-        """What is still to come, with what prevents it. Empty: who begins to read only now reads to the end."""
+        """Sentences about what is still to come, and what prevents it. Empty: reading from now on reads everything."""
         self._hurry()
         with self._files.lock:
             return self._all_to_come()
 
     def _all_to_come(self) -> tuple[str, ...]:
-        return tuple(filter(None, (*map(self._to_come, self._files.tracks), self._files.trouble)))
+        sentences = [self._to_come(key) for key in self._files.containers]
+        sentences.append(self._files.trouble)
+        return tuple(sentence for sentence in sentences if sentence)
 
     def _to_come(self, key: str) -> str:
-        track, seen, follower = self._files.tracks[key], self._seen.get(key), self._followers.get(key)
-        if track.complete and (seen is None or seen.run == track.run):
+        """Say what is still to come of one container; "" if nothing is."""
+        progress = self._files.containers[key]
+        start = self._starts.get(key)
+        follower = self._followers.get(key)
+        if progress.complete and (start is None or start.run == progress.run):
             return ""
         if follower is not None and follower.trouble:
-            return f"{track.name}: its log is not read to its end yet: {follower.trouble}"
-        if seen is not None and not seen.ended and not seen.over:
-            return f"{track.name}: it still runs"
-        return f"{track.name}: its log is not read to its end yet"
+            return f"{progress.name}: its log is not read to its end yet: {follower.trouble}"
+        if start is not None and not start.ended and not start.over:
+            return f"{progress.name}: it still runs"
+        return f"{progress.name}: its log is not read to its end yet"
 
     def settled(self, limit_s: float) -> bool:
-        """Wait until nothing is to come, but no longer than that."""
+        """Wait until nothing is to come, at most for `limit_s`. Returns whether that is so."""
         deadline_s = self._clock() + limit_s
         while self.to_come:
             if self._clock() >= deadline_s:
@@ -145,10 +158,10 @@ class JobLog:
         return True
 
     def close(self) -> None:
-        """Follow nothing any more; what has come is in the files. Raises RefusedError when it cannot be."""
+        """Stop following and write what has come to the files. Raises RefusedError when they cannot be written."""
         self._closed = True
         for follower in self._followers.values():
-            follower.news.stop()
+            follower.signals.stop()
         deadline_s = self._clock() + CLOSE_S
         for follower in self._followers.values():
             follower.thread.join(max(0.0, deadline_s - self._clock()))

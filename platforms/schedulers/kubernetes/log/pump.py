@@ -1,6 +1,6 @@
 """Reads one followed log at full speed, in a thread that does nothing else.
 
-A kubelet whose reader is slow skips whole files. So neither our disk nor a look at the pod may hold a stream up.
+A kubelet skips whole files when its reader is slow. So neither our disk nor a look at the pod may hold a stream up.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from contextlib import AbstractContextManager
 
 from platforms.job import AwayError
 
-HELD_MAX = 32 << 20  # bytes that have come and are not sorted yet
-GATHER_S = 0.01  # for so long more is waited for: a kubelet sends each line by itself
-TOGETHER_S = 0.1  # what has come within so long is given as one
+HELD_MAX = 32 << 20  # bytes that have arrived and are not taken yet
+GATHER_S = 0.01  # after the first chunk, so long for others: a kubelet sends each line by itself
+TOGETHER_S = 0.1  # chunks that arrive within so long are joined
 STOP_S = 1.0  # how long an open stream may take to end
 
-Arrival = tuple[float, bytes]  # by the clock; no bytes: nothing has come for a while
-Ask = Callable[[], AbstractContextManager[Iterator[bytes]]]
+Arrival = tuple[float, bytes]  # the time by the clock, and a chunk; an empty one: nothing has come for a while
+Request = Callable[[], AbstractContextManager[Iterator[bytes]]]
 
 
 class Pump:
-    """One stream. `ask` opens it, in the pump's thread, which waits there as long as the container says nothing."""
+    """One stream. `request` opens it, in the pump's thread, which waits there as long as the container is silent."""
 
-    def __init__(self, ask: Ask, clock: Callable[[], float], name: str) -> None:
+    def __init__(self, request: Request, clock: Callable[[], float], name: str) -> None:
         """Raises AwayError when this process may have no more threads."""
-        self._ask, self._clock = ask, clock
+        self._request = request
+        self._clock = clock
         self._changed = threading.Condition()
         self._arrived: deque[Arrival] = deque()
-        self._held = 0
+        self._held = 0  # bytes
         self._stream: object = None
-        self._ended = self._stopped = False
+        self._ended = False
+        self._stopped = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
@@ -42,7 +44,7 @@ class Pump:
 
     def _run(self) -> None:
         try:
-            with self._ask() as chunks:
+            with self._request() as chunks:
                 with self._changed:
                     self._stream = chunks
                 for chunk in chunks:
@@ -51,11 +53,12 @@ class Pump:
         except Exception as error:
             self._error = error
         with self._changed:
-            self._ended, self._stream = True, None
+            self._ended = True
+            self._stream = None
             self._changed.notify_all()
 
     def _keep(self, now_s: float, chunk: bytes) -> bool:
-        """False: nobody wants it any more."""
+        """Store a chunk, when there is room for it. Returns False when the pump was stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._held < HELD_MAX or self._stopped)
             if not self._arrived:
@@ -65,7 +68,10 @@ class Pump:
             return not self._stopped
 
     def arrivals(self, quiet_s: float) -> Iterator[Arrival]:
-        """All that comes, and an empty one whenever nothing has come for so long. Raises what the stream raises."""
+        """Yield what arrives, and an empty chunk whenever nothing has come for `quiet_s`.
+
+        Raises what the stream raises.
+        """
         while not self._stopped:
             with self._changed:
                 self._changed.wait_for(lambda: self._arrived or self._ended or self._stopped, quiet_s)
@@ -73,21 +79,28 @@ class Pump:
             if not ended:
                 time.sleep(GATHER_S)
             with self._changed:
-                arrivals = self._together()
+                arrivals = self._take_together()
                 self._changed.notify_all()
-            if not arrivals and ended:
+            if arrivals:
+                arrived_s, _first = arrivals[0]
+                yield arrived_s, b"".join(chunk for _arrived_s, chunk in arrivals)
+            elif ended:
                 break
-            yield (self._clock(), b"") if not arrivals else (arrivals[0][0], b"".join(chunk for _, chunk in arrivals))
+            else:
+                yield self._clock(), b""
         if self._stopped:
-            raise AwayError("the stream was ended: it said nothing any more")
+            raise AwayError("the stream was ended because it was silent")
         if self._error is not None:
             raise self._error
 
-    def _together(self) -> list[Arrival]:
-        arrivals = [self._arrived.popleft()] if self._arrived else []
+    def _take_together(self) -> list[Arrival]:
+        """Take the next chunk and those that arrived soon after it."""
+        if not self._arrived:
+            return []
+        arrivals = [self._arrived.popleft()]
         while self._arrived and self._arrived[0][0] - arrivals[0][0] < TOGETHER_S:
             arrivals.append(self._arrived.popleft())
-        self._held -= sum(len(chunk) for _, chunk in arrivals)
+        self._held -= sum(len(chunk) for _arrived_s, chunk in arrivals)
         return arrivals
 
     def stop(self) -> None:
@@ -96,13 +109,14 @@ class Pump:
             self._stopped = not self._ended or bool(self._arrived)
             stream = self._stream
             self._changed.notify_all()
-        if (stop := getattr(stream, "stop", None)) is not None:  # else its own time limit ends it
+        stop = getattr(stream, "stop", None)
+        if stop is not None:  # a stream without it ends by its own time limit
             stop()
 
     def close(self) -> None:
-        """End it, and wait for its thread, if its stream was open."""
+        """End the stream, and wait for its thread if the stream was open."""
         with self._changed:
-            opened = self._stream is not None
+            was_open = self._stream is not None
         self.stop()
-        if opened:
+        if was_open:
             self._thread.join(STOP_S)

@@ -1,4 +1,4 @@
-"""What the thread that follows a log is told by others: how its pod is now, that it must end, that it is late."""
+"""What the thread that follows a log learns from others: how its pod is, that it must end, that its stream is late."""
 
 from __future__ import annotations
 
@@ -10,78 +10,87 @@ from platforms.schedulers.kubernetes.log.starts import ContainerStart
 
 
 class FollowerSignals:
-    """One writer, who looks at pods, and one reader, who has at most one stream open."""
+    """Signals to one follower, which has at most one stream open. Thread-safe."""
 
-    def __init__(self, seen: ContainerStart, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, start: ContainerStart, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._told_s = self._altered_s = clock()
+        self._updated_s = clock()  # when the pod was last looked at
+        self._altered_s = clock()  # when that showed something else than before
         self._stream: object = None
-        self.seen = seen
+        self.start = start
         self.stopped = False
-        self.over = False  # nobody listens any more
-        self.heard_s = clock()  # when the stream said something
+        self.finished = False  # the follower takes no more signals
+        self.heard_s = clock()  # when the stream brought something
 
-    def tell(self, seen: ContainerStart) -> bool:
-        """How the pod is now. False: too late."""
+    # --- for others --------------------------------------------------------------------------------------------------
+
+    def update(self, start: ContainerStart) -> bool:
+        """Pass on how the container is now. Returns False when the follower has finished, so that it came too late."""
         with self._changed:
-            self._told_s = self._clock()
-            if _facts(seen) != _facts(self.seen):
-                self._altered_s = self._told_s
-            self.seen = seen
+            self._updated_s = self._clock()
+            if _facts(start) != _facts(self.start):
+                self._altered_s = self._updated_s
+            self.start = start
             self._changed.notify_all()
-            return not self.over
+            return not self.finished
 
     def stop(self) -> None:
         with self._changed:
             self.stopped = True
-            self._cut()
+            self._cut_stream()
             self._changed.notify_all()
 
-    def hurry(self, run: str, late_s: float) -> None:
-        """End a stream that has said nothing for so long though its container, then in its start `run`, has ended."""
+    def cut_if_late(self, run: str, late_s: float) -> None:
+        """End the stream of the start `run` if that start has ended and the stream was silent for `late_s`."""
         with self._changed:
-            quiet_s = self._clock() - max(self.heard_s, self._altered_s)
-            if (self.seen.ended or self.seen.run != run) and quiet_s > late_s:
-                self._cut()
+            has_ended = self.start.ended or self.start.run != run
+            silent_s = self._clock() - max(self.heard_s, self._altered_s)
+            if has_ended and silent_s > late_s:
+                self._cut_stream()
 
-    def _cut(self) -> None:
-        if (stop := getattr(self._stream, "stop", None)) is not None:  # else its own time limit ends it
+    def _cut_stream(self) -> None:
+        stop = getattr(self._stream, "stop", None)
+        if stop is not None:  # a stream without it ends by its own time limit
             stop()
 
-    # --- the one who listens -----------------------------------------------------------------------------------------
+    # --- for the follower --------------------------------------------------------------------------------------------
 
     def hold(self, stream: object) -> None:
-        """The stream that is read now, or None."""
+        """Name the stream that is being read, or None."""
         with self._changed:
-            self._stream, self.heard_s = stream, self._clock()
+            self._stream = stream
+            self.heard_s = self._clock()
             if self.stopped:
-                self._cut()
+                self._cut_stream()
 
-    def end(self, when: Callable[[ContainerStart], bool]) -> bool:
-        """Listen no more if the last news allow it, or when told to stop. False: go on."""
+    def finish_if(self, is_done: Callable[[ContainerStart], bool]) -> bool:
+        """Finish if the container's last state allows it, or after stop(). Returns whether it has finished."""
         with self._changed:
-            self.over = self.stopped or when(self.seen)
-            return self.over
+            self.finished = self.stopped or is_done(self.start)
+            return self.finished
 
     def wait(self, pause_s: float) -> None:
-        """Until the container has ended, started anew or its pod has ended, but no longer than that."""
+        """Wait until the container has ended or restarted, or its pod has ended; at most `pause_s`."""
         with self._changed:
-            before = _facts(self.seen)
-            self._changed.wait_for(lambda: self.stopped or _facts(self.seen) != before, pause_s)
+            before = _facts(self.start)
+            self._changed.wait_for(lambda: self.stopped or _facts(self.start) != before, pause_s)
 
-    def confirmed(self, holds: Callable[[ContainerStart], bool], after_s: float, limit_s: float) -> bool:
-        """Wait for a look later than `after_s` by the clock, or for the last one that matters. Whether that one, or the
-        last one within the limit, has it so."""
+    def confirm(self, holds: Callable[[ContainerStart], bool], after_s: float, limit_s: float) -> bool:
+        """Say whether a condition holds by a look at the pod that is later than `after_s` by the clock.
 
-        def told() -> bool:
-            last = self.seen.fixed and self.seen.ended
-            return self.stopped or last or self._told_s >= after_s or not holds(self.seen)
+        Waits for such a look for at most `limit_s`; then the last look counts. A container that will not change any
+        more needs no later one.
+        """
+
+        def is_decided() -> bool:
+            is_final = self.start.fixed and self.start.ended
+            return self.stopped or is_final or self._updated_s >= after_s or not holds(self.start)
 
         with self._changed:
-            self._changed.wait_for(told, limit_s)
-            return not self.stopped and holds(self.seen)
+            self._changed.wait_for(is_decided, limit_s)
+            return not self.stopped and holds(self.start)
 
 
-def _facts(seen: ContainerStart) -> tuple[str, bool, bool]:
-    return seen.run, seen.ended, seen.over
+def _facts(start: ContainerStart) -> tuple[str, bool, bool]:
+    return start.run, start.ended, start.over

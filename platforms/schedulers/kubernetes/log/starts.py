@@ -1,4 +1,4 @@
-"""What a pod object says of its containers' starts: which have a log, which one is given, and which have ended."""
+"""Reads from a pod which of its containers have started, and of which start its kubelet has a log."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True)
 class ContainerStart:
-    """A container that has started, once or again. A `run` is one start of it.
+    """The last start of a container, and the one before it.
 
-    `run` is the one whose log is given, `before` the one that `previous` gives, if any; both by the container's id, or
-    by number. `count` is the number of `run`: 0 is the first. `over`: the pod has ended, and nobody has said how
-    this container did. `fixed`: it never starts again. `began_s`, `before_began_s`: when `run` and `before` began, in
-    whole Unix seconds by the node's clock. `found`: else its node has lost it, and does not say whether it ever ran, or
-    which start of it was the last.
+    `run` and `before` name the two, by the container's id or by number. The kubelet gives the log of `run`, and with
+    `previous` that of `before`, which may be empty. `count` is the number of `run`; the first is 0. `ended`: `run` has
+    ended, at `ended_s`. `over`: the pod has ended, whatever it shows of this container. `fixed`: the container never
+    starts again. `began_s`, `before_began_s`: when the two began, in whole Unix seconds by the node's clock. `found`:
+    False if the node has lost the container, and does not say whether it ever ran, or which start was the last.
+    `alone`: the pod has no other container.
     """
 
     pod: str
@@ -51,54 +52,68 @@ class ContainerStart:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The container's name for people."""
         return f"container {self.container} of pod {self.pod}"
 
 
 def container_starts(pod: Object) -> Iterator[ContainerStart]:
-    """Init containers first. Those that people attach to debug are not the job's."""
+    """Yield the containers that have started, init containers first.
+
+    Ephemeral containers, which people attach to debug, are not the job's and are left out.
+    """
     statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
-    specs = {text(each, "name"): each for key in ("initContainers", "containers") for each in items(pod, "spec", key)}
+    specs = {}
+    for key in ("initContainers", "containers"):
+        for spec in items(pod, "spec", key):
+            specs[text(spec, "name")] = spec
     alone = (len(specs) or len(statuses)) == 1
+    pod_is_over = text(pod, "status", "phase") in OVER
+    pod_policy = text(pod, "spec", "restartPolicy") or "Never"
     for status in statuses:
-        own_policy = text(specs.get(text(status, "name")), "restartPolicy")
-        never = (text(pod, "spec", "restartPolicy") or "Never") == "Never" and own_policy in ("", "Never")
-        fixed = never or text(pod, "status", "phase") in OVER
-        if (seen := _seen(pod, status, alone, fixed)) is not None:
-            yield seen
+        own_policy = text(specs.get(text(status, "name")), "restartPolicy")  # a sidecar's
+        never_restarts = pod_policy == "Never" and own_policy in ("", "Never")
+        start = _container_start(pod, status, alone, fixed=never_restarts or pod_is_over)
+        if start is not None:
+            yield start
 
 
-def _seen(pod: Object, status: Object, alone: bool, fixed: bool) -> ContainerStart | None:
-    running, ended = dig(status, "state", "running") is not None, mapping(status, "state", "terminated")
+def _container_start(pod: Object, status: Object, alone: bool, *, fixed: bool) -> ContainerStart | None:
+    running = dig(status, "state", "running") is not None
+    ended = mapping(status, "state", "terminated")
     last = mapping(status, "lastState", "terminated")
     count = number(status, "restartCount") or 0
     if not running and not _ran(ended):
-        if not last and not _lost(ended):
+        if not last and not _is_lost(ended):
             return None
-        ended, last = last or ended, {}  # between two starts, or for good: the log is that of the last one
-    begun = ended or mapping(status, "state", "running")
+        # It waits for its next start, or it ended for good: the kubelet gives the log of its last start.
+        ended = last or ended
+        last = {}
+    before = ""
+    if last:
+        before = text(last, "containerID") or f"#{count - 1}"
+    current = ended or mapping(status, "state", "running")
     return ContainerStart(
         pod=text(pod, "metadata", "name"),
         uid=uid(pod),
         container=text(status, "name"),
         alone=alone,
         run=text(ended, "containerID") or text(status, "containerID") or f"#{count}",
-        before=(text(last, "containerID") or f"#{count - 1}") if last else "",
+        before=before,
         count=count,
         ended=not running,
         over=text(pod, "status", "phase") in OVER,
         ended_s=timestamp_s(ended, "finishedAt"),
         fixed=fixed,
-        began_s=timestamp_s(begun, "startedAt"),
+        began_s=timestamp_s(current, "startedAt"),
         before_began_s=timestamp_s(last, "startedAt"),
-        found=running or not _lost(ended),
+        found=running or not _is_lost(ended),
     )
 
 
 def _ran(ended: Object) -> bool:
-    """A command that could not be started says that it began in 1970, and has no log."""
+    """Say whether a terminated container ran. If its command could not be started, its startedAt is in 1970."""
     return timestamp_s(ended, "startedAt") is not None
 
 
-def _lost(ended: Object) -> bool:
+def _is_lost(ended: Object) -> bool:
     return dig(ended, "reason") == "ContainerStatusUnknown" and not _ran(ended)
