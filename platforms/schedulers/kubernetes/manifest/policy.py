@@ -85,13 +85,17 @@ def _line_functions(objects: Sequence[Object], text: str) -> list[Callable[[Tree
     written = documents.read(text, "manifest") if text else []
     functions: list[Callable[[TreePath], int]] = []
     for tree in objects:
-        line_of: Callable[[TreePath], int] = lambda _path: 0  # noqa: E731
+        line_of: Callable[[TreePath], int] = _unknown_line
         for document in written:
             if document.value == tree:
                 line_of = document.line
                 break
         functions.append(line_of)
     return functions
+
+
+def _unknown_line(_path: TreePath) -> int:
+    return 0
 
 
 # --- what is checked besides rules -----------------------------------------------------------------------------------
@@ -220,10 +224,7 @@ def _limits_of_jobs(root: Object, platform: Platform, spec: JobSpec) -> Iterator
         message = f"{spec.layout.nodes} nodes are more than {policy.max_nodes}"
         yield ("spec", "parallelism"), message, "max_nodes"
     if policy.max_time_s is not None and spec.time_limit_s > policy.max_time_s:
-        path_of_template: TreePath = ()
-        for path, _template in templates(root):
-            path_of_template = path
-            break
+        path_of_template: TreePath = next((path for path, _template in templates(root)), ())
         message = f"{spec.time_limit_s:g} s are more than {policy.max_time_s:g} s"
         yield (*path_of_template, "spec", "activeDeadlineSeconds"), message, "max_time"
     if policy.max_running is not None and platform.max_running > policy.max_running:

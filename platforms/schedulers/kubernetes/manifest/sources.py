@@ -69,8 +69,9 @@ def from_file(path: Path) -> list[ManifestObject]:
 
 def from_test(manifest: object, name: str) -> list[ManifestObject]:
     """The objects that a test returns: one mapping or several. Raises ConfigError, `<name>: spec.x: message`."""
-    is_list = isinstance(manifest, Sequence) and not isinstance(manifest, str)
-    trees = list(manifest) if is_list else [manifest]  # type: ignore[call-overload]
+    trees = [manifest]
+    if isinstance(manifest, Sequence) and not isinstance(manifest, str):
+        trees = list(manifest)
     found = []
     for number, tree in enumerate(trees):
         where = name if len(trees) == 1 else f"{name}[{number}]"
