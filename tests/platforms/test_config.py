@@ -78,7 +78,7 @@ def test_the_documentation_names_every_key() -> None:
     assert written == {*schema.schema()["properties"], *Site.model_fields, *nested}
 
 
-def test_its_examples_are_right(tmp_path: Path) -> None:
+def test_the_documentations_examples_load(tmp_path: Path) -> None:
     blocks = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
     platform, site = (block.split("```")[0] for block in blocks)
     (tmp_path / "site.yaml").write_text(site, encoding="utf-8")
@@ -98,7 +98,7 @@ def test_its_examples_are_right(tmp_path: Path) -> None:
     [("1:30:00", 5400), ("00:30:00", 1800), ("0:00:45", 45), ("100:00:00", 360000), ("1-12:00:00", 129600),
      ("90m", 5400), ("2h", 7200), ("45s", 45), ("1h30m", 5400), ("1.5h", 5400), ('"1:30:00"', 5400)],
 )  # fmt: skip
-def test_times(tmp_path: Path, text: str, seconds: float) -> None:
+def test_a_time_is_read_in_every_notation(tmp_path: Path, text: str, seconds: float) -> None:
     assert load(tmp_path, f"time_limit: {text}").time_limit_s == seconds
     assert load(tmp_path, f"start_limit: {text}").start_limit_s == seconds
 
@@ -118,7 +118,7 @@ def test_times(tmp_path: Path, text: str, seconds: float) -> None:
         ("[1h]", "needs a time"),
     ],
 )
-def test_what_is_no_time(tmp_path: Path, text: str, what: str) -> None:
+def test_a_wrong_time_is_refused(tmp_path: Path, text: str, what: str) -> None:
     (problem,) = mistakes(tmp_path, f"size: quick\ntime_limit: {text}\n")
     assert problem.startswith(f"2: time_limit: {what}")
 
@@ -146,12 +146,12 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["on", "'2'", "007", "2.0", "1e1", "0x2", "true", "[2]", "1_0"])
-def test_what_is_no_whole_number(tmp_path: Path, text: str) -> None:
+def test_a_wrong_whole_number_is_refused(tmp_path: Path, text: str) -> None:
     (problem,) = mistakes(tmp_path, f"max_running: {text}\n")
     assert problem.startswith("1: max_running: needs a whole number, not ")
 
 
-def test_a_day(tmp_path: Path) -> None:
+def test_a_day_is_read(tmp_path: Path) -> None:
     assert load(tmp_path, "until: 2026-12-31").until == datetime.date(2026, 12, 31)
     for text in ("2026-13-01", "2026", "31.12.2026", "tomorrow"):
         assert "until: is no day" in mistakes(tmp_path, f"until: {text}")[0]
@@ -221,7 +221,7 @@ def test_all_mistakes_of_all_files_at_once(tmp_path: Path) -> None:
         ("# " + "x" * 2_000_000, "1: 2,000,002 bytes are too many"),
     ],
 )
-def test_what_is_no_yaml_file(tmp_path: Path, text: str | bytes, problem: str) -> None:
+def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path, text: str | bytes, problem: str) -> None:
     assert any(problem in found for found in mistakes(tmp_path, text))
 
 
@@ -301,7 +301,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes(tmp_path: Path, text: str, problem: str) -> None:
+def test_each_mistake_names_line_and_key(tmp_path: Path, text: str, problem: str) -> None:
     assert any(found.startswith(problem) for found in mistakes(tmp_path, text)), mistakes(tmp_path, text)
 
 
@@ -311,7 +311,7 @@ def test_an_avalanche_of_aliases_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", sorted(RESERVED_MARKS))
-def test_marks_that_mean_something_already(tmp_path: Path, mark: str) -> None:
+def test_a_mark_that_means_something_already_is_refused(tmp_path: Path, mark: str) -> None:
     assert mistakes(tmp_path, f"marks: [{mark}]\n")[0].startswith(f"1: marks[0]: '{mark}' already means something")
 
 
@@ -327,7 +327,7 @@ def test_the_name_of_the_file_is_a_mark(tmp_path: Path, name: str) -> None:
         load_platforms([tmp_path], environ={}, root=tmp_path)
 
 
-def test_files_that_would_not_be_read(tmp_path: Path) -> None:
+def test_a_file_that_would_not_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("size: quick\n")
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / ".hidden.yaml").write_text("rubbish")
@@ -340,14 +340,14 @@ def test_files_that_would_not_be_read(tmp_path: Path) -> None:
     )
 
 
-def test_no_folder_no_platforms(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_platforms(tmp_path: Path) -> None:
     assert load_platforms([tmp_path / "nowhere"], environ={}, root=tmp_path) == {}
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_platforms([tmp_path / "file"], environ={}, root=tmp_path)
 
 
-def test_schedulers_that_do_not_exist(tmp_path: Path) -> None:
+def test_a_scheduler_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     (tmp_path / "it.yaml").write_text(REMOTE.replace("slurm", "slrum"))
     with pytest.raises(
         ConfigError, match=r"it.yaml:1: scheduler: there is no scheduler 'slrum' \(did you mean 'slurm'\?\)"
@@ -379,7 +379,7 @@ def test_a_site_may_replace_a_platform_only_when_it_says_so(folders: list[Path])
     assert (local.size, local.source) == ("smoke", mine)
 
 
-def test_nothing_to_replace(folders: list[Path]) -> None:
+def test_replaces_without_an_earlier_file_is_refused(folders: list[Path]) -> None:
     (folders[1] / "mine.yaml").write_text("size: smoke\nreplaces: true\n")
     with pytest.raises(ConfigError, match=r"mine.yaml:2: replaces: there is no earlier mine.yaml to replace"):
         load_platforms(folders, environ={}, root=folders[1])
@@ -394,7 +394,7 @@ def test_no_site_is_an_empty_site(tmp_path: Path) -> None:
     assert load_site(tmp_path) == Site()
 
 
-def test_a_site(tmp_path: Path) -> None:
+def test_a_site_is_read(tmp_path: Path) -> None:
     text = "enabled: [a100, v100]\nmax_device_hours: 8\noptions: {size: quick, windows: 5, x: 1.5, on: true, v: 1:30}\n"
     (tmp_path / "site.yaml").write_text(text + "values: {account: 007, project: on}\n")
     site = load_site(tmp_path)
@@ -419,7 +419,7 @@ def test_a_site(tmp_path: Path) -> None:
         ("just words\n", "1: this is no mapping"),
     ],
 )
-def test_mistakes_in_a_site(tmp_path: Path, text: str, problem: str) -> None:
+def test_mistakes_in_a_site_name_line_and_key(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_site(tmp_path)
@@ -474,14 +474,14 @@ def test_secrets_never_reach_yaml(tmp_path: Path, key: str) -> None:
     assert not any("hunter2" in problem for problem in problems)
 
 
-def test_what_is_no_secret(tmp_path: Path) -> None:
+def test_a_key_that_only_looks_like_a_secret_is_allowed(tmp_path: Path) -> None:
     text = (
         "env: {TOKENIZERS_PARALLELISM: false, MAX_TOKENS: 5, TOKEN_FILE: /run/t, SECRET_NAME: s, A_TOKEN: '${site.hf}'}"
     )
     assert load(tmp_path, text, HPC_ML_BENCH_HF="abc").env["A_TOKEN"] == "abc"
 
 
-def test_what_is_only_the_name_of_a_secret(tmp_path: Path) -> None:
+def test_the_name_of_a_secret_is_allowed(tmp_path: Path) -> None:
     cluster = "scheduler: kubernetes\ndevice: cpu\ndata_dir: /data\nlayouts: {default: [1x1]}\n"
     cluster += "kubernetes: {image: x/y:1, cpu: 1, memory: 1Gi, image_pull_secrets: [regcred]}\n"
     found = load(tmp_path, cluster + "policy: {avoid: {secretKeyRef: no secrets of the cluster}}\n")
@@ -593,7 +593,7 @@ def test_ten_files_are_read_quickly(tmp_path: Path) -> None:
         ("data_dir: '${site.nope'", "4: data_dir: '${site.nope' has no closing brace (write ${site.key})"),
     ],
 )
-def test_what_would_mean_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
+def test_a_key_that_means_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "it.yaml"
     head = "device: cpu\nsetup: ['export A=${HOME/a/b}']\nscheduler: ssh\n"
     path.write_text(f"{head}{text}\nlayouts: {{default: [1x1]}}\nwork_dir: /w\n")
@@ -602,5 +602,5 @@ def test_what_would_mean_nothing_is_a_mistake(tmp_path: Path, text: str, said: s
     assert list(caught.value.problems) == [f"{path}:{said}"]
 
 
-def test_a_value_of_the_site_may_hold_what_looks_like_a_hole(tmp_path: Path) -> None:
+def test_a_sites_value_may_contain_dollar_braces(tmp_path: Path) -> None:
     assert load(tmp_path, "env: {A: '${site.a}'}", Site(values={"a": "${b}"})).env == {"A": "${b}"}

@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         (127, State.NOT_STARTABLE),
     ],
 )
-def test_exit_codes(either: Scheduler, folder: Path, code: int, state: State) -> None:
+def test_an_exit_code_becomes_a_state(either: Scheduler, folder: Path, code: int, state: State) -> None:
     before = time.time()
 
     status = ran(either, shell(f"exit {code}"), folder)
@@ -111,7 +111,7 @@ def test_a_command_that_does_not_exist(either: Scheduler, folder: Path) -> None:
     assert b"/no/such/program" in (folder / "log").read_bytes()
 
 
-def test_signals(either: Scheduler, folder: Path) -> None:
+def test_a_signal_becomes_a_state(either: Scheduler, folder: Path) -> None:
     status = ran(either, shell("kill -SEGV $$"), folder)
     nested = ran(either, shell("sh -c 'kill -ABRT $$'; exit $?"), folder.with_name("two"))
 
@@ -132,7 +132,7 @@ def once_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("once_up")
-def test_time_limit(either: Scheduler, folder: Path) -> None:
+def test_a_job_ends_at_its_time_limit(either: Scheduler, folder: Path) -> None:
     status = ran(either, shell("echo $$ > ../pids; touch ../up; exec sleep 100", time_limit_s=0.3), folder)
 
     assert status.state is State.TIME_LIMIT
@@ -143,7 +143,7 @@ def test_time_limit(either: Scheduler, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("once_up")
-def test_time_limit_kills_what_does_not_hear(either: Scheduler, folder: Path) -> None:
+def test_the_time_limit_kills_a_job_that_ignores_sigterm(either: Scheduler, folder: Path) -> None:
     forever = "(trap '' TERM; while :; do sleep 0.05; done)"
     deaf = shell(f"trap '' TERM; {forever} & echo $! $$ | tr ' ' '\\n' > ../pids; touch ../up; wait")
 
@@ -154,7 +154,7 @@ def test_time_limit_kills_what_does_not_hear(either: Scheduler, folder: Path) ->
 
 
 @pytest.mark.usefixtures("once_up")
-def test_a_job_that_cleans_up_has_the_time(scheduler: LocalScheduler, folder: Path) -> None:
+def test_a_job_has_time_to_clean_up_after_sigterm(scheduler: LocalScheduler, folder: Path) -> None:
     clean = "trap 'sleep 0.2; echo tidied; exit 5' TERM"
     tidy = shell(f"{clean}; echo up; touch ../up; while :; do sleep 0.05; done", time_limit_s=0.3)
 
@@ -183,7 +183,7 @@ while not (os.path.exists("../pids") and open("../pids").read().count("\\n") == 
 """
 
 
-def test_no_orphans(either: Scheduler, folder: Path) -> None:
+def test_no_process_outlives_its_job(either: Scheduler, folder: Path) -> None:
     status = ran(either, python(DAEMON + "sys.exit(3)"), folder)
 
     assert status.exit_code == 3
@@ -191,7 +191,7 @@ def test_no_orphans(either: Scheduler, folder: Path) -> None:
     assert supervisor.members(str(folder)) == []
 
 
-def test_supervisor_killed(either: Scheduler, folder: Path) -> None:
+def test_a_job_whose_supervisor_was_killed_is_lost(either: Scheduler, folder: Path) -> None:
     job_id = start(either, python(DAEMON + "record(); time.sleep(100)"), folder)
     found = pids(folder / "pids", 3)
     record = supervisor.read_json(f"{folder}/pid")
@@ -214,7 +214,7 @@ def test_supervisor_killed(either: Scheduler, folder: Path) -> None:
     assert status_of(at("local", folder), job_id) == status
 
 
-def test_killed_supervisor_starts_nothing_again(either: Scheduler, folder: Path) -> None:
+def test_a_job_whose_supervisor_was_killed_is_not_started_again(either: Scheduler, folder: Path) -> None:
     job_id = start(either, shell("echo x >> ../count; exec sleep 100"), folder)
     until(lambda: (folder / "count").exists() and (folder / "count").read_text())
     os.kill(json.loads((folder / "pid").read_text())["pid"], signal.SIGKILL)
@@ -244,7 +244,7 @@ def test_a_recycled_pid_is_not_the_supervisor(either: Scheduler, folder: Path) -
     assert "login7" in either.cancel([job(job_id)])[job_id]
 
 
-def test_nothing_there(either: Scheduler, tmp_path: Path) -> None:
+def test_a_folder_without_a_job_is_lost(either: Scheduler, tmp_path: Path) -> None:
     job_id = str(tmp_path / "jobs" / "nothing")
 
     assert status_of(either, job_id).state is State.LOST
@@ -292,7 +292,9 @@ def small_group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_out_of_memory(scheduler: LocalScheduler, folder: Path, small_group: Path) -> None:
+def test_a_job_that_the_kernel_kills_for_memory_is_out_of_memory(
+    scheduler: LocalScheduler, folder: Path, small_group: Path
+) -> None:
     spec = python("blocks = [bytearray(1 << 20) for _ in range(200)]")
     text = scheduler.render(spec)
     (folder / "job.sh").write_text(text)
@@ -308,7 +310,7 @@ def test_out_of_memory(scheduler: LocalScheduler, folder: Path, small_group: Pat
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 
-def test_cancel(either: Scheduler, folder: Path) -> None:
+def test_a_cancelled_job_is_gone(either: Scheduler, folder: Path) -> None:
     job_id = start(either, python(DAEMON + "record(); time.sleep(100)"), folder, grace_s=0.2)
     found = pids(folder / "pids", 3)
     assert status_of(either, job_id).state is State.RUNNING
@@ -322,7 +324,7 @@ def test_cancel(either: Scheduler, folder: Path) -> None:
     assert status_of(either, job_id) == status
 
 
-def test_cancel_while_it_waits(either: Scheduler, folder: Path, lock: Path) -> None:
+def test_a_waiting_job_can_be_cancelled(either: Scheduler, folder: Path, lock: Path) -> None:
     with held(lock):
         job_id = start(either, SPEC, folder)
         assert either.cancel([job(job_id)]) == {}
@@ -332,14 +334,14 @@ def test_cancel_while_it_waits(either: Scheduler, folder: Path, lock: Path) -> N
     assert not (folder / "log").exists()
 
 
-def test_cancel_before_the_supervisor_is_there(either: Scheduler, folder: Path) -> None:
+def test_a_cancel_before_the_supervisor_runs_prevents_the_start(either: Scheduler, folder: Path) -> None:
     assert either.cancel([job(folder)]) == {}
 
     assert ran(either, SPEC, folder).state is State.CANCELLED
     assert not (folder / "log").exists()
 
 
-def test_cancel_an_ended_job_leaves_its_end(either: Scheduler, folder: Path) -> None:
+def test_a_cancel_after_the_end_changes_nothing(either: Scheduler, folder: Path) -> None:
     status = ran(either, SPEC, folder)
 
     assert either.cancel([job(folder)]) == {}
@@ -390,7 +392,7 @@ def test_one_session_may_run_several(kind: str, tmp_path: Path) -> None:
     assert last.started_s >= max(status.ended_s or 0 for status in together)
 
 
-def test_start_limit(either: Scheduler, folder: Path, lock: Path) -> None:
+def test_a_job_does_not_start_after_its_start_limit(either: Scheduler, folder: Path, lock: Path) -> None:
     with held(lock):
         status = ran(either, replace(SPEC, start_limit_s=0.3), folder)
 
@@ -399,7 +401,7 @@ def test_start_limit(either: Scheduler, folder: Path, lock: Path) -> None:
     assert not (folder / "log").exists()
 
 
-def test_not_after(either: Scheduler, folder: Path) -> None:
+def test_a_job_does_not_start_after_not_after(either: Scheduler, folder: Path) -> None:
     assert ran(either, SPEC, folder, not_after=time.time() - 1).state is State.START_DEADLINE
     assert not (folder / "log").exists()
 
@@ -419,7 +421,9 @@ def test_the_lock_is_opened_with_care(either: Scheduler, folder: Path, lock: Pat
     assert target.read_text() == "precious"
 
 
-def test_a_lock_in_a_folder_that_is_not_there(either: Scheduler, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_in_a_missing_folder_is_reported(
+    either: Scheduler, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nowhere = folder.with_name("no such")
     monkeypatch.setenv("HPC_ML_BENCH_LOCK", str(nowhere / "lock"))
     refused = ran(either, SPEC, folder)
@@ -437,7 +441,7 @@ def test_a_lock_that_the_platform_names(either: Scheduler, folder: Path, lock: P
     assert wait(either, job_id).state is State.SUCCEEDED
 
 
-def test_a_lock_that_somebody_deletes(lock: Path) -> None:
+def test_a_deleted_lock_still_lets_one_job_run(lock: Path) -> None:
     mine = supervisor.Lock(str(lock), "", {"name": "mine"})
     lock.unlink()
     other = supervisor.Lock(str(lock), "", {"name": "other"})
@@ -510,7 +514,7 @@ def test_two_submissions_at_once_are_one_job(kind: str, either: Scheduler, folde
     assert "echo x" in (folder / "job.sh").read_text()  # the text that ran, not that of the last submission
 
 
-def test_a_killed_submitter(kind: str, either: Scheduler, tmp_path: Path) -> None:
+def test_a_job_outlives_its_killed_submitter(kind: str, either: Scheduler, tmp_path: Path) -> None:
     for number, delay_s in enumerate((0.0, 0.01, 0.03, 0.06, 0.12)):
         folder = tmp_path / "jobs" / str(number)
         folder.mkdir(parents=True)
@@ -528,7 +532,7 @@ def test_a_killed_submitter(kind: str, either: Scheduler, tmp_path: Path) -> Non
         assert (folder / "count").read_text() == "x\n"
 
 
-def test_found_again_by_another_process(scheduler: LocalScheduler, folder: Path) -> None:
+def test_another_process_finds_the_job(scheduler: LocalScheduler, folder: Path) -> None:
     job_id = start(scheduler, shell("echo hello; exec sleep 0.5; exit 4"), folder)
     code = (
         "import sys; from platforms.schedulers.local import LocalScheduler; from platforms.job import Submitted\n"
@@ -548,7 +552,7 @@ def test_found_again_by_another_process(scheduler: LocalScheduler, folder: Path)
     assert ask() == f"{status} b'llo\\n'\n"
 
 
-def test_submission_refused(scheduler: LocalScheduler, folder: Path) -> None:
+def test_a_refused_submission_says_why(scheduler: LocalScheduler, folder: Path) -> None:
     text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
 
     with pytest.raises(MachineError, match="soon") as error:
@@ -561,7 +565,7 @@ def test_submission_refused(scheduler: LocalScheduler, folder: Path) -> None:
 # --- what a job finds ------------------------------------------------------------------------------------------------
 
 
-def test_log_to_the_byte(either: Scheduler, folder: Path) -> None:
+def test_the_log_is_read_to_the_byte(either: Scheduler, folder: Path) -> None:
     loud = "import os\nfor n in range(3000): os.write(1 + n % 2, bytes(range(256)) * 2)\nos.write(2, b'no newline')"
     job_id = start(either, python(loud), folder)
     log = b""
@@ -576,7 +580,7 @@ def test_log_to_the_byte(either: Scheduler, folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["two words", "it's", 'say "hi"', "new\nline", "täst-Ω", "$HOME `id` ;&|", "-n", "#JOB x=1"]
 )
-def test_nasty_folders(kind: str, tmp_path: Path, name: str) -> None:
+def test_jobs_run_in_folders_with_strange_names(kind: str, tmp_path: Path, name: str) -> None:
     scheduler, folder = at(kind, tmp_path / name), tmp_path / name / "jobs" / name
 
     status = ran(scheduler, replace(shell("pwd; sleep 0.05 &"), test=name), folder)
@@ -614,7 +618,7 @@ def test_environment(either: Scheduler, folder: Path, monkeypatch: pytest.Monkey
     assert json.loads((folder / "log").read_text()) == {**nasty, **ours, "HOME": os.environ.get("HOME")}
 
 
-def test_starts_fresh(either: Scheduler, folder: Path) -> None:
+def test_a_job_starts_in_an_empty_folder_with_default_signals(either: Scheduler, folder: Path) -> None:
     look = (
         "import os, signal, sys\n"
         "print(os.listdir('.'), os.getcwd(), os.readlink('/proc/self/fd/0'), sorted(os.listdir('/proc/self/fd')))\n"
@@ -634,7 +638,7 @@ def test_starts_fresh(either: Scheduler, folder: Path) -> None:
     assert ignored == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)  # which Python itself ignores
 
 
-def test_refuses_a_folder_that_is_not_empty(either: Scheduler, folder: Path) -> None:
+def test_a_job_refuses_a_work_folder_that_is_not_empty(either: Scheduler, folder: Path) -> None:
     (folder / "work").mkdir()
     (folder / "work" / "old").touch()
 

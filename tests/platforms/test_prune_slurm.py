@@ -99,7 +99,7 @@ def place(request: pytest.FixtureRequest, slurm: Cluster, tmp_path: Path) -> Ite
             server.stop()
 
 
-def test_what_slurm_does_not_know_any_more_goes(
+def test_folders_of_jobs_that_slurm_no_longer_knows_go(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removal, "ARCHIVES_S", 1)
@@ -168,7 +168,7 @@ def test_what_slurm_does_not_know_any_more_goes(
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_nothing_goes_where_slurm_does_not_answer(
+def test_nothing_goes_while_slurm_does_not_answer(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.folder("old")
@@ -186,7 +186,7 @@ def test_nothing_goes_where_slurm_does_not_answer(
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_what_has_changed_since_is_put_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_changed_after_the_listing_is_put_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a job that writes again, and by one that is submitted with code that nobody had needed."""
     written, submitted = place.folder("old"), place.folder("new", days=1, code=CODE[1])
     (place.work / "archives").mkdir()

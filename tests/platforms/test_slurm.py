@@ -73,11 +73,11 @@ def test_every_state_of_the_manual_means_something() -> None:
         ("AssocGrpCpuLimit", False), ("QOSGrpNodeLimit", False),
     ],
 )  # fmt: skip
-def test_reasons_that_waiting_does_not_change(reason: str, never: bool) -> None:
+def test_only_a_reason_that_waiting_does_not_change_can_never_start(reason: str, never: bool) -> None:
     assert can_never_start(reason) is never
 
 
-def test_squeue() -> None:
+def test_squeue_output_becomes_rows() -> None:
     text = (
         "71|RUNNING|a-k1|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|None\n"
         "72|PENDING|b-k2|2026-11-20T22:09:52|2026-11-21T09:00:00||Nodes required for job are DOWN, DRAINED | or so\n"
@@ -95,7 +95,7 @@ def test_squeue() -> None:
     assert [row.expected_s for row in rows.values()] == [None, unix_time("2026-11-21T09:00:00"), None]
 
 
-def test_when_a_job_is_expected_to_start_is_no_start() -> None:
+def test_the_expected_start_of_a_pending_job_is_not_its_start() -> None:
     waits = JobRow("7", "a", "PENDING", "Priority", submitted_s=10.0, expected_s=500.0)
     status = judge.judge(PolledJob(waits))
     assert (status.state, status.reason, status.started_s, status.expected_s) == (State.QUEUED, "Priority", None, 500.0)
@@ -106,12 +106,12 @@ def test_when_a_job_is_expected_to_start_is_no_start() -> None:
 
 
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "None", ""])
-def test_nobody_knows_when_it_starts(text: str) -> None:
+def test_a_pending_job_without_a_forecast_has_no_expected_start(text: str) -> None:
     (found,) = squeue_rows(f"72|PENDING|b-k2|2026-11-20T22:09:52|{text}||Resources\n").values()
     assert (found.started_s, found.expected_s) == (None, None)
 
 
-def test_sacct() -> None:
+def test_sacct_output_becomes_rows_of_job_and_steps() -> None:
     text = (
         "57|CANCELLED by 999|a|2026-11-20T22:00:00|2026-11-20T22:00:01|2026-11-20T22:00:09|0:0|cn1\n"
         "57.batch|CANCELLED|batch|2026-11-20T22:00:01|2026-11-20T22:00:01|2026-11-20T22:00:09|0:15|cn1\n"
@@ -127,7 +127,7 @@ def test_sacct() -> None:
     assert (rows["59"][0].live, rows["59"][0].ended_s) == (True, None)
 
 
-def test_scontrol() -> None:
+def test_scontrol_output_becomes_a_row() -> None:
     line = (
         "JobId=12 JobName=a-k1 UserId=me(1000) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 "
         "SubmitTime=2026-11-20T22:00:00 StartTime=2026-11-20T22:00:01 EndTime=2026-11-20T22:00:09 NodeList=cn1"
@@ -147,7 +147,7 @@ def test_scontrol() -> None:
         ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
     ],
 )  # fmt: skip
-def test_node_lists(text: str, names: list[str]) -> None:
+def test_a_list_of_nodes_expands_to_names(text: str, names: list[str]) -> None:
     assert sorted(expand_nodes(text)) == names
 
 
@@ -286,7 +286,7 @@ STEP_OPEN = account("COMPLETED", 0, 0, step("RUNNING"))
         ),
     ],
 )  # fmt: skip
-def test_judgement(seen: PolledJob, state: State) -> None:
+def test_rows_exit_file_and_log_decide_the_state(seen: PolledJob, state: State) -> None:
     status = judge.judge(seen)
     assert status.state is state, status
     if state is State.SUCCEEDED:
@@ -309,7 +309,7 @@ def test_trouble_with_the_controller_is_no_reason_of_a_jobs_end() -> None:
     assert (status.state, status.exit_code, status.reason) == (State.EXITED, 3, "")
 
 
-def test_a_controller_that_was_away_hears_late_of_an_end() -> None:
+def test_the_scripts_end_counts_when_the_controller_hears_of_it_later() -> None:
     ended = judge.judge(
         PolledJob(row("COMPLETED"), account("COMPLETED"), exit_file=ExitFile(0, 25.0, 50), log_bytes=50)
     )
@@ -332,7 +332,7 @@ def test_an_exit_code_of_128_and_more_names_its_signal(code: int, number: int | 
 
 
 @pytest.mark.parametrize("code", [3, 15])  # of the task that failed, or of the one that srun ended then
-def test_a_judgement_carries_what_is_known(code: int) -> None:
+def test_a_status_carries_exit_code_nodes_and_times(code: int) -> None:
     steps = account("FAILED", 15, 0, step("FAILED", code))
     steps = tuple(replace(each, nodes="cn[1-2]") for each in steps)
     lines = ("srun: error: cn1: task 0: Exited with exit code 3", "srun: error: cn2: task 1: Terminated")
@@ -342,7 +342,7 @@ def test_a_judgement_carries_what_is_known(code: int) -> None:
     assert status.reason == "srun: error: cn1: task 0: Exited with exit code 3"
 
 
-def test_what_is_not_known_of_steps_is_said() -> None:
+def test_a_success_without_rows_of_steps_has_a_warning() -> None:
     ended = {**DONE, "exit_file": replace(GOOD, steps_known=False)}
     none = judge.judge(PolledJob(row("COMPLETED"), (), accounting_enabled=False, **ended))
     away = judge.judge(PolledJob(row("COMPLETED"), None, unchanged_s=ACCOUNT_S, **ended))
@@ -376,7 +376,7 @@ def test_what_is_not_known_of_steps_is_said() -> None:
         ("slurmstepd: error: Munge encode failed: Failed to access socket", None),
     ],
 )
-def test_slurms_own_words_in_a_log(tmp_path: Path, line: str, cause: str | None) -> None:
+def test_errors_of_slurm_are_found_in_a_log(tmp_path: Path, line: str, cause: str | None) -> None:
     """As they are found on the login node, by grep, before more output than anybody reads."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log").write_bytes(b"\xff\n" + line.encode() + b"\n" + b"x" * 80 * 100 + b"\n" + b"y\n" * 9999)
@@ -431,7 +431,9 @@ def test_the_same_job_gives_the_same_script() -> None:
         ({"directives": ("--switches=1",)}, "srun", {"--switches": "1"}),
     ],
 )  # fmt: skip
-def test_what_is_asked_of_slurm(slurm: dict[str, object], launcher: str, wanted: dict[str, str]) -> None:
+def test_the_script_asks_slurm_for_what_the_platform_says(
+    slurm: dict[str, object], launcher: str, wanted: dict[str, str]
+) -> None:
     text = checked(render.render(replace(SPEC, launcher=launcher), cluster(slurm=slurm)))
     assert wanted.items() <= options_of(text).items()
 
@@ -448,7 +450,7 @@ OWN = replace(SPEC, archive=None, benchmark=None, arguments=("python3", "my.py")
         ({"launcher": "none"}, "python3 my.py", False),
     ],
 )
-def test_a_command_of_others(changes: dict[str, object], words: str, meets: bool) -> None:
+def test_a_program_that_is_not_ours_is_launched_as_it_is(changes: dict[str, object], words: str, meets: bool) -> None:
     text = checked(render.render(replace(OWN, **changes), cluster()))
     launched = " ".join(text.rpartition("\n\n")[2].replace("\\\n", "").split())
     assert launched.startswith(f"{words} ended=" if not meets else "srun --kill-on-bad-exit=1 --nodes=2")
@@ -458,7 +460,7 @@ def test_a_command_of_others(changes: dict[str, object], words: str, meets: bool
     assert (prepared in text) == ("python" not in changes)
 
 
-def test_tasks_with_srun_only() -> None:
+def test_tasks_stand_with_srun_only_when_the_platform_says_so() -> None:
     text = render.render(SPEC, cluster(slurm={"tasks": "srun"}))
     assert not {"--ntasks", "--ntasks-per-node", "--cpus-per-task"} & options_of(text).keys()
     assert "srun --kill-on-bad-exit=1 --nodes=2 --ntasks=8 --ntasks-per-node=4" in text
@@ -474,7 +476,7 @@ def test_tasks_with_srun_only() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("launcher", ["srun", "torchrun", "none"])
-def test_containers(box: ContainerKeys, words: str, launcher: str) -> None:
+def test_each_container_runtime_gets_its_own_words(box: ContainerKeys, words: str, launcher: str) -> None:
     layout = Layout(1, 1, "gpu") if launcher == "none" else LAYOUT
     text = checked(render.render(replace(SPEC, launcher=launcher, layout=layout), cluster(container=box)))
     command = text[text.index("python=python3") :].replace("\\\n    ", "")
@@ -498,7 +500,7 @@ GOOD_PYTHON = 'case $2 in (*version_info*) exit 0 ;; esac; echo "image python ra
 @pytest.mark.parametrize("launcher", ["srun", "torchrun", "none"])
 @pytest.mark.parametrize("runtime", ["apptainer", "podman-hpc", "pyxis", "edf"])
 @pytest.mark.parametrize("inside", ["good", "too old", "none"])
-def test_the_python_of_a_container_is_looked_at_in_the_container(
+def test_the_python_of_a_container_is_checked_in_the_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, launcher: str, inside: str
 ) -> None:
     """The host's is a Python 3.6. What starts a container runs the words that follow where another python3 is."""
@@ -527,7 +529,7 @@ def test_the_python_of_a_container_is_looked_at_in_the_container(
 
 
 @pytest.mark.parametrize("nasty", ["a b", "it's", "$HOME `id` $(id)", '"', "#SBATCH --x", "back\\slash", "a\nb"])
-def test_no_value_breaks_out(nasty: str) -> None:
+def test_no_value_breaks_out_of_its_quotes(nasty: str) -> None:
     spec = replace(
         SPEC,
         test=f"t[{nasty}]",
@@ -545,7 +547,7 @@ def test_no_value_breaks_out(nasty: str) -> None:
     assert shlex.split(line.partition("\nexport HPC_ML")[0]) == [nasty]
 
 
-def test_what_no_script_can_hold() -> None:
+def test_a_value_that_no_script_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot stand in"):
         render.render(replace(SPEC, arguments=("a\0b",)), cluster())
     with pytest.raises(ConfigError, match=r"--account: .* cannot stand in a #SBATCH line"):
@@ -559,12 +561,12 @@ def test_what_no_script_can_hold() -> None:
         ({"launcher": "none"}, "launcher none starts one rank, and 2x4gpu has 8"),
     ],
 )
-def test_what_slurm_cannot_start(changes: dict[str, str], words: str) -> None:
+def test_a_launcher_that_slurm_cannot_start_is_refused(changes: dict[str, str], words: str) -> None:
     with pytest.raises(RefusedError, match=words):
         render.render(replace(SPEC, **changes), cluster())
 
 
-def test_devices_that_tasks_cannot_share() -> None:
+def test_devices_that_tasks_cannot_share_are_refused() -> None:
     with pytest.raises(RefusedError, match="8 tasks a node cannot share 4 devices"):
         render.render(replace(SPEC, ranks_per_device=2), cluster(slurm={"gpus": "gpus-per-task"}))
 
@@ -596,12 +598,14 @@ ALONE = replace(SPEC, archive=None, benchmark=None, launcher="none", layout=Layo
         (replace(ALONE, archive=Path("a.pyz"), python="/no/python3"), {}, 78, "python"),
     ],
 )
-def test_the_scripts_last_word(tmp_path: Path, spec: JobSpec, keys: dict[str, object], code: int, refused: str) -> None:
+def test_the_script_writes_its_exit_file_last(
+    tmp_path: Path, spec: JobSpec, keys: dict[str, object], code: int, refused: str
+) -> None:
     got, said, word = run_script(tmp_path, spec, **keys)
     assert (got, f"exit_code={code} " in word, f"refused={refused}\n" in word) == (code, True, True), (said, word)
 
 
-def test_an_exit_file_is_news_once(tmp_path: Path) -> None:
+def test_an_exit_file_is_reported_as_news_once(tmp_path: Path) -> None:
     scheduler = SlurmScheduler(cluster(work_dir=str(tmp_path)))
     jobs = [Submitted(str(number), f"job-{number}", 0.0, tmp_path) for number in range(3)]
     for job in jobs:
@@ -614,7 +618,7 @@ def test_an_exit_file_is_news_once(tmp_path: Path) -> None:
     assert scheduler.has_news(jobs)
 
 
-def test_a_site_that_asks_for_calm_is_never_asked_sooner() -> None:
+def test_a_site_with_a_long_poll_s_is_never_polled_sooner() -> None:
     assert SlurmScheduler(cluster(poll_s=10.0)).first_look_s == 1.0
     assert SlurmScheduler(cluster(poll_s=60.0)).first_look_s == 60.0
 
@@ -651,7 +655,7 @@ def test_nodes_of_the_site_and_of_earlier_attempts_are_excluded(
     assert sbatch_options.last_value("--exclude", wide) == sbatch_options.last_value("--exclude", site)
 
 
-def test_who_pays_is_read_as_sbatch_reads_it() -> None:
+def test_the_account_is_read_as_sbatch_reads_it() -> None:
     said = ["--nodes=1 -A one", "--acco two", "--acctg-freq=30", "--wait", "--comment='-- -A'", "--wckey=k"]
     found = [sbatch_options.last_value(name, said) for name in ("--account", "--wckey", "--exclude")]
     assert found == ["two", "k", None]
@@ -689,7 +693,7 @@ def test_options_of_a_script_stand_at_its_head() -> None:
         ("--hold\\n#SBATCH --mem=1", r"cannot stand in a #SBATCH line"),
     ],
 )
-def test_what_a_site_may_not_tell_sbatch_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
+def test_a_directive_that_another_key_sets_is_refused_with_its_line(tmp_path: Path, line: str, why: str) -> None:
     keys = "scheduler: slurm\ndevice: gpu\nlayouts: {default: [1x4]}\nwork_dir: /w\nslurm:\n  account: a\n"
     (tmp_path / "mine.yaml").write_text(f'{keys}  directives:\n  - --hold\n  - "{line}"\n')
     with pytest.raises(ConfigError, match=rf"mine\.yaml:9: slurm\.directives\[1\]: .*{why}"):
@@ -716,7 +720,9 @@ OURS = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "MY_SLURM_X", "HOME")
         (None, []),
     ],
 )
-def test_what_a_person_says_to_slurm_by_the_environment(shell: list[str], script: str | None, pays: list[str]) -> None:
+def test_only_who_pays_and_which_cluster_reach_slurm_from_the_environment(
+    shell: list[str], script: str | None, pays: list[str]
+) -> None:
     """Whatever stands in the values, and without a process: there is no PATH."""
     program = shutil.which(shell[0]) or ""
     value = 'it\'s\nexport SLURM_CONF=x\nSLURM_B="$(false)" `false` \\'
@@ -757,7 +763,7 @@ def submit(
     return submission.parse_result(done.stdout, done.stderr)
 
 
-def test_one_sbatch_whoever_asks(tmp_path: Path) -> None:
+def test_a_second_submission_finds_the_first_ones_job(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     sbatch = f'echo "$SBATCH_PARTITION|$SLURM_JOB_ID|$SLURM_CONF|$*" >> {calls}; echo "42;cluster"'
     assert submit(tmp_path, sbatch) == submission.SubmissionResult("id", "42", "")
@@ -778,7 +784,7 @@ def test_one_sbatch_whoever_asks(tmp_path: Path) -> None:
         ("Unable to open file job.sh", False),
     ],
 )  # fmt: skip
-def test_what_sbatch_says(tmp_path: Path, words: str, unsure: bool) -> None:
+def test_an_error_of_sbatch_is_a_refusal_or_leaves_it_open(tmp_path: Path, words: str, unsure: bool) -> None:
     answer = submit(tmp_path, f"echo {shlex.quote('sbatch: error: ' + words)} >&2; exit 1")
     assert (answer.outcome, answer.detail, answer.unsure) == ("refused", "1", unsure)
     assert words in answer.errors
@@ -811,7 +817,9 @@ SUBMIT_LIMIT = (
         ("sbatch: error: QOSMaxWallDurationPerJobLimit", False, False),
     ],
 )
-def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool) -> None:
+def test_an_error_of_sbatch_says_whether_the_job_was_sent_and_there_is_room(
+    said: str, not_sent: bool, no_room: bool
+) -> None:
     assert (error_messages.was_not_sent(said), error_messages.is_no_room(said)) == (not_sent, no_room)
 
 
@@ -826,7 +834,7 @@ def test_what_an_error_of_sbatch_means(said: str, not_sent: bool, no_room: bool)
         "Unable to contact slurm controller",
     ],
 )
-def test_a_controller_that_is_away_is_no_refusal_of_a_trial(
+def test_a_trial_that_the_controller_does_not_answer_is_no_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     programs(tmp_path, sbatch=f"echo 'sbatch: error: {words}' >&2; exit 1")
@@ -851,7 +859,7 @@ def test_a_controller_that_is_away_says_nothing_about_a_claim(tmp_path: Path) ->
     assert submit(tmp_path, "echo 7", squeue="exit 1").outcome == "away"
 
 
-def test_what_must_be_there_first(tmp_path: Path) -> None:
+def test_missing_code_and_data_are_reported_before_sbatch(tmp_path: Path) -> None:
     archive, data = tmp_path / "archives" / "a.pyz", tmp_path / "data" / "x"
     needs = submission.requirements(str(archive), str(data), str(tmp_path))
     assert submit(tmp_path, "echo 1", needs=needs) == submission.SubmissionResult("missing", "archive", "")
@@ -863,20 +871,20 @@ def test_what_must_be_there_first(tmp_path: Path) -> None:
     assert submit(tmp_path, "echo 1", needs=elsewhere).outcome == "id"  # the job itself will say so
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("a file")
     answer = submit(tmp_path, "echo 1")
     assert (answer.outcome, "jobs" in answer.errors) == ("unwritable", True)
 
 
-def test_an_answer_that_says_nothing_leaves_it_open() -> None:
+def test_an_empty_answer_leaves_it_open_whether_there_is_a_job() -> None:
     assert submission.parse_result(b"", b"sh: killed").unsure
     assert submission.parse_result(b"Welcome!\n", b"").unsure
     assert not submission.parse_result(b"Welcome!\nid 7\n", b"").unsure
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_submission_on_a_full_disk_submits_nothing(tmp_path: Path) -> None:
     """The system's words, where, and nothing of the job is left."""
     work = tmp_path / "work"
     work.mkdir()
@@ -904,7 +912,7 @@ def test_secrets_come_on_standard_input() -> None:
     assert "--export=HF_TOKEN " in command
 
 
-def test_a_look_at_many_jobs() -> None:
+def test_one_poll_reads_the_folders_of_many_jobs() -> None:
     files = (
         "job a started=yes exit_code=3 ended=100 log_bytes=7 nodes=cn[1-2] steps_known=yes refused=\n"
         "job b started= exit_code=78 ended=1 log_bytes=0 refused=late\n"
@@ -918,7 +926,7 @@ def test_a_look_at_many_jobs() -> None:
 # --- the rules -------------------------------------------------------------------------------------------------------
 
 
-def test_findings_name_rule_and_line() -> None:
+def test_a_broken_rule_is_named_with_the_line_of_the_script() -> None:
     rules = {
         "forbidden": {"--mem": "whole nodes", "--reservation": "none here"},
         "required": {"--account": "jobs are charged", "--nodes": "say how many"},

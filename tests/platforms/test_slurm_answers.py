@@ -172,7 +172,7 @@ def forget(cluster: Cluster, saved: bytes) -> None:
 # --- the environment -------------------------------------------------------------------------------------------------
 
 
-def test_what_the_environment_hides_is_seen(
+def test_jobs_are_seen_although_the_environment_filters_squeue(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = SlurmScheduler(platform(work))
@@ -194,7 +194,7 @@ def test_what_the_environment_hides_is_seen(
 
 
 @pytest.mark.parametrize("variable", SPARING)
-def test_what_the_environment_spares_is_cancelled(
+def test_jobs_are_cancelled_although_the_environment_filters_scancel(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     scheduler = SlurmScheduler(platform(work))
@@ -206,7 +206,7 @@ def test_what_the_environment_spares_is_cancelled(
 
 
 @pytest.mark.parametrize("variable", ["SQUEUE_USERS=nobody", "SQUEUE_PARTITION=gpu", "SQUEUE_NAMES=mine"])
-def test_what_the_environment_hides_is_not_submitted_twice(
+def test_a_job_that_the_environment_hides_is_not_submitted_twice(
     bare: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """A submitter was killed between sbatch and writing the id down, and squeue is all there is to ask."""
@@ -250,7 +250,7 @@ def test_who_pays_may_stand_in_the_environment_and_nothing_else(
 # --- what nobody knows -----------------------------------------------------------------------------------------------
 
 
-def test_what_the_controller_forgot_and_accounting_has_alive_is_not_lost_at_once(
+def test_a_job_that_only_accounting_shows_as_live_is_lost_late(
     own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = SlurmScheduler(
@@ -273,7 +273,7 @@ def test_what_the_controller_forgot_and_accounting_has_alive_is_not_lost_at_once
     assert (seen.state, "sacct says PENDING for 0 s now" in seen.reason) == (State.LOST, True)
 
 
-def test_what_the_controller_has_purged_waits_for_accounting(
+def test_a_job_that_the_controller_has_purged_waits_for_accounting(
     own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that was killed outright, so that its script says nothing, while the accounting is away."""
@@ -293,7 +293,7 @@ def test_what_the_controller_has_purged_waits_for_accounting(
     assert state(scheduler, job) is State.SIGNALLED
 
 
-def test_without_accounting_what_nobody_knows_is_lost(bare: Cluster, work: Path, tmp_path: Path) -> None:
+def test_without_accounting_a_job_that_squeue_does_not_know_is_lost(bare: Cluster, work: Path, tmp_path: Path) -> None:
     scheduler = SlurmScheduler(platform(work, slurm={"directives": ("--hold",)}))
     saved = remember(bare)
     job = submitted(scheduler, shell("lost", "true"), tmp_path)
@@ -303,7 +303,7 @@ def test_without_accounting_what_nobody_knows_is_lost(bare: Cluster, work: Path,
     until(lambda: state(scheduler, job) is State.LOST, "it is lost")
 
 
-def test_a_controller_that_has_forgotten_that_a_job_began(
+def test_a_job_whose_start_a_crashed_controller_forgot_keeps_its_end(
     own: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It crashed before it had saved that, and starts the job again, which its node refuses: CANCELLED, says Slurm."""
@@ -350,7 +350,7 @@ STEPS: dict[str, tuple[str, State, int | None, str]] = {
 
 
 @pytest.mark.parametrize("account", ["there is none", "it has no steps", "it is dead"])
-def test_how_steps_ended_without_an_account_of_them(
+def test_without_accounting_the_log_tells_how_steps_ended(
     account: str, request: pytest.FixtureRequest, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their script goes on and ends well. Slurm's own words in the log decide; what is not known is said."""
@@ -380,7 +380,7 @@ def test_how_steps_ended_without_an_account_of_them(
             assert status.warnings == ()
 
 
-def test_what_a_launch_by_srun_made_of_its_steps_is_known(bare: Cluster, work: Path, tmp_path: Path) -> None:
+def test_after_a_launch_by_srun_the_exit_code_tells_how_steps_ended(bare: Cluster, work: Path, tmp_path: Path) -> None:
     scheduler = SlurmScheduler(platform(work, slurm={}))
     spec = replace(shell("known", "true"), launcher="srun")
     job = submitted(scheduler, spec, tmp_path)
@@ -392,7 +392,7 @@ def test_what_a_launch_by_srun_made_of_its_steps_is_known(bare: Cluster, work: P
 # --- cancelling ------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_that_was_given_again_is_left_alone(own: Cluster, work: Path, tmp_path: Path) -> None:
+def test_a_job_with_a_reused_id_is_left_alone(own: Cluster, work: Path, tmp_path: Path) -> None:
     """After a crash that lost the controller's state ids begin anew: ours is somebody else's then."""
     scheduler = SlurmScheduler(platform(work))
     saved = remember(own)
@@ -406,7 +406,7 @@ def test_an_id_that_was_given_again_is_left_alone(own: Cluster, work: Path, tmp_
     assert own.ask("squeue", "-h", "-o", "%j") == theirs.name
 
 
-def test_who_only_looks_ends_nothing(
+def test_a_poll_with_only_looks_ends_nothing(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "NEVER_S", 0.0)
@@ -420,7 +420,7 @@ def test_who_only_looks_ends_nothing(
     assert slurm.ask("squeue", "-h", "-t", "all", "-j", job.job_id, "-o", "%T") == "CANCELLED"
 
 
-def test_an_order_for_nobody_is_given_again(slurm: Cluster, work: Path, tmp_path: Path) -> None:
+def test_a_cancel_that_found_no_job_is_repeated(slurm: Cluster, work: Path, tmp_path: Path) -> None:
     """The first squeue does not know the job, as where it asks another controller, and the second one does."""
     scheduler = SlurmScheduler(platform(work))
     job = submitted(scheduler, shell("missed", "sleep 300"), tmp_path)
@@ -433,7 +433,7 @@ def test_an_order_for_nobody_is_given_again(slurm: Cluster, work: Path, tmp_path
     until(lambda: not state(scheduler, job).live, "it ends")
 
 
-def test_a_full_tmp_keeps_nobody_from_anything(
+def test_jobs_run_although_tmp_is_full(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bash before 5.1, which is /bin/sh at many sites, puts here-documents into files there."""
@@ -478,7 +478,7 @@ def test_one_squeue_and_one_scancel_for_many(
     assert calls.count("squeue") <= 4  # and looks until all are gone
 
 
-def test_a_cancel_that_is_refused_says_so(
+def test_a_refused_cancel_is_reported(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a colleague goes on with a run: Slurm denies access, and nobody waits for what will not come."""
@@ -510,7 +510,7 @@ def test_a_cancel_that_is_refused_says_so(
     assert "Access/permission denied" in seen.reason
 
 
-def test_a_cancel_that_does_not_get_through_is_ordered_again(
+def test_a_cancel_that_does_not_get_through_is_repeated(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first scancel finds no controller where it looks for it."""
@@ -528,7 +528,7 @@ def test_a_cancel_that_does_not_get_through_is_ordered_again(
     assert state(scheduler, job) is not State.RUNNING or not slurm.ask("squeue", "-h", "-j", job.job_id)
 
 
-def test_a_cancel_while_the_controller_is_away(
+def test_a_cancel_while_the_controller_is_away_is_reported(
     slurm: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = SlurmScheduler(platform(work))

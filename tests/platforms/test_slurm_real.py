@@ -227,7 +227,7 @@ def test_devices_are_asked_for(runner: Runner, work: Path) -> None:
 # --- somebody else's hand --------------------------------------------------------------------------------------------
 
 
-def test_cancelled_by_somebody(runner: Runner, work: Path, slurm: Cluster) -> None:
+def test_a_job_that_a_person_cancels_is_cancelled(runner: Runner, work: Path, slurm: Cluster) -> None:
     job = runner.add(shell("cancelled", METRIC + "trap 'exit 0' TERM; sleep 300 & wait"), cluster(work))
     started(runner, job)
     slurm.ask("scancel", str(job.job_id))
@@ -239,7 +239,7 @@ def test_cancelled_by_somebody(runner: Runner, work: Path, slurm: Cluster) -> No
     assert "scancel" not in str(raised.value)  # it has ended
 
 
-def test_requeued_by_an_operator(runner: Runner, work: Path, slurm: Cluster) -> None:
+def test_a_job_that_an_operator_requeues_is_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
     job = runner.add(shell("requeued", METRIC + "sleep 300"), cluster(work))
     begun(runner, job, work)
     slurm.ask("scontrol", "update", f"JobId={job.job_id}", "Requeue=1")
@@ -250,7 +250,7 @@ def test_requeued_by_an_operator(runner: Runner, work: Path, slurm: Cluster) -> 
     assert slurm.ask("squeue", "-h", "-j", str(job.job_id), "-t", "PENDING,RUNNING", "-o", "%T") == ""
 
 
-def test_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
+def test_a_preempted_job_is_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
     low = cluster(work, slurm={"qos": "low", "exclusive": True})
     job = runner.add(shell("low", METRIC + "sleep 300", 3, "srun"), low)
     started(runner, job)
@@ -260,7 +260,7 @@ def test_preempted(runner: Runner, work: Path, slurm: Cluster) -> None:
     assert (job.status.state, high.status.state) == (State.PREEMPTED, State.SUCCEEDED)
 
 
-def test_what_waits_is_expected_to_start_when_others_must_have_ended(
+def test_a_pending_job_is_expected_to_start_when_others_must_have_ended(
     runner: Runner, work: Path, slurm: Cluster
 ) -> None:
     """As the backfill scheduler has it. That is no start yet, and the command which asks is the same one."""
@@ -285,7 +285,7 @@ def test_what_waits_is_expected_to_start_when_others_must_have_ended(
 
 
 @pytest.mark.parametrize("how", ["dies", "is taken down"])
-def test_node_lost(runner: Runner, work: Path, slurm: Cluster, how: str) -> None:
+def test_a_job_whose_node_dies_is_node_lost(runner: Runner, work: Path, slurm: Cluster, how: str) -> None:
     job = runner.add(shell("lost", METRIC + "sleep 60"), cluster(work))
     started(runner, job)
     (node,) = job.status.nodes
@@ -298,7 +298,7 @@ def test_node_lost(runner: Runner, work: Path, slurm: Cluster, how: str) -> None
 
 
 @pytest.mark.parametrize("others", ["there are others", "there are none"])
-def test_begun_again_when_its_node_was_lost(runner: Runner, work: Path, slurm: Cluster, others: str) -> None:
+def test_a_job_begins_again_after_its_node_was_lost(runner: Runner, work: Path, slurm: Cluster, others: str) -> None:
     """On another node; where its partition has none, or the site says which, on the same."""
     first = work.parent / "first"
     script = f"if [ -e {first} ]; then exit 0; fi; touch {first}; sleep 300"
@@ -322,7 +322,9 @@ def test_begun_again_when_its_node_was_lost(runner: Runner, work: Path, slurm: C
 # --- outages ---------------------------------------------------------------------------------------------------------
 
 
-def test_no_accounting_for_a_while(runner: Runner, work: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_ends_although_accounting_is_away_for_a_while(
+    runner: Runner, work: Path, slurm: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is concluded too early or waits for ever: what controller and script say is enough in the end."""
     monkeypatch.setattr(judge, "ACCOUNT_S", 3.0)
     slurm.stop("slurmdbd")
@@ -333,7 +335,9 @@ def test_no_accounting_for_a_while(runner: Runner, work: Path, slurm: Cluster, m
     assert bad.status.exit_code == 3
 
 
-def test_the_controller_is_started_again(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_jobs_are_followed_across_a_restart_of_the_controller(
+    runner: Runner, work: Path, slurm: Cluster, tmp_path: Path
+) -> None:
     job = runner.add(shell("through", gated(tmp_path / "gate", "exit 5")), cluster(work))
     begun(runner, job, work)
     slurm.stop("slurmctld")
@@ -343,7 +347,9 @@ def test_the_controller_is_started_again(runner: Runner, work: Path, slurm: Clus
     assert (job.status.state, job.status.exit_code) == (State.EXITED, 5)
 
 
-def test_the_controller_is_away(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_jobs_are_unknown_while_the_controller_is_away(
+    runner: Runner, work: Path, slurm: Cluster, tmp_path: Path
+) -> None:
     """Its jobs are unknown meanwhile, in Slurm's own words, and go on, and end, without it."""
     job = runner.add(shell("waits", gated(tmp_path / "gate", "true")), cluster(work))
     begun(runner, job, work)
@@ -357,7 +363,7 @@ def test_the_controller_is_away(runner: Runner, work: Path, slurm: Cluster, tmp_
     assert job.status.state is State.SUCCEEDED
 
 
-def test_munge_is_away(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_jobs_are_unknown_while_munge_is_away(runner: Runner, work: Path, slurm: Cluster, tmp_path: Path) -> None:
     """Nobody can say who he is: unknown, in munge's own words, and nothing is concluded."""
     job = runner.add(shell("through-munge", gated(tmp_path / "gate", "true")), cluster(work))
     begun(runner, job, work)
@@ -370,7 +376,7 @@ def test_munge_is_away(runner: Runner, work: Path, slurm: Cluster, tmp_path: Pat
     assert job.status.state is State.SUCCEEDED
 
 
-def test_a_submission_that_was_not_answered(
+def test_a_submission_without_an_answer_finds_its_job(
     work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sbatch gives up on a controller that hangs, and the job appears when it wakes: found by its name, never twice."""
@@ -411,7 +417,9 @@ def test_a_submission_that_was_not_sent_is_tried_again_at_once(
     assert scheduler.submit(spec, text, tmp_path).isdigit()  # and not after submission.CLAIM_S
 
 
-def test_a_full_queue_of_ones_own_is_waited_for(work: Path, slurm: Cluster, runner: Runner, tmp_path: Path) -> None:
+def test_a_job_waits_while_the_users_own_queue_is_full(
+    work: Path, slurm: Cluster, runner: Runner, tmp_path: Path
+) -> None:
     """QOSMaxSubmitJobPerUserLimit: a place becomes free when a job ends."""
     slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=1")
     try:
@@ -429,7 +437,7 @@ def test_a_full_queue_of_ones_own_is_waited_for(work: Path, slurm: Cluster, runn
         slurm.ask("sacctmgr", "-i", "modify", "qos", "short", "set", "MaxSubmitJobsPerUser=-1")
 
 
-def test_a_submission_that_never_arrived(
+def test_a_submission_that_never_arrived_is_repeated(
     work: Path, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A submitter that was killed before sbatch: the next takes its claim over, when Slurm twice knows of no job."""
@@ -448,7 +456,7 @@ def test_a_submission_that_never_arrived(
     assert [row.job_id for row in slurm.jobs() if row.name == spec.name] in ([job_id], [])  # accounting may lag
 
 
-def test_many_submit_the_same_at_once(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_many_submitters_at_once_make_one_job(work: Path, slurm: Cluster, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; sys.path.insert(0, '.')\n"
         "from tests.platforms.test_slurm_real import *\n"
@@ -466,7 +474,7 @@ def test_many_submit_the_same_at_once(work: Path, slurm: Cluster, tmp_path: Path
     assert ids.pop().isdigit()
 
 
-def test_an_id_of_another_job(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_the_id_of_another_job_is_not_taken_for_ours(work: Path, slurm: Cluster, tmp_path: Path) -> None:
     """After a crash Slurm gives an id again: the job that has it now is not ours, and is left alone."""
     scheduler = SlurmScheduler(cluster(work))
     other = shell("other", "sleep 30")
@@ -478,7 +486,7 @@ def test_an_id_of_another_job(work: Path, slurm: Cluster, tmp_path: Path) -> Non
     assert scheduler.cancel([Submitted(job_id, other.name, time.time())]) == {}
 
 
-def test_it_starts_too_late(work: Path, slurm: Cluster, runner: Runner) -> None:
+def test_a_job_that_starts_too_late_refuses(work: Path, slurm: Cluster, runner: Runner) -> None:
     """NOT_AFTER: devices that come when nobody waits any more go to somebody else."""
     job = runner.add(shell("late", METRIC), cluster(work, slurm={"directives": ("--begin=now+500",)}))
     runner.pump()
@@ -490,7 +498,7 @@ def test_it_starts_too_late(work: Path, slurm: Cluster, runner: Runner) -> None:
     assert "throughput" not in log_of(job)
 
 
-def test_found_by_another_session(work: Path, slurm: Cluster, tmp_path: Path) -> None:
+def test_another_session_finds_the_job(work: Path, slurm: Cluster, tmp_path: Path) -> None:
     first = Runner(tmp_path / "runs", "r1")
     job = first.add(shell("found", f"echo before; {gated(tmp_path / 'gate', 'echo after')}"), cluster(work))
     started(first, job)
@@ -513,7 +521,7 @@ def test_cancel_is_verified(work: Path, slurm: Cluster, runner: Runner, monkeypa
     assert slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING", "-o", "%i %j") == ""
 
 
-def test_one_squeue_a_poll(
+def test_a_poll_is_one_squeue(
     work: Path, slurm: Cluster, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many jobs; accounting is asked for all that ended since."""
@@ -539,7 +547,7 @@ def test_one_squeue_a_poll(
     assert all(job.status.state is State.SUCCEEDED for job in runner.jobs)
 
 
-def test_no_slurm_here(work: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_slurm_is_reported(work: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/bin-of-nobody:/bin" if not Path("/bin/sbatch").exists() else str(work.parent / "bin"))
     tools = work.parent / "bin"
     tools.mkdir()

@@ -104,7 +104,7 @@ def lined(work: Path) -> tuple[SshScheduler, Line]:
 # --- what gets there --------------------------------------------------------------------------------------------------
 
 
-def test_what_travels_is_python_38() -> None:
+def test_the_files_that_travel_are_python_38() -> None:
     name, content = ssh.program()
     with zipfile.ZipFile(BytesIO(content)) as file:
         sources = {member: file.read(member).decode() for member in file.namelist()}
@@ -144,7 +144,7 @@ def test_any_shell_reads_its_head(name: str, tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [f"{tmp_path}/nothing", {"seen": "nothing", "log_bytes": None}]
 
 
-def test_each_content_is_put_once(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+def test_each_file_is_copied_once(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
     scheduler, line = lined
     archive = tmp_path / "models-0123456789ab.pyz"
     with zipfile.ZipFile(archive, "w") as file:
@@ -163,7 +163,7 @@ def test_each_content_is_put_once(lined: tuple[SshScheduler, Line], work: Path, 
     assert [path.name for path in (work / "archives").iterdir()] == [ssh.program()[0]]
 
 
-def test_a_missing_data_set(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+def test_a_missing_data_set_is_reported(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
     scheduler, _ = lined
     spec = replace(
         SPEC, benchmark="resnet50", archive=Path("a.pyz"), data_dir=f"{work}/data", request={"size": "smoke"}
@@ -187,7 +187,7 @@ def run_script(text: str, **environ: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_script_asks_that_machine(work: Path) -> None:
+def test_the_script_counts_that_machines_cores(work: Path) -> None:
     scheduler = SshScheduler(platform(work))
     spec = replace(SPEC, arguments=("train",), benchmark="resnet50", archive=Path("/runs/m-1.pyz"), python="auto")
     cores = len(os.sched_getaffinity(0))
@@ -251,7 +251,9 @@ def test_one_command_for_many_jobs(lined: tuple[SshScheduler, Line], work: Path)
     assert {status.state for status in scheduler.status(jobs).values()} == {State.CANCELLED}
 
 
-def test_an_answer_that_is_lost(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+def test_a_lost_answer_leaves_it_open_whether_the_job_started(
+    lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path
+) -> None:
     scheduler, line = lined
     spec = shell("echo x >> ../count; exec sleep 100")
     scheduler.status([job(f"{work}/jobs/nothing")])  # so that our file is there
@@ -275,7 +277,7 @@ def test_an_answer_that_is_lost(lined: tuple[SshScheduler, Line], work: Path, tm
     assert wait(scheduler, job_id).state is State.CANCELLED
 
 
-def test_half_a_question_starts_nothing(lined: tuple[SshScheduler, Line], work: Path) -> None:
+def test_half_a_request_starts_nothing(lined: tuple[SshScheduler, Line], work: Path) -> None:
     name, content = ssh.program()
     (work / "archives").mkdir(parents=True)
     path = work / "archives" / name
@@ -288,7 +290,7 @@ def test_half_a_question_starts_nothing(lined: tuple[SshScheduler, Line], work: 
     assert not (work / "jobs").exists()
 
 
-def test_hints_of_a_job_that_was_not_looked_at(lined: tuple[SshScheduler, Line], work: Path) -> None:
+def test_a_job_that_was_not_polled_has_hints(lined: tuple[SshScheduler, Line], work: Path) -> None:
     scheduler, _ = lined
     job_id = start(scheduler, shell("exec sleep 100"), work / "jobs" / "a")
     tail, kill = scheduler.hints(job(job_id))
@@ -304,7 +306,7 @@ def test_hints_of_a_job_that_was_not_looked_at(lined: tuple[SshScheduler, Line],
 # --- a machine that cannot --------------------------------------------------------------------------------------------
 
 
-def test_submission_refused(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
+def test_a_refused_submission_says_why(lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path) -> None:
     scheduler, _ = lined
     text = scheduler.render(SPEC).replace("time_limit_s=60", "time_limit_s=soon")
 
@@ -314,7 +316,7 @@ def test_submission_refused(lined: tuple[SshScheduler, Line], work: Path, tmp_pa
     assert list((work / "jobs").iterdir()) == []
 
 
-def test_no_python(
+def test_a_machine_without_python_is_reported(
     lined: tuple[SshScheduler, Line], work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler, _ = lined
@@ -333,7 +335,7 @@ def test_no_python(
     assert status_of(named, f"{work}/jobs/nothing").state is State.LOST
 
 
-def test_a_work_dir_that_cannot_be(tmp_path: Path) -> None:
+def test_a_work_dir_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     scheduler = SshScheduler(platform(tmp_path / "file" / "work"))
 
@@ -360,7 +362,7 @@ except BenchError as error:
 
 
 @pytest.mark.parametrize("owned", ["archives", "jobs", "jobs/theirs"])
-def test_a_folder_of_another_user(owned: str, shared: Path) -> None:
+def test_a_folder_of_another_user_is_reported(owned: str, shared: Path) -> None:
     name, content = ssh.program()
     for path in (shared / "archives", shared / "jobs" / "theirs"):
         path.mkdir(parents=True)
@@ -389,7 +391,7 @@ def shared() -> Iterator[Path]:
         subprocess.run(["chmod", "-R", "u+w", name], check=True)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
@@ -442,7 +444,9 @@ def patient(ask: Callable[[], str]) -> str:
 
 
 @pytest.mark.real_ssh
-def test_a_connection_lost_while_submitting(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+def test_a_connection_lost_while_submitting_makes_one_job(
+    far: Platform, server: Sshd, work: Path, tmp_path: Path
+) -> None:
     scheduler = SshScheduler(far)
     scheduler.status([job(f"{work}/jobs/nothing")])
     for number, delay_s in enumerate((0.03, 0.1, 0.2, 0.35)):
@@ -461,7 +465,9 @@ def test_a_connection_lost_while_submitting(far: Platform, server: Sshd, work: P
 
 
 @pytest.mark.real_ssh
-def test_found_again_though_the_server_was_gone(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+def test_a_job_is_found_again_after_the_server_was_gone(
+    far: Platform, server: Sshd, work: Path, tmp_path: Path
+) -> None:
     scheduler = SshScheduler(far)
     spec = shell("echo before; while [ ! -e ../go ]; do sleep 0.05; done; echo after; exit 4")
     job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)
@@ -483,7 +489,9 @@ def test_found_again_though_the_server_was_gone(far: Platform, server: Sshd, wor
 
 
 @pytest.mark.real_ssh
-def test_log_to_the_byte_though_connections_drop(far: Platform, server: Sshd, work: Path, tmp_path: Path) -> None:
+def test_the_log_is_read_to_the_byte_although_connections_drop(
+    far: Platform, server: Sshd, work: Path, tmp_path: Path
+) -> None:
     loud = (
         "import os, time\n"
         "for n in range(1500): os.write(1 + n % 2, bytes(range(256)) * 8); time.sleep(0.001)\n"
@@ -528,7 +536,7 @@ def test_log_to_the_byte_though_connections_drop(far: Platform, server: Sshd, wo
 
 
 @pytest.mark.real_ssh
-def test_cancelled_and_gone(far: Platform, work: Path, tmp_path: Path) -> None:
+def test_a_cancelled_job_is_gone(far: Platform, work: Path, tmp_path: Path) -> None:
     scheduler = SshScheduler(far)
     spec = shell("sleep 100 & echo $! $$ | tr ' ' '\\n' > ../pids; wait")
     job_id = scheduler.submit(spec, scheduler.render(spec), tmp_path)

@@ -247,7 +247,7 @@ def test_files_that_are_not_there_and_folders(transport, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_which_of_many_paths_exist(transport, tmp_path):
+def test_existing_returns_the_paths_that_exist(transport, tmp_path):
     there = [tmp_path / "a folder", tmp_path / "it's"]
     there[0].mkdir()
     there[1].write_text("x")
@@ -256,7 +256,7 @@ def test_which_of_many_paths_exist(transport, tmp_path):
     assert transport.existing([]) == []
 
 
-def test_a_file_that_cannot_be_written_is_said_in_the_systems_words(transport, tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_with_the_systems_message(transport, tmp_path):
     (tmp_path / "file").write_text("x")
     for path, words in {f"{tmp_path}/file/below": "File exists", "/proc/nowhere/file": "No such file"}.items():
         with pytest.raises(RefusedError, match=words) as error:
@@ -265,7 +265,7 @@ def test_a_file_that_cannot_be_written_is_said_in_the_systems_words(transport, t
         assert transport.typed("df -h")[:5] in words_of(error), "and what to type"
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(transport, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_nothing(transport, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=False).returncode:
@@ -282,13 +282,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(transport, tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_command_too_long_for_any_machine_is_said_before(transport):
+def test_a_command_too_long_for_any_machine_is_refused_before_it_is_sent(transport):
     with pytest.raises(RefusedError, match="cannot be sent"):
         transport.run(["true", "x" * 130_000])
     assert transport.run(["true", "x" * 100_000]).exit_code == 0
 
 
-def test_how_a_person_types_it(to, server):
+def test_typed_is_the_command_line_of_a_person(to, server):
     assert to("local").typed("squeue -j 4") == "squeue -j 4"
     for kind in BOTH:
         typed = to(kind, server.config).typed("squeue -j 4")
@@ -306,7 +306,7 @@ def test_nothing_is_loaded_or_reached_before_the_first_command():
 
 @pytest.mark.parametrize("host", [None, "-oProxyCommand=touch x"])
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_host_that_is_none_is_a_mistake_in_the_file(kind, host):
+def test_a_missing_or_wrong_host_is_a_mistake_in_the_file(kind, host):
     with pytest.raises(ConfigError, match=r"there\.yaml: host:"):
         connect(Platform(name="there", source=Path("there.yaml"), transport=kind, host=host))
 
@@ -330,7 +330,7 @@ def noisy(serve, tmp_path):
 @real_ssh
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("login_shell", [False, True])
-def test_what_a_profile_says_reads_or_sets_does_not_show(to, noisy, kind, login_shell):
+def test_a_profiles_output_input_and_settings_do_not_show(to, noisy, kind, login_shell):
     transport = to(kind, noisy.config, login_shell=login_shell)
     done = shell(transport, "cat; echo e >&2; exit 3", input=b"in\n")
     assert (done.exit_code, done.stdout, done.stderr) == (3, b"in\n", b"e\n")
@@ -384,7 +384,7 @@ def test_a_changed_host_key_is_another_error(to, server, tmp_path, kind):
 
 @real_ssh
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_strangers_key_is_refused(to, server, tmp_path, kind):
+def test_a_key_that_the_server_does_not_know_is_refused(to, server, tmp_path, kind):
     config = server.client_config("stranger", key=make_key(tmp_path / "stranger"))
     with pytest.raises(RefusedError, match=f"refuses user {server.user}") as error:
         to(kind, config).run(["true"])
@@ -649,7 +649,7 @@ def test_the_persons_connection_is_used_and_left_open(to, opened):
 
 
 @real_ssh
-def test_a_persons_connection_that_is_dead_is_said_with_the_line_that_closes_it(to, opened, monkeypatch):
+def test_a_dead_connection_of_the_user_is_reported_with_the_command_that_closes_it(to, opened, monkeypatch):
     monkeypatch.setattr(framing, "START_LIMIT_S", 1.0)
     server, config = opened
     transport = to("openssh", config)
@@ -677,7 +677,7 @@ def test_a_connection_without_a_free_session_is_waited_for_and_never_gone_around
 
 
 @real_ssh
-def test_the_line_that_a_person_is_told_to_type_opens_what_is_then_used(to, serve):
+def test_the_command_of_the_error_opens_the_connection_that_is_used_next(to, serve):
     server = serve(options=["KbdInteractiveAuthentication yes", "AuthenticationMethods publickey,keyboard-interactive"])
     now = [0.0]
     platform = Platform(name="there", transport="openssh", host="login", ssh_config=str(server.config))
@@ -741,7 +741,7 @@ def test_paramiko_goes_through_a_proxy_command(to, server, tmp_path):
 
 @real_ssh
 @pytest.mark.parametrize("kind", ["hashed", "pattern", "second of a kind", "beside an authority"])
-def test_every_way_to_write_a_known_host(to, server, tmp_path, kind):
+def test_known_hosts_matches_names_patterns_and_hashes(to, server, tmp_path, kind):
     name = f"[{LOOPBACK}]:{server.port}"
     key = " ".join(server.host_key.with_suffix(".pub").read_text().split()[:2])
     other = " ".join(make_key(tmp_path / "other").with_suffix(".pub").read_text().split()[:2])
@@ -775,7 +775,7 @@ def test_a_revoked_host_key_is_refused(to, server, tmp_path):
 @real_ssh
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_certificate_opens_the_door(to, serve, tmp_path, kind, named):
+def test_a_certificate_logs_in(to, serve, tmp_path, kind, named):
     authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "mine")
     server = serve(options=[f"TrustedUserCAKeys {authority}.pub"])
     (server.folder / "authorized_keys").write_text("")

@@ -31,7 +31,7 @@ def tmp_path() -> Iterator[Path]:
 JOBS = {"old": "old-1x1cpu-kaaaaaaa", "failed": "failed-1x1cpu-kbbbbbbb", "live": "live-1x1cpu-kccccccc"}
 
 
-def test_folders_of_supervisors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_ended_supervised_jobs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "ARCHIVES_S", 1)
     home = tmp_path / "a folder's work%j"
     host = os.uname().nodename
@@ -121,12 +121,12 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
 # --- a work_dir that is not as it should be --------------------------------------------------------------------------
 
 
-def test_a_work_dir_that_was_never_made(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_work_dir_that_was_never_made_has_nothing_to_prune(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     assert far.prune() == 0
     assert f"{far.work} is not there, so nothing was brought there yet, or it is not mounted" in capsys.readouterr().out
 
 
-def test_a_work_dir_whose_file_system_is_missing(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_work_dir_on_a_missing_file_system_is_refused(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     far.work.parent.rmdir()
     assert far.prune() == 2
     said = capsys.readouterr().err
@@ -134,7 +134,7 @@ def test_a_work_dir_whose_file_system_is_missing(far: Far, capsys: pytest.Captur
     assert "No such file or directory; is its file system mounted there, and is it ours?" in said
 
 
-def test_a_work_dir_that_leads_nowhere(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_work_dir_that_is_a_dangling_link_is_refused(far: Far, capsys: pytest.CaptureFixture[str]) -> None:
     far.work.symlink_to(far.path / "purged")
     assert far.prune() == 2
     assert f"{far.work} cannot be listed" in capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_a_work_dir_that_leads_nowhere(far: Far, capsys: pytest.CaptureFixture[s
 @needs_root
 @pytest.mark.parametrize("closed", ["there", "there/work", "there/work/jobs", "there/work/archives"])
 @pytest.mark.parametrize("mode", [0o000, 0o600, 0o444])
-def test_a_work_dir_that_may_not_be_entered(far: Far, closed: str, mode: int) -> None:
+def test_a_work_dir_that_may_not_be_entered_is_refused(far: Far, closed: str, mode: int) -> None:
     folder = far.job("r1")
     far.archives(OTHER)
     to_nobody(far.path)
@@ -160,7 +160,7 @@ def test_a_work_dir_that_may_not_be_entered(far: Far, closed: str, mode: int) ->
 
 @needs_root
 @pytest.mark.parametrize("closed", ["", "job.sh"])
-def test_code_stays_that_a_job_of_somebody_else_may_need(far: Far, closed: str) -> None:
+def test_code_stays_that_another_users_job_may_need(far: Far, closed: str) -> None:
     mine, others = far.job("r1"), far.job("r2", code=OTHER)
     far.archives(CODE, OTHER, "models-000000000000.pyz")
     to_nobody(far.path)
@@ -224,7 +224,7 @@ def test_a_session_that_was_killed_before_it_wrote_needs_nothing(far: Far) -> No
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o555, 0o000, 0o200])
-def test_folders_that_a_job_has_closed_go_all_the_same(far: Far, mode: int) -> None:
+def test_folders_that_a_job_made_read_only_go_too(far: Far, mode: int) -> None:
     folder = far.job("r1")
     for name in ("work", "work/deep", "work/deep/er"):
         (folder / name).mkdir()
@@ -239,7 +239,7 @@ def test_folders_that_a_job_has_closed_go_all_the_same(far: Far, mode: int) -> N
 
 
 @needs_root
-def test_what_remains_is_said(far: Far) -> None:
+def test_a_folder_that_cannot_be_removed_is_reported(far: Far) -> None:
     folder = far.job("r1")
     (folder / "work").mkdir()
     (folder / "work/file").write_text("x")
