@@ -40,7 +40,7 @@ OptionReasons = Mapping[Flag, Filled]
 
 
 class SlurmKeys(BaseModel):
-    """What sbatch and srun are told beside nodes, tasks, time and devices, which follow from the layout."""
+    """Options of sbatch and srun. Nodes, tasks, time and devices follow from the layout."""
 
     model_config = STRICT
 
@@ -118,7 +118,7 @@ class VolumeKeys(BaseModel):
 
 
 class KubernetesKeys(BaseModel):
-    """Which cluster, and what stands in the manifest beside what follows from the layout."""
+    """The cluster, and what the manifest contains beside what follows from the layout."""
 
     model_config = STRICT
 
@@ -172,7 +172,7 @@ class KubernetesKeys(BaseModel):
     keep_s: Seconds = Field(
         default=604800.0,
         alias="keep",
-        description="how long the cluster keeps a job that has ended, should nobody delete it",
+        description="how long the cluster keeps a job that has ended, unless it is deleted before",
         json_schema_extra={"default": "7-00:00:00"},
     )
     pod_start_limit_s: Seconds = Field(

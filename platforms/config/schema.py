@@ -130,10 +130,10 @@ class PlatformFile(CommonKeys):
     setup: tuple[Text, ...] = Field((), description="shell lines of a job before the ranks start")
     container: ContainerKeys | None = Field(None, description="the container in which the ranks run")
     slurm: SlurmKeys = Field(
-        default=SlurmKeys.model_construct(), description="what Slurm is told, with scheduler slurm"
+        default=SlurmKeys.model_construct(), description="options of sbatch and srun, with scheduler slurm"
     )
     kubernetes: KubernetesKeys = Field(
-        default=KubernetesKeys.model_construct(), description="what Kubernetes is told, with scheduler kubernetes"
+        default=KubernetesKeys.model_construct(), description="cluster and manifest, with scheduler kubernetes"
     )
     policy: PolicyKeys = Field(
         default=PolicyKeys.model_construct(), description="the site's rules, checked before submitting"
@@ -273,7 +273,7 @@ def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[st
 @cache
 def _platform_with(scheduler: str, own: type[BaseModel]) -> type[Platform]:
     """Return a model of a platform with a scheduler's own keys under the scheduler's name."""
-    keys = (own, Field(default=own.model_construct(), description=f"what is told to scheduler {scheduler}"))
+    keys = (own, Field(default=own.model_construct(), description=f"keys of scheduler {scheduler}"))
     return create_model(f"Platform_{scheduler}", __base__=Platform, **{scheduler: keys})  # type: ignore[call-overload,no-any-return]
 
 

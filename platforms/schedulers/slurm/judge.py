@@ -148,7 +148,7 @@ def _still_ending(reason: str, queue_row: JobRow | None, rows: Sequence[JobRow])
 
 
 def _missing_evidence(job: PolledJob) -> tuple[str, ...]:
-    """What a job that has run leaves, and the login node does not see; a sentence each."""
+    """Return a sentence for each thing that a job that has run leaves, and that the login node does not see."""
     missing = []
     if job.log_bytes is None:
         missing.append(log_file.gone(job.log_path))
@@ -318,7 +318,7 @@ def _first_culprit(failed_steps: Sequence[JobRow], succeeded: bool) -> JobRow | 
 
 
 def _ended_s_by_script(status: Status, exit_file: ExitFile | None) -> float | None:
-    """When the job ended, by its script where that is earlier: a controller that was away hears of the end later.
+    """Return when the job ended. The script's time counts if it is earlier: a controller that was away is late.
 
     The clocks of two machines differ, so an end before the start does not count.
     """
@@ -328,7 +328,7 @@ def _ended_s_by_script(status: Status, exit_file: ExitFile | None) -> float | No
 
 
 def _warnings(steps: Sequence[JobRow], job: PolledJob) -> tuple[str, ...]:
-    """What is not known about a success without rows of steps."""
+    """Return a warning for a success without rows of steps."""
     if steps or (job.exit_file and job.exit_file.steps_known):
         return ()
     accounting_has_end = bool(job.accounting_rows and not job.accounting_rows[0].live)

@@ -186,7 +186,7 @@ class SlurmScheduler:
     def _unchanged_s(self, job: Submitted, queue_row: JobRow | None, *, only_accounting_knows: bool) -> float:
         """Return for how long the job has been ended, unknown to Slurm, or pending for the same reason.
 
-        The time begins anew when accounting, which alone can tell how the job ended, stops or begins to answer.
+        The time starts again when accounting, if only it knows how the job ended, stops or begins to answer.
         """
         if queue_row is None:
             condition = "unknown, accounting does not answer" if only_accounting_knows else "unknown"
