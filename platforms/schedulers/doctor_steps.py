@@ -1,5 +1,8 @@
-"""The steps of doctor that any scheduler may take: each looks at a machine, and returns what it found or raises what is
-wrong."""
+"""The steps of doctor that any scheduler may take.
+
+A step looks at one thing of a platform. It returns a StepResult, or raises a BenchError that says what is wrong and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ code=$?
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one step found, in a line; `skipped`: it could not look, and that is no mistake."""
+class StepResult:
+    """What one step found, in one line. `skipped`: the step could not look, and that is no mistake."""
 
     text: str
     skipped: bool = False
@@ -55,17 +58,21 @@ class Visit:
     unmade: list[str] = field(default_factory=list)
 
     def sh(self, script: str, timeout_s: float = 120.0) -> CommandResult:
+        """Run a shell script on the login node."""
         return self.transport.run(["sh", "-s"], input=script.encode(errors="surrogateescape"), timeout_s=timeout_s)
 
     @property
     def benchmarks(self) -> list[str]:
-        """Those that can run there."""
+        """The benchmarks that can run on the platform."""
         return [name for name in self.all_benchmarks if name not in self.platform.unsupported]
 
     def data_folders(self) -> dict[str, str]:
-        """Where the data set of each benchmark lies: `resnet50 quick` -> folder."""
-        sizes = {name: self.size or self.platform.for_benchmark(name).size for name in self.benchmarks}
-        return {f"{name} {size}": self.platform.data_folder(name, size, self.root) for name, size in sizes.items()}
+        """The folder of each benchmark's data set, by benchmark and size, as in `resnet50 quick`."""
+        folders = {}
+        for name in self.benchmarks:
+            size = self.size or self.platform.for_benchmark(name).size
+            folders[f"{name} {size}"] = self.platform.data_folder(name, size, self.root)
+        return folders
 
     def specs(self) -> Iterator[JobSpec]:
         """A job of each benchmark in each of its default layouts, as pytest would submit it."""
@@ -74,13 +81,15 @@ class Visit:
                 yield spec_of(self.platform.for_benchmark(benchmark), benchmark, layout)
 
 
-Step = tuple[str, Callable[[Visit], Found]]  # the step's name in a line of doctor's, and what it does
+Step = tuple[str, Callable[[Visit], StepResult]]  # the step's name in a line of doctor's, and what it does
 
 
 def spec_of(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
-    """The job without its command's details: what a scheduler is asked for is the same."""
+    """A job that asks the scheduler for the same as a benchmark's job does; its command line is shorter."""
     ranks = layout.devices * platform.ranks_per_device
-    launcher = ("torchrun" if ranks > 1 else "none") if platform.launcher == "auto" else platform.launcher
+    launcher = platform.launcher
+    if launcher == "auto":
+        launcher = "torchrun" if ranks > 1 else "none"
     test = f"doctor {benchmark} {layout}"
     return JobSpec(
         name=job_name(benchmark, layout, "doctor", test),
@@ -101,8 +110,8 @@ def spec_of(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
     )
 
 
-def said(done: CommandResult) -> str:
-    """What a command printed, in one line."""
+def output_of(done: CommandResult) -> str:
+    """What a command printed on both streams, in one line."""
     text = (done.stderr + done.stdout).decode(errors="replace")
     return "; ".join(line.strip() for line in text.splitlines() if line.strip()) or f"exit code {done.exit_code}"
 
@@ -110,31 +119,35 @@ def said(done: CommandResult) -> str:
 # --- the steps -------------------------------------------------------------------------------------------------------
 
 
-def transport(visit: Visit) -> Found:
-    """A login that works, and who we are there."""
+def transport(visit: Visit) -> StepResult:
+    """The login works; say who we are there."""
     done = visit.sh('echo "$(id -un)@$(uname -n)"\n')
-    return Found(f"{visit.transport.where}: {said(done)} by {visit.platform.transport}")
+    return StepResult(f"{visit.transport.where}: {output_of(done)} by {visit.platform.transport}")
 
 
-def work_dir(visit: Visit) -> Found:
-    """It can be made and written, and has room."""
+def work_dir(visit: Visit) -> StepResult:
+    """The folder can be made and written, and has room."""
     folder, where = str(visit.platform.work_dir), visit.transport.where
     done = visit.sh(_WORK_DIR.format(folder=shlex.quote(folder)))
     hint = f"name another `work_dir:` in {visit.platform.source}"
     if done.exit_code:
-        raise RefusedError(f"{where}: {folder} cannot be written: {said(CommandResult(1, b'', done.stderr))}; {hint}")
+        raise RefusedError(
+            f"{where}: {folder} cannot be written: {output_of(CommandResult(1, b'', done.stderr))}; {hint}"
+        )
     columns = done.stdout.decode(errors="replace").strip().rpartition("\n")[2].split()
-    free = int(columns[3]) * 1024 if len(columns) > 3 and columns[3].isdigit() else None
-    if free is not None and free < LEAST_BYTES:
-        raise RefusedError(f"{where}: {folder} has only {free / 1e9:.2f} GB free; make room, or {hint}")
-    return Found(f"{folder}: writable" + (f", {free / 1e9:,.0f} GB free" if free is not None else ""))
+    if len(columns) < 4 or not columns[3].isdigit():
+        return StepResult(f"{folder}: writable")
+    free_bytes = int(columns[3]) * 1024
+    if free_bytes < LEAST_BYTES:
+        raise RefusedError(f"{where}: {folder} has only {free_bytes / 1e9:.2f} GB free; make room, or {hint}")
+    return StepResult(f"{folder}: writable, {free_bytes / 1e9:,.0f} GB free")
 
 
-def policy(visit: Visit) -> Found:
-    """The site's rules against every script, as pytest looks at them before it submits."""
+def policy(visit: Visit) -> StepResult:
+    """Every script keeps to the site's rules, which pytest checks too before it submits."""
     count = 0
     for spec in visit.specs():
         if findings := visit.scheduler.lint(spec, visit.scheduler.render(spec)):
             raise RefusedError(f"{spec.benchmark} {spec.layout}: {'; '.join(findings)}")
         count += 1
-    return Found(f"{count} jobs keep to the rules in {visit.platform.source}")
+    return StepResult(f"{count} jobs keep to the rules in {visit.platform.source}")

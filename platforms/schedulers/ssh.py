@@ -23,7 +23,7 @@ from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging, supervisor, supervisor_client
-from platforms.schedulers.doctor_steps import Found, Step, Visit
+from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ class SshBackend(Backend):
         return (*super().doctor_steps(visit), ("supervisor", supervisor_runs))
 
 
-def supervisor_runs(visit: Visit) -> Found:
+def supervisor_runs(visit: Visit) -> StepResult:
     """Doctor's step: our file can be put there, and a Python that can run it is there."""
     job = Submitted(f"{visit.platform.work_dir}/jobs/doctor", "doctor", time.time())
     visit.scheduler.status([job])
-    return Found(f"runs on {visit.transport.where}")
+    return StepResult(f"runs on {visit.transport.where}")
 
 
 class SshScheduler:

@@ -22,7 +22,7 @@ from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, MachineError, State, Status, Submitted, state_of_exit
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging
-from platforms.schedulers.doctor_steps import Found, Step, Visit
+from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.work_dir.listing import LiveJobs
 
 LIMIT_S = 60.0  # of one command on the login node
@@ -101,12 +101,12 @@ class PbsBackend(Backend):
         return Draft(transport.where, lines)
 
 
-def server_answers(visit: Visit) -> Found:
+def server_answers(visit: Visit) -> StepResult:
     """Doctor's step: the commands are there, and the server answers."""
     result = visit.sh("qstat -B")
     if result.exit_code:
         raise AwayError(f"{visit.transport.where}: PBS does not answer: {result.stderr.decode(errors='replace')}")
-    return Found("PBS answers")
+    return StepResult("PBS answers")
 
 
 class PbsScheduler:

@@ -19,7 +19,7 @@ from platforms.job import RefusedError
 from platforms.schedulers.doctor_steps import Visit
 from platforms.schedulers.kubernetes.doctor import rights as cluster_rights
 from platforms.schedulers.kubernetes.doctor import steps as cluster_checks
-from platforms.schedulers.kubernetes.doctor.context import Look
+from platforms.schedulers.kubernetes.doctor.context import ClusterVisit
 from tests.fake_kubernetes import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -421,11 +421,11 @@ def test_a_clock_that_is_wrong(kube: Kube, site: Path) -> None:
         assert re.search(words, found.text)
 
 
-def look_at(site: Path, **keys: Any) -> Look:
+def look_at(site: Path, **keys: Any) -> ClusterVisit:
     file = yaml.safe_load((site / "platforms" / "it.yaml").read_text())
     file["layouts"] = {name: tuple(each) for name, each in file["layouts"].items()}
     platform = Platform.model_validate({"name": "it", "source": Path("it.yaml"), **file, **keys})
-    return Look(Visit(platform, None, schedulers.connect(platform), checkout.benchmarks(), checkout.ROOT))  # type: ignore[arg-type]
+    return ClusterVisit(Visit(platform, None, schedulers.connect(platform), checkout.benchmarks(), checkout.ROOT))  # type: ignore[arg-type]
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def requested(kube: Kube) -> set[tuple[str, str, str]]:
     return found
 
 
-def asked(look: Look) -> set[tuple[str, str, str]]:
+def asked(look: ClusterVisit) -> set[tuple[str, str, str]]:
     rights = [*cluster_rights.needed(look), *cluster_rights.optional(look)]
     return {(right.verb, right.group, right.resource) for right in rights}
 

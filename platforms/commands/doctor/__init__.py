@@ -14,7 +14,7 @@ from platforms.commands.doctor import data_sets, node_checks
 from platforms.config.schema import Platform, Site
 from platforms.job import AwayError, BenchError, LoginNeeded, RefusedError
 from platforms.schedulers import doctor_steps
-from platforms.schedulers.doctor_steps import Found, Step, Visit
+from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def _steps(visit: Visit) -> Iterator[Step]:
     yield from backend.doctor_trials(visit)
 
 
-def _done(title: str, step: Callable[[], Found]) -> bool:
+def _done(title: str, step: Callable[[], StepResult]) -> bool:
     """Take one step and print its line."""
     try:
         found = step()
@@ -79,17 +79,17 @@ def _done(title: str, step: Callable[[], Found]) -> bool:
     return True
 
 
-def _file(platform: Platform, site: Path) -> Found:
+def _file(platform: Platform, site: Path) -> StepResult:
     """It has been read already."""
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)
         raise RefusedError(f"{platform.source} needs values: write `values: {{{lines}}}` into {site / 'site.yaml'}")
     if (ended := platform.ended_by(datetime.date.today())) is not None:
         raise RefusedError(ended)
-    return Found(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
+    return StepResult(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
 
 
-def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> Found:
+def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> StepResult:
     checkout.refuse_unready(visit.platform, site, settings)
     if visit.unmade:
         claims = ", ".join(visit.unmade)
@@ -98,8 +98,10 @@ def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site)
     return node_checks.node(visit, options.runs_dir or checkout.home(options.site) / "runs")
 
 
-def _not_asked(visit: Visit) -> Found:
-    return Found(f"`python -m platforms doctor {visit.platform.name} --node{visit.more}` runs a job of seconds", True)
+def _not_asked(visit: Visit) -> StepResult:
+    return StepResult(
+        f"`python -m platforms doctor {visit.platform.name} --node{visit.more}` runs a job of seconds", True
+    )
 
 
 def _more(options: argparse.Namespace) -> str:

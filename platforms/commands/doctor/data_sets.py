@@ -7,10 +7,10 @@ import shlex
 from platforms.checkout import ROOT
 from platforms.job import RefusedError
 from platforms.schedulers import backend_of
-from platforms.schedulers.doctor_steps import Found, Visit
+from platforms.schedulers.doctor_steps import StepResult, Visit
 
 
-def data(visit: Visit) -> Found:
+def data(visit: Visit) -> StepResult:
     """A folder for each benchmark that can run there, as far as it can be seen from where commands run."""
     places = visit.data_folders()
     seen = {what: _seen(visit, folder) for what, folder in places.items()}
@@ -25,8 +25,8 @@ def data(visit: Visit) -> Found:
     if hidden:
         commands_see_data = backend_of(visit.platform).commands_see_data
         who = "compute nodes can see that" if commands_see_data else "a job can see that, with --node"
-        return Found(f"{', '.join(hidden)}: only {who}", skipped=True)
-    return Found(", ".join(places) or "no benchmark can run there")
+        return StepResult(f"{', '.join(hidden)}: only {who}", skipped=True)
+    return StepResult(", ".join(places) or "no benchmark can run there")
 
 
 def _seen(visit: Visit, folder: str) -> str:

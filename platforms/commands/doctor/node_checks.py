@@ -18,7 +18,7 @@ from platforms.job import JobSpec, Layout, RefusedError, job_name, run_label
 from platforms.rundir.job_folder import make_folder
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
-from platforms.schedulers.doctor_steps import Found, Visit, said
+from platforms.schedulers.doctor_steps import StepResult, Visit, output_of
 
 REPORT = Path(node_report.__file__)
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
@@ -34,7 +34,7 @@ END-OF-REPORT
 """
 
 
-def python(visit: Visit) -> Found:
+def python(visit: Visit) -> StepResult:
     """The Python of the jobs, on a machine where commands run where jobs do."""
     platform = visit.platform
     loads = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
@@ -48,11 +48,11 @@ def python(visit: Visit) -> Found:
     report = find_report(done.stdout.decode(errors="replace"))
     if report is None:
         hint = f"name another one as `python:` in {platform.source}"
-        raise RefusedError(f"{visit.transport.where}: {said(done)}; {hint}")
+        raise RefusedError(f"{visit.transport.where}: {output_of(done)}; {hint}")
     return judge(report, platform, visit.more)
 
 
-def node(visit: Visit, runs: Path) -> Found:
+def node(visit: Visit, runs: Path) -> StepResult:
     """A real job of seconds. Where only jobs see what a job finds it says that; elsewhere `python` has said so, and it
     shows that a job runs from its submission to its end."""
     platform, run_id = visit.platform, time.strftime("doctor-%Y%m%d-%H%M%S")
@@ -66,7 +66,7 @@ def node(visit: Visit, runs: Path) -> Found:
         runner.cancel()
     job.result()
     if not backend.only_jobs_see_their_machine:
-        return Found(f"a job ran from its submission to its end ({job.folder})")
+        return StepResult(f"a job ran from its submission to its end ({job.folder})")
     report = find_report((job.folder / "log").read_text(encoding="utf-8", errors="replace"))
     if report is None:
         raise RefusedError(f"the job ended well and said nothing: less {job.folder / 'log'}")
@@ -103,7 +103,7 @@ def find_report(text: str) -> dict[str, Any] | None:
         return None
 
 
-def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Found:
+def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> StepResult:
     """The report in one line. Raises RefusedError for what a job would lack, with its cure."""
     packages = report["packages"]
     at = f"{report['executable']} on {report['node']}"
@@ -127,7 +127,7 @@ def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> Foun
         )
     versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
     found = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
-    return Found(f"{at}: {', '.join(found)}")
+    return StepResult(f"{at}: {', '.join(found)}")
 
 
 def _memory(report: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from platforms.job import AwayError, JobSpec, RefusedError
-from platforms.schedulers.doctor_steps import Found, Visit, said
+from platforms.schedulers.doctor_steps import StepResult, Visit, output_of
 from platforms.schedulers.slurm import submission
 from platforms.schedulers.slurm.environment import UNSET_SLURM_VARIABLES
 from platforms.transports import CommandResult
@@ -32,7 +32,7 @@ CURES: tuple[tuple[str, str], ...] = (
 )
 
 
-def commands(visit: Visit) -> Found:
+def commands(visit: Visit) -> StepResult:
     """Slurm's commands are there, its controller answers, and whether it keeps accounts."""
     done = visit.sh(UNSET_SLURM_VARIABLES + _COMMANDS.format(commands=" ".join(COMMANDS)))
     missing, _, rest = done.stdout.decode(errors="replace").partition("---\n")
@@ -41,17 +41,17 @@ def commands(visit: Visit) -> Found:
         hint = "is it a login node?" if visit.platform.login_shell else f"`login_shell: true` in {source} may find them"
         raise RefusedError(f"{where}: there is no {', '.join(missing.split())}; {hint}")
     if done.exit_code:
-        raise AwayError(f"{where}: Slurm's controller does not answer: {said(CommandResult(1, b'', done.stderr))}")
+        raise AwayError(f"{where}: Slurm's controller does not answer: {output_of(CommandResult(1, b'', done.stderr))}")
     version, _, accounts = rest.partition("\n")
     kept = "sacct" not in missing and "disabled" not in accounts
     answers = not re.search(r"error|refused|Unable", accounts)
     how = (
         ("with accounting" if answers else f"accounting is away ({accounts.strip()})") if kept else "without accounting"
     )
-    return Found(f"Slurm {version.split()[-1]}, {how}")
+    return StepResult(f"Slurm {version.split()[-1]}, {how}")
 
 
-def sbatch(visit: Visit) -> Found:
+def sbatch(visit: Visit) -> StepResult:
     """Slurm itself on every script that asks for something else: partition, account, QoS, nodes, devices, time."""
     answers: dict[str, str] = {}
     for spec in visit.specs():
@@ -64,8 +64,8 @@ def sbatch(visit: Visit) -> Found:
             raise _refused(visit, spec, words)
         answers[asked] = words
     if not answers:
-        return Found("every benchmark is unsupported there", skipped=True)
-    return Found(f"--test-only takes {len(answers)} scripts: {next(iter(answers.values()))}")
+        return StepResult("every benchmark is unsupported there", skipped=True)
+    return StepResult(f"--test-only takes {len(answers)} scripts: {next(iter(answers.values()))}")
 
 
 def _refused(visit: Visit, spec: JobSpec, words: str) -> RefusedError:

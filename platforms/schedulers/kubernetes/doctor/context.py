@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedJob:
     """One job as pytest would submit it."""
 
     spec: JobSpec
@@ -46,7 +46,7 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterVisit:
     """A visit to a cluster. Client and jobs are made when the first step wants them, and may raise BenchErrors."""
 
     visit: Visit
@@ -56,10 +56,10 @@ class Look:
         return Client(ClusterTarget.of(self.visit.platform))
 
     @cached_property
-    def jobs(self) -> tuple[Rendered, ...]:
+    def jobs(self) -> tuple[RenderedJob, ...]:
         """A job of each benchmark in each of its layouts, the largest first."""
         made = [(spec, self.visit.scheduler.render(spec)) for spec in self.visit.specs()]
-        jobs = [Rendered(spec, text, tuple(render.parse(text))) for spec, text in made]
+        jobs = [RenderedJob(spec, text, tuple(render.parse(text))) for spec, text in made]
         return tuple(sorted(jobs, key=lambda job: -job.spec.layout.devices))
 
     def kueue_kind(self, kind: str) -> Resource | None:

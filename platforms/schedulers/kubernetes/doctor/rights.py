@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from platforms.job import RefusedError, names_a_secret
-from platforms.schedulers.doctor_steps import Found
+from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS
-from platforms.schedulers.kubernetes.doctor.context import Look
+from platforms.schedulers.kubernetes.doctor.context import ClusterVisit
 from platforms.schedulers.kubernetes.status import kueue
 
 ROLE = "k8s_templates/rbac.yaml"
@@ -46,17 +46,17 @@ OF_QUEUES = (
 )
 
 
-def rights(look: Look) -> Found:
+def rights(look: ClusterVisit) -> StepResult:
     """Everything that is needed is allowed; what is optional and not allowed is said."""
     missing = [right for right in dict.fromkeys(needed(look)) if not _may(look, right)]
     if missing:
         raise RefusedError(_ask_for(look, missing))
     poorer = [right for right in optional(look) if not _may(look, right)]
     words = [f"without `{right}` {right.without}" for right in poorer]
-    return Found("; ".join(["everything that is needed is allowed", *words]))
+    return StepResult("; ".join(["everything that is needed is allowed", *words]))
 
 
-def needed(look: Look) -> Iterator[Right]:
+def needed(look: ClusterVisit) -> Iterator[Right]:
     """What jobs of this platform do not go without."""
     for job in look.jobs:
         for each in job.objects:
@@ -73,7 +73,7 @@ def needed(look: Look) -> Iterator[Right]:
         yield from (Right(verb, "persistentvolumeclaims") for verb in CODE)
 
 
-def _to_be_made(look: Look, claim: str) -> bool:
+def _to_be_made(look: ClusterVisit, claim: str) -> bool:
     """Whether `prepare` would. One that we may not see is somebody else's to make."""
     try:
         look.client.get(CLAIMS, claim)
@@ -82,7 +82,7 @@ def _to_be_made(look: Look, claim: str) -> bool:
     return False
 
 
-def optional(look: Look) -> Iterator[Right]:
+def optional(look: ClusterVisit) -> Iterator[Right]:
     """What only explanations and `prune` need."""
     yield from OPTIONAL
     if any(volume.pvc for volume in look.visit.platform.kubernetes.volumes):
@@ -95,12 +95,12 @@ def optional(look: Look) -> Iterator[Right]:
         yield from OF_QUEUES
 
 
-def _may(look: Look, right: Right) -> bool:
+def _may(look: ClusterVisit, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
     return look.client.is_allowed(right.verb, right.group, resource, subresource)
 
 
-def _ask_for(look: Look, missing: list[Right]) -> str:
+def _ask_for(look: ClusterVisit, missing: list[Right]) -> str:
     client = look.client
     grant = (
         f"sed 's/namespace: default/namespace: {client.namespace}/' {ROLE} | {client.kubectl_command('create -f -')}"

@@ -7,10 +7,10 @@ from typing import Any
 
 from platforms.config.loading import nearest
 from platforms.job import AwayError
-from platforms.schedulers.doctor_steps import Found
+from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import LIMIT_RANGES, NODES, QUOTAS
-from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
+from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
 from platforms.schedulers.kubernetes.objects.capacity import (
     ClusterNode,
     Limit,
@@ -26,12 +26,12 @@ Object = Mapping[str, Any]
 SIZE_KEYS = "`layouts:` or `kubernetes: {cpu: …, memory: …}`"
 
 
-def quota(look: Look) -> Found:
+def quota(look: ClusterVisit) -> StepResult:
     """The largest job fits into the namespace's quotas and into its queue's; what is in use now is only said."""
     try:
         quotas = look.client.list(QUOTAS)[0]
     except ApiError as error:
-        return Found(f"quotas may not be seen ({error.message})", skipped=True)
+        return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
     ranges = _ranges(look)
     limits = (*quota_limits(quotas, look.visit.platform.kubernetes.priority_class), *_of_queue(look))
     busy: dict[str, None] = {}
@@ -44,18 +44,20 @@ def quota(look: Look) -> Found:
                     None
                 )
     if not limits:
-        return Found("the namespace has no quota")
-    return Found("; ".join([f"every layout fits into {', '.join(dict.fromkeys(each.of for each in limits))}", *busy]))
+        return StepResult("the namespace has no quota")
+    return StepResult(
+        "; ".join([f"every layout fits into {', '.join(dict.fromkeys(each.of for each in limits))}", *busy])
+    )
 
 
-def _ranges(look: Look) -> list[dict[str, Any]]:
+def _ranges(look: ClusterVisit) -> list[dict[str, Any]]:
     try:
         return look.client.list(LIMIT_RANGES)[0]
     except ApiError:
         return []
 
 
-def _of_queue(look: Look) -> tuple[Limit, ...]:
+def _of_queue(look: ClusterVisit) -> tuple[Limit, ...]:
     """What one job may get from the ClusterQueue, where it may be seen."""
     local, behind = look.kueue_kind("LocalQueue"), look.kueue_kind("ClusterQueue")
     found: tuple[Limit, ...] = ()
@@ -76,14 +78,14 @@ def _defaults(ranges: Iterable[Object]) -> set[str]:
     return {name for item in items for key in ("default", "defaultRequest") for name in item.get(key) or ()}
 
 
-def _needs(look: Look, job: Rendered, key: str) -> float:
+def _needs(look: ClusterVisit, job: RenderedJob, key: str) -> float:
     resource = look.client.resource(str(job.root["apiVersion"]), str(job.root["kind"]))
     if key == f"count/{resource.plural}.{resource.group}".rstrip("."):
         return 1.0
     return total(job.demands, key)
 
 
-def _refuse_beyond(look: Look, job: Rendered, limit: Limit, defaults: set[str]) -> None:
+def _refuse_beyond(look: ClusterVisit, job: RenderedJob, limit: Limit, defaults: set[str]) -> None:
     need = _needs(look, job, limit.key)
     if need > limit.most:
         said = f"{job} asks for {need:g} {limit.key}, and {limit.of} never allows more than {limit.most:g}"
@@ -94,7 +96,7 @@ def _refuse_beyond(look: Look, job: Rendered, limit: Limit, defaults: set[str]) 
         raise look.wrong(said, f"`kubernetes: {{{limit.resource}: …}}`")
 
 
-def _refuse_too_large(look: Look, job: Rendered, largest: Sequence[Limit]) -> None:
+def _refuse_too_large(look: ClusterVisit, job: RenderedJob, largest: Sequence[Limit]) -> None:
     """Against LimitRanges, which refuse single pods; a Job that makes such pods shows nothing of it."""
     for each in job.demands:
         for limit in largest:
@@ -106,23 +108,23 @@ def _refuse_too_large(look: Look, job: Rendered, largest: Sequence[Limit]) -> No
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def nodes(look: Look) -> Found:
+def nodes(look: ClusterVisit) -> StepResult:
     """Some node that takes pods has the labels, no taint against us, and room for one pod of each layout."""
     try:
         found = [node_of(each) for each in look.client.list(NODES)[0]]
     except ApiError as error:
-        return Found(f"nodes may not be seen ({error.message})", skipped=True)
+        return StepResult(f"nodes may not be seen ({error.message})", skipped=True)
     counts: dict[int, None] = {}
     for job in look.jobs:
         for each in job.demands:
             counts[len(_suited(look, job, each, found))] = None
     if not counts:
-        return Found("nothing runs there", skipped=True)
+        return StepResult("nothing runs there", skipped=True)
     least = min(counts)
-    return Found(f"{least} of {len(found)} nodes suit{'s' if least == 1 else ''} every layout")
+    return StepResult(f"{least} of {len(found)} nodes suit{'s' if least == 1 else ''} every layout")
 
 
-def _suited(look: Look, job: Rendered, demand: PodDemand, found: Sequence[ClusterNode]) -> list[ClusterNode]:
+def _suited(look: ClusterVisit, job: RenderedJob, demand: PodDemand, found: Sequence[ClusterNode]) -> list[ClusterNode]:
     """The nodes that can take such a pod when nothing else runs there. Raises RefusedError when there is none."""
     pod = demand.template["spec"]
     selector = {key: str(value) for key, value in (pod.get("nodeSelector") or {}).items()}
@@ -144,7 +146,7 @@ def _suited(look: Look, job: Rendered, demand: PodDemand, found: Sequence[Cluste
     return ready
 
 
-def _too_small(job: Rendered, demand: PodDemand, nodes: Sequence[ClusterNode]) -> str:
+def _too_small(job: RenderedJob, demand: PodDemand, nodes: Sequence[ClusterNode]) -> str:
     closest = min(nodes, key=lambda node: len(node.lacks(demand.requests)))
     lacks = [f"{demand.requests[what]:g} {what} (it has {n:g})" for what, n in closest.lacks(demand.requests).items()]
     return f"no node is large enough for a pod of {job}, which wants of {closest.name} {', '.join(lacks)}"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from platforms.config.loading import nearest
 from platforms.job import RefusedError
-from platforms.schedulers.doctor_steps import Found, Step, Visit
+from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from platforms.schedulers.kubernetes.doctor import rights, room, storage
-from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
+from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
 
 if TYPE_CHECKING:
     from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -28,8 +28,8 @@ SKEW_S = 30.0  # what a clock may be off before anybody is told
 
 def look_at_cluster(visit: Visit) -> list[Step]:
     """What there is to look at before the site's rules, in order."""
-    look = Look(visit)
-    each: tuple[tuple[str, Callable[[Look], Found]], ...] = (
+    look = ClusterVisit(visit)
+    each: tuple[tuple[str, Callable[[ClusterVisit], StepResult]], ...] = (
         ("context", context),
         ("kind", kind),
         ("rights", rights.rights),
@@ -43,17 +43,17 @@ def look_at_cluster(visit: Visit) -> list[Step]:
 
 def try_manifests(visit: Visit) -> list[Step]:
     """The API server's own word on the manifests."""
-    return [("server", partial(_step, server, Look(visit)))]
+    return [("server", partial(_step, server, ClusterVisit(visit)))]
 
 
-def _step(step: Callable[[Look], Found], look: Look, visit: Visit) -> Found:
+def _step(step: Callable[[ClusterVisit], StepResult], look: ClusterVisit, visit: Visit) -> StepResult:
     try:
         return step(look)
     except ApiError as error:  # what a step has not expected to be refused
         raise RefusedError(f"{look.client.where}: {error.message}") from None
 
 
-def context(look: Look) -> Found:
+def context(look: ClusterVisit) -> StepResult:
     """The kubeconfig can be read, the API server answers, and the namespace is there."""
     client = look.client
     version = client.version()
@@ -62,11 +62,11 @@ def context(look: Look) -> Found:
     except ApiError as error:
         if error.status == 404:
             raise _no_namespace(look) from None
-        return Found(f"{client.where}: Kubernetes {version}; whether the namespace is there we may not see")
-    return Found(f"{client.where}: Kubernetes {version}")
+        return StepResult(f"{client.where}: Kubernetes {version}; whether the namespace is there we may not see")
+    return StepResult(f"{client.where}: Kubernetes {version}")
 
 
-def _no_namespace(look: Look) -> RefusedError:
+def _no_namespace(look: ClusterVisit) -> RefusedError:
     name = look.client.namespace
     try:
         known = nearest(name, [str(each["metadata"]["name"]) for each in look.client.list(NAMESPACES)[0]])
@@ -75,36 +75,36 @@ def _no_namespace(look: Look) -> RefusedError:
     return look.wrong(f"there is no namespace {name!r} {known}", "`kubernetes: {namespace: …}`")
 
 
-def kind(look: Look) -> Found:
+def kind(look: ClusterVisit) -> StepResult:
     """The cluster serves every kind of object that the manifests hold."""
     named = {(str(each["apiVersion"]), str(each["kind"])) for job in look.jobs for each in job.objects}
     if not named:
         return _nothing()
     resources = [look.client.resource(*each) for each in sorted(named)]
-    return Found(f"served: {', '.join(sorted(resource.kubectl for resource in resources))}")
+    return StepResult(f"served: {', '.join(sorted(resource.kubectl for resource in resources))}")
 
 
-def _nothing() -> Found:
-    return Found("every benchmark is unsupported there", skipped=True)
+def _nothing() -> StepResult:
+    return StepResult("every benchmark is unsupported there", skipped=True)
 
 
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def queue(look: Look) -> Found:
+def queue(look: ClusterVisit) -> StepResult:
     """The LocalQueue is there and takes jobs, and so does the ClusterQueue behind it."""
     names = sorted({job.queue for job in look.jobs if job.queue})
     local = look.kueue_kind("LocalQueue")
     if names and not local:
         raise look.wrong(f"there is no Kueue, and so no queue {names[0]}: remove", "`kubernetes: {queue: …}`")
     if not local:
-        return Found("the cluster has no Kueue", skipped=True)
+        return StepResult("the cluster has no Kueue", skipped=True)
     if not names:
-        return Found(_unnamed(look, local), skipped=True)
-    return Found("; ".join(_queue(look, local, name) for name in names))
+        return StepResult(_unnamed(look, local), skipped=True)
+    return StepResult("; ".join(_queue(look, local, name) for name in names))
 
 
-def _unnamed(look: Look, local: Resource) -> str:
+def _unnamed(look: ClusterVisit, local: Resource) -> str:
     there = _names(look.client, local)
     hint = f"; there are: {', '.join(there)}: does the site demand one?" if there else ""
     return f"no `kubernetes: {{queue: …}}` is named{hint}"
@@ -117,7 +117,7 @@ def _names(client: Client, resource: Resource) -> list[str]:
         return []
 
 
-def _queue(look: Look, local: Resource, name: str) -> str:
+def _queue(look: ClusterVisit, local: Resource, name: str) -> str:
     where = look.client.where
     try:
         found = look.client.get(local, name)
@@ -153,7 +153,7 @@ def _waiting(found: Object) -> str:
 # --- the server's own word -------------------------------------------------------------------------------------------
 
 
-def server(look: Look, wall: Callable[[], float] = time.time) -> Found:
+def server(look: ClusterVisit, wall: Callable[[], float] = time.time) -> StepResult:
     """The API server takes the manifests, in a dry run with strict validation; and whose clock is right."""
     checked = list(_different(look.jobs))
     if not checked:
@@ -163,10 +163,10 @@ def server(look: Look, wall: Callable[[], float] = time.time) -> Found:
         if refused := [*scheduler.check(job.spec, job.text), *_refused_pods(look, job)]:
             show = f"pytest -m {look.visit.platform.name} --dry-run{look.visit.more}"
             raise RefusedError(f"{look.client.where} refuses {job}: {'; '.join(refused)}. Its manifest: {show}")
-    return Found(f"takes {len(checked)} manifest{'s' if len(checked) > 1 else ''} in a dry run{_skew(look, wall)}")
+    return StepResult(f"takes {len(checked)} manifest{'s' if len(checked) > 1 else ''} in a dry run{_skew(look, wall)}")
 
 
-def _refused_pods(look: Look, job: Rendered) -> Iterator[str]:
+def _refused_pods(look: ClusterVisit, job: RenderedJob) -> Iterator[str]:
     """What the server has against the pods that another object would make: of that one it takes everything, and then
     nobody sees why there are no pods. That pods may not be made by us, or by nobody, is no answer."""
     if job.root["kind"] == "Pod":
@@ -181,7 +181,7 @@ def _refused_pods(look: Look, job: Rendered) -> Iterator[str]:
                 yield f"its pods: {error.message}"
 
 
-def _different(jobs: Sequence[Rendered]) -> Iterator[Rendered]:
+def _different(jobs: Sequence[RenderedJob]) -> Iterator[RenderedJob]:
     """One of each layout: what else differs is the command line."""
     seen: set[str] = set()
     for job in jobs:
@@ -190,7 +190,7 @@ def _different(jobs: Sequence[Rendered]) -> Iterator[Rendered]:
             yield job
 
 
-def _skew(look: Look, wall: Callable[[], float]) -> str:
+def _skew(look: ClusterVisit, wall: Callable[[], float]) -> str:
     """What the server says it is o'clock: a job refuses to start after a time that this machine's clock has set."""
     name = {"name": f"{look.visit.platform.name.replace('_', '-')}-doctor"}
     before_s = wall()

@@ -6,31 +6,31 @@ from collections.abc import Iterator
 
 from platforms.config.loading import nearest
 from platforms.job import RefusedError
-from platforms.schedulers.doctor_steps import Found
+from platforms.schedulers.doctor_steps import StepResult
 from platforms.schedulers.kubernetes.api.client import ApiError
 from platforms.schedulers.kubernetes.api.resources import CLAIMS, STORAGE_CLASSES, Resource
-from platforms.schedulers.kubernetes.doctor.context import Look, Rendered
+from platforms.schedulers.kubernetes.doctor.context import ClusterVisit, RenderedJob
 from platforms.schedulers.kubernetes.objects.capacity import amounts
 
 KEYS = "`kubernetes: {volumes: …}`"
 
 
-def storage(look: Look) -> Found:
+def storage(look: ClusterVisit) -> StepResult:
     """The claims that pods mount are there and bound, or `prepare` can make them."""
     names = dict.fromkeys(name for job in look.jobs for name in _claims(job))
     if not names:
-        return Found("the pods mount no claim", skipped=True)
-    return Found("; ".join(_claim(look, name) for name in names))
+        return StepResult("the pods mount no claim", skipped=True)
+    return StepResult("; ".join(_claim(look, name) for name in names))
 
 
-def _claims(job: Rendered) -> Iterator[str]:
+def _claims(job: RenderedJob) -> Iterator[str]:
     for demand in job.demands:
         for volume in demand.template["spec"].get("volumes") or ():
             if "persistentVolumeClaim" in volume:
                 yield str(volume["persistentVolumeClaim"]["claimName"])
 
 
-def _claim(look: Look, name: str) -> str:
+def _claim(look: ClusterVisit, name: str) -> str:
     try:
         found = look.client.get(CLAIMS, name)
     except ApiError as error:
@@ -51,7 +51,7 @@ def _claim(look: Look, name: str) -> str:
     return f"{name}: {phase}{room}{'' if phase == 'Bound' else ', bound with its first pod'}, {', '.join(modes)}"
 
 
-def _missing(look: Look, name: str) -> str:
+def _missing(look: ClusterVisit, name: str) -> str:
     platform = look.visit.platform
     volume = next((each for each in platform.kubernetes.volumes if each.pvc == name and each.size), None)
     make = f"`python -m platforms prepare {platform.name}{look.visit.more}` makes it"
@@ -66,7 +66,7 @@ def _missing(look: Look, name: str) -> str:
     return f"{name} is not there yet: {make}, {volume.size}, {volume.access_mode}"
 
 
-def _names(look: Look, resource: Resource) -> list[str] | None:
+def _names(look: ClusterVisit, resource: Resource) -> list[str] | None:
     """None: we may not see them."""
     try:
         return [str(each["metadata"]["name"]) for each in look.client.list(resource)[0]]
@@ -74,7 +74,7 @@ def _names(look: Look, resource: Resource) -> list[str] | None:
         return None
 
 
-def _waits_for_pod(look: Look, name: str | None) -> bool:
+def _waits_for_pod(look: ClusterVisit, name: str | None) -> bool:
     """Whether claims of this class are bound when the first pod wants them."""
     try:
         classes = look.client.list(STORAGE_CLASSES)[0]
