@@ -2,24 +2,26 @@
 
 The first line that fits counts. "-" stands for anything.
 
-    squeue shows            sacct shows          the script left    verdict
-    ----------------------  -------------------  -----------------  ---------------------------------------------------
-    a live row              (is not asked)       -                  the row's state (STATES in states.py), except that
-      PENDING                                    a start mark         PREEMPTED: Slurm put the job back into the queue
-      PENDING                                    no start mark        NEVER_ADMISSIBLE after NEVER_S with a reason that
-                                                                      waiting does not change
-    no row                  a live row           no exit file       UNKNOWN, after RUNAWAY_S LOST
-    no row                  no answer            no exit file       UNKNOWN
-    no row                  no row               no exit file       UNKNOWN, after LOST_S LOST
-    no row, or an end       no end of all steps  -                  RUNNING until ACCOUNT_S: accounting lags behind
-    no row, or an end       -                    less than it said  RUNNING until LAG_S: the shared file system lags
-    no row, or an end       -                    a refusal          START_DEADLINE, PREEMPTED or REQUEST_REFUSED
-    TIMEOUT, NODE_FAIL, …   the same             -                  that state
-    COMPLETED or FAILED     the same             an exit code       SUCCEEDED, or what the exit code or signal means;
-                                                                      then a failed step, or an error of Slurm in the
-                                                                      log, may say otherwise (_correct_by_steps)
+    squeue shows           sacct shows         the script left    verdict
+    ---------------------  ------------------  -----------------  -----------------------------------------------------
+    PENDING                (is not asked)      a start mark       PREEMPTED: Slurm queued the job again; UNKNOWN until
+                                                                  LOST_S if the script ended with exit code 0
+    PENDING                (is not asked)      -                  QUEUED; after NEVER_S NEVER_ADMISSIBLE if waiting does
+                                                                  not change the reason for which it pends
+    another live row       (is not asked)      -                  the row's state (STATES in states.py)
+    no row                 a live row          no exit file       UNKNOWN, after RUNAWAY_S LOST
+    no row                 no answer           no exit file       UNKNOWN
+    no row                 no row              no exit file       UNKNOWN, after LOST_S LOST
+    an end, or no row      no end of all steps -                  RUNNING until ACCOUNT_S: accounting lags behind
+    an end, or no row      -                   no exit file, or   RUNNING until LAG_S: a shared file system lags behind
+                                               an incomplete log
+    an end, or no row      -                   a refusal          START_DEADLINE, PREEMPTED or REQUEST_REFUSED
+    TIMEOUT, NODE_FAIL, …  the same            -                  that state
+    COMPLETED, FAILED      the same            -                  what exit code and signal mean (_end_by_exit_code);
+    no row                 no row              an exit file       then a failed step, or an error of Slurm in the log,
+                                                                  may say otherwise (_correct_by_steps)
 
-Of two rows with an end, sacct's counts before scontrol's, and scontrol's before squeue's.
+Of several rows with an end, sacct's counts before scontrol's, and scontrol's before squeue's.
 """
 
 from __future__ import annotations
