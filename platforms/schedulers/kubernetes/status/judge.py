@@ -257,15 +257,20 @@ def _under_way(job: JobView) -> Finding:
     for pod, found in looks:
         if pod is first:
             state = found.state
-    waiting = [
-        job.reason_with_pod(pod, found) for pod, found in looks if found.state is not State.RUNNING and found.reason
-    ]
-    if waiting:
-        return Finding(state, waiting[0])
+    return Finding(state, _reason_under_way(job, looks, refused))
+
+
+def _reason_under_way(job: JobView, looks: Sequence[tuple[Pod, Finding]], refused: Finding | None) -> str:
+    """Explain why a pod does not run yet; else why a pod was refused; else a remark about a pod that runs."""
+    for pod, found in looks:
+        if found.state is not State.RUNNING and found.reason:
+            return job.reason_with_pod(pod, found)
     if refused is not None and refused.reason:
-        return Finding(state, refused.reason)
-    notes = [found.reason for _pod, found in looks if found.reason]
-    return Finding(state, notes[0] if notes else "")
+        return refused.reason
+    for _pod, found in looks:
+        if found.reason:
+            return found.reason
+    return ""
 
 
 def _without_pods(job: JobView) -> Finding:
