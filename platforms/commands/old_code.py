@@ -1,4 +1,4 @@
-"""Code archives in runs/archives: which are old enough to go, since no run that stays needs them."""
+"""Decides which code archives in runs/archives are old and needed by no run, and removes them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,49 @@ from platforms.rundir import session_history
 from platforms.rundir.retention import Leftover, Retention
 
 CODE = re.compile(rb"(?:models|node-report)-[0-9a-f]{12}\.pyz?")
-# of a session that was killed while it wrote one, or of a prune while it removed one
+# What a session leaves that is killed while it writes an archive, and a prune that is killed while it removes one.
 _DRAFT = re.compile(rb"\.(?:models|node-report)-[0-9a-f]{12}\.pyz?\.(?:\d+|going)")
 
 
-def look(runs: Path, keep: Retention, folders: Sequence[Path]) -> tuple[list[Leftover], str]:
-    """Code archives that none of these runs needs; the others are not worth a line. Where nobody can tell,
-    none, and why."""
-    old, named, now_s = [], set[bytes](), time.time()
+def look(runs: Path, retention: Retention, folders: Sequence[Path]) -> tuple[list[Leftover], str]:
+    """The old code archives that none of these run folders needs.
+
+    Returns them, or no archive and the reason why it is not known which ones are needed.
+    """
+    archives = runs / ARCHIVES
+    old: list[Leftover] = []
+    needed: set[bytes] = set()
     try:
-        for path in sorted((runs / ARCHIVES).iterdir()) if (runs / ARCHIVES).is_dir() else ():
-            info, name = path.lstat(), os.fsencode(path.name)
-            ours = CODE.fullmatch(name) or _DRAFT.fullmatch(name)
-            if ours and stat.S_ISREG(info.st_mode) and not keep.young(now_s - info.st_mtime):
-                old.append(Leftover(path.name, now_s - info.st_mtime, info.st_size))
-        named.update(*(_named(folder) for folder in folders if old))
+        paths = sorted(archives.iterdir()) if archives.is_dir() else []
+        for path in paths:
+            name = os.fsencode(path.name)
+            if not CODE.fullmatch(name) and not _DRAFT.fullmatch(name):
+                continue
+            info = path.lstat()
+            age_s = time.time() - info.st_mtime
+            if stat.S_ISREG(info.st_mode) and not retention.young(age_s):
+                old.append(Leftover(path.name, age_s, info.st_size))
+        if old:
+            for folder in folders:
+                needed |= _needed_by(folder)
     except (OSError, RefusedError) as error:
         return [], str(error)
-    return [each for each in old if os.fsencode(each.name) not in named], ""
+    return [leftover for leftover in old if os.fsencode(leftover.name) not in needed], ""
 
 
-def take(runs: Path, name: str) -> None:
-    """Remove a code archive, unless a run has begun meanwhile that needs it. Raises RefusedError."""
-    path, aside = runs / ARCHIVES / name, runs / ARCHIVES / f".{name}.going"
+def remove(runs: Path, name: str) -> None:
+    """Remove a code archive. Raises RefusedError where a run that has begun meanwhile needs it.
+
+    The archive is renamed before the runs are searched, so that no run can begin with it after that.
+    """
+    path = runs / ARCHIVES / name
+    aside = runs / ARCHIVES / f".{name}.going"
     try:
         path.rename(aside)
         try:
-            if any(os.fsencode(name) in _named(folder) for folder in runs.iterdir() if may_be_run(folder)):
-                raise RefusedError(f"{name} stays: a run that has just begun needs it")
+            for folder in runs.iterdir():
+                if may_be_run(folder) and os.fsencode(name) in _needed_by(folder):
+                    raise RefusedError(f"{name} stays: a run that has just begun needs it")
         except BaseException:
             aside.rename(path)
             raise
@@ -51,12 +66,19 @@ def take(runs: Path, name: str) -> None:
         raise RefusedError(f"{path} cannot be removed: {error}") from None
 
 
-def _named(folder: Path) -> set[bytes]:
-    """The code archives that a run's files name. Raises RefusedError: what cannot be read may name any."""
+def _needed_by(folder: Path) -> set[bytes]:
+    """The code archives that a run's files name. Raises RefusedError: a file that cannot be read may name any."""
     try:
         sessions = folder / session_history.FOLDER
-        paths = [path for path in (sessions.iterdir() if sessions.exists() else ()) if path.suffix == ".jsonl"]
-        paths += [job / name for job in jobs_of(folder) for name in TEXTS]
-        return {name for path in paths if path.is_file() for name in CODE.findall(path.read_bytes())}
+        paths = []
+        if sessions.exists():  # glob() would pass over a folder that cannot be read
+            paths += [path for path in sessions.iterdir() if path.suffix == ".jsonl"]
+        for job in jobs_of(folder):
+            paths += [job / name for name in TEXTS]
+        names: set[bytes] = set()
+        for path in paths:
+            if path.is_file():
+                names.update(CODE.findall(path.read_bytes()))
+        return names
     except OSError as error:
-        raise RefusedError(f"nobody can tell which code archives are needed: {error}") from None
+        raise RefusedError(f"which code archives are needed is not known: {error}") from None

@@ -1,4 +1,4 @@
-"""`python -m platforms prune [NAME]`: what old runs have left, here or on a platform, shown, and then taken away."""
+"""`python -m platforms prune [NAME]`: shows what old runs have left, here or on a platform, and removes it."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 0 when nothing is left of what was shown, 1 when something is, or nobody said yes. Raises BenchError."""
-    site, runs = checkout.site_folder(options.site), find_run.runs_folder(options)
+    """Show leftovers and remove them. Returns 0 when all of them are gone, else 1. Raises BenchError."""
+    site = checkout.site_folder(options.site)
+    runs = find_run.runs_folder(options)
     if options.run is not None:
         options.run = find_run.plain(runs, options.run)
     if options.run == find_run.LATEST:
         options.run = find_run.latest(runs)
     if options.name is None:
         _refuse(options, OF_CLUSTERS, "is for a platform of Kubernetes: python -m platforms prune NAME")
-        return of_runs(runs, _keep(options, schema.load_site(site)), options)
+        return prune_runs(runs, _retention(options, schema.load_site(site)), options)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
     backend = backend_of(platform)
@@ -68,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
             takes = ", ".join(_typed(option) for option in backend.prune_options)
             raise RefusedError(f"{_typed(name)} means nothing to scheduler {platform.scheduler}, which takes {takes}")
     prune_options = PruneOptions(
-        retention=_keep(options, settings),
+        retention=_retention(options, settings),
         runs=runs,
         needed_jobs=partial(old_runs.needed_jobs, runs),
         given=given,
@@ -78,93 +79,88 @@ def main(options: argparse.Namespace) -> int:
     return backend.prune(platform, prune_options)
 
 
-# --- runs/ -----------------------------------------------------------------------------------------------------------
-
-
-def of_runs(runs: Path, keep: Retention, options: argparse.Namespace) -> int:
-    """As main, for the folders of runs here."""
+def prune_runs(runs: Path, retention: Retention, options: argparse.Namespace) -> int:
+    """Show and archive old run folders of this machine. Returns and raises as main."""
     if not runs.is_dir():
         raise RefusedError(find_run.none_yet(runs))
-    found = old_runs.look(runs, keep, options.run)
-    code, untold = old_code.look(runs, keep, found.stay) if options.run is None else ([], "")
-    going = [each for each in found.runs if each.goes]
-    print(f"{runs}: {keep}; `touch {runs}/RUN/{old_runs.PINNED}` keeps one for ever")
-    print_indented(leftover_table(found.runs, f"goes into {run_archive.OLD}/"))
+    listing = old_runs.look(runs, retention, options.run)
+    going = [leftover for leftover in listing.runs if leftover.goes]
+    code: list[Leftover] = []
+    code_unknown = ""
+    if options.run is None:
+        code, code_unknown = old_code.look(runs, retention, listing.staying)
+
+    print(f"{runs}: {retention}; `touch {runs}/RUN/{old_runs.PINNED}` keeps one for ever")
+    print_indented(leftover_table(listing.runs, f"goes into {run_archive.OLD}/"))
     print_indented(leftover_table(code, "goes: code that no run here needs"))
     print_indented(
-        f"{printable(name)}  an earlier prune was ended while it removed this: goes on" for name in found.broken
+        f"{printable(name)}  an earlier prune was ended while it removed this: goes on" for name in listing.broken
     )
-    if found.foreign:
-        print(f"left alone, since they are no runs': {', '.join(map(printable, found.foreign))}")
-    if untold:
-        print(f"code archives are left alone: {untold}")
-    if not (going or code or found.broken):
+    if listing.foreign:
+        print(f"left alone, since they are no runs': {', '.join(printable(name) for name in listing.foreign)}")
+    if code_unknown:
+        print(f"code archives are left alone: {code_unknown}")
+    if not (going or code or listing.broken):
         print("nothing is old enough to go")
         return 0
-    if not _agreed(options):
-        return int(not options.dry_run)
+    if not confirm_removal(yes=options.yes, dry_run=options.dry_run):
+        return 0 if options.dry_run else 1
     with run_archive.alone(runs, tell=print):
-        here = [path for path in runs.iterdir() if old_runs.may_be_run(path)]
-        free, _untold = old_code.look(runs, keep, here) if code else ([], "")
-        steps = [partial(_finish, runs, name) for name in found.broken]
-        steps += [partial(old_code.take, runs, left.name) for left in free]  # on a full disk archives need the room
-        steps += [partial(_put_away, runs, left, keep) for left in going]
-        rest = {left.name for left in code} - {left.name for left in free}
-        steps += [partial(old_code.take, runs, name) for name in sorted(rest)]
-        wrong = _each(steps)
-        _unlink_latest(runs)
-    done = len(going) + len(code) + len(found.broken) - len(wrong)
+        problems = _remove(runs, retention, listing.broken, going, code)
+    done = len(going) + len(code) + len(listing.broken) - len(problems)
     print(f"{done} gone; what was a run is in {runs / run_archive.OLD}: tar -xf FILE -C {runs} brings one back")
-    return print_errors(wrong)
+    return print_errors(problems)
 
 
-def _put_away(runs: Path, left: Leftover, keep: Retention) -> None:
-    """Unless somebody has begun to need it since it was shown. Raises BenchError."""
-    if not old_runs.run(runs / left.name, keep, time.time()).goes:
-        raise RefusedError(f"{printable(left.name)} stays: it was changed, or is needed, since it was shown")
-    archive = run_archive.put_away(runs, left.name, old_runs.needed)
-    print(
-        f"{printable(left.name)}: {format_size(left.size_bytes)} -> {archive} ({format_size(archive.stat().st_size)})",
-        flush=True,
-    )
+def _remove(
+    runs: Path, retention: Retention, broken: Sequence[str], going: Sequence[Leftover], code: Sequence[Leftover]
+) -> list[str]:
+    """Take every step of a removal. Returns why some could not be taken."""
+    all_runs = [path for path in runs.iterdir() if old_runs.may_be_run(path)]
+    unneeded = old_code.look(runs, retention, all_runs)[0] if code else []
+    first = [leftover.name for leftover in unneeded]
+    afterwards = sorted({leftover.name for leftover in code}.difference(first))
 
-
-def _finish(runs: Path, name: str) -> None:
-    archive = run_archive.finish(runs, name)
-    print(
-        f"{printable(name)}: "
-        + (f"removed, {archive} has it" if archive else "back in its place: no archive has it all")
-    )
-
-
-def _unlink_latest(runs: Path) -> None:
-    """Where what it leads to is gone."""
-    latest = runs / "latest"
-    if latest.is_symlink() and not latest.exists():
-        latest.unlink(missing_ok=True)
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------
-
-
-def _agreed(options: argparse.Namespace) -> bool:
-    return confirm_removal(yes=options.yes, dry_run=options.dry_run)
-
-
-def _each(steps: Sequence[Callable[[], None]]) -> list[str]:
-    """Take every step. Returns why some could not be taken."""
-    wrong = []
+    steps: list[Callable[[], None]] = [partial(_finish, runs, name) for name in broken]
+    # Code that no run needs goes first: on a full disk the archives of runs need the room.
+    steps += [partial(old_code.remove, runs, name) for name in first]
+    steps += [partial(_archive, runs, leftover, retention) for leftover in going]
+    steps += [partial(old_code.remove, runs, name) for name in afterwards]
+    problems = []
     for step in steps:
         try:
             step()
         except BenchError as error:
-            wrong.append(str(error))
-    return wrong
+            problems.append(str(error))
+    latest = runs / "latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
+    return problems
 
 
-def _keep(options: argparse.Namespace, settings: Site) -> Retention:
-    """The command line's, else the site's. Raises RefusedError."""
-    return Retention(*(_days(options, name, getattr(settings, name)) for name in OF_FOLDERS))
+def _archive(runs: Path, leftover: Leftover, retention: Retention) -> None:
+    """Archive a run and remove its folder. Raises BenchError, also where the run is needed since it was shown."""
+    name = printable(leftover.name)
+    if not old_runs.run_leftover(runs / leftover.name, retention, time.time()).goes:
+        raise RefusedError(f"{name} stays: it was changed, or is needed, since it was shown")
+    archive = run_archive.put_away(runs, leftover.name, old_runs.why_needed)
+    sizes = f"{format_size(leftover.size_bytes)} -> {archive} ({format_size(archive.stat().st_size)})"
+    print(f"{name}: {sizes}", flush=True)
+
+
+def _finish(runs: Path, name: str) -> None:
+    """Finish the removal of a run that an earlier prune began."""
+    archive = run_archive.finish(runs, name)
+    if archive:
+        print(f"{printable(name)}: removed, {archive} has it")
+    else:
+        print(f"{printable(name)}: back in its place: no archive has it all")
+
+
+def _retention(options: argparse.Namespace, settings: Site) -> Retention:
+    """How long leftovers are kept: the command line's choice, else the site's. Raises RefusedError."""
+    days, failed_days = (_days(options, name, getattr(settings, name)) for name in OF_FOLDERS)
+    return Retention(days, failed_days)
 
 
 def _days(options: argparse.Namespace, name: str, default: float) -> float:
@@ -176,7 +172,7 @@ def _days(options: argparse.Namespace, name: str, default: float) -> float:
     except ValueError:
         days = math.nan
     if not days >= 0:
-        raise RefusedError(f"--{name.replace('_', '-')}: {text!r} is no number of days (as in 30; 0 keeps nothing)")
+        raise RefusedError(f"{_typed(name)}: {text!r} is no number of days (as in 30; 0 keeps nothing)")
     return days
 
 
@@ -185,7 +181,7 @@ def _typed(option: str) -> str:
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
-    """Raises RefusedError for an option that means nothing here."""
+    """Raise RefusedError for an option that means nothing here."""
     for name in names:
         if getattr(options, name):
-            raise RefusedError(f"--{name.replace('_', '-')} {why}")
+            raise RefusedError(f"{_typed(name)} {why}")

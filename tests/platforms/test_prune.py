@@ -269,7 +269,7 @@ def test_code_that_a_session_has_just_begun_to_need_is_put_back(runs: Path) -> N
     session = Journal(runs / "new", PLAN)
     try:
         with pytest.raises(run_archive.RefusedError, match="a run that has just begun needs it"):
-            old_code.take(runs, CODE)
+            old_code.remove(runs, CODE)
     finally:
         session.end(DONE)
     assert names(runs / "archives") == [CODE]
@@ -626,4 +626,4 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_going(runs: Path, closed:
     assert names(runs / "archives") == [CODE, "models-ffffffffffff.pyz"]
     if closed in ("", "sessions", "test_a-x"):
         assert re.search(r"^  r1 .*stays: it cannot be read: \[Errno 13\]", said.read_text(), re.MULTILINE)
-        assert "code archives are left alone: nobody can tell which code archives are needed" in said.read_text()
+        assert "code archives are left alone: which code archives are needed is not known" in said.read_text()
