@@ -11,6 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -96,8 +97,8 @@ class PbsBackend(Backend):
             DraftLine(("layouts", "default"), "[1x1]", "TODO nodes x devices of a node"),
         ]
         if queues:
-            fits = queues.__contains__
-            lines.append(DraftLine(("pbs", "queue"), queues[0], f"qstat -Q: {', '.join(queues)}", fits=fits))
+            origin = f"qstat -Q: {', '.join(queues)}"
+            lines.append(DraftLine(("pbs", "queue"), queues[0], origin, fits=lambda written: written in queues))
         return Draft(transport.where, lines)
 
 
@@ -230,9 +231,10 @@ def _judge(record: Mapping[str, str] | None) -> Status:
     if record["job_state"] != "F":
         return Status(State.RUNNING if record["job_state"] in "RE" else State.QUEUED)
     code = int(record["Exit_status"])
-    times = {"started_s": float(record["stime"]), "ended_s": float(record["mtime"])} if "stime" in record else {}
+    ended = Status(State.EXITED, started_s=float(record["stime"]), ended_s=float(record["mtime"]))
     if code == START_DEADLINE_PASSED:
-        return Status(State.START_DEADLINE, "it came too late to start", exit_code=code)
+        return replace(ended, state=State.START_DEADLINE, reason="it came too late to start", exit_code=code)
     if code > 256:  # PBS adds 256 to the number of the signal that ended the job
-        return Status(State.CANCELLED, "qdel ended it", signal=code - 256, **times)
-    return Status(state_of_exit(code, speaks_wire=False), f"exit code {code}", exit_code=code, **times)
+        return replace(ended, state=State.CANCELLED, reason="qdel ended it", signal=code - 256)
+    state = state_of_exit(code, speaks_wire=False)
+    return replace(ended, state=state, reason=f"exit code {code}", exit_code=code)
