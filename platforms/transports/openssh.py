@@ -256,21 +256,21 @@ def login_error(login: ssh.Login, settings: ssh.Settings | None, text: str, sock
 
     `socket` is the ControlPath of the user's connection if ssh's configuration has none.
     """
-    words = ssh.one_line(text)
+    detail = ssh.one_line(text)
     if "REVOKED" in text:
-        return ssh.revoked_host_key(login.host, words)
+        return ssh.revoked_host_key(login.host, detail)
     if "IDENTIFICATION HAS CHANGED" in text:
         known_as = settings.known_as if settings else login.host
         return _changed(login, known_as, text)
     if "Host key verification failed" in text:
-        return ssh.unknown_host_key(login, login.host, words)
+        return ssh.unknown_host_key(login, login.host, detail)
     if re.search(r"Could not resolve hostname .*(not known|nodename nor|No address)", text):
-        return ssh.no_such_host(login, login.host, words)
+        return ssh.no_such_host(login, login.host, detail)
     if "Bad configuration option" in text or "bad configuration options" in text:
-        return RefusedError(f"{login.host}: ssh's configuration cannot be used: {words}")
+        return RefusedError(f"{login.host}: ssh's configuration cannot be used: {detail}")
     if match := re.search(r"Permission denied \(([^)]*)\)|Too many authentication failures", text):
-        return _denied(login, settings, match[1] or "", words, socket)
-    return AwayError(f"{login.host}: no connection: {words or 'ssh says nothing'}. Try `{login.typed()}`")
+        return _denied(login, settings, match[1] or "", detail, socket)
+    return AwayError(f"{login.host}: no connection: {detail or 'ssh says nothing'}. Try `{login.typed()}`")
 
 
 def _changed(login: ssh.Login, known_as: str, text: str) -> RefusedError:
@@ -287,12 +287,12 @@ def _changed(login: ssh.Login, known_as: str, text: str) -> RefusedError:
     )
 
 
-def _denied(login: ssh.Login, settings: ssh.Settings | None, methods: str, words: str, socket: str) -> BenchError:
+def _denied(login: ssh.Login, settings: ssh.Settings | None, methods: str, detail: str, socket: str) -> BenchError:
     key_files = settings.identity_files if settings else ()
     locked_keys = [path for path in key_files if ssh.is_locked(path)]
     asked_for = {"keyboard-interactive", "password"} & set(methods.split(","))
     if not asked_for and not locked_keys:
-        return ssh.key_refused(login, login.host, settings.user if settings else "", words)
+        return ssh.key_refused(login, login.host, settings.user if settings else "", detail)
     options = ["-MNf"]
     if not settings or not settings.control_path:
         options += ["-o", f"ControlPath={socket}"]

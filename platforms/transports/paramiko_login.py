@@ -61,8 +61,8 @@ def _as_uri(hop: str) -> str:
 
 
 def _no_connection(login: Login, host: str, error: BaseException) -> AwayError:
-    words = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip()
-    return AwayError(f"{host}: no connection: {words}. Try `{login.typed()}`")
+    detail = (getattr(error, "strerror", None) or str(error) or type(error).__name__).strip()
+    return AwayError(f"{host}: no connection: {detail}. Try `{login.typed()}`")
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -126,17 +126,17 @@ def _greet(login: Login, host: str, settings: Settings, transport: paramiko.Tran
     transport.start_client(timeout=ssh.CONNECT_S)
     if not transport.initial_kex_done:
         raise paramiko.SSHException(f"no answer within {ssh.CONNECT_S:.0f} s")
-    shown = transport.get_remote_server_key()
-    words = f"it sent {shown.get_name()} {shown.fingerprint}"
-    same = [host_key for host_key in known if host_key.key == shown]
+    server_key = transport.get_remote_server_key()
+    detail = f"it sent {server_key.get_name()} {server_key.fingerprint}"
+    same = [host_key for host_key in known if host_key.key == server_key]
     if any(host_key.revoked for host_key in same):
-        raise ssh.revoked_host_key(host, f"in {same[0].file}; {words}")
+        raise ssh.revoked_host_key(host, f"in {same[0].file}; {detail}")
     if same:
         return
     if known:
-        raise ssh.changed_host_key(login, host, settings.known_as, str(known[0].file), words)
+        raise ssh.changed_host_key(login, host, settings.known_as, str(known[0].file), detail)
     files = ", ".join(map(str, settings.known_hosts))
-    raise ssh.unknown_host_key(login, host, f"{words}, and no line for {settings.known_as} in {files}")
+    raise ssh.unknown_host_key(login, host, f"{detail}, and no line for {settings.known_as} in {files}")
 
 
 # --- logging in ------------------------------------------------------------------------------------------------------

@@ -170,36 +170,36 @@ def is_locked(key_file: Path) -> bool:
     return raw.startswith(b"openssh-key-v1\0") and not raw[15:].startswith(b"\0\0\0\x04none")
 
 
-def unknown_host_key(login: Login, host: str, words: str) -> RefusedError:
+def unknown_host_key(login: Login, host: str, detail: str) -> RefusedError:
     return RefusedError(
-        f"{host}: its host key is not known here, so it may be another machine ({words}). Type `{login.typed()}` once, "
-        "compare the fingerprint that it shows with the one that the site publishes, and only then answer yes"
+        f"{host}: its host key is not known here, so it may be another machine ({detail}). Type `{login.typed()}` "
+        "once, compare the fingerprint that it shows with the one that the site publishes, and only then answer yes"
     )
 
 
-def changed_host_key(login: Login, host: str, known_as: str, file: str, words: str) -> RefusedError:
+def changed_host_key(login: Login, host: str, known_as: str, file: str, detail: str) -> RefusedError:
     remove = shlex.join(["ssh-keygen", "-R", known_as, "-f", file])
     return RefusedError(
         f"{host}: its host key is another than the one in {file}: the machine was reinstalled, or an attacker stands "
-        f"between ({words}). Ask its administrators; only if they confirm the new fingerprint, type `{remove}` and "
+        f"between ({detail}). Ask its administrators; only if they confirm the new fingerprint, type `{remove}` and "
         f"then `{login.typed()}`"
     )
 
 
-def revoked_host_key(host: str, words: str) -> RefusedError:
-    return RefusedError(f"{host}: its host key is revoked ({words}): do not log in there, and tell its administrators")
+def revoked_host_key(host: str, detail: str) -> RefusedError:
+    return RefusedError(f"{host}: its host key is revoked ({detail}): do not log in there, and tell its administrators")
 
 
-def key_refused(login: Login, host: str, user: str, words: str) -> RefusedError:
+def key_refused(login: Login, host: str, user: str, detail: str) -> RefusedError:
     return RefusedError(
-        f"{host}: refuses user {user} with every key that was offered ({words}). Try `{login.typed('-v')}`; ssh's "
+        f"{host}: refuses user {user} with every key that was offered ({detail}). Try `{login.typed('-v')}`; ssh's "
         "configuration names user and key (User, IdentityFile)"
     )
 
 
-def no_such_host(login: Login, host: str, words: str) -> RefusedError:
+def no_such_host(login: Login, host: str, detail: str) -> RefusedError:
     return RefusedError(
-        f"{host}: {words}; is `host: {login.host}` in {login.source} spelled as in ssh's configuration?"
+        f"{host}: {detail}; is `host: {login.host}` in {login.source} spelled as in ssh's configuration?"
     )
 
 
