@@ -1,4 +1,4 @@
-"""Our jobs in one namespace of one cluster: seen, judged, their logs followed, and what has failed stopped."""
+"""Our jobs in one namespace of one cluster: judged from snapshots, their logs followed, failed ones stopped."""
 
 from __future__ import annotations
 
@@ -18,94 +18,125 @@ from platforms.schedulers.kubernetes.snapshot import SnapshotReader
 from platforms.schedulers.kubernetes.status import kinds
 from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
 
-STOP_S = 30.0  # how long pods may take to stop before their job is deleted
-UNSTOPPED_S = 600.0  # how long a job is stopped that nobody answers for
-WAITS = (State.QUEUED, State.STARTING, State.UNKNOWN)
+STOP_S = 30.0  # pods may take so long to stop before their job is deleted
+UNSTOPPED_S = 600.0  # so long we try to stop a job while the cluster does not answer
+WAITING = (State.QUEUED, State.STARTING, State.UNKNOWN)
+
+Verdicts = Mapping[str, tuple[Observation, Verdict]]  # by job id
 
 
 class Cluster:
     """One namespace, for one scheduler."""
 
     def __init__(self, client: Client, pod_start_limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.client, self._clock = client, clock
-        self._sights = SnapshotReader(client, shared_informer(client), pod_start_limit_s, clock)
+        self.client = client
+        self._clock = clock
+        self._snapshots = SnapshotReader(client, shared_informer(client), pod_start_limit_s, clock)
         self._logs: dict[str, JobLog] = {}
-        self.code: set[str] = set()  # names of the archives that this session has put there
+        self.code: set[str] = set()  # the names of the code archives that this session has created there
 
     def log(self, job: JobRecord) -> JobLog:
-        if job.submitted.job_id not in self._logs:
-            self._logs[job.submitted.job_id] = JobLog(self.client, job.submitted.folder)
-        return self._logs[job.submitted.job_id]
+        job_id = job.submitted.job_id
+        if job_id not in self._logs:
+            self._logs[job_id] = JobLog(self.client, job.submitted.folder)
+        return self._logs[job_id]
 
     def forget(self, job: JobRecord) -> None:
-        """Nothing of it is followed any more."""
-        if (log := self._logs.pop(job.submitted.job_id, None)) is not None:
+        """Stop following the job's log."""
+        log = self._logs.pop(job.submitted.job_id, None)
+        if log is not None:
             log.close()
 
     def status(self, jobs: Sequence[JobRecord], *, stop: bool = True) -> dict[str, Status]:
-        """By id. Before an end is believed everything is asked for anew, once for all of them. With `stop`, what still
-        runs of a job that has failed is stopped.
+        """Return the status of each job by id.
+
+        Before a job counts as ended, everything is listed again, once for all jobs. With `stop`, the pods of failed
+        jobs are stopped.
 
         Raises AwayError, LoginNeeded; RefusedError when our objects may not be listed.
         """
         live = [job for job in jobs if job.ended is None]
         verdicts = self._judge(live)
-        waits = any(job.failed for job in live) or any(each.status.state in WAITS for _, each in verdicts.values())
-        if waits and not _news(live, verdicts):
-            verdicts = self._judge(live, explain=True)  # what explains is some seconds old: no end by it yet
-        if _news(live, verdicts):
+        if not _has_new_end(live, verdicts) and _needs_explanation(live, verdicts):
+            # Explanations are some seconds old, so an end that follows from them is confirmed below.
+            verdicts = self._judge(live, explain=True)
+        if _has_new_end(live, verdicts):
             verdicts = self._judge(live, fresh=True, explain=True)
-        found = {}
+        statuses = {}
         for job in live:
             job.timers.next_round()
             job_id = job.submitted.job_id
             if job_id in verdicts:
-                found[job_id] = self._settle(job, *verdicts[job_id], stop=stop)
+                observation, verdict = verdicts[job_id]
+                statuses[job_id] = self._settle(job, observation, verdict, stop=stop)
             else:
-                found[job_id] = self._sights.unseen[job_id]
-        ended = {job.submitted.job_id: job.ended for job in jobs if job.ended}
-        return found | ended
+                statuses[job_id] = self._snapshots.unseen[job_id]
+        for job in jobs:
+            if job.ended is not None:
+                statuses[job.submitted.job_id] = job.ended
+        return statuses
 
-    def _judge(
-        self, jobs: Sequence[JobRecord], *, fresh: bool = False, explain: bool = False
-    ) -> Mapping[str, tuple[Observation, Verdict]]:
-        sights = self._sights.look(jobs, fresh=fresh, explain=explain) if jobs else {}
-        return {job_id: (sight, judge(sight)) for job_id, sight in sights.items()}
+    def _judge(self, jobs: Sequence[JobRecord], *, fresh: bool = False, explain: bool = False) -> Verdicts:
+        if not jobs:
+            return {}
+        observations = self._snapshots.look(jobs, fresh=fresh, explain=explain)
+        return {job_id: (observation, judge(observation)) for job_id, observation in observations.items()}
 
-    def _settle(self, job: JobRecord, sight: Observation, verdict: Verdict, *, stop: bool) -> Status:
-        """What is to be said of a job now: its end only when nothing of it goes on. What goes wrong with its folder, or
-        with stopping it, is no other job's trouble."""
-        with contextlib.suppress(RefusedError):  # which whoever reads its log is told
-            self.log(job).follow([*sight.gone_pods, *_own(sight.gone_root), *_there(sight)])
-        if job.failed is None and not verdict.final and not verdict.stop:
-            return verdict.status
-        job.failed = job.failed or verdict.status  # what came of our stopping it is no news
-        wrong = job.failed.state.outcome is not Outcome.PASSED
-        if wrong and (self._stop(job, sight, verdict) if stop else _goes_on(sight, verdict)):
-            meanwhile = State.STARTING if job.failed.started_s is None else State.RUNNING
-            how = "is being stopped" if stop else "goes on until a session, or `cancel`, stops it"
-            reason = _said(f"what is left of it {how}: {job.failed}", job.unstopped)
-            return replace(job.failed, state=meanwhile, reason=reason)
-        still = f"it could not be stopped: {job.unstopped}: it may still hold a device: {self._typed(job)}"
-        unkept = _kept(job, sight)
-        job.deleted = job.deleted or sight.root is None
-        job.ended = replace(job.failed, reason=_said(job.failed.reason, still if job.unstopped else "", unkept))
+    def _settle(self, job: JobRecord, observation: Observation, verdict: Verdict, *, stop: bool) -> Status:
+        """Return the job's status. It has ended only when none of its pods runs any more.
+
+        A problem with its folder or with stopping it is part of its own status and concerns no other job.
+        """
+        with contextlib.suppress(RefusedError):  # reading the log raises the same error
+            gone_pods = [*observation.gone_pods, *_as_pod(observation.gone_root)]
+            self.log(job).follow([*gone_pods, *_existing_pods(observation)])
+        if job.failed is None:
+            if not verdict.final and not verdict.stop:
+                return verdict.status
+            job.failed = verdict.status  # kept: what follows from our stopping the job is not why it ended
+        if job.failed.state.outcome is not Outcome.PASSED:
+            if stop:
+                goes_on = self._stop(job, observation, verdict)
+            else:
+                goes_on = _goes_on(observation, verdict)
+            if goes_on:
+                return self._stopping_status(job, job.failed, stop=stop)
+        reasons = [job.failed.reason]
+        if job.unstopped:
+            command = self.client.kubectl_command(f"delete {job.address.resource}/{job.name}")
+            reasons.append(f"it could not be stopped: {job.unstopped}: it may still hold a device: {command}")
+        reasons.append(_write_objects(job, observation))
+        if observation.root is None:
+            job.deleted = True
+        job.ended = replace(job.failed, reason=_joined(*reasons))
         return job.ended
 
-    def _stop(self, job: JobRecord, sight: Observation, verdict: Verdict) -> bool:
-        """A failed job keeps no device. Whether something of it is still there, so that we must look again; where that
-        is of no use any more, `unstopped` says why."""
-        now, pods = self._clock(), _there(sight)
-        job.stopping = now if job.stopping is None else job.stopping
-        stopping_s, job.unstopped = now - job.stopping, ""
-        restarts = _restarts(sight, verdict)
-        if not _goes_on(sight, verdict):
+    def _stopping_status(self, job: JobRecord, failed: Status, *, stop: bool) -> Status:
+        """Return the status of a job that has failed and of which pods still run."""
+        state = State.STARTING if failed.started_s is None else State.RUNNING
+        how = "is being stopped" if stop else "goes on until a session, or `cancel`, stops it"
+        return replace(failed, state=state, reason=_joined(f"what is left of it {how}: {failed}", job.unstopped))
+
+    def _stop(self, job: JobRecord, observation: Observation, verdict: Verdict) -> bool:
+        """Stop what still runs of a failed job, so that it holds no device.
+
+        Returns whether something may still run, so that the job must be looked at again. When it is given up, the
+        job's `unstopped` says why.
+        """
+        now = self._clock()
+        if job.stopping is None:
+            job.stopping = now
+        stopping_s = now - job.stopping
+        job.unstopped = ""
+        pods = _existing_pods(observation)
+        would_restart = _would_restart(observation, verdict)
+        if not _goes_on(observation, verdict):
             return False
         try:
-            if not restarts and stopping_s <= STOP_S:
+            if not would_restart and stopping_s <= STOP_S:
                 delete.stop_pods(self.client, pods)
                 return True
-            _kept(job, sight)
+            _write_objects(job, observation)
             delete.delete_job(self.client, job)
             job.deleted = True
             return False
@@ -113,47 +144,58 @@ class Cluster:
             raise
         except (AwayError, RefusedError) as error:
             job.unstopped = str(error)
-            with contextlib.suppress(AwayError, RefusedError):  # what can be stopped holds nothing meanwhile
-                delete.stop_pods(self.client, pods if restarts else ())
-            return stopping_s <= (UNSTOPPED_S if isinstance(error, AwayError) else STOP_S)
-
-    def _typed(self, job: JobRecord) -> str:
-        return self.client.kubectl_command(f"delete {job.address.resource}/{job.name}")
-
-
-def _news(jobs: Sequence[JobRecord], verdicts: Mapping[str, tuple[Observation, Verdict]]) -> bool:
-    """Whether one of them seems to have come to an end of which nobody knew."""
-    seen = (verdicts[job.submitted.job_id][1] for job in jobs if not job.failed and job.submitted.job_id in verdicts)
-    return any(verdict.final or verdict.stop for verdict in seen)
+            if would_restart:
+                with contextlib.suppress(AwayError, RefusedError):  # stopped pods hold no device meanwhile
+                    delete.stop_pods(self.client, pods)
+            limit_s = UNSTOPPED_S if isinstance(error, AwayError) else STOP_S
+            return stopping_s <= limit_s
 
 
-def _restarts(sight: Observation, verdict: Verdict) -> bool:
-    """Whether its controller would begin again what we stop."""
-    return verdict.stop and sight.root is not None and kinds.restartable(sight.root)
+def _has_new_end(jobs: Sequence[JobRecord], verdicts: Verdicts) -> bool:
+    """Say whether a job seems to have ended that had not ended before."""
+    for job in jobs:
+        if job.failed is None and job.submitted.job_id in verdicts:
+            _observation, verdict = verdicts[job.submitted.job_id]
+            if verdict.final or verdict.stop:
+                return True
+    return False
 
 
-def _goes_on(sight: Observation, verdict: Verdict) -> bool:
-    return _restarts(sight, verdict) or bool(delete.live_pods(_there(sight)))
+def _needs_explanation(jobs: Sequence[JobRecord], verdicts: Verdicts) -> bool:
+    """Say whether a job waits or has failed, so that events and nodes may say why."""
+    if any(job.failed is not None for job in jobs):
+        return True
+    return any(verdict.status.state in WAITING for _observation, verdict in verdicts.values())
 
 
-def _kept(job: JobRecord, sight: Observation) -> str:
-    """Write down how all of it looked. Why that is not possible, or nothing."""
+def _would_restart(observation: Observation, verdict: Verdict) -> bool:
+    """Say whether the root's controller would start again what we stop."""
+    return verdict.stop and observation.root is not None and kinds.restartable(observation.root)
+
+
+def _goes_on(observation: Observation, verdict: Verdict) -> bool:
+    return _would_restart(observation, verdict) or bool(delete.live_pods(_existing_pods(observation)))
+
+
+def _write_objects(job: JobRecord, observation: Observation) -> str:
+    """Write the job's objects to its folder. Returns why that is not possible, or ""."""
     try:
-        evidence.write_objects(job.submitted.folder, sight)
+        evidence.write_objects(job.submitted.folder, observation)
     except RefusedError as error:
         return str(error)
     return ""
 
 
-def _said(*words: str) -> str:
-    return "; ".join(filter(None, words))
+def _joined(*reasons: str) -> str:
+    return "; ".join(reason for reason in reasons if reason)
 
 
-def _there(sight: Observation) -> list[Mapping[str, Any]]:
-    """The pods that there are."""
-    return [*sight.pods, *_own(sight.root)]
+def _existing_pods(observation: Observation) -> list[Mapping[str, Any]]:
+    return [*observation.pods, *_as_pod(observation.root)]
 
 
-def _own(root: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """A Pod is its own pod; other kinds make theirs."""
-    return [root] if root is not None and root.get("kind") == "Pod" else []
+def _as_pod(root: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return a root that is itself a Pod; other kinds make their pods."""
+    if root is None or root.get("kind") != "Pod":
+        return []
+    return [root]

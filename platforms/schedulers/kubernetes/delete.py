@@ -1,4 +1,4 @@
-"""How a job's objects end: stopped so that no device is held and everything stays to be looked at, or deleted."""
+"""Ends a job's objects: stops its pods, so that they hold no device and stay for inspection, or deletes the objects."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
 
 GONE_LIMIT_S = 60.0  # graceful ends take up to terminationGracePeriodSeconds
-GONE_POLLS_S = (0.1, 0.2, 0.4, 0.8)  # and so on in steps of the last one
+GONE_POLLS_S = (0.1, 0.2, 0.4, 0.8)  # the last one is repeated
 OVER = ("Succeeded", "Failed")
 Object = Mapping[str, Any]
 
 
 def live_pods(pods: Sequence[Object]) -> list[Object]:
-    """Pods that hold something, or could one day."""
+    """Return the pods that hold something, or may do so later."""
     return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in OVER]
 
 
 def stop_pods(client: Client, pods: Sequence[Object]) -> None:
-    """End pods and let them lie, with their logs. A deadline that has passed is the one thing that a pod may be given
-    later; what no node has yet would begin one day, shows nothing, and is deleted.
+    """Stop pods but keep their objects and logs.
 
-    Raises AwayError, and RefusedError when some of them must not be ended.
+    A deadline that has passed is the only thing that ends a pod without deleting it. A pod without a node would start
+    one day and has nothing to show, so it is deleted.
+
+    Raises AwayError, and RefusedError when we may not stop some of them.
     """
     refused = []
     for pod in live_pods(pods):
-        name, spec = str(pod["metadata"]["name"]), pod.get("spec") or {}
+        name = str(pod["metadata"]["name"])
+        spec = pod.get("spec") or {}
         try:
             if not spec.get("nodeName"):
                 client.delete(PODS, name)
@@ -46,9 +49,12 @@ def stop_pods(client: Client, pods: Sequence[Object]) -> None:
 
 
 def delete_job(client: Client, job: JobRecord) -> None:
-    """The root, by the garbage collector whatever it owns, and what it does not. Raises AwayError, RefusedError."""
-    of_it = [(job.root["apiVersion"], job.root["kind"], job.name), *job.unowned]
-    for version, kind, name in of_it:
+    """Delete the root and the objects that it does not own; the garbage collector deletes those that it owns.
+
+    Raises AwayError, RefusedError.
+    """
+    root = (job.root["apiVersion"], job.root["kind"], job.name)
+    for version, kind, name in (root, *job.unowned):
         resource = client.resource(version, kind)
         try:
             client.delete(resource, name)
@@ -63,31 +69,35 @@ def wait_until_gone(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, list[str]]:
-    """By job id, what of deleted jobs is not gone after a while; one LIST a kind for all of them. Raises AwayError."""
+    """Wait until the objects of deleted jobs are gone, at most for `limit_s`.
+
+    Returns those that are still there, by job id. One LIST a kind serves all jobs. Raises AwayError.
+    """
     deadline = clock() + limit_s
     pauses_s = itertools.chain(GONE_POLLS_S, itertools.repeat(GONE_POLLS_S[-1]))
     while True:
-        found = _remains(client, jobs)
-        if not found or clock() >= deadline:
-            return found
+        remaining = _remaining(client, jobs)
+        if not remaining or clock() >= deadline:
+            return remaining
         sleep(next(pauses_s))
 
 
-def _remains(client: Client, jobs: Sequence[JobRecord]) -> dict[str, list[str]]:
-    resources = {client.resource(job.root["apiVersion"], job.root["kind"]) for job in jobs} | {PODS}
-    by_name = {job.name: job.submitted.job_id for job in jobs}
+def _remaining(client: Client, jobs: Sequence[JobRecord]) -> dict[str, list[str]]:
+    resources = {client.resource(job.root["apiVersion"], job.root["kind"]) for job in jobs}
+    resources.add(PODS)
+    ids = {job.name: job.submitted.job_id for job in jobs}
     selector = labels.selector({job.run for job in jobs})
-    found: dict[str, list[str]] = {}
-    for resource in sorted(resources, key=lambda each: each.kubectl):
+    remaining: dict[str, list[str]] = {}
+    for resource in sorted(resources, key=lambda resource: resource.kubectl):
         try:
             objects, _version = client.list(resource, labels=selector)
         except ApiError as error:
             raise AwayError(f"{client.where}: {error.message}") from None
-        for each in objects:
-            job_id = by_name.get((each["metadata"].get("labels") or {}).get(labels.JOB, ""))
-            if job_id is not None:
-                found.setdefault(job_id, []).append(f"{resource.kubectl}/{each['metadata']['name']}")
-    return found
+        for obj in objects:
+            job_name = (obj["metadata"].get("labels") or {}).get(labels.JOB, "")
+            if job_name in ids:
+                remaining.setdefault(ids[job_name], []).append(f"{resource.kubectl}/{obj['metadata']['name']}")
+    return remaining
 
 
 def cancel_jobs(
@@ -96,16 +106,24 @@ def cancel_jobs(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, str]:
-    """Delete jobs and wait until they are seen to be gone. Returns, by id, what may still be there and why."""
+    """Delete jobs and wait until they are gone. Returns by id what may still be there, and why."""
     failed: dict[str, str] = {}
+    deleted = []
     for job in jobs:
         try:
             delete_job(client, job)
         except BenchError as error:
             failed[job.submitted.job_id] = str(error)
-    asked = [job for job in jobs if job.submitted.job_id not in failed]
+        else:
+            deleted.append(job)
+    if not deleted:
+        return failed
     try:
-        remains = wait_until_gone(client, asked, clock=clock, sleep=sleep) if asked else {}
+        remaining = wait_until_gone(client, deleted, clock=clock, sleep=sleep)
     except BenchError as error:
-        return {**failed, **{job.submitted.job_id: f"nobody says whether it is gone: {error}" for job in asked}}
-    return {**failed, **{job_id: f"{', '.join(left)} will not go" for job_id, left in remains.items()}}
+        for job in deleted:
+            failed[job.submitted.job_id] = f"it is unknown whether it is gone: {error}"
+        return failed
+    for job_id, names in remaining.items():
+        failed[job_id] = f"{', '.join(names)} will not go"
+    return failed

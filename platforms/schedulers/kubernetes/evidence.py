@@ -1,4 +1,4 @@
-"""What stays in a job's folder of the cluster's objects: which one was created, and how all looked at the end."""
+"""Writes to a job's folder which object was created for it, and how all its objects looked at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAST: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def created_job_id(folder: Path) -> str | None:
-    """The id of the job that was created from this folder. None: there is none, or nobody lived to write it down."""
+    """Return the id of the job that was created from this folder, or None where no id was written."""
     try:
         return str(json.loads((folder / CREATED).read_text(encoding="utf-8"))["job_id"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -28,41 +28,43 @@ def created_job_id(folder: Path) -> str | None:
 
 
 def record_created(folder: Path, job_id: str, root: Object, unowned: Sequence[Object] = ()) -> None:
-    """From now on submitting again finds it here, also when the cluster has forgotten it; and so does who deletes it,
-    what does not go by itself then. Raises RefusedError."""
+    """Write down that the job was created, so that submitting it again finds it even when its objects are gone.
+
+    `unowned` are the objects that are not deleted together with the root. Raises RefusedError.
+    """
     record: dict[str, object] = {"job_id": job_id, "uid": root["metadata"].get("uid")}
     if unowned:
-        record["unowned"] = [[each["apiVersion"], each["kind"], each["metadata"]["name"]] for each in unowned]
+        record["unowned"] = [[obj["apiVersion"], obj["kind"], obj["metadata"]["name"]] for obj in unowned]
     _write(folder / CREATED, json.dumps(record, indent=1) + "\n")
 
 
-def write_objects(folder: Path, sight: Observation) -> None:
-    """Every object as it was seen last, with events and nodes, for `less` and for kubectl's readers. Raises
-    RefusedError."""
-    root = sight.root or sight.gone_root
-    used = {pod.get("spec", {}).get("nodeName") for pod in (root or {}, *sight.pods, *sight.gone_pods)}
-    nodes = [node for name, node in sight.nodes.items() if name in used]
-    objects = [root, sight.workload, *sight.pods, *sight.gone_pods, *nodes, *sight.events]
-    listed: dict[Any, Mapping[str, Any]] = {}
-    for each in objects:
-        if each is not None:  # a Pod is its own root
-            listed[each.get("metadata", {}).get("uid", id(each))] = each
-    texts = [_written(_without_fields(each)) for each in listed.values()]
-    _write(folder / OBJECTS, "---\n".join(texts))
+def write_objects(folder: Path, observation: Observation) -> None:
+    """Write every object in its last state, with events and nodes, as YAML. Raises RefusedError."""
+    root = observation.root or observation.gone_root
+    pods = [*observation.pods, *observation.gone_pods]
+    node_names = {pod.get("spec", {}).get("nodeName") for pod in (root or {}, *pods)}
+    nodes = [node for name, node in observation.nodes.items() if name in node_names]
+    by_uid: dict[Any, Mapping[str, Any]] = {}  # a root that is a Pod is among the pods, too
+    for obj in (root, observation.workload, *pods, *nodes, *observation.events):
+        if obj is not None:
+            by_uid[obj.get("metadata", {}).get("uid", id(obj))] = obj
+    documents = [_to_yaml(_without_managed_fields(obj)) for obj in by_uid.values()]
+    _write(folder / OBJECTS, "---\n".join(documents))
 
 
-def _written(each: Mapping[str, Any]) -> str:
-    """libyaml is ten times as fast, is not everywhere, and cannot write halves of surrogate pairs."""
+def _to_yaml(obj: Mapping[str, Any]) -> str:
+    """Use libyaml where it exists: it is ten times as fast, but cannot write halves of surrogate pairs."""
     try:
-        return str(yaml.dump(each, Dumper=_FAST, sort_keys=False, allow_unicode=True))
+        return str(yaml.dump(obj, Dumper=_FAST, sort_keys=False, allow_unicode=True))
     except UnicodeEncodeError:
-        return str(yaml.dump(each, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True))
+        return str(yaml.dump(obj, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True))
 
 
-def _without_fields(each: Mapping[str, Any]) -> dict[str, Any]:
-    """Who set which field is half of an object, and says nothing of how it went."""
-    metadata = {key: value for key, value in each.get("metadata", {}).items() if key != "managedFields"}
-    return {**each, "metadata": metadata}
+def _without_managed_fields(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out who set which field: that is half of an object and does not say how the job went."""
+    metadata = dict(obj.get("metadata", {}))
+    metadata.pop("managedFields", None)
+    return {**obj, "metadata": metadata}
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""One job as this process knows it: read from its id and its folder, followed, and in the end judged for good."""
+"""The record of one job in this process: where its objects are, what was submitted, and how it ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from platforms.schedulers.kubernetes.api.resources import Resource
 from platforms.schedulers.kubernetes.manifest import render
 from platforms.schedulers.kubernetes.objects import labels
 
-TEXT, CREATED = "manifest.yaml", "created.json"  # in its folder: what was submitted, and what became of that
+TEXT = "manifest.yaml"  # in the job's folder: what was submitted
+CREATED = "created.json"  # in the job's folder: what was created
 
 
 @dataclass(frozen=True)
 class Address:
-    """A job's id, `kind-kind:default/job.batch/resnet50-1x4gpu-k3f9a2bc`: it names the same job whatever becomes the
-    current context later."""
+    """A job's id, as in `kind-kind:default/job.batch/resnet50-1x4gpu-k3f9a2bc`.
+
+    It names the same job whatever context is the current one later.
+    """
 
     context: str
     namespace: str
@@ -30,11 +33,11 @@ class Address:
 
     @classmethod
     def parse(cls, job_id: str) -> Address:
-        """Raises RefusedError when it is none."""
+        """Raises RefusedError for something else."""
         where, _, rest = job_id.rpartition(":")
         match = re.fullmatch(r"([^/]+)/([^/]+)/([^/]+)", rest)
         if not match:
-            raise RefusedError(f"{job_id!r} is no job of Kubernetes: <context>:<namespace>/<resource>/<name>")
+            raise RefusedError(f"{job_id!r} is not the id of a Kubernetes job: <context>:<namespace>/<resource>/<name>")
         return cls(where, *match.groups())
 
     def __str__(self) -> str:
@@ -42,7 +45,7 @@ class Address:
 
 
 class Timers:
-    """For how long conditions have been true without a break: those that nobody asks for in a round begin anew."""
+    """How long conditions have been true without a break: one that a round does not ask for starts at 0 again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,28 +53,30 @@ class Timers:
         self._asked: dict[str, float] = {}
 
     def waited(self, name: str) -> float:
-        """Seconds since it was first asked for in an unbroken row of rounds."""
+        """Return the seconds since a condition was first asked for in an unbroken row of rounds."""
         now = self._clock()
-        self._asked[name] = self._since.get(name, now)
-        return now - self._asked[name]
+        since = self._since.get(name, now)
+        self._asked[name] = since
+        return now - since
 
     def next_round(self) -> None:
-        self._since, self._asked = self._asked, {}
+        self._since = self._asked
+        self._asked = {}
 
 
 @dataclass
 class JobRecord:
-    """`objects` is what was submitted, the root last. `ended` is the verdict that nothing changes any more."""
+    """A job that was submitted. `objects` are the submitted ones, the root last."""
 
     submitted: Submitted
     address: Address
     objects: tuple[Mapping[str, Any], ...]
-    place: ClusterTarget
+    target: ClusterTarget
     timers: Timers = field(default_factory=Timers)
-    failed: Status | None = None  # it has failed, and what still runs of it is being stopped
-    stopping: float | None = None  # since when
-    unstopped: str = ""  # why it could not be at the last try
-    ended: Status | None = None
+    failed: Status | None = None  # its end, while pods of it may still run and are being stopped
+    stopping: float | None = None  # since when, by the clock
+    unstopped: str = ""  # why they could not be stopped in the last attempt
+    ended: Status | None = None  # the final verdict
     deleted: bool = False
 
     @property
@@ -80,7 +85,7 @@ class JobRecord:
 
     @property
     def run(self) -> str:
-        """The label that it shares with the other jobs of its run."""
+        """The label that the jobs of its run share."""
         return str(self.root["metadata"]["labels"][labels.RUN])
 
     @property
@@ -89,7 +94,7 @@ class JobRecord:
 
     @property
     def unowned(self) -> list[tuple[str, str, str]]:
-        """apiVersion, kind and name of each object beside the root that does not go when that goes."""
+        """apiVersion, kind and name of each further object that is not deleted together with the root."""
         try:
             record = json.loads((self.submitted.folder / CREATED).read_text(encoding="utf-8"))
             return [(str(version), str(kind), str(name)) for version, kind, name in record.get("unowned", ())]
@@ -98,16 +103,16 @@ class JobRecord:
 
 
 def read(submitted: Submitted, clock: Callable[[], float] = time.monotonic) -> JobRecord:
-    """Raises RefusedError when the folder does not hold what was submitted, or nothing that can be read."""
+    """Read the record of a job from its id and its folder. Raises RefusedError when its manifest cannot be read."""
     address = Address.parse(submitted.job_id)
     path = submitted.folder / TEXT
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise RefusedError(f"{path}: what was submitted cannot be read any more: {error.strerror}") from None
+        raise RefusedError(f"{path}: the submitted manifest cannot be read: {error.strerror}") from None
     _context, kubeconfig = render.cluster_of(text)
-    place = ClusterTarget(kubeconfig, address.context, (), address.namespace)
-    return JobRecord(submitted, address, render.parse(text), place, Timers(clock))
+    target = ClusterTarget(kubeconfig, address.context, (), address.namespace)
+    return JobRecord(submitted, address, render.parse(text), target, Timers(clock))
 
 
 def address_of(context: str, namespace: str, resource: Resource, root: Mapping[str, Any]) -> Address:
@@ -115,7 +120,7 @@ def address_of(context: str, namespace: str, resource: Resource, root: Mapping[s
 
 
 def target_of(text: str, asked: ClusterTarget, objects: tuple[Mapping[str, Any], ...]) -> ClusterTarget:
-    """Where a manifest goes: what its head and its objects say, else what the platform says."""
+    """Return where a manifest is submitted: what its head and its objects name, else what the platform names."""
     context, kubeconfig = render.cluster_of(text)
     namespace = objects[-1]["metadata"].get("namespace", asked.namespace)
     contexts = () if context else asked.contexts

@@ -21,18 +21,18 @@ from platforms.schedulers.kubernetes.objects import labels
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
-CLEAN_S = 30.0  # how long the last of a session's jobs is watched while it goes: a garbage collector may be busy
+CLEAN_S = 30.0  # how long clean() waits for the last of a session's jobs to go: a garbage collector may be busy
 
 
 class KubernetesScheduler:
-    """The Protocol `Scheduler` on clusters. A job's id is `<context>:<namespace>/<resource>/<name>`."""
+    """A Scheduler for Kubernetes clusters. A job's id is `<context>:<namespace>/<resource>/<name>`."""
 
     text_name = job_record.TEXT
-    log_in_folder = True  # of many pods at once, so that reading it is no turn of the runner's
+    log_in_folder = True  # threads follow the logs of many pods, so the runner's thread does not read them
     ends_failed = True
     clean_deletes = True
     first_look_s = 0.1
-    glance_s = math.inf  # a look at what the watches have seen costs as little
+    glance_s = math.inf  # status() costs no request while a watch is open
 
     def __init__(
         self,
@@ -40,33 +40,41 @@ class KubernetesScheduler:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._platform, self._clock, self._sleep = platform, clock, sleep
+        self._platform = platform
+        self._clock = clock
+        self._sleep = sleep
         self._clusters: dict[ClusterTarget, Cluster] = {}
         self._jobs: dict[str, JobRecord] = {}
-        self._ended_well: set[str] = set()  # ids at the last look: those that are cleaned next
+        self._passed: set[str] = set()  # ids of the jobs that had passed at the last status(): clean() follows
 
     def render(self, spec: JobSpec) -> str:
-        """Manifests, as `kubectl create -f` takes them, the one that makes the pods last."""
+        """Return manifests that `kubectl create -f` takes; the last one makes the pods."""
         return render.render(spec, self._platform)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return policy.lint(render.parse(text), self._platform, spec, text)
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """What the API server has against it: a dry run with strict validation, in which a quota counts, too."""
-        found, client = [], self._cluster(self._place(text)).client
-        for each in render.parse(text):
+        """Return what the API server would refuse: a dry run with strict validation, which counts quotas, too."""
+        client = self._cluster(self._target(text)).client
+        refusals = []
+        for obj in render.parse(text):
+            resource = client.resource(obj["apiVersion"], obj["kind"])
             try:
-                client.create(client.resource(each["apiVersion"], each["kind"]), each, dry_run=True, strict=True)
+                client.create(resource, obj, dry_run=True, strict=True)
             except ApiError as error:
-                found.append(f"{each['kind']} {each['metadata']['name']}: {error.message}")
-        return found
+                refusals.append(f"{obj['kind']} {obj['metadata']['name']}: {error.message}")
+        return refusals
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        """Idempotent by the root's name and label; one that had been cleaned up is known by what its folder says."""
-        if (before := evidence.created_job_id(folder)) is not None:
-            return before
-        cluster = self._cluster(self._place(text))
+        """Create the job's objects and return its id.
+
+        Submitting again returns the same job, by the root's name and label, or by its folder if the job was deleted.
+        """
+        created_before = evidence.created_job_id(folder)
+        if created_before is not None:
+            return created_before
+        cluster = self._cluster(self._target(text))
         client = cluster.client
         made = create.create_job(client, spec, render.parse(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
@@ -80,113 +88,126 @@ class KubernetesScheduler:
     # --- following ---------------------------------------------------------------------------------------------------
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
-        """What watches have told, without a request; before an end is believed, one LIST a kind for all jobs."""
+        """Return each job's status from what the watches have seen, without a request.
+
+        Before a job counts as ended, one LIST a kind is sent for all jobs.
+        """
         clusters, unreadable = self._by_cluster(jobs)
-        found = {job_id: Status(State.LOST, why) for job_id, why in unreadable.items()}
-        for cluster, mine in clusters.items():
+        statuses = {job_id: Status(State.LOST, why) for job_id, why in unreadable.items()}
+        for cluster, records in clusters.items():
             try:
-                found |= cluster.status(mine, stop=self.ends_failed)
+                statuses.update(cluster.status(records, stop=self.ends_failed))
             except LoginNeeded:
                 raise
             except (AwayError, RefusedError) as error:
-                found |= dict.fromkeys((job.submitted.job_id for job in mine), unseen(error))
-        self._ended_well = {job_id for job_id, status in found.items() if status.state.outcome is Outcome.PASSED}
-        return found
+                for record in records:
+                    statuses[record.submitted.job_id] = unseen(error)
+        self._passed = {job_id for job_id, status in statuses.items() if status.state.outcome is Outcome.PASSED}
+        return statuses
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """A look costs as little."""
+        """Return False: status() costs as little as this question."""
         return False
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        """Of the merged log, a file of ours that only grows. Raises RefusedError when the job has ended and some of its
-        lines have not come."""
-        one = self._known(job)
-        log = self._cluster(one.place).log(one)
-        waits = log.to_come if one.ended is not None else ()  # before: what completes meanwhile is read
+        """Return the next bytes of the merged log, a local file that only grows.
+
+        Raises RefusedError when the job has ended and some of its lines have not come.
+        """
+        record = self._record(job)
+        log = self._cluster(record.target).log(record)
+        to_come: tuple[str, ...] = ()
+        if record.ended is not None:
+            to_come = log.to_come  # asked before reading: what comes in between is read
         chunk = log.read(offset)
-        if not chunk and waits:
-            raise RefusedError("; ".join(waits))
+        if not chunk and to_come:
+            raise RefusedError("; ".join(to_come))
         return chunk
 
     def gaps(self, job: Submitted) -> Sequence[str]:
-        """Rotated away, or gone with a pod that was deleted from under us."""
-        one = self._known(job)
+        """Return what was lost of the log: rotated away, or gone with a pod that others deleted."""
+        record = self._record(job)
         try:
-            return self._cluster(one.place).log(one).lost
-        except RefusedError:  # its folder cannot be written: `read` has said so
+            return self._cluster(record.target).log(record).lost
+        except RefusedError:  # its folder cannot be written: read() has said so
             return ()
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def cancel(self, jobs: Sequence[Submitted]) -> dict[str, str]:
-        """Delete them, their pods with them, and see that they are gone; what is known of them by then stays known."""
-        clusters, left = self._by_cluster(jobs)
-        for cluster, mine in clusters.items():
-            remains = delete.cancel_jobs(cluster.client, mine, self._clock, self._sleep)
-            for one in mine:
-                one.deleted = one.deleted or one.submitted.job_id not in remains
-            left |= {job_id: f"{why}: {self._typed(job_id, 'delete {}')}" for job_id, why in remains.items()}
-        return left
+        """Delete the jobs with their pods and wait until they are gone. Returns by id what may still be there."""
+        clusters, problems = self._by_cluster(jobs)
+        for cluster, records in clusters.items():
+            remaining = delete.cancel_jobs(cluster.client, records, self._clock, self._sleep)
+            for record in records:
+                job_id = record.submitted.job_id
+                if job_id in remaining:
+                    problems[job_id] = f"{remaining[job_id]}: {self._kubectl(record, 'delete {}')}"
+                else:
+                    record.deleted = True
+        return problems
 
     def clean(self, job: Submitted) -> None:
-        """Delete it; with the last job that anybody follows, see that all of them are gone."""
-        one = self._known(job)
-        cluster = self._cluster(one.place)
-        delete.delete_job(cluster.client, one)
-        one.deleted = True
-        cluster.forget(one)
-        self._ended_well.discard(job.job_id)
-        if not self._ended_well and all(each.ended is not None for each in self._jobs.values()):
-            deleted = [each for each in self._jobs.values() if each.deleted and each.place == one.place]
-            remains = delete.wait_until_gone(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
-            if remains:
-                names = ", ".join(name for left in remains.values() for name in left)
-                raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
+        """Delete a job that has passed. With the session's last job, wait until all of them are gone."""
+        record = self._record(job)
+        cluster = self._cluster(record.target)
+        delete.delete_job(cluster.client, record)
+        record.deleted = True
+        cluster.forget(record)
+        self._passed.discard(job.job_id)
+        all_ended = all(other.ended is not None for other in self._jobs.values())
+        if self._passed or not all_ended:
+            return
+        deleted = [other for other in self._jobs.values() if other.deleted and other.target == record.target]
+        remaining = delete.wait_until_gone(cluster.client, deleted, CLEAN_S, self._clock, self._sleep)
+        if remaining:
+            names = ", ".join(name for of_job in remaining.values() for name in of_job)
+            raise RefusedError(f"{cluster.client.where}: deleted, and still there: {names}")
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        """For kubectl; of a job that is not there any more only what its folder has."""
-        one = self._known(job)
-        if one.deleted:
-            kept = (job.folder / name for name in (evidence.OBJECTS, "log"))
-            return tuple(f"less {shlex.quote(str(path))}" for path in kept if path.exists())
-        pods = f"-l {labels.JOB}={one.name}"
+        """Return kubectl commands about the job; for a deleted job only commands that show its folder's files."""
+        record = self._record(job)
+        if record.deleted:
+            files = [job.folder / evidence.OBJECTS, job.folder / "log"]
+            return tuple(f"less {shlex.quote(str(path))}" for path in files if path.exists())
+        pods = f"-l {labels.JOB}={record.name}"
         return (
-            self._typed(job.job_id, "describe {}"),
-            self._typed(job.job_id, f"get pods {pods} -o wide"),
-            self._typed(job.job_id, f"logs {pods} --all-containers --prefix --tail=-1"),
-            self._typed(job.job_id, "delete {}"),
+            self._kubectl(record, "describe {}"),
+            self._kubectl(record, f"get pods {pods} -o wide"),
+            self._kubectl(record, f"logs {pods} --all-containers --prefix --tail=-1"),
+            self._kubectl(record, "delete {}"),
         )
 
     # --- clusters ----------------------------------------------------------------------------------------------------
 
-    def _typed(self, job_id: str, words: str) -> str:
-        """A command about one object, for which {} stands."""
-        one = self._jobs[job_id]
-        return self._cluster(one.place).client.kubectl_command(words.format(f"{one.address.resource}/{one.name}"))
+    def _kubectl(self, record: JobRecord, arguments: str) -> str:
+        """Return a kubectl command. In `arguments` {} stands for the job's root."""
+        root = f"{record.address.resource}/{record.name}"
+        return self._cluster(record.target).client.kubectl_command(arguments.format(root))
 
-    def _place(self, text: str) -> ClusterTarget:
+    def _target(self, text: str) -> ClusterTarget:
         return job_record.target_of(text, ClusterTarget.of(self._platform), render.parse(text))
 
-    def _cluster(self, place: ClusterTarget) -> Cluster:
-        if place not in self._clusters:
+    def _cluster(self, target: ClusterTarget) -> Cluster:
+        if target not in self._clusters:
             limit_s = self._platform.kubernetes.pod_start_limit_s
-            self._clusters[place] = Cluster(Client(place), limit_s, self._clock)
-        return self._clusters[place]
+            self._clusters[target] = Cluster(Client(target), limit_s, self._clock)
+        return self._clusters[target]
 
-    def _known(self, job: Submitted) -> JobRecord:
+    def _record(self, job: Submitted) -> JobRecord:
         if job.job_id not in self._jobs:
             self._jobs[job.job_id] = job_record.read(job, self._clock)
         return self._jobs[job.job_id]
 
     def _by_cluster(self, jobs: Sequence[Submitted]) -> tuple[dict[Cluster, list[JobRecord]], dict[str, str]]:
-        """And why some of them cannot be known any more, by id."""
-        found: dict[Cluster, list[JobRecord]] = {}
+        """Group the jobs' records by cluster. Returns also, by id, why some records cannot be read."""
+        clusters: dict[Cluster, list[JobRecord]] = {}
         unreadable: dict[str, str] = {}
         for job in jobs:
             try:
-                one = self._known(job)
+                record = self._record(job)
             except RefusedError as error:
                 unreadable[job.job_id] = str(error)
             else:
-                found.setdefault(self._cluster(one.place), []).append(one)
-        return found, unreadable
+                clusters.setdefault(self._cluster(record.target), []).append(record)
+        return clusters, unreadable
