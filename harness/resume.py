@@ -29,7 +29,7 @@ def restore(config: pytest.Config) -> None:
         run_id = _run_id(runs, typed)
         config.option.run_id = run_id
         refuse_archived(runs, run_id)
-        unfinished = [record for record in session_history.sessions(runs / run_id) if record.open]
+        unfinished = [record for record in session_history.read_sessions(runs / run_id) if record.open]
     except RefusedError as error:
         raise pytest.UsageError(f"--resume: {error}") from None
     if not unfinished:
@@ -37,7 +37,7 @@ def restore(config: pytest.Config) -> None:
         return
     if _selects(config):
         raise pytest.UsageError(f"--resume={run_id} takes the tests and options of that run: leave the others out")
-    dead = [record for record in unfinished if not session_liveness.lives(record)]
+    dead = [record for record in unfinished if not session_liveness.seems_alive(record)]
     sessions = dead or unfinished  # session_start waits for those that only seem to live
     options = _options_of(runs / run_id, sessions)
     tests = [
@@ -113,8 +113,8 @@ def _run_id(runs: Path, typed: str) -> str:
         reason = "; ".join(unreadable) or "--runs-dir names another folder"
         raise pytest.UsageError(f"--resume: no run in {runs} is unfinished; {reason}")
     for run_id in unfinished:
-        sessions = [record for record in session_history.sessions(runs / run_id) if record.open]
-        if not all(session_liveness.lives(record) for record in sessions):
+        sessions = [record for record in session_history.read_sessions(runs / run_id) if record.open]
+        if not all(session_liveness.seems_alive(record) for record in sessions):
             return run_id
     return unfinished[0]
 
@@ -124,7 +124,7 @@ def _refuse_finished(config: pytest.Config, runs: Path, run_id: str) -> None:
 
     The jobs of an unknown run can be found by their names, when the same tests are named again.
     """
-    if session_history.sessions(runs / run_id):
+    if session_history.read_sessions(runs / run_id):
         raise pytest.UsageError(f"--resume: run {run_id} has ended; its results are in {runs / run_id}")
     if not _selects(config):
         raise pytest.UsageError(

@@ -64,7 +64,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _release_jobs(suite: Suite, runner: Runner, started: StartedSession, console: Console, *, detach: bool) -> None:
     """Cancel the jobs that no session will read, or leave them running and say how to go on with them."""
-    if started.journal.lost():
+    if started.journal.is_taken_over():
         return  # another session goes on with our jobs
     again = suite.options.again(runner.run_id)
     unseen = _unseen_tests(suite, started)

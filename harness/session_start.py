@@ -104,7 +104,7 @@ def _start(
     journal = Journal(run_folder, plan, beat_s)
     taken: list[SessionRecord] = []
     try:
-        others = [record for record in session_history.sessions(run_folder) if record.name != journal.name]
+        others = [record for record in session_history.read_sessions(run_folder) if record.name != journal.name]
         if options.resume and others and not any(record.open for record in others):
             raise pytest.UsageError(_too_late(run_id))
         rivals = [record for record in others if record.open and not jobs.keys().isdisjoint(record.tests)]
@@ -112,7 +112,7 @@ def _start(
         stale = _stale(options, rivals, journal)
         _take_over([record for record in rivals if record not in stale], journal, run_id, taken)
         # Read again: now our own record includes the attempts of the sessions that we took over.
-        own = next(record for record in session_history.sessions(run_folder) if record.name == journal.name)
+        own = next(record for record in session_history.read_sessions(run_folder) if record.name == journal.name)
     except BaseException:
         journal.end(session_history.PENDING if taken else session_history.DONE)
         raise
@@ -141,7 +141,7 @@ def _refuse_living(
 ) -> None:
     """Raise UsageError where a session with tests of ours lives; SimultaneousStart where that one is starting, too."""
     for record in rivals:
-        if session_liveness.alive(record, journal.touched_s, report):
+        if session_liveness.wait_if_alive(record, journal.touch, report):
             message = f"run {run_id} is under way in {record}; nothing was submitted"
             has_jobs = bool(record.states)
             raise pytest.UsageError(message) if has_jobs else SimultaneousStart(message)
@@ -151,7 +151,7 @@ def _stale(options: Options, rivals: Sequence[SessionRecord], journal: Journal) 
     """The sessions whose results are of another day. There are none where --resume asks for exactly this run."""
     if not options.run_again:
         return []
-    now_s = journal.touched_s()
+    now_s = journal.touch()
     return [record for record in rivals if now_s - record.beat_at_s > STALE_S]
 
 
@@ -168,7 +168,7 @@ def _left_for_later(options: Options, run_id: str, records: Sequence[SessionReco
     """Notices on dead sessions with tests that this --resume did not select."""
     if not options.resume:
         return []
-    dead = [record for record in records if record.open and not session_liveness.lives(record)]
+    dead = [record for record in records if record.open and not session_liveness.seems_alive(record)]
     again = options.again(run_id)
     return [f"then {again} once more: {record} has left jobs that are not among these" for record in dead]
 

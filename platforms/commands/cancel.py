@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     typed = TypedOptions.of(options)
     schedulers = SchedulerPool(checkout.site_folder(options.site), only_looks=False)
     run_id = find_run.named(runs, options.run)
-    sessions = [session for session in session_history.sessions(runs / run_id) if session.open]
+    sessions = [session for session in session_history.read_sessions(runs / run_id) if session.open]
     if not sessions:
         print(f"run {run_id} had ended before: it has nothing left to cancel")
         return 0
@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
 def _refuse_living(run_id: str, sessions: Sequence[SessionRecord]) -> None:
     """Raise RefusedError where a session of the run is alive."""
     for session in sessions:
-        if session_liveness.lives(session):
+        if session_liveness.seems_alive(session):
             raise RefusedError(
                 f"run {run_id} is under way in {session}, and it ends its own jobs: Ctrl-C there, or kill -INT, "
                 "cancels them; this command is for runs without a session"
@@ -169,7 +169,7 @@ class _Cancellation:
                 self._finalizer.guard(job, self._finalizer.collect, job, status, patient=False)
         left = self._cancel([job for job in submitted if not job.done])
         for job, record in self._jobs.items():
-            self._journals[record.session.path].jobs([journal_entry(job)])
+            self._journals[record.session.path].write_jobs([journal_entry(job)])
             print(f"{job.spec.name} on {job.platform.name}: {left.get(job, job.status)}", flush=True)
         return [self._jobs[job] for job in left]
 
@@ -194,7 +194,7 @@ class _Cancellation:
         """Cancel jobs. Returns those that were not seen to be gone, and why."""
         if not jobs:
             return {}
-        if any(journal.lost() for journal in self._journals.values()):
+        if any(journal.is_taken_over() for journal in self._journals.values()):
             raise RefusedError("another session has just gone on with it, so it was not cancelled")
         began_s = time.time()
         left = self._contact.cancel(jobs)

@@ -33,12 +33,12 @@ def main(options: argparse.Namespace) -> int:
     schedulers = SchedulerPool(checkout.site_folder(options.site))
     typed = TypedOptions.of(options)
     run_id = _default_run(runs) if options.run is None else find_run.named(runs, options.run)
-    sessions = [session for session in session_history.sessions(runs / run_id) if session.open]
+    sessions = [session for session in session_history.read_sessions(runs / run_id) if session.open]
     if not sessions:
         recorded_jobs(runs, run_id)  # raises where no session of the run can be read
         print(f"run {run_id} has ended, so there is nothing to fetch: its logs and results are in {runs / run_id}")
         return 0
-    living = {session.path: session for session in sessions if session_liveness.lives(session)}
+    living = {session.path: session for session in sessions if session_liveness.seems_alive(session)}
     for session in living.values():
         print(
             f"run {run_id} is under way in {session}, which brings the logs of its jobs itself: they are in "
@@ -78,8 +78,8 @@ def _default_run(runs: Path) -> str:
     for reason in unreadable:
         notify(reason)
     for run_id in unfinished:
-        sessions = session_history.sessions(runs / run_id)
-        if any(session.open and not session_liveness.lives(session) for session in sessions):
+        sessions = session_history.read_sessions(runs / run_id)
+        if any(session.open and not session_liveness.seems_alive(session) for session in sessions):
             return run_id
     return unfinished[0] if unfinished else find_run.latest(runs)
 

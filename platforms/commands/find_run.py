@@ -72,7 +72,7 @@ def named(runs: Path, word: str) -> str:
     word = plain(runs, word)
     if word == LATEST:
         return latest(runs)
-    if word not in session_history.recorded(runs):
+    if word not in session_history.runs_with_sessions(runs):
         raise RefusedError(missing(runs, word))
     return word
 
@@ -107,9 +107,9 @@ def _began(runs: Path, *, open_only: bool) -> tuple[dict[str, float], list[str]]
     """When the last session of each run began, in Unix seconds, and why other runs cannot be read."""
     began_s: dict[str, float] = {}
     unread: list[str] = []
-    for name in session_history.recorded(runs):
+    for name in session_history.runs_with_sessions(runs):
         try:
-            sessions = session_history.sessions(runs / name)
+            sessions = session_history.read_sessions(runs / name)
         except BenchError as error:
             unread.append(f"run {printable(name)}: {error}")
             continue
@@ -127,7 +127,7 @@ def missing(runs: Path, word: str) -> str:
         return f"run {word} is archived in {', '.join(map(str, archives))}; this brings it back: {back}"
     if "/" not in word and (runs / word).is_dir():
         return f"{runs / printable(word)} holds no record of a session, so its jobs are not known; its logs lie there"
-    run_ids = sorted(session_history.recorded(runs), reverse=True)
+    run_ids = sorted(session_history.runs_with_sessions(runs), reverse=True)
     if not run_ids:
         return none_yet(runs)
     names = ", ".join(printable(run_id) for run_id in run_ids[:RUNS_PER_MESSAGE])

@@ -55,11 +55,11 @@ class RecordedJob:
 
 def recorded_jobs(runs: Path, run_id: str) -> list[RecordedJob]:
     """The jobs of a run, each at its last attempt. Raises RefusedError where the run has no record of a session."""
-    sessions = session_history.sessions(runs / run_id)
+    sessions = session_history.read_sessions(runs / run_id)
     if not sessions:
         raise RefusedError(find_run.missing(runs, run_id))
     # A session that was taken over comes first: its jobs belong to the session that took them over.
-    sessions.sort(key=lambda session: session.taken is None)
+    sessions.sort(key=lambda session: session.successor is None)
     jobs: dict[str, RecordedJob] = {}
     for session in sessions:
         for test, attempt in session.attempts.items():

@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     for run_id in run_ids:
         silent.update(_print_run(runs, run_id, schedulers, typed))
     if not run_ids and not unreadable:
-        if session_history.recorded(runs):
+        if session_history.runs_with_sessions(runs):
             more = f"`{typed.command('jobs latest')}` shows the last one, and jobs RUN any other"
             print(f"no run in {runs} is unfinished; {more}")
         else:
@@ -54,8 +54,8 @@ def _report_problems(silent: dict[str, str], unreadable: list[str]) -> int:
 def _print_run(runs: Path, run_id: str, schedulers: SchedulerPool, typed: TypedOptions) -> dict[str, str]:
     """Print a run and its jobs. Returns which platforms cannot be asked, and why."""
     jobs = recorded_jobs(runs, run_id)
-    unfinished = [session for session in session_history.sessions(runs / run_id) if session.open]
-    living = {session.path: session for session in unfinished if session_liveness.lives(session)}
+    unfinished = [session for session in session_history.read_sessions(runs / run_id) if session.open]
+    living = {session.path: session for session in unfinished if session_liveness.seems_alive(session)}
     if living:
         state = f"under way in {next(iter(living.values()))}"
     elif unfinished:

@@ -93,7 +93,7 @@ class _PrintedLog:
 
     @property
     def _has_no_session(self) -> bool:
-        return self.job.open and not session_liveness.lives(self.job.session)
+        return self.job.open and not session_liveness.seems_alive(self.job.session)
 
     def _still_has_no_session(self) -> bool:
         """Read the record again: another session may have taken over the job, with a new attempt."""
@@ -204,7 +204,7 @@ def logs_reader(
     def check() -> None:
         _refuse_closed_output()
         for path in records:
-            taken_by = session_history.taken(path)
+            taken_by = session_history.read_successor(path)
             if taken_by is not None:
                 run = jobs[0].run
                 other = taken_by or "another session"

@@ -97,7 +97,7 @@ def needed_jobs(runs: Path) -> NeededJobs:
 
 def may_be_run(folder: Path) -> bool:
     """Whether a path may be a run: a real folder, and none of those that lie beside the runs."""
-    if folder.name in session_history.NO_RUNS or folder.name.startswith("."):
+    if folder.name in session_history.NOT_RUNS or folder.name.startswith("."):
         return False
     return folder.is_dir() and not folder.is_symlink()
 
@@ -146,9 +146,9 @@ def _why_needed(folder: Path) -> str:
     if os.path.lexists(folder / PINNED):
         reason = _first_line(folder / PINNED)
         return f"pinned: {reason}" if reason else "pinned"
-    unfinished = [session for session in session_history.sessions(folder) if session.open]
+    unfinished = [session for session in session_history.read_sessions(folder) if session.open]
     for session in unfinished:
-        if session_liveness.lives(session):
+        if session_liveness.seems_alive(session):
             return f"under way in {session}"
     if unfinished:
         run_id = folder.name
@@ -168,7 +168,7 @@ def _refuse_unreadable(folder: Path) -> None:
     for path in folders:
         os.scandir(path).close()
         os.stat(os.path.join(path, "."))  # noqa: PTH116, PTH118 (whether we may enter it; a Path drops the dot)
-    session_history.sessions(folder)
+    session_history.read_sessions(folder)
 
 
 def _message(error: Exception) -> str:
@@ -214,7 +214,7 @@ def jobs_of(folder: Path) -> list[Path]:
 def _job_names(folder: Path) -> Iterator[str]:
     """What the jobs of a run are called at their schedulers. Raises what UNREADABLE names."""
     entries: list[Mapping[str, object]] = []
-    for session in session_history.sessions(folder):
+    for session in session_history.read_sessions(folder):
         entries.extend(session.states.values())
     for job in jobs_of(folder):
         entries.append(job_json.read_json(job / "submitted.json"))

@@ -105,7 +105,7 @@ def prune_runs(runs: Path, retention: Retention, options: argparse.Namespace) ->
         return 0
     if not confirm_removal(yes=options.yes, dry_run=options.dry_run):
         return 0 if options.dry_run else 1
-    with run_archive.alone(runs, tell=print):
+    with run_archive.exclusive(runs, report=print):
         problems = _remove(runs, retention, listing.broken, going, code)
     done = len(going) + len(code) + len(listing.broken) - len(problems)
     print(f"{done} gone; what was a run is in {runs / run_archive.OLD}: tar -xf FILE -C {runs} brings one back")
@@ -143,14 +143,14 @@ def _archive(runs: Path, leftover: Leftover, retention: Retention) -> None:
     name = printable(leftover.name)
     if not old_runs.run_leftover(runs / leftover.name, retention, time.time()).goes:
         raise RefusedError(f"{name} stays: it was changed, or is needed, since it was shown")
-    archive = run_archive.put_away(runs, leftover.name, old_runs.why_needed)
+    archive = run_archive.archive_run(runs, leftover.name, old_runs.why_needed)
     sizes = f"{format_size(leftover.size_bytes)} -> {archive} ({format_size(archive.stat().st_size)})"
     print(f"{name}: {sizes}", flush=True)
 
 
 def _finish(runs: Path, name: str) -> None:
     """Finish the removal of a run that an earlier prune began."""
-    archive = run_archive.finish(runs, name)
+    archive = run_archive.finish_interrupted(runs, name)
     if archive:
         print(f"{printable(name)}: removed, {archive} has it")
     else:

@@ -1,4 +1,4 @@
-"""Packs models/ into one file that Python runs by path: what a job needs of our code, and nothing else."""
+"""Packs models/, all of our code that a job needs, into one file that Python can run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from platforms import atomic_file
 from platforms.job import RefusedError
 
-# The guard keeps a loader's worker, which imports this file again when it is spawned, from training itself.
+# A loader's worker imports this file again when it is spawned; the guard keeps it from training, too.
 MAIN = b"""\
 import runpy
 
@@ -24,21 +24,21 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Archive:
-    """Where it lies, and `code`: 12 hexadecimal digits of the hash of its members' names and bytes."""
+    """An archive. `code` is 12 hexadecimal digits of the hash of its members' names and contents."""
 
     path: Path
     code: str
 
 
 def build(source: Path, folder: Path) -> Archive:
-    """Write `models-<code>.pyz` of the package `source` into `folder`, unless it is there.
+    """Write `models-<code>.pyz` into `folder`, unless it is there, from the package in the folder `source`.
 
-    The same members give the same bytes on every machine: sorted, without times, uncompressed (zlib's output differs
-    between its versions). `python models-<code>.pyz …` runs it, also under torchrun; processes that it starts by fork,
-    forkserver or spawn find the package again.
+    `python models-<code>.pyz …` runs it, also under torchrun. Processes that it starts by fork, forkserver or spawn
+    find the package again. The same members give the same bytes on every machine: they are sorted, and have neither
+    times nor compression (the output of zlib differs between its versions).
 
     Raises:
-        RefusedError: `source` is no package that can be run.
+        RefusedError: `source` is not a package that can be run.
     """
     if not (source / "__main__.py").is_file():
         raise RefusedError(f"{source} has no __main__.py, so nothing can run from it: it must be the suite's models/")
@@ -53,12 +53,12 @@ def build(source: Path, folder: Path) -> Archive:
         folder.mkdir(parents=True, exist_ok=True)
         atomic_file.write_bytes(path, content, sync=True)  # another session may build it now, a job may start from it
     else:
-        os.utime(path)  # `prune` takes what nobody has used for long
+        os.utime(path)  # it is in use, so `prune` must not remove it yet
     return Archive(path, code)
 
 
 def _members(source: Path) -> Iterator[tuple[str, Path]]:
-    """Every file of the package but hidden ones, editors' backups and compiled code, which differs between Pythons."""
+    """The files of the package, without hidden files, editors' backups and compiled code (which depends on Python)."""
     for path in source.rglob("*"):
         parts = path.relative_to(source).parts
         hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)

@@ -1,4 +1,4 @@
-"""Locks that people's commands take on a file, so that one is at work at a time; the kernel lets go of a dead one's."""
+"""Locks on files, so that only one command at a time works on a folder. The kernel releases those of a dead process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from platforms.job import BenchError, RefusedError
 
-# What a file system says that knows no locks, as NFS without its lock daemon; it is no reason not to work.
-NONE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_HELD = (errno.EAGAIN, errno.EACCES)
+# The errors of a file system without locks, such as NFS without its lock daemon. Commands work there all the same.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+LOCKED_BY_OTHER = (errno.EAGAIN, errno.EACCES)
 
 
 class Taken(BenchError):
@@ -23,46 +23,51 @@ class Taken(BenchError):
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[str]:
-    """Hold the lock of a file, which is made where it is missing and stays. Yields why there is no lock to be had in
-    this file system, empty where there is one.
+    """Hold the lock of a file, which is created if it is missing and stays.
+
+    Yields:
+        Why there is no lock in this file system; empty if there is one.
 
     Raises:
-        Taken: by another process.
-        RefusedError: the kernel cannot tell.
-        OSError: the file cannot be made.
+        Taken: another process holds it.
+        RefusedError: the kernel does not say whether it is held.
+        OSError: the file cannot be created.
     """
-    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        none = _lock(file, path)
-        if not none:
-            _sign(file)
-        yield none
+        why_no_lock = _lock(descriptor, path)
+        if not why_no_lock:
+            _write_holder(descriptor)
+        yield why_no_lock
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
-def _lock(file: int, path: Path) -> str:
+def _lock(descriptor: int, path: Path) -> str:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in NONE:
+        if error.errno in NO_LOCKS:
             return f"{path.parent} is in a file system without locks ({error.strerror})"
-        if error.errno in _HELD:
-            raise Taken(_holder(file)) from None
-        raise RefusedError(f"{path}: whether somebody else is at work there cannot be told: {error.strerror}") from None
+        if error.errno in LOCKED_BY_OTHER:
+            raise Taken(_read_holder(descriptor)) from None
+        raise RefusedError(
+            f"{path}: the kernel does not say whether another process works there: {error.strerror}"
+        ) from None
     return ""
 
 
-def _sign(file: int) -> None:
-    """A full disk keeps nobody from work."""
+def _write_holder(descriptor: int) -> None:
+    """Write into the file who holds its lock. A full disk is no reason to stop."""
     with contextlib.suppress(OSError):
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
 
 
-def _holder(file: int) -> str:
-    """As it has signed; a moment ago it may not have."""
+def _read_holder(descriptor: int) -> str:
+    """Who holds the lock. The holder may have taken it a moment ago, and not have written that yet."""
+    holder = ""
     with contextlib.suppress(OSError):
-        if words := os.pread(file, 200, 0).decode(errors="replace").partition("\n")[0].strip():
-            return words
-    return "another process"
+        content = os.pread(descriptor, 200, 0).decode(errors="replace")
+        holder = content.partition("\n")[0].strip()
+    return holder or "another process"

@@ -1,4 +1,8 @@
-"""What sessions have left: their files as they are read, each with what it has taken over from others."""
+"""Reads the records that sessions have left in runs/<run id>/sessions, one file for each session (docs/resuming.md).
+
+When a session takes over another, it goes on with the other's tests. This module reads a record together with all that
+its session has taken over. session_journal.py writes the record of the session that runs now.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,26 @@ from platforms.job import RefusedError
 
 SCHEMA = 1
 FOLDER = "sessions"
-BEAT_S = 5.0  # the least between two beats
-NO_RUNS = frozenset(("old", "archives"))  # beside the runs: those that were put away, and code
-HEAD = frozenset(("began_s", "host", "process", "beat_s", "plan"))  # what a session's first line must say
+BEAT_S = 5.0  # the shortest time between two signs of life
+NOT_RUNS = frozenset(("old", "archives"))  # folders beside the runs: archived runs, and code
+FIRST_LINE_KEYS = frozenset(("began_s", "host", "process", "beat_s", "plan"))
 
-DONE = "done"  # every job has its result, or was cancelled
-PENDING = "pending"  # some jobs go on without a session
-ASKED = "being submitted"  # of a job: a scheduler has been asked, and has not answered yet
+DONE = "done"  # how a session ended: every job has its result, or was cancelled
+PENDING = "pending"  # how a session ended: some jobs go on without it
+ASKED = "being submitted"  # the state of a job while its scheduler has been asked and has not answered
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which attempt of a test a job is. `earlier` says how those ended that the machine failed, and it begins again in
-    their place, where that can be asked for on other nodes than `avoid`. `asked_s`: its scheduler was asked for it then
-    (Unix seconds), so there may be a job whose id nobody knows. `ending`: a session has begun to cancel it."""
+    """Which attempt of a test a job is.
+
+    Attributes:
+        earlier: how the attempts ended that the machine failed, a sentence each.
+        avoid: nodes on which it must not run, if its scheduler can be asked for that.
+        asked_s: when its scheduler was asked to submit it, in Unix seconds; None if it was not. A job may exist from
+            then on, even if no id is known.
+        ending: a session has begun to cancel it.
+    """
 
     number: int = 1
     earlier: tuple[str, ...] = ()
@@ -35,9 +45,26 @@ class Attempt:
     asked_s: float | None = None
     ending: bool = False
 
+    @classmethod
+    def from_journal(cls, line: Mapping[str, Any]) -> Attempt:
+        """Read it from a job's line in a journal."""
+        return cls(
+            number=int(line.get("attempt", 1)),
+            earlier=tuple(line.get("earlier", ())),
+            avoid=tuple(line.get("avoid", ())),
+            asked_s=line.get("asked_s"),
+            ending=bool(line.get("ending")),
+        )
+
     def journal_entry(self) -> dict[str, object]:
-        """As it stands in a job's line."""
-        return {"attempt": self.number, **{name: value for name, value in vars(self).items() if name != "number"}}
+        """Its part of a job's line in a journal."""
+        return {
+            "attempt": self.number,
+            "earlier": self.earlier,
+            "avoid": self.avoid,
+            "asked_s": self.asked_s,
+            "ending": self.ending,
+        }
 
 
 FIRST = Attempt()
@@ -45,10 +72,19 @@ FIRST = Attempt()
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """A session as its file tells. `options` are those with which each test was selected, its own ones and those that
-    it goes on with; `attempts` the last jobs of those that were begun, and `states` what was said of them last; `takes`
-    the sessions in whose place it goes on, or would have; `how` it ended is None while it lives, or when it was killed;
-    `taken` is the session that went on in its place, "" where that was killed before it had written its name."""
+    """What the file of a session says.
+
+    Attributes:
+        process: of the session, to find out whether it lives (session_liveness.py).
+        beat_s: how often the session gives a sign of life.
+        plan: its tests and options, as it wrote them at its start.
+        options: by test, the options with which the test was selected; also of tests that it took over.
+        attempts: by test, the last attempt that was begun.
+        states: by test, the last line about its job.
+        take_overs: names of the sessions that it has taken over, or has tried to.
+        end: DONE or PENDING; None while it lives, or if it was killed.
+        successor: the session that has taken it over; "" if that one was killed before it wrote its name.
+    """
 
     name: str
     path: Path
@@ -60,9 +96,9 @@ class SessionRecord:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    takes: frozenset[str] = frozenset()
-    how: str | None = None
-    taken: str | None = None
+    take_overs: frozenset[str] = frozenset()
+    end: str | None = None
+    successor: str | None = None
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -70,8 +106,8 @@ class SessionRecord:
 
     @property
     def open(self) -> bool:
-        """Somebody may go on with it."""
-        return self.how != DONE and self.taken is None
+        """Another session may take it over."""
+        return self.end != DONE and self.successor is None
 
     @property
     def beat_at_s(self) -> float:
@@ -82,133 +118,174 @@ class SessionRecord:
         return f"session {self.name} (process {self.process.get('pid')} on {self.host})"
 
 
-def sessions(folder: Path) -> list[SessionRecord]:
-    """Of a run, oldest first, each with what it has taken over. A file that is torn at its end is read as far as it
-    goes. Raises RefusedError."""
-    found = [past for path in _files(folder) if (past := read(path)) is not None]
-    return sorted(_with_taken(found), key=lambda past: (past.began_s, past.name))
+# --- one session -----------------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> SessionRecord | None:
-    """What a session's own file says. None when not even its first line is whole: then it had done nothing yet. Raises
-    RefusedError where it may not be read, or is none that we understand."""
-    if not (found := _lines(path)):
+def read_session(path: Path) -> SessionRecord | None:
+    """What a session's own file says, without what it has taken over.
+
+    Returns:
+        None if not even the first line is complete: the session had done nothing yet.
+
+    Raises:
+        RefusedError: the file may not be read, or is not one that this version understands.
+    """
+    lines = _read_lines(path)
+    if not lines:
         return None
-    head, *lines = found
+    head = lines[0]
     if head.get("schema", SCHEMA) != SCHEMA:
         newer = f"it has the schema {head['schema']}, and this checkout knows {SCHEMA}: a newer one reads it"
         raise RefusedError(f"{path} cannot be read: {newer}")
-    if not head.keys() >= HEAD:
+    if not head.keys() >= FIRST_LINE_KEYS:
         raise RefusedError(f"{path} cannot be read: it does not begin as the record of a session does")
-    known: dict[str, Any] = {name: head[name] for name in HEAD}
-    states = {str(line["test"]): line for line in lines if "test" in line}
+    plan = head["plan"]
+    states: dict[str, Mapping[str, Any]] = {}
+    take_overs = set()
+    end = None
+    for line in lines[1:]:
+        if "test" in line:
+            states[str(line["test"])] = line
+        if "takes" in line:
+            take_overs.add(str(line["takes"]))
+        if "end" in line:
+            end = str(line["end"])
     return SessionRecord(
-        path.stem,
-        path,
-        **known,
-        options=dict.fromkeys((*head["plan"].get("tests", ()), *states), head["plan"].get("options", {})),
-        attempts={test: _attempt(line) for test, line in states.items()},
+        name=path.stem,
+        path=path,
+        began_s=head["began_s"],
+        host=head["host"],
+        process=head["process"],
+        beat_s=head["beat_s"],
+        plan=plan,
+        options=dict.fromkeys((*plan.get("tests", ()), *states), plan.get("options", {})),
+        attempts={test: Attempt.from_journal(line) for test, line in states.items()},
         states=states,
-        takes=frozenset(str(line["takes"]) for line in lines if "takes" in line),
-        how=next((str(line["end"]) for line in reversed(lines) if "end" in line), None),
-        taken=taken(path),
+        take_overs=frozenset(take_overs),
+        end=end,
+        successor=read_successor(path),
     )
 
 
-def _attempt(line: Mapping[str, Any]) -> Attempt:
-    lists: dict[str, Any] = {name: tuple(line.get(name, ())) for name in ("earlier", "avoid")}
-    return Attempt(int(line.get("attempt", 1)), **lists, asked_s=line.get("asked_s"), ending=bool(line.get("ending")))
-
-
-def _with_taken(sessions: Sequence[SessionRecord]) -> Iterable[SessionRecord]:
-    """Each with what those had in whose place it goes on, one after the other: there may be thousands."""
-    whole = {past.name: past for past in sessions}
-    heirs = {past.name: heir for past in sessions if (heir := _heir(past, sessions)) in whole}
-    waits = Counter(heirs.values())
-    ready = [name for name in whole if not waits[name]]
-    for name in ready:
-        if (heir := heirs.get(name)) is not None:
-            whole[heir] = _merged(whole[heir], whole[name])
-            waits[heir] -= 1
-            ready += [] if waits[heir] else [heir]
-    return whole.values()
-
-
-def _heir(past: SessionRecord, sessions: Sequence[SessionRecord]) -> str | None:
-    """The name of the session that has taken it over. Where that is not written, one that has said it would: rather one
-    that is open, since who was not quick enough has ended."""
-    if past.taken == "":
-        said = [other for other in sessions if past.name in other.takes]
-        return max(said, key=lambda other: (other.open, other.began_s)).name if said else None
-    return past.taken
-
-
-def _merged(past: SessionRecord, before: SessionRecord) -> SessionRecord:
-    """Of a test that both have begun, the later attempt."""
-    older = {
-        test: attempt
-        for test, attempt in before.attempts.items()
-        if test not in past.attempts or attempt.number > past.attempts[test].number
-    }
-    return replace(
-        past,
-        options={**before.options, **past.options},
-        attempts={**past.attempts, **older},
-        states={**past.states, **{test: before.states[test] for test in older}},
-    )
-
-
-def recorded(runs: Path) -> list[str]:
-    """The ids of runs that have a session's file, and of those of which nobody can tell, since they may not be looked
-    into. Raises RefusedError where that is so of all."""
+def read_successor(path: Path) -> str | None:
+    """The session that has taken over the session with this file; "" if its name is not written yet."""
     try:
-        with os.scandir(runs) as found:
-            names = {each.name for each in found if each.is_dir(follow_symlinks=False)} - NO_RUNS
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RefusedError(f"the runs cannot be read: {error}") from None
-    return sorted(name for name in names if not name.startswith(".") and _has_files(runs / name))
-
-
-def _has_files(folder: Path) -> bool:
-    try:
-        return bool(_files(folder))
-    except RefusedError:
-        return True
-
-
-def _files(folder: Path) -> list[Path]:
-    """Of a run's sessions. Raises RefusedError."""
-    try:
-        with os.scandir(folder / FOLDER) as found:
-            return [Path(each.path) for each in found if each.name.endswith(".jsonl")]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise RefusedError(f"the record of a session cannot be read: {error}") from None
-
-
-def taken(path: Path) -> str | None:
-    """Who has claimed to go on in the place of the session with that file; "" where nobody's name is there yet."""
-    try:
-        name, whole, _ = path.with_suffix(".taken").read_text().partition("\n")
+        name, newline, _ = path.with_suffix(".taken").read_text().partition("\n")
     except OSError:
         return None
-    return name if whole else ""
+    return name if newline else ""
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Those that are whole; empty dicts for what is no JSON object."""
-    found: list[dict[str, Any]] = []
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a file; an empty dict for a line that is not a JSON object."""
     try:
-        text = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise RefusedError(f"the record of a session cannot be read: {error}") from None
-    for line in text.split(b"\n")[:-1]:
+    lines: list[dict[str, Any]] = []
+    for line in content.split(b"\n")[:-1]:
         try:
             value = json.loads(line)
         except ValueError:
             value = None
-        found.append(value if isinstance(value, dict) else {})
-    return found
+        lines.append(value if isinstance(value, dict) else {})
+    return lines
+
+
+# --- the sessions of a run -------------------------------------------------------------------------------------------
+
+
+def read_sessions(run_folder: Path) -> list[SessionRecord]:
+    """The sessions of a run, the oldest first, each with all that it has taken over.
+
+    A file that is torn at its end is read as far as it goes. Raises RefusedError.
+    """
+    records = []
+    for path in _session_files(run_folder):
+        record = read_session(path)
+        if record is not None:
+            records.append(record)
+    return sorted(_merge_take_overs(records), key=lambda record: (record.began_s, record.name))
+
+
+def _merge_take_overs(records: Sequence[SessionRecord]) -> Iterable[SessionRecord]:
+    """Merge each session into the one that took it over, in the order of the take-overs. There may be thousands."""
+    merged = {record.name: record for record in records}
+    successors = {}
+    for record in records:
+        successor = _successor(record, records)
+        if successor in merged:
+            successors[record.name] = successor
+    missing = Counter(successors.values())  # how many sessions are still to be merged into each
+    complete = [name for name in merged if not missing[name]]
+    for name in complete:  # grows while it is walked
+        successor = successors.get(name)
+        if successor is None:
+            continue
+        merged[successor] = _merge(merged[successor], merged[name])
+        missing[successor] -= 1
+        if not missing[successor]:
+            complete.append(successor)
+    return merged.values()
+
+
+def _successor(record: SessionRecord, records: Sequence[SessionRecord]) -> str | None:
+    """The name of the session that has taken a session over.
+
+    If that is not written, it is one that said it would. An open one is more likely: the others were too late, and have
+    ended.
+    """
+    if record.successor != "":
+        return record.successor
+    candidates = [other for other in records if record.name in other.take_overs]
+    if not candidates:
+        return None
+    return max(candidates, key=lambda other: (other.open, other.began_s)).name
+
+
+def _merge(successor: SessionRecord, record: SessionRecord) -> SessionRecord:
+    """Merge two sessions, keeping each test's later attempt."""
+    attempts = {**successor.attempts}
+    states = {**successor.states}
+    for test, attempt in record.attempts.items():
+        if test not in attempts or attempt.number > attempts[test].number:
+            attempts[test] = attempt
+            states[test] = record.states[test]
+    return replace(successor, options={**record.options, **successor.options}, attempts=attempts, states=states)
+
+
+# --- all runs --------------------------------------------------------------------------------------------------------
+
+
+def runs_with_sessions(runs: Path) -> list[str]:
+    """The ids of runs that have the record of a session, and of runs that may not be looked into.
+
+    Raises RefusedError if the folder of all runs cannot be read.
+    """
+    try:
+        with os.scandir(runs) as entries:
+            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RefusedError(f"the runs cannot be read: {error}") from None
+    visible = [name for name in names - NOT_RUNS if not name.startswith(".")]
+    return sorted(name for name in visible if _may_have_sessions(runs / name))
+
+
+def _may_have_sessions(run_folder: Path) -> bool:
+    try:
+        return bool(_session_files(run_folder))
+    except RefusedError:
+        return True
+
+
+def _session_files(run_folder: Path) -> list[Path]:
+    """The files of a run's sessions. Raises RefusedError."""
+    try:
+        with os.scandir(run_folder / FOLDER) as entries:
+            return [Path(entry.path) for entry in entries if entry.name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RefusedError(f"the record of a session cannot be read: {error}") from None

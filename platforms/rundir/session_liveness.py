@@ -1,4 +1,7 @@
-"""Whether the session that keeps a record lives: by its process where that can be seen, else by its beats."""
+"""Whether the session that wrote a record still lives: by its process if that can be seen, else by its signs of life.
+
+supervisor.py travels alone and has its own copy of how a process is recognised.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +13,57 @@ from pathlib import Path
 
 from platforms.rundir.session_history import SessionRecord
 
-MISSED = 3  # beats, after which a session is taken for dead
+MISSED_BEATS = 3  # after so many missing signs of life a session counts as dead
 POLL_S = 0.5
 
 
-def alive(
-    past: SessionRecord,
+def wait_if_alive(
+    record: SessionRecord,
     now_s: Callable[[], float],
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Whether an open session goes on. Asks its process where that can be seen, else watches for its next beat, which
-    takes three beats where it is dead. `now_s` gives the file system's time, Journal.touched_s."""
-    if past.how is not None:
+    """Find out for certain whether an open session lives.
+
+    If its process cannot be seen, this waits for its next sign of life. If it is dead, that takes three beats.
+
+    Args:
+        now_s: the file system's time (Journal.touch).
+        report: called with a sentence if this takes a while.
+    """
+    if record.end is not None:
         return False
-    if (seen := _seen_here(past)) is not None:
-        return seen
-    beat_s = past.beat_at_s
-    if (rest_s := MISSED * past.beat_s - (now_s() - beat_s)) > 0:
-        tell(f"whether {past} still lives is known in {rest_s:.0f} s at the latest")
-    while now_s() - beat_s <= MISSED * past.beat_s:
+    process_lives = _process_lives(record)
+    if process_lives is not None:
+        return process_lives
+    last_beat_s = record.beat_at_s
+    patience_s = MISSED_BEATS * record.beat_s
+    rest_s = patience_s - (now_s() - last_beat_s)
+    if rest_s > 0:
+        report(f"whether {record} still lives is known in {rest_s:.0f} s at the latest")
+    while now_s() - last_beat_s <= patience_s:
         sleep(POLL_S)
-        if past.beat_at_s > beat_s:
+        if record.beat_at_s > last_beat_s:
             return True
-    return past.beat_at_s > beat_s
+    return record.beat_at_s > last_beat_s
 
 
-def lives(past: SessionRecord) -> bool:
-    """Whether an open session seems to go on, without waiting for its next beat."""
-    if past.how is not None or past.taken is not None:
+def seems_alive(record: SessionRecord) -> bool:
+    """Whether an open session seems to live, without waiting for its next sign of life."""
+    if record.end is not None or record.successor is not None:
         return False
-    if (seen := _seen_here(past)) is not None:
-        return seen
-    now_s = file_system_s(past.path.parent)
-    return now_s - past.beat_at_s <= MISSED * past.beat_s
+    process_lives = _process_lives(record)
+    if process_lives is not None:
+        return process_lives
+    now_s = file_system_s(record.path.parent)
+    return now_s - record.beat_at_s <= MISSED_BEATS * record.beat_s
 
 
 def file_system_s(folder: Path) -> float:
-    """The time of the file system, or where we may only read our own; a client of NFS looks at the folder anew."""
+    """The file system's time, or this machine's where the folder may only be read.
+
+    As a side effect, an NFS client looks at the folder again.
+    """
     probe = folder / f".now.{os.getpid()}.{threading.get_ident()}"
     try:
         probe.touch()
@@ -59,38 +75,44 @@ def file_system_s(folder: Path) -> float:
 
 
 def this_process() -> dict[str, object]:
+    """What identifies this process, for the first line of a journal."""
     pid = os.getpid()
-    return {"pid": pid, "began": _began(pid), "boot": _boot(), "space": _space()}
+    return {"pid": pid, "began": _start_of_process(pid), "boot": _boot_id(), "space": _pid_namespace()}
 
 
-def _seen_here(past: SessionRecord) -> bool | None:
-    """Whether a process of this machine, and of this container, lives; None for others, and where another user's are
-    hidden (hidepid)."""
-    process = past.process
-    if process.get("boot") is None or (process["boot"], process.get("space")) != (_boot(), _space()):
+def _process_lives(record: SessionRecord) -> bool | None:
+    """Whether the process of a session lives.
+
+    None if that cannot be seen: it runs on another machine or in another container, or belongs to another user whose
+    processes are hidden (hidepid).
+    """
+    process = record.process
+    if process.get("boot") is None or process["boot"] != _boot_id() or process.get("space") != _pid_namespace():
         return None
-    if (began := _began(int(process["pid"]))) is None and os.getuid() not in (0, past.path.stat().st_uid):
+    start = _start_of_process(int(process["pid"]))
+    if start is None and os.getuid() not in (0, record.path.stat().st_uid):
         return None
-    return began == process.get("began")
+    return start == process.get("began")
 
 
-def _began(pid: int) -> str | None:
-    """When, in ticks since the machine was started: a pid is given again."""
+def _start_of_process(pid: int) -> str | None:
+    """When a process was started, in clock ticks since the boot: its pid may be given to another one later."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
         return None
-    return None if fields[0] in ("Z", "X") else fields[19]
+    state, start = fields[0], fields[19]
+    return None if state in ("Z", "X") else start
 
 
-def _boot() -> str | None:
+def _boot_id() -> str | None:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
 
 
-def _space() -> str | None:
+def _pid_namespace() -> str | None:
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:

@@ -157,7 +157,7 @@ class Finalizer:
     def finish(self, job: Job, status: Status, run: Run | None = None) -> None:
         """Write the result of a job, its run.json included, and free its slot. Does nothing with a job that was left,
         or that another session has taken over."""
-        taken_over = self._journal is not None and self._journal.taken is not None
+        taken_over = self._journal is not None and self._journal.successor is not None
         if taken_over or not job.claim_end():
             job.ended_after_leave = True
             return
@@ -197,7 +197,7 @@ class Finalizer:
         with contextlib.suppress(OSError):
             atomic_file.write_text(path, "".join(traceback.format_exception(error)))
         reason = f"{messages.describe_error(error)}, see {path}"
-        is_ours = self._journal is None or not self._journal.lost()
+        is_ours = self._journal is None or not self._journal.is_taken_over()
         if is_ours and job.submission is not None:
             remaining = self._contact.cancel([job])
             if remaining:

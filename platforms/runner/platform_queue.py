@@ -191,7 +191,7 @@ class PlatformQueue:
             if self._journal is not None:
                 # If this session is killed now, the next one reads that it must look for the job.
                 with contextlib.suppress(RefusedError):
-                    self._journal.jobs([{**journal_entry(job), "state": ASKED}])
+                    self._journal.write_jobs([{**journal_entry(job), "state": ASKED}])
                 if self._journal.ended:  # perhaps before that line: a job that no record names must not start
                     return
         job_id = self.contact.call(self.contact.scheduler.submit, job.spec, job.text, job.folder)
@@ -305,8 +305,8 @@ class PlatformQueue:
             job.hints = job.hints or self.contact.hints(job)  # for a person who does not wait for the end
         if self._journal is not None:
             with contextlib.suppress(RefusedError):
-                self._journal.jobs([journal_entry(job) for job in jobs])
+                self._journal.write_jobs([journal_entry(job) for job in jobs])
 
     def _taken_over(self) -> bool:
         """Whether another session goes on in place of this one; the main thread learns of it a moment later."""
-        return self._journal is not None and self._journal.lost()
+        return self._journal is not None and self._journal.is_taken_over()

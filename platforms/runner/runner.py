@@ -112,9 +112,9 @@ class Runner:
         for queue in self._queues.values():
             self._start_retries(queue)
         if self._journal is not None:
-            self._journal.refuse_taken()
+            self._journal.refuse_taken_over()
             if self._not_in_journal:  # before anything is submitted
-                self._journal.jobs([journal_entry(job) for job in self._not_in_journal])
+                self._journal.write_jobs([journal_entry(job) for job in self._not_in_journal])
                 self._not_in_journal = []
         for queue in self._queues.values():
             if queue.worker.busy:
@@ -317,6 +317,6 @@ class Runner:
         """Write jobs to the journal and call on_change for each."""
         if self._journal is not None:
             with contextlib.suppress(RefusedError):  # the disk is full: the next session finds jobs by their folders
-                self._journal.jobs([journal_entry(job) for job in jobs])
+                self._journal.write_jobs([journal_entry(job) for job in jobs])
         for job in jobs:
             self._on_change(job)

@@ -65,7 +65,7 @@ class Left:
 
     def written(self, name: str) -> str:
         """How the session has a test's job in its record: it looks later than we do."""
-        sessions = session_history.sessions(self.path / "runs/night")
+        sessions = session_history.read_sessions(self.path / "runs/night")
         lines = {test: line for past in sessions for test, line in past.states.items()}
         return next((line["state"] for test, line in lines.items() if test.startswith(f"test_{name}")), "")
 

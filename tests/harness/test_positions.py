@@ -123,7 +123,7 @@ def test_a_place_is_kept_up_to_date_and_is_no_news(project: Project, queue: Queu
     terminal.until(r"1 passed")
     assert terminal.ends() == 0
     (path,) = (project.path / "runs/1" / session_history.FOLDER).glob("*.jsonl")
-    lines = [line for line in session_history._lines(path) if "state" in line]
+    lines = [line for line in session_history._read_lines(path) if "state" in line]
     told = [(line["state"], line.get("reason")) for line in lines]
     assert not any("position" in str(line) for line in lines)
     assert max(Counter(told).values()) < 3, told  # twice: it has changed again before the first change was written

@@ -180,8 +180,8 @@ def test_killed_twice(night: Night) -> None:
 def test_killed_as_it_began_to_go_on(night: Night) -> None:
     """It has claimed what the first had, and has not said a word of it."""
     night.killed("-m", "cluster")
-    deadly = "import os, signal\nimport platforms.rundir.session_journal as journal\ntake = journal.take\n"
-    deadly += "journal.take = lambda *words: (take(*words), os.kill(os.getpid(), signal.SIGKILL))\n"
+    deadly = "import os, signal\nimport platforms.rundir.session_journal as journal\ntake = journal.take_over\n"
+    deadly += "journal.take_over = lambda *words: (take(*words), os.kill(os.getpid(), signal.SIGKILL))\n"
     with night.imports("deadly", deadly, "--resume") as session:
         session.communicate(timeout=PATIENCE_S)
     assert session.returncode == -signal.SIGKILL
@@ -322,19 +322,19 @@ def test_killed_while_it_cancelled(night: Night) -> None:
     assert session.returncode == -signal.SIGKILL
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
-    last = session_history.sessions(night.path / "runs/17")[-1]
+    last = session_history.read_sessions(night.path / "runs/17")[-1]
     attempts = [attempt for test, attempt in last.attempts.items() if test.startswith("test_b.py")]
     assert [(attempt.number, attempt.ending) for attempt in attempts] == [(2, False)]
 
 
 def test_one_that_was_not_quick_enough_leaves_nothing_open(night: Night) -> None:
     night.killed("-m", "cluster", "--run-id=17")
-    slow = "import platforms.rundir.session_journal as journal\njournal.take = lambda *words: False\n"
+    slow = "import platforms.rundir.session_journal as journal\njournal.take_over = lambda *words: False\n"
     with night.imports("slow", slow, "--resume") as session:
         out, _ = session.communicate(timeout=PATIENCE_S)
     assert session.returncode == pytest.ExitCode.USAGE_ERROR
     assert "run 17: another session has just gone on with it; nothing was submitted" in out
-    assert sorted(str(past.how) for past in session_history.sessions(night.path / "runs/17")) == [
+    assert sorted(str(past.end) for past in session_history.read_sessions(night.path / "runs/17")) == [
         "None",
         session_history.DONE,
     ]
@@ -712,9 +712,9 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     os.close(terminal.file)
     os.waitpid(terminal.pid, 0)
     (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
-    past = session_history.read(path)
+    past = session_history.read_session(path)
     assert past is not None
-    assert past.how == session_history.PENDING
+    assert past.end == session_history.PENDING
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()

@@ -52,8 +52,8 @@ class Site(ABC):
     def ended(self) -> bool:
         """A session has said so, and was killed only then."""
         return any(
-            past.how == session_history.DONE
-            for past in session_history.sessions(self.project.path / "runs" / self.run_id)
+            past.end == session_history.DONE
+            for past in session_history.read_sessions(self.project.path / "runs" / self.run_id)
         )
 
     def names(self) -> list[str]:

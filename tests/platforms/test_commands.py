@@ -52,7 +52,7 @@ def runs(tmp_path: Path) -> Path:
 def make(runs: Path, name: str, how: str = DONE, *, begun: bool = True) -> Path:
     """A run of one job, `begun` or not, whose session has ended. Returns the job's folder."""
     session = Journal(runs / name, {"tests": [TEST], "options": {}})
-    session.jobs([JOB] if begun else [])
+    session.write_jobs([JOB] if begun else [])
     session.end(how)
     folder = job_folder.attempt_folder(runs, name, TEST, 1)
     if begun:
@@ -207,7 +207,7 @@ def test_a_run_is_not_closed_over_a_job_of_which_nobody_knows(
 ) -> None:
     make(runs, "it", PENDING, begun=False)
     session = Journal(runs / "it", {"tests": [TEST], "options": {}})
-    session.jobs([JOB | more])
+    session.write_jobs([JOB | more])
     session.end(PENDING)
     assert types(runs, "cancel", "it") == 1
     said = capsys.readouterr().out
@@ -249,13 +249,13 @@ def test_a_run_that_is_gone_on_with_meanwhile_has_not_ended(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(runs, "it", PENDING)
-    lives = session_liveness.lives
+    lives = session_liveness.seems_alive
 
     def taken_meanwhile(past: session_history.SessionRecord) -> bool:
-        session_journal.take(past, "a session that resumes it")
+        session_journal.take_over(past, "a session that resumes it")
         return lives(past)
 
-    monkeypatch.setattr(session_liveness, "lives", taken_meanwhile)  # when cancel looks, another one begins
+    monkeypatch.setattr(session_liveness, "seems_alive", taken_meanwhile)  # when cancel looks, another one begins
     assert types(runs, "cancel", "it") == 1
     assert "run it: another session has just gone on with it" in capsys.readouterr().out
 
@@ -374,7 +374,7 @@ def test_a_closed_output_is_no_mistake_of_ours(runs: Path) -> None:
 def test_ctrl_c(runs: Path) -> None:
     session = Journal(runs / "it", {"tests": [TEST], "options": {}})
     try:
-        session.jobs([JOB])
+        session.write_jobs([JOB])
         folder = job_folder.attempt_folder(runs, "it", TEST, 1)
         folder.mkdir()
         (folder / "log").write_text("its log\n")
@@ -421,5 +421,5 @@ def test_a_lock_that_fails_otherwise_is_said_so(
     monkeypatch.setattr(fcntl, "flock", flock)
     assert types(runs, "prune", "--yes", "--keep-days=0") == 2
     said = capsys.readouterr().err
-    assert f"{runs}/old/.lock: whether somebody else is at work there cannot be told: Stale file handle" in said
+    assert f"{runs}/old/.lock: the kernel does not say whether another process works there: Stale file handle" in said
     assert (runs / "it").is_dir()

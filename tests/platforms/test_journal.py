@@ -36,22 +36,22 @@ def mine(tmp_path: Path) -> Iterator[Journal]:
 
 
 def only(folder: Path) -> SessionRecord:
-    (past,) = session_history.sessions(folder)
+    (past,) = session_history.read_sessions(folder)
     return past
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     again = Attempt(2, ("attempt 1 ended as node lost",), ("node7",))
-    mine.jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.journal_entry()}])
-    mine.jobs([{**JOB, "state": "running", "job_id": "17"}])
+    mine.write_jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.journal_entry()}])
+    mine.write_jobs([{**JOB, "state": "running", "job_id": "17"}])
     past = only(tmp_path)
-    assert (past.name, past.plan, past.how) == (mine.name, PLAN, None)
+    assert (past.name, past.plan, past.end) == (mine.name, PLAN, None)
     assert past.attempts == {PLAN["tests"][0]: Attempt(1), PLAN["tests"][1]: again}
     assert past.states[PLAN["tests"][0]]["job_id"] == "17"
     assert past.open
     mine.end(PENDING)
-    assert only(tmp_path).how == PENDING
+    assert only(tmp_path).end == PENDING
     assert only(tmp_path).open
 
 
@@ -65,7 +65,7 @@ def test_the_oldest_session_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     for token in ("bbbbbb", "aaaaaa"):
         monkeypatch.setattr("secrets.token_hex", lambda _, token=token: token)
         Journal(tmp_path, PLAN).end(DONE)
-    assert [past.name[-6:] for past in session_history.sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
+    assert [past.name[-6:] for past in session_history.read_sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
 
 
 def test_a_full_disk_costs_only_the_lines_that_it_had_no_room_for(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_a_full_disk_costs_only_the_lines_that_it_had_no_room_for(tmp_path: Path
         with pytest.raises(
             RefusedError, match=r"record cannot be kept: .*File too large; --runs-dir names another place"
         ):
-            mine.jobs([JOB])
+            mine.write_jobs([JOB])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    mine.jobs([{**JOB, "state": "running"}])
+    mine.write_jobs([{**JOB, "state": "running"}])
     assert only(tmp_path).states[JOB["test"]]["state"] == "running"
 
 
@@ -90,15 +90,15 @@ def test_two_sessions_of_the_same_second_have_files_of_their_own(tmp_path: Path)
         journals = list(pool.map(lambda _: Journal(tmp_path, PLAN), range(8)))
     for one in journals:
         one.end(DONE)
-    assert len(session_history.sessions(tmp_path)) == len({one.path for one in journals}) == 8
+    assert len(session_history.read_sessions(tmp_path)) == len({one.path for one in journals}) == 8
 
 
 @pytest.mark.parametrize("kept", range(0, 120, 7))
 def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
     mine = Journal(tmp_path, PLAN)
-    mine.jobs([JOB])
+    mine.write_jobs([JOB])
     before = mine.path.read_bytes()
-    mine.jobs([{**JOB, "state": "running"}])
+    mine.write_jobs([{**JOB, "state": "running"}])
     mine.end(DONE)
     mine.path.write_bytes(mine.path.read_bytes()[: len(before) + kept])
     past = only(tmp_path)
@@ -111,7 +111,7 @@ def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text:
     folder = tmp_path / session_history.FOLDER
     folder.mkdir()
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
-    assert session_history.sessions(tmp_path) == []
+    assert session_history.read_sessions(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_a_record_that_is_not_understood_is_not_taken_for_none(tmp_path: Path, t
     folder = tmp_path / "it" / session_history.FOLDER
     folder.mkdir(parents=True)
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
-    assert session_history.recorded(tmp_path) == ["it"]
+    assert session_history.runs_with_sessions(tmp_path) == ["it"]
     with pytest.raises(RefusedError, match=rf"20261121T000000Z-abcdef.jsonl cannot be read: .*{why}"):
-        session_history.sessions(tmp_path / "it")
+        session_history.read_sessions(tmp_path / "it")
 
 
 def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
     (tmp_path / session_history.FOLDER / "20261121T000000Z-abcdef.jsonl").mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"the record of a session cannot be read: .*20261121T000000Z-abcdef"):
-        session_history.sessions(tmp_path)
+        session_history.read_sessions(tmp_path)
 
 
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     mine.end(DONE)
     before = mine.path.read_bytes()
-    mine.jobs([JOB])
+    mine.write_jobs([JOB])
     assert mine.path.read_bytes() == before
 
 
@@ -186,15 +186,17 @@ def test_of_a_process_here_it_is_seen_at_once(tmp_path: Path, mine: Journal, end
             if end == signal.SIGKILL:
                 session.wait()
             waits = lambda _: pytest.fail("nothing is waited for")  # noqa: E731
-            assert session_liveness.alive(only(tmp_path / "r"), mine.touched_s, sleep=waits) == (end != signal.SIGKILL)
+            assert session_liveness.wait_if_alive(only(tmp_path / "r"), mine.touch, sleep=waits) == (
+                end != signal.SIGKILL
+            )
         finally:
             session.kill()
 
 
 def test_a_pid_that_somebody_else_has_now(tmp_path: Path, mine: Journal) -> None:
     past = only(mine.path.parents[1])
-    assert session_liveness.alive(past, mine.touched_s)
-    assert not session_liveness.alive(replace(past, process={**past.process, "began": "1"}), mine.touched_s)
+    assert session_liveness.wait_if_alive(past, mine.touch)
+    assert not session_liveness.wait_if_alive(replace(past, process={**past.process, "began": "1"}), mine.touch)
 
 
 class Elsewhere:
@@ -203,7 +205,7 @@ class Elsewhere:
     def __init__(self, folder: Path, ahead_s: float) -> None:
         self.ahead_s = ahead_s  # of ours; it does not matter
         self.journal = Journal(folder, PLAN)
-        self.journal._over.set()  # its heart is ours to beat
+        self.journal._stop_beating.set()  # its heart is ours to beat
         self.journal._thread.join()
         self.now_s = time.time() + ahead_s
         self.beat()
@@ -229,14 +231,14 @@ def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: f
         if beats and sum(slept) > there.past.beat_s:
             there.beat()
 
-    assert session_liveness.alive(there.past, there.clock, sleep=sleep) == bool(beats)
-    assert there.past.beat_s < sum(slept) < (session_liveness.MISSED + 1) * there.past.beat_s
+    assert session_liveness.wait_if_alive(there.past, there.clock, sleep=sleep) == bool(beats)
+    assert there.past.beat_s < sum(slept) < (session_liveness.MISSED_BEATS + 1) * there.past.beat_s
 
 
 def test_of_one_elsewhere_that_was_silent_for_long(tmp_path: Path) -> None:
     there = Elsewhere(tmp_path, 0.0)
     there.now_s += 60
-    assert not session_liveness.alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
+    assert not session_liveness.wait_if_alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
 
 
 def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,28 +255,28 @@ def test_a_session_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def _take(path: Path, name: str) -> bool:
-    past = session_history.read(path)
+    past = session_history.read_session(path)
     assert past is not None
-    return session_journal.take(past, name)
+    return session_journal.take_over(past, name)
 
 
 def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         won = pool.starmap(_take, [(mine.path, f"session {number}") for number in range(16)])
     assert sum(won) == 1
-    assert only(mine.path.parents[1]).taken == f"session {won.index(True)}"
+    assert only(mine.path.parents[1]).successor == f"session {won.index(True)}"
     assert not only(mine.path.parents[1]).open
 
 
 def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_journal, "BEAT_S", 0.05)
     mine = Journal(tmp_path, PLAN, beat_s=0.05)
-    mine.refuse_taken()
-    assert session_journal.take(only(tmp_path), "another one")
+    mine.refuse_taken_over()
+    assert session_journal.take_over(only(tmp_path), "another one")
 
     def stops() -> bool:
         try:
-            mine.refuse_taken()
+            mine.refuse_taken_over()
         except TakenOver as error:
             return "session another one goes on in its place; nothing was cancelled" in str(error)
         return False
@@ -285,32 +287,32 @@ def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest
 
 def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN, beat_s=3600)
-    assert session_journal.take(only(tmp_path), "another one")
-    mine.refuse_taken()  # no beat has found it yet
-    assert mine.lost()
+    assert session_journal.take_over(only(tmp_path), "another one")
+    mine.refuse_taken_over()  # no beat has found it yet
+    assert mine.is_taken_over()
     with pytest.raises(TakenOver):
-        mine.refuse_taken()
+        mine.refuse_taken_over()
     mine.end(PENDING)
 
 
 def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Path) -> None:
     """Twice, by sessions that were killed at once."""
     before = Journal(tmp_path, PLAN)
-    before.jobs([JOB, {**JOB, "state": "running", "job_id": "17"}])
+    before.write_jobs([JOB, {**JOB, "state": "running", "job_id": "17"}])
     for _ in range(2):
-        past = session_history.read(before.path)
+        past = session_history.read_session(before.path)
         assert past is not None
         before.end(PENDING)
         mine = Journal(tmp_path, {"tests": ["test_c.py::test_c[x]"], "options": {}})
         assert mine.take_over(past)
         before = mine
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert last.name == mine.name
     assert set(last.tests) == {"test_c.py::test_c[x]", *PLAN["tests"]}
     assert last.attempts == {JOB["test"]: Attempt(1)}
     assert last.states[JOB["test"]]["job_id"] == "17"
-    mine.jobs([{**JOB, "state": "succeeded", "attempt": 2}])
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    mine.write_jobs([{**JOB, "state": "succeeded", "attempt": 2}])
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert (last.attempts[JOB["test"]].number, last.states[JOB["test"]]["state"]) == (2, "succeeded")
     mine.end(DONE)
 
@@ -319,11 +321,11 @@ def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Pa
 def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, first: int) -> None:
     journals = [Journal(tmp_path, PLAN) for _ in range(2)]
     for one, number in zip(journals, (first, 3 - first), strict=True):
-        one.jobs([{**JOB, "attempt": number, "job_id": f"of attempt {number}"}])
+        one.write_jobs([{**JOB, "attempt": number, "job_id": f"of attempt {number}"}])
         one.end(PENDING)
     mine = Journal(tmp_path, PLAN)
-    assert all(mine.take_over(past) for past in session_history.sessions(tmp_path) if past.name != mine.name)
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    assert all(mine.take_over(past) for past in session_history.read_sessions(tmp_path) if past.name != mine.name)
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert last.attempts[JOB["test"]].number == 2
     assert last.states[JOB["test"]]["job_id"] == "of attempt 2"
     mine.end(DONE)
@@ -332,18 +334,18 @@ def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, fi
 @pytest.mark.parametrize("written", ["", "20261121T0000"])
 def test_killed_while_it_wrote_its_name(tmp_path: Path, written: str) -> None:
     before = Journal(tmp_path, PLAN)
-    before.jobs([JOB])
+    before.write_jobs([JOB])
     before.end(PENDING)
     mine = Journal(tmp_path, PLAN)
     assert mine.take_over(only_other(tmp_path, mine))
     before.path.with_suffix(".taken").write_text(written)
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert (last.name, last.attempts) == (mine.name, {JOB["test"]: Attempt(1)})
     mine.end(DONE)
 
 
 def only_other(folder: Path, mine: Journal) -> SessionRecord:
-    (past,) = [past for past in session_history.sessions(folder) if past.name != mine.name]
+    (past,) = [past for past in session_history.read_sessions(folder) if past.name != mine.name]
     return past
 
 
@@ -354,21 +356,21 @@ def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
     mine.path.unlink()
     mine.path.parent.rmdir()
     with pytest.raises(RefusedError, match=r"record cannot be kept: .*\.taken"):
-        session_journal.take(past, "another one")
+        session_journal.take_over(past, "another one")
 
 
 def test_a_long_chain_of_sessions(tmp_path: Path) -> None:
     """One an hour, by cron; each goes on with what the one before had."""
     before = Journal(tmp_path, PLAN)
-    before.jobs([JOB])
+    before.write_jobs([JOB])
     before.end(PENDING)
     for number in range(1500):
         mine = tmp_path / session_history.FOLDER / f"20261122T000000Z-{number:06x}.jsonl"
         head, *_ = before.path.read_text().splitlines()
         mine.write_text(json.dumps({**json.loads(head), "session": mine.stem}) + "\n")
-        session_journal.take(SessionRecord(before.name, before.path), mine.stem)
+        session_journal.take_over(SessionRecord(before.name, before.path), mine.stem)
         before.name, before.path = mine.stem, mine
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert (last.name, last.attempts) == (before.name, {JOB["test"]: Attempt(1)})
 
 
@@ -377,7 +379,7 @@ def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
     before.end(PENDING)
     mine = Journal(tmp_path, {"tests": ["b", "c"], "options": {"size": "quick"}})
     assert mine.take_over(only_other(tmp_path, mine))
-    (last,) = [past for past in session_history.sessions(tmp_path) if past.open]
+    (last,) = [past for past in session_history.read_sessions(tmp_path) if past.open]
     assert last.options == {"a": {"size": "smoke"}, "b": {"size": "quick"}, "c": {"size": "quick"}}
     mine.end(DONE)
 
@@ -385,13 +387,15 @@ def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
 def test_that_a_scheduler_was_asked_is_remembered(tmp_path: Path) -> None:
     """Until there is an id, whatever is said meanwhile."""
     mine = Journal(tmp_path, PLAN)
-    mine.jobs([{**JOB, "asked_s": 17.5, "state": session_history.ASKED}, {**JOB, "asked_s": 17.5, "state": "unknown"}])
+    mine.write_jobs(
+        [{**JOB, "asked_s": 17.5, "state": session_history.ASKED}, {**JOB, "asked_s": 17.5, "state": "unknown"}]
+    )
     assert only(tmp_path).attempts[JOB["test"]].asked_s == 17.5
     mine.end(PENDING)
 
 
 def test_a_journal_can_be_read_by_people(mine: Journal) -> None:
-    mine.jobs([JOB])
+    mine.write_jobs([JOB])
     first, second = map(json.loads, mine.path.read_text().splitlines())
     assert first["plan"] == PLAN
     assert {name: second[name] for name in JOB} == JOB

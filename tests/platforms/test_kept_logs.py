@@ -54,7 +54,7 @@ class Left:
 
     @property
     def session(self) -> session_history.SessionRecord:
-        (past,) = session_history.sessions(self.path / "runs/it")
+        (past,) = session_history.read_sessions(self.path / "runs/it")
         return past
 
     def open_gate(self) -> None:
@@ -83,7 +83,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Left]:
     says = f"cat {tmp_path}/words; until [ -e {tmp_path}/gate ]; do sleep 0.05; done; echo end"
     job_id = start(at("ssh", tmp_path / "work"), shell(says, time_limit_s=3600), tmp_path / "work/jobs" / NAME)
     session = Journal(tmp_path / "runs/it", {"tests": [TEST], "options": {}})
-    session.jobs([{"test": TEST, "attempt": 1, "name": NAME, "platform": "far", "state": "running"}])
+    session.write_jobs([{"test": TEST, "attempt": 1, "name": NAME, "platform": "far", "state": "running"}])
     session.end(PENDING)
     left.folder.mkdir()
     (left.folder / "submitted.json").write_text(json.dumps({"job_id": job_id, "name": NAME, "submitted_s": 1.0}))
@@ -149,7 +149,7 @@ def test_a_session_that_goes_on_is_left_the_logs(left: Left) -> None:
     reader = logs.logs_reader(SchedulerPool(left.path / "site"), "far", [known], TypedOptions(), follow=True)
     chunks = reader.read([reading])
     assert next(chunks)[1]
-    session_journal.take(left.session, "20990101T000000Z-ffffff")
+    session_journal.take_over(left.session, "20990101T000000Z-ffffff")
     with pytest.raises(RefusedError, match="run it was gone on with just now, in 20990101T000000Z-ffffff"):
         next(chunks)
 

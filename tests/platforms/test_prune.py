@@ -58,7 +58,7 @@ def runs(tmp_path: Path) -> Path:
 def make(runs: Path, name: str, days: float = 40, outcome: str | None = "passed", how: str = DONE) -> Path:
     """A run of one job, whose session ended some days ago."""
     session = Journal(runs / name, PLAN)
-    session.jobs([{"test": TEST, "attempt": 1, "name": f"{name}-kabcdefg", "platform": "x", "state": "running"}])
+    session.write_jobs([{"test": TEST, "attempt": 1, "name": f"{name}-kabcdefg", "platform": "x", "state": "running"}])
     session.end(how)
     job = runs / name / "test_a-x"
     (job / "work").mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_an_old_run_becomes_one_archive(runs: Path) -> None:
 def live(runs: Path) -> None:
     session = Journal(runs / "it", PLAN)
     aged(runs / "it", 400)
-    session._over.set()  # no more beats; its process is ours, and lives
+    session._stop_beating.set()  # no more beats; its process is ours, and lives
 
 
 def broken(runs: Path) -> None:
@@ -499,7 +499,7 @@ def test_a_run_that_is_gone_on_with_meanwhile_stays(runs: Path, *, late: bool) -
         assert {name: after[name] for name in before} == before
         assert session.path.exists()
         assert names(runs / "old") == [".lock"]
-        session.jobs([{"test": TEST, "state": "running"}])
+        session.write_jobs([{"test": TEST, "state": "running"}])
     finally:
         session.end(DONE)
 

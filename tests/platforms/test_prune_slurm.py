@@ -134,7 +134,7 @@ def test_folders_of_jobs_that_slurm_no_longer_knows_go(
     place.aged(archives)
     place.aged(place.work / "jobs" / name_of("empty"))
     session = Journal(place.runs / "r1", {"tests": ["t"], "options": {}})
-    session.jobs([{"test": "t", "attempt": 1, "name": name_of("resumed"), "platform": "mine", "state": "queued"}])
+    session.write_jobs([{"test": "t", "attempt": 1, "name": name_of("resumed"), "platform": "mine", "state": "queued"}])
     session.end(PENDING)
     job_id = place.submit("pending", "--hold")
 

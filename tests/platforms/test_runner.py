@@ -849,7 +849,7 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
     while not job.done or (killed == "while it runs" and "a.2" not in far.since):
         first.pump()
         clock.sleep(5)
-    (record,) = session_history.sessions(runs / "r1")
+    (record,) = session_history.read_sessions(runs / "r1")
     attempt = record.attempts[job.spec.test]
     assert attempt.number == (2 if killed == "while it runs" else 1)
 
@@ -885,7 +885,7 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
         first.cancel()
     far._cancel = cancel  # type: ignore[method-assign]
     assert not (job.folder / "run.json").exists()
-    (record,) = session_history.sessions(runs / "r1")
+    (record,) = session_history.read_sessions(runs / "r1")
 
     second = session()
     last = second.wait(second.add(spec("a", platform="far"), REMOTE, record.attempts[job.spec.test]))
@@ -1374,8 +1374,8 @@ def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: 
         runs, "r1", journal=record, clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far
     )
     (job,) = add(runner, "a")
-    (past,) = session_history.sessions(runs / "r1")
-    session_journal.take(past, "another one")
+    (past,) = session_history.read_sessions(runs / "r1")
+    session_journal.take_over(past, "another one")
 
     with pytest.raises(TakenOver):
         runner.wait(job)
