@@ -1,4 +1,4 @@
-"""Where things lie in a clone of the suite: its own platforms, the centre's folder, and both read together."""
+"""A clone of the suite: where its benchmarks, its platforms and the folder of the site lie, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ SHIPPED = ROOT / "platforms"
 
 @cache
 def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
-    """The benchmarks that have data sets and can be trained: each module of models/benchmarks is one, as in
-    `models.benchmarks.names`. Raises RefusedError where there is none."""
+    """The benchmarks that can be trained: each module of models/benchmarks is one, as in `models.benchmarks.names`.
+
+    Raises RefusedError if there is none.
+    """
     folder = root / "models" / "benchmarks"
     names = sorted(module.stem for module in folder.glob("*.py") if not module.stem.startswith("_"))
     if not names:
@@ -38,18 +40,23 @@ def device_families(root: Path = ROOT) -> tuple[str, ...]:
 
 
 def _named_in(source: Path, name: str) -> tuple[str, ...]:
-    """The names in a tuple, or the keys of a dict, of a module of models/. It is read and not imported: models/ is what
-    runs inside the job. It is not parsed as a whole either, since every session does this."""
+    """The items of a tuple, or the keys of a dict, in a module of models/.
+
+    The module is not imported, since models/ runs inside the job. It is not even parsed as a whole: every session does
+    this at its start.
+    """
     text = source.read_text(encoding="utf-8")
-    found = re.search(rf"^{name}\b[^=\n]*=\s*([({{].*?[)}}])\s*$", text, re.DOTALL | re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{name}\b[^=\n]*=\s*([({{].*?[)}}])\s*$", text, re.DOTALL | re.MULTILINE)
+    if match is None:
         raise RefusedError(f"{source}: there is no {name} in it")
-    return tuple(ast.literal_eval(found[1]))
+    return tuple(ast.literal_eval(match[1]))
 
 
 def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:
-    """The centre's own folder: the one that is `named`, else HPC_ML_BENCH_SITE, else site/ of the clone, which need not
-    be there. Raises RefusedError for a named one that is not there."""
+    """The folder of the site: `named`, else HPC_ML_BENCH_SITE, else site/ of the clone, which need not exist.
+
+    Raises RefusedError if one that is named does not exist.
+    """
     named = named or environ.get("HPC_ML_BENCH_SITE")
     if named and Path(named).is_file():
         raise RefusedError(f"{named}: is a file; --site and HPC_ML_BENCH_SITE name its folder: {Path(named).parent}")
@@ -61,35 +68,41 @@ def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str]
 
 
 def site_option(site: Path, root: Path = ROOT) -> str:
-    """` --site=DIR`, for a command that is to be typed, where the site's folder is not the clone's own."""
-    return "" if site.absolute() == root / "site" else f" --site={shlex.quote(str(site))}"
+    """The option ` --site=DIR` for a command to type; empty if the site's folder is site/ of the clone."""
+    if site.absolute() == root / "site":
+        return ""
+    return f" --site={shlex.quote(str(site))}"
 
 
 def home(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where sessions leave what they leave, runs/ first of all: in the site's folder where one is named that is not the
-    clone's own and can be written, so that one clone serves many sites, else in the clone. Raises RefusedError for a
-    named one that is not there."""
+    """The folder in which sessions create runs/ and everything else.
+
+    That is the site's folder, if it is not site/ of the clone and can be written: so one clone serves many sites. Else
+    it is the clone. Raises RefusedError if a folder that is named does not exist.
+    """
     site = site_folder(named, root, environ).absolute()
-    own = site.resolve() == (root / "site").resolve()
-    return root if own or not os.access(site, os.W_OK | os.X_OK) else site
+    is_in_clone = site.resolve() == (root / "site").resolve()
+    if is_in_clone or not os.access(site, os.W_OK | os.X_OK):
+        return root
+    return site
 
 
 def load(site: Path) -> tuple[Site, dict[str, Platform]]:
-    """What the centre says, and all platforms by name. Raises ConfigError with every mistake of every file."""
+    """Load site.yaml and all platforms, by their names. Raises ConfigError with every mistake of every file."""
     settings = schema.load_site(site)
     folders = [SHIPPED, site / "platforms"]
     return settings, schema.load_platforms(folders, settings, schedulers=FILE_KEYS, benchmarks=benchmarks())
 
 
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
-    """The platform of that name. Raises RefusedError with the nearest one, or the command that makes it."""
+    """The platform with that name. Raises RefusedError with the nearest name, and the command that makes a platform."""
     if name not in platforms:
         raise RefusedError(unknown(name, platforms))
     return platforms[name]
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """What to say of a name that no platform has: the nearest one, and the command that makes it."""
+    """The message for a name that no platform has: the nearest name, and the command that makes a platform."""
     make = f"python -m platforms init {name} [--ssh HOST | --context CONTEXT]"
     return f"there is no platform {name!r} {nearest(name, known)}; a new one: {make}"
 
@@ -100,10 +113,7 @@ def is_enabled(platform: Platform, settings: Site) -> bool:
 
 
 def refuse_unready(platform: Platform, site: Path, settings: Site) -> None:
-    """Nothing is submitted to a platform that the centre has not enabled, or of which it has left values open.
-
-    Raises RefusedError with what to write or to type.
-    """
+    """Raise RefusedError, with what to write or type, for a platform that lacks values or is not enabled."""
     file = site / "site.yaml"
     if platform.missing:
         lines = ", ".join(f"{key}: …" for key in platform.missing)

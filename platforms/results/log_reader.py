@@ -1,4 +1,7 @@
-"""Lines of a log -> `Run`, with its problems; and the numbers of programs that do not speak the wire."""
+"""Reads a job's log while it grows and makes a Run of it, with its problems; reads numbers from any other log.
+
+A worker thread of the runner feeds a LogReader; the main thread reads its progress.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from platforms.results.wire import Event, WireReader, clean
 
 @dataclass(frozen=True)
 class Progress:
-    """The last that rank 0 said of how far it is. None: it did not say."""
+    """How far rank 0 is, as it reported last. None: it did not report that."""
 
     phase: str | None = None
     epoch: int | None = None
@@ -30,19 +33,19 @@ class Progress:
 
 
 class LogReader:
-    """Follows one job's log: feed it the bytes as they come, cut anywhere, then ask it."""
+    """Reads one job's log. Feed it the bytes as they come, cut anywhere; finish() makes the Run."""
 
     def __init__(self) -> None:
         self._progress: Mapping[str, object] | None = None
-        self._wire = WireReader(self._take)
+        self._wire = WireReader(self._handle_event)
         self._starts = 0
         self._start: Mapping[str, object] = {}
         self._windows: dict[int, Mapping[str, object]] = {}
         self._summary: Mapping[str, object] = {}
         self._end: Mapping[str, object] | None = None
         self._end_seq = 0
-        self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks
-        self._odd: dict[str, int] = {}
+        self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
+        self._irregular: dict[str, int] = {}  # kind of irregular line -> how many
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, object]], None]] = {
             "hpcml_start": self._on_start,
             "hpcml_progress": self._on_progress,
@@ -54,12 +57,18 @@ class LogReader:
     @property
     def progress(self) -> Progress | None:
         """The last `hpcml_progress`."""
-        said = self._progress
-        if said is None:
+        report = self._progress
+        if report is None:
             return None
-        epoch, step, steps = (_whole(said.get(key)) for key in ("epoch", "step", "steps"))
-        speed, loss, left_s = (number(said.get(key)) for key in ("samples_per_s", "loss", "left_s"))
-        return Progress(_text(said.get("phase")), epoch, step, steps, speed, loss, left_s)
+        return Progress(
+            phase=_text(report.get("phase")),
+            epoch=_whole(report.get("epoch")),
+            step=_whole(report.get("step")),
+            steps=_whole(report.get("steps")),
+            samples_per_s=number(report.get("samples_per_s")),
+            loss=number(report.get("loss")),
+            left_s=number(report.get("left_s")),
+        )
 
     @property
     def speaks_wire(self) -> bool:
@@ -73,23 +82,22 @@ class LogReader:
 
     @property
     def exit_code(self) -> int | None:
-        """What the job itself said its exit code would be."""
-        code = self._end.get("exit_code") if self._end is not None else None
-        return code if type(code) is int else None
+        """The exit code that the job itself wrote at its end."""
+        return None if self._end is None else _whole(self._end.get("exit_code"))
 
     @property
     def tail(self) -> deque[str]:
-        """The last 30 lines for people."""
+        """The last lines of the log that are meant for people."""
         return self._wire.tail
 
     @property
     def complete(self) -> bool:
-        """Whether the log alone would let the job pass: end mark with exit code 0, a summary, windows, all finite."""
+        """Whether the log is that of a success: its end says exit code 0, and summary and windows are usable."""
         return not self.why_incomplete
 
     @property
     def why_incomplete(self) -> str:
-        """One sentence; empty when the log is complete."""
+        """Why the log is not complete, in one sentence; empty if it is."""
         if not self.speaks_wire:
             return "the log has no line of the wire (docs/wire.md): the program never began, or wrote elsewhere"
         if self._end is None:
@@ -107,19 +115,23 @@ class LogReader:
         return "; ".join(problems) or "the log has no hpcml_window"
 
     def contradictions(self, last_word: str) -> list[str]:
-        """What the job said at its end by another way than its log, and the log does not; [] when it said nothing."""
+        """Where the log contradicts the last word of the job, which came by another way than the log.
+
+        Args:
+            last_word: a JSON object (docs/wire.md), or any other text, which is ignored.
+        """
         try:
             word = json.loads(last_word)
         except ValueError:
-            return []  # somebody's own text
+            return []
         if not isinstance(word, dict) or "schema" not in word:
             return []
-        own = {**self._summary, **(self._end or {})}
-        return [
-            f"last word: {key} is {value!r} there, and {own.get(key)!r} in the log"
-            for key, value in word.items()
-            if key != "schema" and not gates.same(value, own.get(key))
-        ]
+        in_log = {**self._summary, **(self._end or {})}
+        found = []
+        for key, value in word.items():
+            if key != "schema" and not gates.is_same(value, in_log.get(key)):
+                found.append(f"last word: {key} is {value!r} there, and {in_log.get(key)!r} in the log")
+        return found
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the log."""
@@ -131,7 +143,7 @@ class LogReader:
         A program that says nothing on the wire, and was not asked to, gives a Run without windows and without problems.
         """
         self._wire.close()
-        windows, odd_windows = gates.windows_of(self._windows)
+        windows, window_problems = gates.windows_of(self._windows)
         run = Run(
             name=spec.name if spec else "",
             test=spec.test if spec else "",
@@ -143,20 +155,27 @@ class LogReader:
             summary=dict(self._summary),
         )
         if not self.speaks_wire:
-            silent = spec is not None and spec.benchmark is not None
-            return replace(run, problems=(self.why_incomplete,) if silent else ())
-        problems = [*self._reports(), *self._wire_problems(), *self._gaps(), *odd_windows]
-        whole = replace(run, summary={}) if odd_windows else run  # the sums of some windows say nothing
-        problems += [text for gate, text in gates.contradictions(whole, spec) if gate not in self._reported]
+            if spec is not None and spec.benchmark is not None:
+                run = replace(run, problems=(self.why_incomplete,))
+            return run
+        problems = [*self._reported_problems(), *self._wire_problems(), *self._missing_parts(), *window_problems]
+        checked = run
+        if window_problems:  # the sums of some of the windows cannot agree with the summary
+            checked = replace(run, summary={})
+        for gate, text in gates.contradictions(checked, spec):
+            if gate not in self._reported:
+                problems.append(text)
         warnings = [str(text) for text in _list(self._summary.get("warnings"))]
-        said = {text.split(":")[0] for text in warnings}
-        warnings += [text for text in gates.doubts(run, spec) if text.split(":")[0] not in said]
+        subjects = {text.split(":")[0] for text in warnings}
+        for text in gates.doubts(run, spec):
+            if text.split(":")[0] not in subjects:
+                warnings.append(text)
         return replace(run, problems=tuple(problems), warnings=tuple(warnings))
 
     # --- what is wrong ---
 
-    def _reports(self) -> list[str]:
-        """What the job's own gates said, one sentence a gate."""
+    def _reported_problems(self) -> list[str]:
+        """The problems that the job's own gates have reported, one sentence for each gate."""
         sentences = []
         for gate, texts in self._reported.items():
             text, ranks = next(iter(texts.items()))
@@ -166,17 +185,22 @@ class LogReader:
         return sentences
 
     def _wire_problems(self) -> list[str]:
-        if self._starts > 1:  # then numbers repeat and nothing below says more
+        if self._starts > 1:  # then the numbers of lines repeat, and any other problem says nothing
             return [f"{self._starts} runs wrote to this log: hpcml_start stands there {self._starts} times"]
-        return [*self._wire.problems(), *(f"{kind}: {count}" for kind, count in self._odd.items())]
+        return [*self._wire.problems(), *(f"{kind}: {count}" for kind, count in self._irregular.items())]
 
-    def _gaps(self) -> list[str]:
-        """What should stand in every log and does not. A job that ended badly need not have measured anything."""
+    def _missing_parts(self) -> list[str]:
+        """What every log should have and this one lacks. A job that failed need not have measured anything."""
         code = self.exit_code
-        wanted = {"hpcml_start": self._start, "hpcml_window": self._windows, "hpcml_summary": self._summary}
-        missing = [key for key, value in wanted.items() if not value] if not code else []
-        missing += ["hpcml_end"] if self._end is None else []
-        problems = [f"the log has no {', no '.join(missing)}"] if missing else []
+        missing = []
+        if not code:
+            parts = {"hpcml_start": self._start, "hpcml_window": self._windows, "hpcml_summary": self._summary}
+            missing = [key for key, value in parts.items() if not value]
+        if self._end is None:
+            missing.append("hpcml_end")
+        problems = []
+        if missing:
+            problems.append(f"the log has no {', no '.join(missing)}")
         if self._end is None:
             return problems
         if code != 0:
@@ -190,25 +214,33 @@ class LogReader:
             problems.append("rank 0 wrote on after hpcml_end")
         return problems
 
-    # --- what is said ---
+    # --- events ---
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         value = event.value if isinstance(event.value, Mapping) else None
         if event.key == "hpcml_problem":
-            gate, text = (str((value or {}).get(key) or "?") for key in ("gate", "text"))
+            problem = value or {}
+            gate = str(problem.get("gate") or "?")
+            text = str(problem.get("text") or "?")
             self._reported.setdefault(gate, {}).setdefault(text, set()).add(event.rank)
-        elif event.key in self._handlers and (event.rank != 0 or value is None):
-            self._count("wire lines by a rank that should not write them, or without a value")
-        elif value is not None and event.key in self._handlers:
-            self._handlers[event.key](event, value)
+            return
+        handler = self._handlers.get(event.key)
+        if handler is None:
+            return
+        if event.rank != 0 or value is None:
+            self._count_irregular("wire lines by a rank that should not write them, or without a value")
+            return
+        handler(event, value)
 
-    def _count(self, kind: str) -> None:
-        self._odd[kind] = self._odd.get(kind, 0) + 1
+    def _count_irregular(self, kind: str) -> None:
+        self._irregular[kind] = self._irregular.get(kind, 0) + 1
 
     def _on_start(self, event: Event, value: Mapping[str, object]) -> None:
         self._starts += 1
-        if self._starts > 1:  # what the first run said is not this one's
-            self._windows, self._summary, self._end = {}, {}, None
+        if self._starts > 1:  # forget what an earlier run has written to this log
+            self._windows = {}
+            self._summary = {}
+            self._end = None
         self._start = value
 
     def _on_progress(self, event: Event, value: Mapping[str, object]) -> None:
@@ -217,23 +249,24 @@ class LogReader:
     def _on_window(self, event: Event, value: Mapping[str, object]) -> None:
         index = _whole(value.get("index"))
         if index is None or index < 0:
-            self._count("windows without an index")
+            self._count_irregular("windows without an index")
         elif index in self._windows:
-            self._count("windows that stand in the log twice")
+            self._count_irregular("windows that stand in the log twice")
         else:
             self._windows[index] = value
 
     def _on_summary(self, event: Event, value: Mapping[str, object]) -> None:
         if self._summary:
-            self._count("summaries too many")
+            self._count_irregular("summaries too many")
         self._summary = value
 
     def _on_end(self, event: Event, value: Mapping[str, object]) -> None:
-        self._end, self._end_seq = value, event.seq
+        self._end = value
+        self._end_seq = event.seq
 
 
 def parse(log: bytes | str | Iterable[bytes | str], spec: JobSpec | None = None) -> Run:
-    """A whole log, or its lines, at once."""
+    """Read a whole log, or its lines, at once."""
     reader = LogReader()
     if isinstance(log, bytes | str):
         reader.feed(_bytes(log))
@@ -244,10 +277,14 @@ def parse(log: bytes | str | Iterable[bytes | str], spec: JobSpec | None = None)
 
 
 def numbers(log: str | Path, pattern: str) -> list[float]:
-    """Every number that `pattern` finds in a text or file: its first group, or the whole match.
+    """Every number that a pattern finds in a log, for programs that do not write the wire.
 
-    For programs that do not speak the wire.
-    `^` and `$` are ends of lines. Raises ValueError where something that matches is no finite number.
+    Args:
+        log: the text, or the path of a file.
+        pattern: a regular expression whose first group, or whole match, is a number; `^` and `$` are ends of lines.
+
+    Raises:
+        ValueError: a match is not a finite number.
     """
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log
     found = []
