@@ -40,7 +40,7 @@ def only(folder: Path) -> SessionRecord:
     return past
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_session_is_read_as_it_was_written(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     again = Attempt(2, ("attempt 1 ended as node lost",), ("node7",))
     mine.write_jobs([JOB, {**JOB, "test": PLAN["tests"][1], **again.journal_entry()}])
@@ -68,7 +68,7 @@ def test_the_oldest_session_comes_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert [past.name[-6:] for past in session_history.read_sessions(tmp_path)] == ["bbbbbb", "aaaaaa"]
 
 
-def test_a_full_disk_costs_only_the_lines_that_it_had_no_room_for(tmp_path: Path) -> None:
+def test_after_a_full_disk_only_the_lines_without_room_are_missing(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -94,7 +94,7 @@ def test_two_sessions_of_the_same_second_have_files_of_their_own(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kept", range(0, 120, 7))
-def test_a_torn_last_line_is_not_there(tmp_path: Path, kept: int) -> None:
+def test_a_torn_last_line_is_ignored(tmp_path: Path, kept: int) -> None:
     mine = Journal(tmp_path, PLAN)
     mine.write_jobs([JOB])
     before = mine.path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_session_without_its_first_line_had_done_nothing(tmp_path: Path, text:
         (b'{"schema": 99}\n', "it has the schema 99, and this checkout knows 1: a newer one reads it"),
     ],
 )
-def test_a_record_that_is_not_understood_is_not_taken_for_none(tmp_path: Path, text: bytes, why: str) -> None:
+def test_a_record_that_is_not_understood_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
     folder = tmp_path / "it" / session_history.FOLDER
     folder.mkdir(parents=True)
     (folder / "20261121T000000Z-abcdef.jsonl").write_bytes(text)
@@ -132,13 +132,13 @@ def test_a_record_that_is_not_understood_is_not_taken_for_none(tmp_path: Path, t
         session_history.read_sessions(tmp_path / "it")
 
 
-def test_where_nothing_can_be_written_nothing_begins(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / session_history.FOLDER).write_text("a file")
     with pytest.raises(RefusedError, match=r"this session.s record cannot be kept: .*--runs-dir"):
         Journal(tmp_path, PLAN)
 
 
-def test_a_record_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / session_history.FOLDER / "20261121T000000Z-abcdef.jsonl").mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"the record of a session cannot be read: .*20261121T000000Z-abcdef"):
         session_history.read_sessions(tmp_path)
@@ -153,7 +153,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     assert mine.path.read_bytes() == before
 
 
-def test_runs_that_are_not_finished(tmp_path: Path) -> None:
+def test_unfinished_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for run, how in (("first", PENDING), ("second", DONE), ("third", PENDING)):
         Journal(tmp_path / run, PLAN).end(how)
         time.sleep(0.01)
@@ -174,7 +174,9 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP, None], ids=["killed", "stopped", "lives"])
-def test_of_a_process_here_it_is_seen_at_once(tmp_path: Path, mine: Journal, end: signal.Signals | None) -> None:
+def test_whether_a_session_on_this_machine_lives_is_seen_at_once(
+    tmp_path: Path, mine: Journal, end: signal.Signals | None
+) -> None:
     """One that is only stopped may go on any time."""
     command = [sys.executable, "-c", LIVES, str(tmp_path / "r")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as session:
@@ -193,7 +195,7 @@ def test_of_a_process_here_it_is_seen_at_once(tmp_path: Path, mine: Journal, end
             session.kill()
 
 
-def test_a_pid_that_somebody_else_has_now(tmp_path: Path, mine: Journal) -> None:
+def test_a_session_whose_pid_belongs_to_another_process_is_dead(tmp_path: Path, mine: Journal) -> None:
     past = only(mine.path.parents[1])
     assert session_liveness.wait_if_alive(past, mine.touch)
     assert not session_liveness.wait_if_alive(replace(past, process={**past.process, "began": "1"}), mine.touch)
@@ -221,7 +223,7 @@ class Elsewhere:
 
 @pytest.mark.parametrize("ahead_s", [0.0, -86400.0, 86400.0])
 @pytest.mark.parametrize("beats", [0, 1])
-def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: float, beats: int) -> None:
+def test_a_session_elsewhere_lives_if_its_next_beat_comes(tmp_path: Path, ahead_s: float, beats: int) -> None:
     there = Elsewhere(tmp_path, ahead_s)
     slept = []
 
@@ -235,7 +237,7 @@ def test_of_one_elsewhere_the_next_beat_is_waited_for(tmp_path: Path, ahead_s: f
     assert there.past.beat_s < sum(slept) < (session_liveness.MISSED_BEATS + 1) * there.past.beat_s
 
 
-def test_of_one_elsewhere_that_was_silent_for_long(tmp_path: Path) -> None:
+def test_a_session_elsewhere_that_was_silent_for_long_is_dead_at_once(tmp_path: Path) -> None:
     there = Elsewhere(tmp_path, 0.0)
     there.now_s += 60
     assert not session_liveness.wait_if_alive(there.past, there.clock, lambda _: pytest.fail("nothing is waited for"))
@@ -260,7 +262,7 @@ def _take(path: Path, name: str) -> bool:
     return session_journal.take_over(past, name)
 
 
-def test_one_of_many_goes_on(tmp_path: Path, mine: Journal) -> None:
+def test_one_of_many_sessions_takes_over(tmp_path: Path, mine: Journal) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         won = pool.starmap(_take, [(mine.path, f"session {number}") for number in range(16)])
     assert sum(won) == 1
@@ -285,7 +287,7 @@ def test_a_session_that_was_taken_over_stops(tmp_path: Path, monkeypatch: pytest
     mine.end(PENDING)
 
 
-def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> None:
+def test_a_session_that_wakes_up_sees_that_it_was_taken_over(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN, beat_s=3600)
     assert session_journal.take_over(only(tmp_path), "another one")
     mine.refuse_taken_over()  # no beat has found it yet
@@ -295,7 +297,7 @@ def test_one_that_wakes_up_looks_before_it_does_something(tmp_path: Path) -> Non
     mine.end(PENDING)
 
 
-def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Path) -> None:
+def test_a_session_has_the_jobs_of_the_one_it_took_over(tmp_path: Path) -> None:
     """Twice, by sessions that were killed at once."""
     before = Journal(tmp_path, PLAN)
     before.write_jobs([JOB, {**JOB, "state": "running", "job_id": "17"}])
@@ -318,7 +320,7 @@ def test_what_was_taken_over_is_there_though_nothing_was_said_of_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, first: int) -> None:
+def test_the_later_attempt_counts_when_two_sessions_were_taken_over(tmp_path: Path, first: int) -> None:
     journals = [Journal(tmp_path, PLAN) for _ in range(2)]
     for one, number in zip(journals, (first, 3 - first), strict=True):
         one.write_jobs([{**JOB, "attempt": number, "job_id": f"of attempt {number}"}])
@@ -332,7 +334,7 @@ def test_of_two_that_were_taken_over_the_later_attempt_counts(tmp_path: Path, fi
 
 
 @pytest.mark.parametrize("written", ["", "20261121T0000"])
-def test_killed_while_it_wrote_its_name(tmp_path: Path, written: str) -> None:
+def test_a_session_that_was_killed_while_it_took_over_can_be_taken_over(tmp_path: Path, written: str) -> None:
     before = Journal(tmp_path, PLAN)
     before.write_jobs([JOB])
     before.end(PENDING)
@@ -349,7 +351,7 @@ def only_other(folder: Path, mine: Journal) -> SessionRecord:
     return past
 
 
-def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
+def test_a_session_that_cannot_be_claimed_is_refused(tmp_path: Path) -> None:
     mine = Journal(tmp_path, PLAN)
     mine.end(PENDING)
     past = only(tmp_path)
@@ -359,7 +361,7 @@ def test_where_no_claim_can_be_written_nothing_is_taken(tmp_path: Path) -> None:
         session_journal.take_over(past, "another one")
 
 
-def test_a_long_chain_of_sessions(tmp_path: Path) -> None:
+def test_a_long_chain_of_take_overs_is_read(tmp_path: Path) -> None:
     """One an hour, by cron; each goes on with what the one before had."""
     before = Journal(tmp_path, PLAN)
     before.write_jobs([JOB])
@@ -384,7 +386,7 @@ def test_each_test_has_the_options_it_was_selected_with(tmp_path: Path) -> None:
     mine.end(DONE)
 
 
-def test_that_a_scheduler_was_asked_is_remembered(tmp_path: Path) -> None:
+def test_the_time_of_a_request_without_an_answer_is_kept(tmp_path: Path) -> None:
     """Until there is an id, whatever is said meanwhile."""
     mine = Journal(tmp_path, PLAN)
     mine.write_jobs(

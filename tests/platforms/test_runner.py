@@ -117,7 +117,7 @@ def says(log: bytes, exit_code: int = 0) -> tuple[str, ...]:
 # --- real jobs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_good_run(runs: Path) -> None:
+def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     seen = []
     runner = Runner(runs, "r1", workers=InlinePool(), on_change=lambda job: seen.append(job.status.state))
     ticks = []
@@ -144,7 +144,7 @@ def test_a_good_run(runs: Path) -> None:
     ]
 
 
-def test_run_json(runs: Path) -> None:
+def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
     runner = Runner(runs, "r1")
     runner.add(spec("good", *says(GOOD), env={"A": "1", "API_TOKEN": "hush"}), local())
     runner.add(spec("bad", "sh", "-c", "echo oh no; exit 3"), local())
@@ -174,7 +174,7 @@ def test_run_json(runs: Path) -> None:
     assert (record["windows"], record["effective_throughput"]) == ([], None)
 
 
-def test_side_by_side(runs: Path) -> None:
+def test_jobs_run_side_by_side_up_to_max_running(runs: Path) -> None:
     runner = Runner(runs, "r1")
     for number in range(6):
         meet = f"touch ../../{number}; while [ $(ls ../.. | grep -c '^[0-5]$') -lt 6 ]; do sleep 0.02; done"
@@ -183,7 +183,7 @@ def test_side_by_side(runs: Path) -> None:
     assert [job.result().status.state for job in finish(runner)] == [State.SUCCEEDED] * 6
 
 
-def test_one_after_the_other(runs: Path) -> None:
+def test_with_max_running_1_jobs_run_one_after_the_other(runs: Path) -> None:
     runner = Runner(runs, "r1", workers=InlinePool())
     for number in range(3):
         runner.add(spec(str(number), "sleep", "0.1"), local())
@@ -212,7 +212,9 @@ def test_one_after_the_other(runs: Path) -> None:
         (("sleep", "100"), {"time_limit_s": 0.3}, State.TIME_LIMIT),
     ],
 )
-def test_outcomes(runs: Path, command: tuple[str, ...], changes: dict[str, object], state: State) -> None:
+def test_the_exit_of_a_command_decides_the_state(
+    runs: Path, command: tuple[str, ...], changes: dict[str, object], state: State
+) -> None:
     runner = Runner(runs, "r1")
     job = runner.add(spec("x", *command, **changes), local())
 
@@ -239,7 +241,7 @@ def own(tmp_path: Path, log: bytes, code: int) -> JobSpec:
     return spec("x", "train", "resnet50", benchmark="resnet50", archive=archive, python="auto")
 
 
-def test_our_own_job_must_say_all(runs: Path, tmp_path: Path) -> None:
+def test_a_benchmark_without_a_complete_log_is_incomplete(runs: Path, tmp_path: Path) -> None:
     runner = Runner(runs, "r1")
     job = runner.add(own(tmp_path, b"all good\n", 0), local())
 
@@ -250,7 +252,7 @@ def test_our_own_job_must_say_all(runs: Path, tmp_path: Path) -> None:
     assert "  | all good" in str(job.error)
 
 
-def test_what_an_error_says(runs: Path, tmp_path: Path) -> None:
+def test_an_error_says_what_where_why_and_what_to_type(runs: Path, tmp_path: Path) -> None:
     text = "no data in /d: write it with `python -m models data resnet50 --data-dir /d`"
     log = lines(("hpcml_problem", {"gate": "data", "text": text}), ("hpcml_end", {"exit_code": 66, "lines": 1}))
     runner = Runner(runs, "r1")
@@ -272,7 +274,7 @@ def test_what_an_error_says(runs: Path, tmp_path: Path) -> None:
     assert said[-4:] == ["next:", f"  less {job.folder}/log", f"  cat {job.folder}/job.sh", f"  rm -r {job.folder}"]
 
 
-def test_a_problem_is_said_once(runs: Path, tmp_path: Path) -> None:
+def test_a_problem_that_the_log_repeats_is_printed_once(runs: Path, tmp_path: Path) -> None:
     """A job of ours says it on stderr and on the wire, which share a log."""
     problem = ("hpcml_problem", {"gate": "data", "text": "x.JPEG is cut off"})
     wire = lines(problem, ("hpcml_end", {"exit_code": 65, "lines": 1}))
@@ -285,7 +287,7 @@ def test_a_problem_is_said_once(runs: Path, tmp_path: Path) -> None:
     assert "  | loading ['train', 'resnet50']" in str(job.error)
 
 
-def test_cancel(runs: Path) -> None:
+def test_cancel_ends_running_and_queued_jobs(runs: Path) -> None:
     runner = Runner(runs, "r1")
     running, waiting = (runner.add(spec(name, "sh", "-c", "echo up; exec sleep 100"), local()) for name in "ab")
     while running.status.state is not State.RUNNING or not (running.folder / "log").read_bytes():
@@ -320,7 +322,7 @@ def test_a_supervisor_that_was_killed_while_it_started_is_started_again(
     assert "unknown: its supervisor was ended by signal 9 while it was started" in seen
 
 
-def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
+def test_a_test_that_has_ended_gets_a_new_attempt(runs: Path) -> None:
     folders, names = [], []
     for _ in range(3):
         runner = Runner(runs, "r1")
@@ -338,7 +340,7 @@ def test_an_ended_test_is_never_taken_for_tonights(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["live", "ended"])
-def test_found_again(runs: Path, when: str) -> None:
+def test_a_second_session_finds_the_job_of_the_first_again(runs: Path, when: str) -> None:
     command = ("sh", "-c", "echo x >> ../count; sleep 0.3")
     first = Runner(runs, "r1", workers=InlinePool())
     before = first.add(spec("x", *command), local())
@@ -357,7 +359,7 @@ def test_found_again(runs: Path, when: str) -> None:
     assert job.folder.name == "test_x-x"
 
 
-def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
+def test_a_live_job_whose_script_cannot_be_read_is_found_again(runs: Path) -> None:
     """Nobody submits it again, so nobody needs to know what it runs."""
     first = Runner(runs, "r1", workers=InlinePool())
     before = first.add(spec("x", "sh", "-c", "touch ../begun; sleep 0.3"), local())
@@ -375,7 +377,7 @@ def test_a_live_job_whose_script_cannot_be_read_goes_on(runs: Path) -> None:
     assert (job.job_id, job.result().status.state) == (before.job_id, State.SUCCEEDED)
 
 
-def test_folders_have_names_for_people() -> None:
+def test_a_folder_is_named_after_its_test() -> None:
     assert (
         job_folder.folder_name("test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]")
         == "test_resnet50-local-1x1cpu-gbs32"
@@ -558,7 +560,7 @@ def add(runner: Runner, *names: str, **changes: object) -> list[Job]:
     return [runner.add(spec(name, platform="far", **changes), REMOTE) for name in names]
 
 
-def test_submits_in_order_and_never_too_many(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_jobs_are_submitted_in_order_and_up_to_max_running(runner: Runner, far: Scripted, clock: Clock) -> None:
     for number in range(5):
         far.status_of[str(number)] = then((0, QUEUED), (15 + number, ENDED))
         runner.add(spec(str(number), platform="far"), REMOTE.model_copy(update={"max_running": 2}))
@@ -574,7 +576,7 @@ def test_submits_in_order_and_never_too_many(runner: Runner, far: Scripted, cloc
     assert all(job.result() for job in runner.jobs)
 
 
-def test_so_many_wait_in_the_queue_and_no_more(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_jobs_are_submitted_up_to_max_queued(runner: Runner, far: Scripted, clock: Clock) -> None:
     """A place is free once a job starts, or ends without."""
     far.status_of = {name: then((0, QUEUED), (50, RUNNING), (300, ENDED)) for name in "ab"}
     for name in "abcde":
@@ -587,7 +589,7 @@ def test_so_many_wait_in_the_queue_and_no_more(runner: Runner, far: Scripted, cl
     ]  # fmt: skip
 
 
-def test_one_query_for_all(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_one_query_asks_for_all_jobs(runner: Runner, far: Scripted, clock: Clock) -> None:
     jobs = add(runner, *"abcd")
     far.status_of = {name: then((0, QUEUED), (95, ENDED)) for name in "abcd"}
 
@@ -598,7 +600,7 @@ def test_one_query_for_all(runner: Runner, far: Scripted, clock: Clock) -> None:
     assert clock() == 1000 + 100
 
 
-def test_follows_state_and_log(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_the_state_and_the_log_of_a_running_job_are_followed(runner: Runner, far: Scripted, clock: Clock) -> None:
     seen: list[str] = []
     runner._on_change = lambda job: seen.append(str(job.status))
     far.status_of["a"] = then((0, QUEUED), (20, Status(State.QUEUED, "Resources")), (30, RUNNING), (60, ENDED))
@@ -616,7 +618,7 @@ def test_follows_state_and_log(runner: Runner, far: Scripted, clock: Clock) -> N
     assert far.did == ["submit a", "clean a"]
 
 
-def test_slow_submissions_keep_nobody_from_being_looked_at(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_slow_submissions_do_not_delay_polls(runner: Runner, far: Scripted, clock: Clock) -> None:
     """A result comes within one poll interval and one submission, and polls keep their pace."""
     asked: list[float] = []
     submit, status = far._submit, far.status
@@ -650,7 +652,7 @@ def looks(far: Scripted) -> list[float]:
     return asked
 
 
-def test_the_first_looks_come_soon_and_later_ones_every_poll_s(runner: Runner, far: Scripted) -> None:
+def test_the_first_polls_come_soon_and_later_ones_every_poll_s(runner: Runner, far: Scripted) -> None:
     far.first_look_s = 1.0
     far.status_of["a"] = then((0, QUEUED), (5, RUNNING), (40, ENDED))
     asked = looks(far)
@@ -660,7 +662,7 @@ def test_the_first_looks_come_soon_and_later_ones_every_poll_s(runner: Runner, f
     assert asked == pytest.approx([1, 3, 7, 15, 25, 35, 45], abs=0.5)
 
 
-def test_a_job_that_ends_at_once_is_not_waited_for(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_ends_at_once_is_seen_at_the_first_poll(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.first_look_s = 0.02
 
     runner.wait(*add(runner, "a"))
@@ -668,7 +670,7 @@ def test_a_job_that_ends_at_once_is_not_waited_for(runner: Runner, far: Scripted
     assert clock() - 1000 < 0.1
 
 
-def test_a_sign_of_an_end_brings_looks_until_the_scheduler_agrees(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_news_of_an_end_brings_polls_until_the_scheduler_agrees(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.first_look_s, far.glance_s = 1.0, 0.5
     far.status_of["a"] = then((0, RUNNING), (62.5, ENDED))
     far.news_of["a"] = 61.0
@@ -680,7 +682,7 @@ def test_a_sign_of_an_end_brings_looks_until_the_scheduler_agrees(runner: Runner
     assert far.glances > 50
 
 
-def test_many_ends_bring_no_more_looks_than_one_in_first_look_s(runner: Runner, far: Scripted) -> None:
+def test_news_of_many_ends_brings_at_most_one_poll_in_first_look_s(runner: Runner, far: Scripted) -> None:
     far.first_look_s, far.glance_s = 2.0, 0.5
     for number in range(8):
         far.status_of[str(number)] = then((0, RUNNING), (20 + number, ENDED))
@@ -694,9 +696,7 @@ def test_many_ends_bring_no_more_looks_than_one_in_first_look_s(runner: Runner, 
     assert asked[-1] < 31
 
 
-def test_signs_leave_a_slow_scheduler_as_much_time_as_its_answer_took(
-    runner: Runner, far: Scripted, clock: Clock
-) -> None:
+def test_after_a_slow_poll_news_waits_as_long_as_the_poll_took(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.first_look_s, far.glance_s = 1.0, 0.5
     for number in range(8):
         far.status_of[str(number)] = then((0, RUNNING), (20 + 2 * number, ENDED))
@@ -717,7 +717,7 @@ def test_signs_leave_a_slow_scheduler_as_much_time_as_its_answer_took(
     assert all(later - before >= 8.0 for before, later in pairwise(asked))
 
 
-def test_a_sign_that_cannot_be_seen_changes_nothing(runner: Runner, far: Scripted) -> None:
+def test_an_error_while_news_is_looked_for_changes_nothing(runner: Runner, far: Scripted) -> None:
     far.glance_s = 0.5
     far.status_of["a"] = then((0, RUNNING), (25, ENDED))
     has_news = far.has_news
@@ -747,7 +747,7 @@ def gone(state: State) -> Callable[[float], Status]:
     ("state", "avoided"),
     [(State.NODE_LOST, ("node7",)), (State.EVICTED, ("node7",)), (State.PREEMPTED, ())],
 )
-def test_what_the_machine_failed_begins_again(
+def test_a_job_that_the_machine_failed_is_retried_on_other_nodes(
     runner: Runner, far: Scripted, state: State, avoided: tuple[str, ...]
 ) -> None:
     seen: list[str] = []
@@ -770,7 +770,7 @@ def test_what_the_machine_failed_begins_again(
     assert (second["warnings"], second["asked"]["avoid_nodes"]) == ([told], list(avoided))
 
 
-def test_attempts_are_bounded(runner: Runner, far: Scripted) -> None:
+def test_a_job_is_retried_at_most_retries_times(runner: Runner, far: Scripted) -> None:
     far.status_of = dict.fromkeys(["a", "a.2", "a.3", "a.4"], gone(State.NODE_LOST))
     job = runner.add(spec("a", platform="far"), REMOTE.model_copy(update={"retries": 2}))
 
@@ -782,7 +782,7 @@ def test_attempts_are_bounded(runner: Runner, far: Scripted) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in State if not state.live and state not in RETRIED])
-def test_nothing_else_begins_again(runner: Runner, far: Scripted, state: State) -> None:
+def test_a_job_that_ends_in_any_other_state_is_not_retried(runner: Runner, far: Scripted, state: State) -> None:
     far.status_of["a"] = then((0, RUNNING), (20, Status(state, GONE)))
     (job,) = add(runner, "a")
     assert runner.wait(job) is job
@@ -790,7 +790,9 @@ def test_nothing_else_begins_again(runner: Runner, far: Scripted, state: State) 
 
 
 @pytest.mark.parametrize("state", [State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE])
-def test_where_there_are_no_other_nodes_any_is_taken(runner: Runner, far: Scripted, state: State) -> None:
+def test_a_retry_that_is_refused_for_its_avoided_nodes_may_take_any_node(
+    runner: Runner, far: Scripted, state: State
+) -> None:
     far.status_of["a"] = gone(State.NODE_LOST)
     far.refuse["a.2"] = MachineError("it asks too much", Status(state, "Requested node configuration is not available"))
     (job,) = add(runner, "a")
@@ -801,7 +803,7 @@ def test_where_there_are_no_other_nodes_any_is_taken(runner: Runner, far: Script
     assert (last.spec.avoid_nodes, last.job_id) == ((), "a.3")
 
 
-def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scripted) -> None:
+def test_retries_are_taken_from_the_budget(runs: Path, clock: Clock, far: Scripted) -> None:
     hours = spec("a").device_hours
     far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
     connect = lambda platform: far  # noqa: E731
@@ -816,7 +818,9 @@ def test_attempts_count_as_what_may_be_spent(runs: Path, clock: Clock, far: Scri
 
 
 @pytest.mark.parametrize("allowed", [4, 5])
-def test_what_earlier_sessions_have_spent_counts(runs: Path, clock: Clock, far: Scripted, allowed: int) -> None:
+def test_attempts_of_earlier_sessions_are_taken_from_the_budget(
+    runs: Path, clock: Clock, far: Scripted, allowed: int
+) -> None:
     """Of the job that is begun again, and of those that come later in the order."""
     far.status_of = dict.fromkeys("ab", gone(State.NODE_LOST))
     hours, connect, tries = spec("a").device_hours, lambda platform: far, dict[str, Attempt]()
@@ -837,7 +841,9 @@ def test_what_earlier_sessions_have_spent_counts(runs: Path, clock: Clock, far: 
 
 
 @pytest.mark.parametrize("killed", ["before the next attempt", "while it runs"])
-def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far: Scripted, killed: str) -> None:
+def test_the_next_session_goes_on_with_the_retries_of_a_killed_one(
+    runs: Path, clock: Clock, far: Scripted, killed: str
+) -> None:
     far.status_of = {"a": gone(State.NODE_LOST), "a.2": then((0, RUNNING), (30, ENDED))}
 
     def session() -> Runner:
@@ -861,9 +867,7 @@ def test_another_session_goes_on_with_the_attempts(runs: Path, clock: Clock, far
     assert far.did == ["submit a", "submit a.2", "clean a.2"]
 
 
-def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
-    runs: Path, clock: Clock, far: Scripted
-) -> None:
+def test_a_job_that_a_killed_session_cancelled_is_retried(runs: Path, clock: Clock, far: Scripted) -> None:
     """Nobody else has cancelled it, and what is left of the run is gone on with."""
     far.status_of = {"a": then((0, RUNNING))}
 
@@ -895,7 +899,9 @@ def test_what_a_session_cancelled_that_was_killed_meanwhile_begins_again(
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_who_does_not_wait_reads_what_has_ended_meanwhile(runs: Path, clock: Clock, far: Scripted, ended: bool) -> None:
+def test_handing_over_reads_the_results_of_jobs_that_have_ended(
+    runs: Path, clock: Clock, far: Scripted, ended: bool
+) -> None:
     def session() -> Runner:
         return Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
 
@@ -913,7 +919,7 @@ def test_who_does_not_wait_reads_what_has_ended_meanwhile(runs: Path, clock: Clo
     assert clock() < 1250
 
 
-def test_cancelling_begins_nothing_again(runner: Runner, far: Scripted) -> None:
+def test_a_cancelled_job_is_not_retried(runner: Runner, far: Scripted) -> None:
     far.status_of["a"] = then((0, RUNNING))
     (job,) = add(runner, "a")
     runner.pump()
@@ -927,7 +933,9 @@ def test_cancelling_begins_nothing_again(runner: Runner, far: Scripted) -> None:
     assert job.successor is None
 
 
-def test_start_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_does_not_start_within_its_start_limit_is_cancelled(
+    runner: Runner, far: Scripted, clock: Clock
+) -> None:
     far.status_of["a"] = then((0, QUEUED))
     (job,) = add(runner, "a", start_limit_s=100)
 
@@ -956,7 +964,7 @@ def finish_all(runner: Runner) -> list[Job]:
     return runner.jobs
 
 
-def test_run_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_runs_longer_than_its_time_limit_is_cancelled(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.status_of["a"] = then((0, QUEUED), (500, RUNNING))
     (job,) = add(runner, "a", time_limit_s=100)
 
@@ -969,7 +977,7 @@ def test_run_deadline(runner: Runner, far: Scripted, clock: Clock) -> None:
     assert "node7" in str(job.error)
 
 
-def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_ends_as_its_deadline_passes_keeps_its_own_end(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.status_of["a"] = then((0, QUEUED))
     (job,) = add(runner, "a", start_limit_s=100)
     cancel = far.cancel
@@ -985,7 +993,9 @@ def test_a_job_that_ends_as_its_deadline_passes_has_ended(runner: Runner, far: S
 
 
 @pytest.mark.parametrize("how", ["says so", "raises", "forgets it"])
-def test_scheduler_away(runner: Runner, far: Scripted, clock: Clock, how: str) -> None:
+def test_a_job_of_which_nothing_is_heard_for_long_ends_as_scheduler_did_not_answer(
+    runner: Runner, far: Scripted, clock: Clock, how: str
+) -> None:
     silent = then((0, RUNNING), (50, Status(State.UNKNOWN, "Connection refused")))
     far.status_of = {"a": silent, "b": then((0, RUNNING), (50, Status(State.UNKNOWN)), (300, ENDED))}
     a, b = add(runner, "a", "b")
@@ -1008,7 +1018,9 @@ def test_scheduler_away(runner: Runner, far: Scripted, clock: Clock, how: str) -
     assert b.result().status.started_s == 1e9 + 1010
 
 
-def test_a_login_node_that_is_away_for_hours_costs_nothing(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_may_still_run_outlives_hours_without_its_login_node(
+    runner: Runner, far: Scripted, clock: Clock
+) -> None:
     """A job cannot last longer than its limits; until then it may be there, and its result."""
     far.status_of = {"a": then((0, QUEUED), (9000, ENDED)), "b": then((0, RUNNING), (99999, ENDED))}
     a, b = add(runner, "a", start_limit_s=9000), add(runner, "b", time_limit_s=5000)
@@ -1029,7 +1041,7 @@ def test_a_login_node_that_is_away_for_hours_costs_nothing(runner: Runner, far: 
     assert a[0].result().status.state is State.SUCCEEDED
 
 
-def test_what_was_said_during_an_outage_is_not_held_against_a_job(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_an_outage_does_not_count_towards_the_deadlines_of_a_job(runner: Runner, far: Scripted, clock: Clock) -> None:
     """A controller that is back knows of it by and by."""
     unknown = Status(State.UNKNOWN, "Slurm does not know it (yet)")
     far.status_of["a"] = then((0, RUNNING), (3000, unknown), (3060, RUNNING), (4000, ENDED))
@@ -1049,7 +1061,7 @@ def test_what_was_said_during_an_outage_is_not_held_against_a_job(runner: Runner
     assert far.did == ["submit a", "clean a"]
 
 
-def test_what_cannot_be_cancelled_is_said(runner: Runner, far: Scripted) -> None:
+def test_a_job_that_cannot_be_cancelled_is_returned_with_the_reason(runner: Runner, far: Scripted) -> None:
     far.status_of = {name: then((0, QUEUED)) for name in "ab"}
     far.uncancellable = True
     a, b = add(runner, "a", start_limit_s=100) + add(runner, "b")
@@ -1065,7 +1077,7 @@ def test_what_cannot_be_cancelled_is_said(runner: Runner, far: Scripted) -> None
     assert b.done
 
 
-def test_an_interrupted_submission_is_found_and_cancelled(runner: Runner, far: Scripted) -> None:
+def test_cancel_finds_a_job_whose_submission_was_interrupted(runner: Runner, far: Scripted) -> None:
     far.status_of = {name: then((0, RUNNING)) for name in "ab"}
     submit = far.submit
 
@@ -1085,7 +1097,9 @@ def test_an_interrupted_submission_is_found_and_cancelled(runner: Runner, far: S
     assert [job.status.state for job in (a, b)] == [State.CANCELLED, State.CANCELLED]
 
 
-def test_a_job_that_ended_before_it_was_cancelled_has_ended(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_ended_before_it_was_cancelled_keeps_its_own_end(
+    runner: Runner, far: Scripted, clock: Clock
+) -> None:
     far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, ended_s=1e9 + clock() + 15)))
     (job,) = add(runner, "a")
     runner.pump()
@@ -1098,7 +1112,7 @@ def test_a_job_that_ended_before_it_was_cancelled_has_ended(runner: Runner, far:
 
 @pytest.mark.parametrize("ended", [ENDED, Status(State.EXITED, exit_code=3), Status(State.SIGNALLED, exit_code=143)])
 @pytest.mark.parametrize("why", ["cancelled", "late"])
-def test_what_a_program_makes_of_our_signal_is_no_result(
+def test_how_a_program_reacts_to_our_signal_is_no_result(
     runner: Runner, far: Scripted, clock: Clock, ended: Status, why: str
 ) -> None:
     """`trap 'exit 0' TERM` is in many scripts."""
@@ -1121,7 +1135,7 @@ def test_what_a_program_makes_of_our_signal_is_no_result(
     assert job.failure is not None
 
 
-def test_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_is_left_at_its_deadline_is_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
     far.status_of["a"] = then((0, QUEUED), (1000, ENDED))
     (job,) = add(runner, "a")
 
@@ -1137,14 +1151,14 @@ def test_pending(runner: Runner, far: Scripted, clock: Clock) -> None:
     assert job.result().status.state is State.SUCCEEDED
 
 
-def test_not_done_is_pending(runner: Runner) -> None:
+def test_the_result_of_a_job_that_is_not_done_is_pending(runner: Runner) -> None:
     (job,) = add(runner, "a")
 
     with pytest.raises(StillPending, match="not submitted yet"):
         job.result()
 
 
-def test_one_refusal_stops_nobody_else(runner: Runner, far: Scripted) -> None:
+def test_a_refused_submission_stops_no_other_job(runner: Runner, far: Scripted) -> None:
     far.refuse = {
         "render b": RefusedError("two nodes"),
         "c": BenchError("sbatch: error: Invalid account"),
@@ -1162,7 +1176,7 @@ def test_one_refusal_stops_nobody_else(runner: Runner, far: Scripted) -> None:
     assert far.did[:2] == ["submit a", "submit e"]
 
 
-def test_an_unknown_scheduler(runs: Path) -> None:
+def test_an_unknown_scheduler_is_the_error_of_its_job(runs: Path) -> None:
     runner = Runner(runs, "r1")
     job = runner.add(spec("a", platform="far"), REMOTE)
 
@@ -1171,7 +1185,7 @@ def test_an_unknown_scheduler(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["render b", "b", "status", "read"])
-def test_a_mistake_in_a_scheduler_is_loud(runner: Runner, far: Scripted, where: str) -> None:
+def test_a_bug_in_a_scheduler_ends_its_job_with_a_traceback(runner: Runner, far: Scripted, where: str) -> None:
     far.refuse = {where: KeyError("oops")}
     if where == "status":
         far.away = KeyError("oops")
@@ -1189,7 +1203,7 @@ def test_a_mistake_in_a_scheduler_is_loud(runner: Runner, far: Scripted, where: 
     assert a.status.state is (State.LOST if where == "status" else State.SUCCEEDED)
 
 
-def test_only_success_is_cleaned_up(runner: Runner, far: Scripted) -> None:
+def test_only_a_successful_job_is_cleaned_up(runner: Runner, far: Scripted) -> None:
     far.status_of["b"] = then((0, Status(State.OUT_OF_MEMORY, "OOMKilled", exit_code=0)))
     far.unclean = True
     a, b = add(runner, "a", "b")
@@ -1202,7 +1216,9 @@ def test_only_success_is_cleaned_up(runner: Runner, far: Scripted) -> None:
 
 
 @pytest.mark.parametrize("back_s", [30.0, float("inf")])
-def test_a_log_that_cannot_be_read(runner: Runner, far: Scripted, clock: Clock, back_s: float) -> None:
+def test_a_log_that_cannot_be_read_is_tried_for_log_s(
+    runner: Runner, far: Scripted, clock: Clock, back_s: float
+) -> None:
     def log(age: float) -> bytes:
         if age < back_s:
             raise BenchError("kubelet: connection refused")
@@ -1234,7 +1250,9 @@ def test_a_long_log_is_read_in_pieces(runner: Runner, far: Scripted) -> None:
     assert job.result().effective_throughput == 80
 
 
-def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripted, clock: Clock) -> None:
+def test_a_job_that_is_found_again_keeps_the_log_that_was_read(
+    runner: Runner, runs: Path, far: Scripted, clock: Clock
+) -> None:
     far.status_of["a"] = then((0, RUNNING), (50, ENDED))
     far.log_of["a"] = lambda age: GOOD[: 300 if age < 50 else None]
     (first,) = add(runner, "a")
@@ -1253,7 +1271,7 @@ def test_found_again_with_what_was_read(runner: Runner, runs: Path, far: Scripte
     assert job.status.submitted_s == 1e9 + 1000
 
 
-def test_no_place_for_evidence(runner: Runner, runs: Path) -> None:
+def test_without_a_place_for_evidence_nothing_is_submitted(runner: Runner, runs: Path) -> None:
     runs.mkdir()
     (runs / "r1").write_text("a file")
 
@@ -1264,7 +1282,7 @@ def test_no_place_for_evidence(runner: Runner, runs: Path) -> None:
     assert "cannot be written" in str(job.error)
 
 
-def test_latest_never_spoils_a_run(runner: Runner, runs: Path) -> None:
+def test_a_latest_that_cannot_be_linked_is_no_error(runner: Runner, runs: Path) -> None:
     (runs / "latest").mkdir(parents=True)
     (runs / "latest" / "precious").touch()
 
@@ -1285,14 +1303,14 @@ def test_evidence_that_cannot_be_written_is_an_error(runner: Runner, far: Script
         job.result()
 
 
-def test_evidence_without_room_is_said_with_what_shows_the_disk(tmp_path: Path) -> None:
+def test_an_error_of_a_full_disk_names_the_command_that_shows_it(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     error = messages.not_written(spec("a"), Status(State.SUCCEEDED), tmp_path, full)
     assert f"written: No space left on device: {tmp_path}; `df -h {tmp_path}` shows its disk" in str(error)
     assert messages.one_line_summary(error.status, ()).startswith("succeeded: its evidence cannot be written")
 
 
-def test_what_the_sites_rules_forbid_is_never_submitted(runner: Runner, far: Scripted) -> None:
+def test_a_job_that_the_sites_rules_forbid_is_not_submitted(runner: Runner, far: Scripted) -> None:
     far.findings = {"b": ("far.yaml:7: max_nodes: 4", "far.yaml:9: --mem: is forbidden")}
     a, b = add(runner, "a", "b")
 
@@ -1309,7 +1327,7 @@ LOGIN = LoginNeeded("far: the connection is closed and asks for a code", "ssh -M
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_submission_that_nobody_answers_is_tried_again(
+def test_a_submission_without_an_answer_is_tried_again(
     runner: Runner, far: Scripted, clock: Clock, there: bool
 ) -> None:
     """Whether the job is there, submitting again finds out; what is behind it in line waits."""
@@ -1339,7 +1357,7 @@ def test_a_submission_that_nobody_answers_is_tried_again(
     assert job_json.read_json(a.folder / "submitted.json")["submitted_s"] == 1e9 + 1000
 
 
-def test_what_another_session_asked_for_is_looked_for_before_it_is_called_ended(runs: Path, clock: Clock) -> None:
+def test_cancel_looks_for_a_job_that_an_earlier_session_asked_for(runs: Path, clock: Clock) -> None:
     """Ctrl-C before the turn of a job whose submission nobody had answered when its session was killed."""
     far = Scripted(clock, since={"a": 0.0}, status_of={"a": then((0, RUNNING))})
     runner = Runner(runs, "r1", clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far)
@@ -1354,7 +1372,7 @@ def test_what_another_session_asked_for_is_looked_for_before_it_is_called_ended(
     assert "this session ended it" in str(asked.error)
 
 
-def test_one_that_was_left_in_the_middle_of_a_turn_is_not_submitted(runner: Runner, far: Scripted) -> None:
+def test_a_job_that_is_left_while_others_are_submitted_is_not_submitted(runner: Runner, far: Scripted) -> None:
     a, b = add(runner, "a", "b")
     submit = far._submit
 
@@ -1368,7 +1386,7 @@ def test_one_that_was_left_in_the_middle_of_a_turn_is_not_submitted(runner: Runn
     assert [word for word in far.did if word.startswith("submit")] == ["submit a"]
 
 
-def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: Clock, far: Scripted) -> None:
+def test_a_session_that_was_frozen_and_taken_over_submits_nothing(runs: Path, clock: Clock, far: Scripted) -> None:
     record = Journal(runs / "r1", {"tests": ["a"]})
     runner = Runner(
         runs, "r1", journal=record, clock=clock, workers=InlinePool(clock.sleep), connect=lambda platform: far
@@ -1385,7 +1403,7 @@ def test_one_that_was_frozen_submits_nothing_when_it_goes_on(runs: Path, clock: 
     record.end(session_history.PENDING)
 
 
-def test_an_end_is_on_the_disk_before_what_it_came_from_is_deleted(runner: Runner, far: Scripted) -> None:
+def test_run_json_is_on_the_disk_before_the_scheduler_deletes_anything(runner: Runner, far: Scripted) -> None:
     (job,) = add(runner, "a")
     seen = []
     far.clean = lambda submitted: seen.append((job.folder / "run.json").exists())  # type: ignore[method-assign]
@@ -1393,7 +1411,9 @@ def test_an_end_is_on_the_disk_before_what_it_came_from_is_deleted(runner: Runne
     assert seen == [True]
 
 
-def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_submission_that_is_never_answered_ends_after_the_start_limit(
+    runner: Runner, far: Scripted, clock: Clock
+) -> None:
     """All of a line give up at the same time, and not one start limit after the other."""
     far.refuse = dict.fromkeys("ab", AwayError("Unable to contact slurm controller"))
     a, b = add(runner, "a", "b", start_limit_s=100)
@@ -1408,7 +1428,7 @@ def test_a_submission_that_is_never_answered(runner: Runner, far: Scripted, cloc
     assert far.did == []
 
 
-def test_a_quota_that_is_used_up_is_waited_for(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_job_waits_for_a_quota_that_is_used_up(runner: Runner, far: Scripted, clock: Clock) -> None:
     """And no answer at all is something else: there, nobody knows whether there is a job."""
     far.refuse["a"] = NoRoom("requests.nvidia.com/gpu: 4 of 4 are in use")
     (a,) = add(runner, "a", start_limit_s=100)
@@ -1422,7 +1442,7 @@ def test_a_quota_that_is_used_up_is_waited_for(runner: Runner, far: Scripted, cl
     assert far.did == []
 
 
-def test_what_is_missing_of_a_log_is_a_problem(runner: Runner, far: Scripted) -> None:
+def test_a_gap_in_a_log_is_a_problem(runner: Runner, far: Scripted) -> None:
     """Also where it is found only while the log is read, after the end was known."""
     far.status_of["a"] = then((0, RUNNING), (15, ENDED))
 
@@ -1437,7 +1457,7 @@ def test_what_is_missing_of_a_log_is_a_problem(runner: Runner, far: Scripted) ->
     assert a.run.problems == ("rotated away",)
 
 
-def test_what_a_scheduler_says_of_an_end_is_the_runs(runner: Runner, far: Scripted) -> None:
+def test_problems_and_warnings_of_a_scheduler_become_those_of_the_run(runner: Runner, far: Scripted) -> None:
     far.status_of["a"] = then((0, RUNNING), (15, replace(ENDED, problems=("no exit file",), warnings=("no steps",))))
     (a,) = add(runner, "a")
     runner.wait(a)
@@ -1447,7 +1467,7 @@ def test_what_a_scheduler_says_of_an_end_is_the_runs(runner: Runner, far: Script
     assert (recorded["problems"], recorded["warnings"]) == (["no exit file"], ["no steps"])
 
 
-def test_what_waits_for_room_is_ended_by_not_being_submitted(runner: Runner, far: Scripted) -> None:
+def test_cancel_does_not_submit_a_job_that_waits_for_room(runner: Runner, far: Scripted) -> None:
     far.refuse["a"] = NoRoom("requests.nvidia.com/gpu: 4 of 4 are in use")
     (a,) = add(runner, "a")
     runner.pump()
@@ -1455,7 +1475,7 @@ def test_what_waits_for_room_is_ended_by_not_being_submitted(runner: Runner, far
     assert (a.status.state, a.status.reason) == (State.CANCELLED, "this session never submitted it")
 
 
-def test_cancelling_twice_says_why_once(runner: Runner, far: Scripted) -> None:
+def test_cancelling_twice_gives_the_reason_once(runner: Runner, far: Scripted) -> None:
     far.refuse["a"] = AwayError("no answer")
     (a,) = add(runner, "a")
     runner.pump()
@@ -1465,7 +1485,9 @@ def test_cancelling_twice_says_why_once(runner: Runner, far: Scripted) -> None:
 
 
 @pytest.mark.parametrize("where", ["status", "submit", "read"])
-def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs: Path, where: str) -> None:
+def test_a_job_is_pending_when_a_person_must_log_in(
+    runner: Runner, far: Scripted, clock: Clock, runs: Path, where: str
+) -> None:
     far.status_of = {name: then((0, RUNNING), (45, ENDED)) for name in "abc"}
     (a,) = add(runner, "a")
     if where == "submit":
@@ -1504,7 +1526,7 @@ def test_a_person_must_log_in(runner: Runner, far: Scripted, clock: Clock, runs:
     assert far.did.count("submit a") == 1
 
 
-def test_a_platform_that_needs_a_login_is_asked_at_its_pace(runner: Runner, far: Scripted, clock: Clock) -> None:
+def test_a_platform_that_needs_a_login_is_asked_once_in_poll_s(runner: Runner, far: Scripted, clock: Clock) -> None:
     """No deadline passes meanwhile: a person may take their time."""
     far.status_of["a"] = then((0, QUEUED), (4000, ENDED))
     add(runner, "a", start_limit_s=100)
@@ -1522,7 +1544,7 @@ def test_a_platform_that_needs_a_login_is_asked_at_its_pace(runner: Runner, far:
 
 
 @pytest.mark.parametrize("error", [LOGIN, AwayError("far: no answer within 60 s")])
-def test_a_platform_that_is_away_cannot_be_cancelled(runner: Runner, far: Scripted, error: AwayError) -> None:
+def test_jobs_of_a_platform_that_is_away_cannot_be_cancelled(runner: Runner, far: Scripted, error: AwayError) -> None:
     far.status_of = {name: then((0, RUNNING)) for name in "ab"}
     jobs = add(runner, "a", "b")
     runner.pump()
@@ -1541,7 +1563,7 @@ def test_a_platform_that_is_away_cannot_be_cancelled(runner: Runner, far: Script
     assert not any((job.folder / "run.json").exists() for job in jobs)
 
 
-def test_many_are_cancelled_with_one_request(runner: Runner, far: Scripted) -> None:
+def test_one_request_cancels_many_jobs(runner: Runner, far: Scripted) -> None:
     far.status_of = {name: then((0, QUEUED)) for name in "abcd"}
     add(runner, *"abc", start_limit_s=100) + add(runner, "d")
 
@@ -1580,7 +1602,7 @@ def put(runner: Runner, platform: str, *names: str) -> list[Job]:
 
 
 @pytest.mark.parametrize("method", ["submit", "status", "read", "clean"])
-def test_a_slow_platform_holds_up_no_other(threaded: Runner, both: dict[str, Scripted], method: str) -> None:
+def test_a_slow_platform_does_not_hold_up_another(threaded: Runner, both: dict[str, Scripted], method: str) -> None:
     both["slow"].blocked[method] = Event()
     both["fast"].status_of = {name: then((0, RUNNING), (0.2, ENDED)) for name in "bc"}
     (a,), (b, c) = put(threaded, "slow", "a"), put(threaded, "fast", "b", "c")
@@ -1595,7 +1617,7 @@ def test_a_slow_platform_holds_up_no_other(threaded: Runner, both: dict[str, Scr
     assert a.result().status.state is State.SUCCEEDED
 
 
-def test_we_stop_waiting_in_time_for_a_platform_that_hangs(
+def test_waiting_ends_in_time_although_a_platform_hangs(
     threaded: Runner, both: dict[str, Scripted], clock: Clock
 ) -> None:
     both["slow"].blocked["submit"] = Event()
@@ -1609,7 +1631,7 @@ def test_we_stop_waiting_in_time_for_a_platform_that_hangs(
     assert both["slow"].did == []
 
 
-def test_a_job_whose_submission_is_under_way_is_left_when_the_scheduler_has_answered(
+def test_a_job_that_is_being_submitted_is_left_when_the_scheduler_has_answered(
     threaded: Runner, both: dict[str, Scripted]
 ) -> None:
     """Left before, it may or may not exist, and `cancel` cannot end the run."""
@@ -1627,7 +1649,7 @@ def test_a_job_whose_submission_is_under_way_is_left_when_the_scheduler_has_answ
     assert job.job_id is not None
 
 
-def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both: dict[str, Scripted]) -> None:
+def test_a_job_whose_result_is_being_written_is_not_left(threaded: Runner, both: dict[str, Scripted]) -> None:
     """Else its number would be in run.json, and nobody would ever read it."""
     blocked = both["slow"].blocked["clean"] = Event()
     (job,) = put(threaded, "slow", "a")
@@ -1642,7 +1664,7 @@ def test_an_end_that_is_being_written_down_is_waited_for(threaded: Runner, both:
     assert (job.folder / "run.json").exists()
 
 
-def test_changes_are_told_by_the_main_thread(threaded: Runner) -> None:
+def test_the_main_thread_reports_changes(threaded: Runner) -> None:
     told = []
     threaded._on_change = lambda job: told.append((get_ident(), job.spec.platform, job.status.state))
     put(threaded, "slow", "a")
@@ -1654,7 +1676,7 @@ def test_changes_are_told_by_the_main_thread(threaded: Runner) -> None:
     assert {platform for _, platform, state in told if state is State.SUCCEEDED} == {"slow", "fast"}
 
 
-def test_a_crash_in_a_turn_ends_the_session(threaded: Runner, both: dict[str, Scripted]) -> None:
+def test_the_crash_of_a_worker_is_raised_by_the_main_thread(threaded: Runner, both: dict[str, Scripted]) -> None:
     both["fast"].status_of["b"] = then((0, RUNNING))
     both["slow"].away = SystemExit("a mistake of ours")  # type: ignore[assignment]
     (a,), (b,) = put(threaded, "slow", "a"), put(threaded, "fast", "b")
@@ -1682,7 +1704,7 @@ def test_platforms_are_cancelled_at_the_same_time(threaded: Runner, both: dict[s
     assert [job.status.state for job in jobs] == [State.CANCELLED] * 2
 
 
-def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
+def test_cancel_waits_for_a_submission_that_hangs(threaded: Runner, both: dict[str, Scripted]) -> None:
     """What is half-way is waited for and cancelled; what is behind it is never submitted."""
     slow = both["slow"]
     blocked = slow.blocked["submit"] = Event()
@@ -1702,7 +1724,7 @@ def test_interrupted_while_a_submission_hangs(threaded: Runner, both: dict[str, 
     assert [job.status.state for job in (a, b)] == [State.CANCELLED] * 2
 
 
-def test_a_turn_whose_wake_up_was_lost_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_whose_start_was_interrupted_runs_after_a_nudge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may strike between the two."""
     turns, taken = ThreadPool(), Event()
     worker = turns.worker("w")
@@ -1726,7 +1748,7 @@ def test_a_turn_whose_wake_up_was_lost_is_taken(monkeypatch: pytest.MonkeyPatch)
     worker.stop()
 
 
-def test_a_disk_that_is_full_is_named_with_what_shows_it(runs: Path) -> None:
+def test_the_error_of_a_job_on_a_full_disk_advises_how_to_see_it(runs: Path) -> None:
     runner = Runner(runs, "r1")
     job = runner.add(spec("x", "sh", "-c", "echo words; echo something > /dev/full"), local())
 

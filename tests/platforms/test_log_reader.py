@@ -139,7 +139,7 @@ def test_what_stands_before_the_marker_is_ignored(prefix: str) -> None:
     assert parse(text, SPEC) == parse(log(good()), SPEC)
 
 
-def test_crlf() -> None:
+def test_crlf_ends_lines() -> None:
     assert parse(log(good()).replace("\n", "\r\n"), SPEC) == parse(log(good()), SPEC)
 
 
@@ -184,7 +184,7 @@ def test_any_cut_gives_the_same_run(seed: int) -> None:
     assert problem.endswith(" and 2 more)")
 
 
-def test_byte_by_byte() -> None:
+def test_a_log_read_byte_by_byte_gives_the_same_run() -> None:
     reader = LogReader()
     for byte in log(good()).encode():
         reader.feed(bytes([byte]))
@@ -231,7 +231,7 @@ def test_doubled_lines_are_dropped() -> None:
     assert parse("".join(lines + lines[2:6]), SPEC) == parse(log(good()), SPEC)
 
 
-def test_two_lines_of_the_same_number_that_differ() -> None:
+def test_two_different_lines_of_the_same_number_are_a_problem() -> None:
     text = log(good()) + line("hpcml_progress", {"phase": "data"}, 2)
     assert (
         "wire lines that differ from another of the same rank and number, as when two runs share a log: 1"
@@ -239,7 +239,7 @@ def test_two_lines_of_the_same_number_that_differ() -> None:
     )
 
 
-def test_lost_lines_are_noticed() -> None:
+def test_lost_lines_are_a_problem() -> None:
     lines = log(good()).splitlines(keepends=True)
     assert "rank 0: 2)" in problems_of("".join(lines[:2] + lines[3:]))
     other = [line("hpcml_problem", {"gate": "a", "text": "b"}, seq, rank=7) for seq in (0, 3, 5)]
@@ -265,7 +265,7 @@ def test_a_whole_line_inside_a_torn_one_is_read() -> None:
     assert "hpcml_start" not in problems
 
 
-def test_two_lines_in_one_and_text_glued_to_them() -> None:
+def test_two_wire_lines_in_one_line_with_other_text_are_both_read() -> None:
     reader = LogReader()
     reader.feed(log(good()).replace("}\n:::", "}:::", 2).replace("}\n", "}Traceback!\n", 1).encode())
     assert reader.finish(SPEC).problems == ()
@@ -281,7 +281,7 @@ def test_two_lines_in_one_and_text_glued_to_them() -> None:
         ':::MLLOG {"namespace": "worker1", "key": "hpcml_end"}\n',
     ],
 )
-def test_foreign_lines_with_the_marker(text: str) -> None:
+def test_a_foreign_line_with_the_marker_is_no_wire_line(text: str) -> None:
     assert problems_of(log(good()) + text) == ""
     reader = LogReader()
     reader.feed(text.encode())
@@ -292,7 +292,7 @@ def test_foreign_lines_with_the_marker(text: str) -> None:
 @pytest.mark.parametrize(
     "metadata", [None, {}, {"rank": 0}, {"rank": True, "seq": 0}, {"rank": -1, "seq": 0}, {"rank": 0, "seq": "1"}, [1]]
 )
-def test_lines_without_rank_or_number(metadata: object) -> None:
+def test_wire_lines_without_rank_or_number_are_a_problem(metadata: object) -> None:
     assert "wire lines without key, rank or seq: 1" in problems_of(log(good()) + line("seed", 1, 0, metadata=metadata))
 
 
@@ -308,7 +308,7 @@ def test_invalid_utf8_stays_readable() -> None:
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_what_is_not_finite(token: str) -> None:
+def test_a_number_that_is_not_finite_is_a_problem(token: str) -> None:
     text = log(good()).replace('"wall_s": 2.0', f'"wall_s": {token}')
     problems = problems_of(text)
     assert "wire lines with NaN or Infinity: 3" in problems
@@ -316,7 +316,7 @@ def test_what_is_not_finite(token: str) -> None:
     assert parse(text, SPEC).windows == ()
 
 
-def test_deep_and_long_numbers_do_no_harm() -> None:
+def test_deep_nesting_and_long_numbers_do_no_harm() -> None:
     text = ":::MLLOG " + '{"a":' * 5000 + "\n:::MLLOG {" + '"n": ' + "9" * 5000 + "}\n"
     assert "wire lines that are torn or cut off: 2" in problems_of(log(good()) + text)
 
@@ -325,22 +325,22 @@ def test_deep_and_long_numbers_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("key", ["hpcml_start", "hpcml_window", "hpcml_summary"])
-def test_what_is_missing_is_named(key: str) -> None:
+def test_a_missing_part_of_the_log_is_named(key: str) -> None:
     assert f"the log has no {key}" in problems_of(log(without(good(), key)))
 
 
-def test_a_log_that_was_cut_off() -> None:
+def test_a_log_that_was_cut_off_has_no_hpcml_end() -> None:
     problems = problems_of(log(good()[:3], exit_code=None))
     assert problems == "the log has no hpcml_window, no hpcml_summary, no hpcml_end"
 
 
-def test_a_job_that_gave_up_says_why_and_nothing_else_is_missed() -> None:
+def test_of_a_job_that_gave_up_only_its_own_problem_is_reported() -> None:
     missing = ("hpcml_problem", {"gate": "data", "text": "no data in /d: make it with …"})
     run = parse(log([("seed", 1), missing], exit_code=66), SPEC)
     assert run.problems == ("data: no data in /d: make it with … (rank 0)", "the job ended with exit code 66")
 
 
-def test_one_problem_a_gate_however_many_ranks() -> None:
+def test_a_gate_is_one_problem_for_all_ranks() -> None:
     text = log(good()) + "".join(
         line("hpcml_problem", {"gate": "loss_finite", "text": f"loss of rank {rank} is nan"}, 0, rank)
         for rank in range(1, 9)
@@ -353,17 +353,17 @@ def test_hpcml_end_counts_the_lines() -> None:
     assert "hpcml_end counts 9 wire lines" in problems_of(text)
 
 
-def test_nothing_comes_after_hpcml_end() -> None:
+def test_a_line_after_hpcml_end_is_a_problem() -> None:
     text = log(good()) + line("hpcml_progress", {"phase": "window"}, len(good()) + 1)
     assert "rank 0 wrote on after hpcml_end" in problems_of(text)
 
 
 @pytest.mark.parametrize("schema", [2, None, True, "1"])
-def test_another_schema(schema: object) -> None:
+def test_another_schema_is_a_problem(schema: object) -> None:
     assert "reads schema 1" in problems_of(log(change(good(), "hpcml_start", schema=schema)))
 
 
-def test_two_runs_in_one_log() -> None:
+def test_two_runs_in_one_log_are_a_problem() -> None:
     first = log(good()[:5], exit_code=None)
     again = log(good()).replace("1795217674000", "1795217675000")
     run = parse(first + again, SPEC)
@@ -371,7 +371,7 @@ def test_two_runs_in_one_log() -> None:
     assert len(run.windows) == 3
 
 
-def test_only_rank_0_measures() -> None:
+def test_a_measurement_of_another_rank_than_0_is_a_problem() -> None:
     text = log(good()) + line("hpcml_window", WINDOW, 0, rank=1) + line("hpcml_summary", SUMMARY, 1, rank=1)
     assert "wire lines by a rank that should not write them, or without a value: 2" in problems_of(text)
 
@@ -391,14 +391,14 @@ def test_only_rank_0_measures() -> None:
         ({"samples": 10**400}, f"samples is 1{'0' * 58}…"),
     ],
 )
-def test_a_window_that_cannot_be(changes: dict[str, object], text: str) -> None:
+def test_a_window_with_impossible_values_is_a_problem(changes: dict[str, object], text: str) -> None:
     run = parse(log(change(good(), "hpcml_window", 1, **changes)), SPEC)
     assert f"window 1 cannot be used: {text}" in run.problems
     assert len(run.windows) == 2
     assert run.effective_throughput == pytest.approx(8)
 
 
-def test_windows_of_different_size() -> None:
+def test_windows_with_different_samples_are_a_problem() -> None:
     lines = change(good(), "hpcml_window", 1, samples=24, steps=3)
     assert "the windows have different numbers of samples: 16, 24, 16" in problems_of(log(lines))
 
@@ -411,7 +411,7 @@ def test_windows_of_different_size() -> None:
         (None, "windows without an index: 1"),
     ],
 )
-def test_the_numbers_of_windows(index: object, text: str) -> None:
+def test_a_missing_doubled_or_odd_index_of_a_window_is_a_problem(index: object, text: str) -> None:
     assert text in problems_of(log(change(good(), "hpcml_window", 2, index=index)))
 
 
@@ -420,7 +420,7 @@ def test_the_numbers_of_windows(index: object, text: str) -> None:
     [("windows", 4), ("samples", 47), ("steps", 5), ("wall_s", 6.0001), ("stall_s", 1.4), ("compute_s", None),
      ("effective_throughput", 8.001), ("compute_fraction", 0.7), ("compute_throughput", 10.0), ("identity_gap", 0.01)],
 )  # fmt: skip
-def test_a_summary_that_is_not_the_sum(key: str, value: object) -> None:
+def test_a_summary_that_is_not_the_sum_of_the_windows_is_a_problem(key: str, value: object) -> None:
     assert f"{key} is " in problems_of(log(change(good(), "hpcml_summary", **{key: value})))
 
 
@@ -447,7 +447,7 @@ def asked(**request: object) -> JobSpec:
         ({"workers": None}, "workers: asked for None, and the job ran with 2"),
     ],
 )
-def test_the_request_is_compared(request_: dict[str, object], text: str) -> None:
+def test_a_request_that_was_not_met_is_a_problem(request_: dict[str, object], text: str) -> None:
     assert text in problems_of(log(good()), asked(**request_))
 
 
@@ -471,16 +471,16 @@ def test_numbers_and_lists_are_compared_by_value() -> None:
         ({"request": None}, "dtype: asked for 'fp32', and the job does not say"),
     ],
 )
-def test_the_start_is_compared(changes: dict[str, object], text: str) -> None:
+def test_a_start_that_is_not_what_was_asked_is_a_problem(changes: dict[str, object], text: str) -> None:
     assert text in problems_of(log(change(good(), "hpcml_start", **changes)))
 
 
-def test_rocm_is_a_gpu() -> None:
+def test_a_rocm_device_is_a_gpu() -> None:
     device = {**START["device"], "type": "rocm"}  # type: ignore[dict-item]
     assert problems_of(log(change(good(), "hpcml_start", device=device))) == ""
 
 
-def test_steps_and_samples_are_those_of_the_request() -> None:
+def test_steps_and_samples_that_are_not_those_of_the_request_are_a_problem() -> None:
     request = {**START["request"], "steps_per_window": 4, "windows": 2, "global_batch_size": 32}  # type: ignore[dict-item]
     problems = problems_of(log(change(good(), "hpcml_start", request=request)), None)
     assert "windows: asked for 2, and there are 3" in problems
@@ -523,24 +523,24 @@ def test_a_gate_that_the_job_reported_is_not_reported_twice() -> None:
     assert parse(log(lines, exit_code=3), SPEC).problems == ("identity: gap (rank 0)", "the job ended with exit code 3")
 
 
-def test_more_stall_than_time() -> None:
+def test_more_stall_than_time_is_a_problem() -> None:
     assert "compute fraction is -0.5" in problems_of(log(measured(stall_s=3.0)))
 
 
-def test_more_came_out_than_was_computed() -> None:
+def test_more_output_than_was_computed_is_a_problem() -> None:
     assert "more came out (8 samples/s) than was computed (5.33333 samples/s)" in problems_of(
         log(measured(compute_s=3.0))
     )
 
 
-def test_the_roofline() -> None:
+def test_more_flop_per_second_than_the_devices_have_is_a_problem() -> None:
     lines = change(good(), "hpcml_summary", flop_per_sample=187.0)
     assert problems_of(log(lines)) == ""  # 10.67 samples/s of 187 FLOP on two devices of 1,000 FLOP/s
     lines = change(lines, "hpcml_summary", flop_per_sample=188.0)
     assert "2005 FLOP/s are more than 2 devices can do (1000 each)" in problems_of(log(lines))
 
 
-def test_an_unknown_peak_is_a_warning_once() -> None:
+def test_an_unknown_peak_is_one_warning() -> None:
     lines = change(good(), "hpcml_start", device={"type": "cuda", "peak_flops": None})
     assert parse(log(lines), SPEC).warnings[1].startswith("peak unknown")
     lines = change(lines, "hpcml_summary", warnings=["peak unknown: said by the job"])
@@ -550,18 +550,18 @@ def test_an_unknown_peak_is_a_warning_once() -> None:
 # --- programs of other people ---
 
 
-def test_a_program_that_does_not_speak_the_wire() -> None:
+def test_a_program_that_does_not_write_the_wire_has_no_problems() -> None:
     spec = JobSpec(**{**SPEC.__dict__, "benchmark": None, "request": {}})
     run = parse("epoch 1\nspeed 17.5 img/s\n:::MLLOG {torn\n", spec)
     assert (run.windows, run.problems, run.start, run.summary) == ((), (), {}, {})
     assert not LogReader().speaks_wire
 
 
-def test_a_benchmark_that_does_not_speak_the_wire() -> None:
+def test_a_benchmark_that_does_not_write_the_wire_is_a_problem() -> None:
     assert "no line of the wire" in problems_of("Killed\n")
 
 
-def test_a_loop_of_others_that_speaks_it() -> None:
+def test_a_foreign_loop_that_writes_the_wire_is_checked() -> None:
     spec = JobSpec(**{**SPEC.__dict__, "benchmark": None, "request": {}})
     lines = change(good(), "hpcml_start", benchmark=None, code=None, world={"size": 1}, device={"type": "cpu"})
     run = parse(log(lines), spec)
@@ -589,7 +589,7 @@ OTHERS = {"benchmark": None, "archive": None, "request": {}}
         ({"size": 1, "hosts": None}, {**OTHERS, "launcher": "srun"}, "world size: 2 ranks were started, and *says 1"),
     ],
 )
-def test_where_the_ranks_ran_against_the_layout(
+def test_hosts_and_ranks_are_compared_with_the_layout(
     placed: dict[str, object], changes: dict[str, object], problem: str | None
 ) -> None:
     spec = replace(NODES, **changes)
@@ -602,7 +602,7 @@ def test_where_the_ranks_ran_against_the_layout(
         assert fnmatch(run.problems[0], problem.replace("[", "[[]"))
 
 
-def test_numbers_of_a_text_and_of_a_file(tmp_path: Path) -> None:
+def test_numbers_are_read_from_a_text_and_from_a_file(tmp_path: Path) -> None:
     text = "step 1: 10.5 img/s\nstep 2: 1e1 img/s\n"
     assert numbers(text, r"([\d.e]+) img/s$") == [10.5, 10.0]
     assert numbers(text, r"\d+\.\d+") == [10.5]
@@ -613,7 +613,7 @@ def test_numbers_of_a_text_and_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "fast", "1,5"])
-def test_numbers_are_finite(word: str) -> None:
+def test_a_match_that_is_no_finite_number_is_an_error(word: str) -> None:
     with pytest.raises(ValueError, match="is no finite number"):
         numbers(f"loss {word}", r"loss (\S+)")
 
@@ -621,7 +621,7 @@ def test_numbers_are_finite(word: str) -> None:
 # --- while it runs ---
 
 
-def test_complete_and_why_not() -> None:
+def test_an_incomplete_log_says_why() -> None:
     def reader(text: str) -> LogReader:
         reader = LogReader()
         reader.feed(text.encode())
@@ -642,7 +642,7 @@ def test_complete_and_why_not() -> None:
     assert reader(log(good(), exit_code=3)).exit_code == 3
 
 
-def test_the_tail_is_for_people() -> None:
+def test_the_tail_holds_the_last_lines_for_people() -> None:
     reader = LogReader()
     report = line("hpcml_problem", {"gate": "data", "text": "two\nlines \x1b[31mred"}, len(good()))
     text = (
@@ -658,7 +658,7 @@ def test_the_tail_is_for_people() -> None:
     assert len(tail) == 30
 
 
-def test_the_progress_is_the_last_one() -> None:
+def test_the_progress_is_the_last_that_was_reported() -> None:
     reader = LogReader()
     assert reader.progress is None
     reader.feed(log(good()).encode())
@@ -667,7 +667,7 @@ def test_the_progress_is_the_last_one() -> None:
     assert reader.progress == Progress()
 
 
-def test_windows_that_differ_are_a_warning() -> None:
+def test_windows_with_a_wide_spread_are_a_warning() -> None:
     assert not [text for text in parse(log(good()), SPEC).warnings if text.startswith("unsteady")]
     lines = change(good(), "hpcml_window", 2, wall_s=1.5 * WINDOW["wall_s"])
     (text,) = [text for text in parse(log(lines), SPEC).warnings if text.startswith("unsteady")]
