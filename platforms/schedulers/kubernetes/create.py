@@ -1,4 +1,4 @@
-"""A job's objects, created so that a lost answer or a second submitter never makes two jobs of it."""
+"""Creates a job's objects so that a lost answer or a second submitter never makes two jobs of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CreatedJob:
-    """A job's root, and what of the objects beside it does not go when that goes."""
+    """A job's root, and the objects beside it that are not deleted together with it."""
 
     root: Object
     unowned: tuple[Object, ...] = ()
@@ -38,63 +38,69 @@ def create_job(
     known_code: set[str],
     wall: Callable[[], float] = time.time,
 ) -> CreatedJob:
-    """Everything that the job needs, its root last: once that is there, there is a job, and nothing is refused
-    any more.
+    """Create everything that the job needs, its root last: once the root exists, there is a job.
 
-    `known_code` are the names of code archives that are there; what is brought is added.
+    `known_code` holds the names of the code archives that exist; a new one is added. `text` is the manifest's file,
+    which errors name.
 
-    What another submitter has created under our name is ours. Objects beside the root come before it, since its pods
-    want them when they start, and become its dependents, so that they go when it goes. Where no job comes of it, those
-    that were made here are deleted.
+    An object that another submitter has created under our name counts as ours. Objects beside the root come before it,
+    since its pods need them when they start. They then become its dependents, so that they are deleted with it. If no
+    job is created, the objects that were created here are deleted.
 
     Raises:
-        AwayError: nobody knows whether there is a job.
-        NoRoom: a quota is used up, and there is none.
-        MachineError, RefusedError: the cluster refused it, in its own words; `text` is where the manifest lies.
+        AwayError: it is unknown whether the job exists.
+        NoRoom: a quota is used up, and there is no job.
+        MachineError, RefusedError: the cluster refused it; the message is the cluster's.
     """
-    *beside, wanted = (_dated(each, spec, wall) for each in objects)
-    all_of_it = [*_secrets(spec, wanted), *beside, wanted]
-    there: list[Object] = []
-    new: list[Object] = []  # what of it has been made here
+    *beside, wanted_root = [_with_start_limit(obj, spec, wall) for obj in objects]
+    wanted = [*_secrets(spec, wanted_root), *beside, wanted_root]
+    existing: list[Object] = []
+    new: list[Object] = []  # those that are created here
     try:
-        resources = [client.resource(each["apiVersion"], each["kind"]) for each in all_of_it]
-        if (name := _code(spec, objects)) and name not in known_code:
-            _create(client, CONFIG_MAPS, _code_map(spec, name), [])
-            known_code.add(name)
-        for resource, each in zip(resources, all_of_it, strict=True):
-            there.append(_create(client, resource, each, new))
+        resources = [_resource(client, obj) for obj in wanted]
+        code_name = _code_name(spec, objects)
+        if code_name is not None and code_name not in known_code:
+            _create(client, CONFIG_MAPS, _code_map(spec, code_name), [])
+            known_code.add(code_name)
+        for resource, obj in zip(resources, wanted, strict=True):
+            existing.append(_create(client, resource, obj, new))
     except ApiError as error:
         left = _take_back(client, new)
         raise _refusal(error, spec, client, f"{left}; manifest: {text}", text.parent) from None
-    *others, root = there
-    return CreatedJob(root, tuple(each for each in others if not _owned(client, each, root)))
+    *others, root = existing
+    unowned = [obj for obj in others if not _make_dependent(client, obj, root)]
+    return CreatedJob(root, tuple(unowned))
 
 
-def undo_creation(client: Client, made: CreatedJob) -> str:
-    """Delete a job that nobody can follow. Returns what became of it, for people."""
+def undo_creation(client: Client, created: CreatedJob) -> str:
+    """Delete a job that cannot be followed. Returns a sentence about what became of it."""
     try:
-        for each in (made.root, *made.unowned):
-            client.delete(_resource(client, each), each["metadata"]["name"], uid=each["metadata"]["uid"])
+        for obj in (created.root, *created.unowned):
+            client.delete(_resource(client, obj), obj["metadata"]["name"], uid=obj["metadata"]["uid"])
     except (ApiError, AwayError) as error:
-        typed = client.kubectl_command(f"delete {_resource(client, made.root).kubectl}/{made.root['metadata']['name']}")
-        return f"the job may still run, since it could not be deleted either ({error}): {typed}"
+        root = f"{_resource(client, created.root).kubectl}/{created.root['metadata']['name']}"
+        command = client.kubectl_command(f"delete {root}")
+        return f"the job may still run, since it could not be deleted either ({error}): {command}"
     return "the job was deleted again"
 
 
 def _create(client: Client, resource: Resource, wanted: Object, new: list[Object]) -> Object:
-    """The object, made now and added to `new`, or made before. Raises ApiError, also when its name belongs to somebody
-    else, and AwayError."""
+    """Create an object, add it to `new` and return it; or return the one of ours that exists.
+
+    Raises ApiError, also when the object of that name is not ours, and AwayError.
+    """
     try:
-        new.append(client.create(resource, wanted))
+        created = client.create(resource, wanted)
     except ApiError as error:
-        # Whatever it says: a quota is asked before names are, and what uses it up may be this very object, made by a
-        # request whose answer was lost.
-        return _before(client, resource, wanted, error)
-    return new[-1]
+        # Whatever the error says, the object may exist: the server checks quotas before names, and this very object,
+        # created by a request whose answer was lost, may use the quota up.
+        return _existing(client, resource, wanted, error)
+    new.append(created)
+    return created
 
 
-def _before(client: Client, resource: Resource, wanted: Object, refused: ApiError) -> Object:
-    """The object that is there already. Raises the refusal where none of ours is, AwayError where it has just gone."""
+def _existing(client: Client, resource: Resource, wanted: Object, refused: ApiError) -> Object:
+    """Return the object of ours that exists. Raises the refusal if there is none, AwayError if it has just gone."""
     exists = refused.reason == "AlreadyExists"
     try:
         there = client.get(resource, wanted["metadata"]["name"])
@@ -102,33 +108,44 @@ def _before(client: Client, resource: Resource, wanted: Object, refused: ApiErro
         if exists and error.status == 404:
             raise AwayError(f"{client.where}: {refused.message}, and then it did not any more") from None
         raise (error if exists else refused) from None
-    mine, its = (each["metadata"].get("labels", {}) for each in (wanted, there))
-    if all(its.get(key) == mine.get(key) for key in (labels.MANAGED_BY, labels.JOB)):
+    our_labels = wanted["metadata"].get("labels", {})
+    its_labels = there["metadata"].get("labels", {})
+    if all(its_labels.get(key) == our_labels.get(key) for key in (labels.MANAGED_BY, labels.JOB)):
         return there
-    said = f"{refused.message}, and it is not ours" if exists else refused.message
-    raise ApiError(refused.status, refused.reason, said, refused.causes) from None
+    message = f"{refused.message}, and it is not ours" if exists else refused.message
+    raise ApiError(refused.status, refused.reason, message, refused.causes) from None
 
 
-def _owned(client: Client, each: Object, root: Object) -> bool:
-    """Whether it goes when the root goes, from now on. Clusters may want the right to delete it for that."""
-    owner = {"apiVersion": root["apiVersion"], "kind": root["kind"]}
-    owner |= {key: root["metadata"][key] for key in ("name", "uid")}
-    if owner["uid"] in [owned.get("uid") for owned in each["metadata"].get("ownerReferences", ())]:
+def _make_dependent(client: Client, obj: Object, root: Object) -> bool:
+    """Make an object a dependent of the root, so that it is deleted with it. Returns whether it is one now.
+
+    Some clusters demand the right to delete the object for that.
+    """
+    owner = {
+        "apiVersion": root["apiVersion"],
+        "kind": root["kind"],
+        "name": root["metadata"]["name"],
+        "uid": root["metadata"]["uid"],
+    }
+    if owner["uid"] in [reference.get("uid") for reference in obj["metadata"].get("ownerReferences", ())]:
         return True
     patch = {"metadata": {"ownerReferences": [owner]}}
     try:
-        client.patch(_resource(client, each), each["metadata"]["name"], patch)
+        client.patch(_resource(client, obj), obj["metadata"]["name"], patch)
     except (ApiError, AwayError):
         return False
     return True
 
 
-def _take_back(client: Client, made: Sequence[Object]) -> str:
-    """Delete what no job needs, unless somebody has changed it since: another submitter may have made it his job's.
-    Returns what is left, for people, and before it a semicolon."""
+def _take_back(client: Client, created: Sequence[Object]) -> str:
+    """Delete objects that no job needs, unless they were changed: another submitter may have made them its job's.
+
+    Returns "", or a part of a sentence about those that are left.
+    """
     left = []
-    for each in made:
-        resource, metadata = _resource(client, each), each["metadata"]
+    for obj in created:
+        resource = _resource(client, obj)
+        metadata = obj["metadata"]
         try:
             client.delete(resource, metadata["name"], uid=metadata["uid"], version=metadata["resourceVersion"])
         except (ApiError, AwayError):
@@ -136,28 +153,30 @@ def _take_back(client: Client, made: Sequence[Object]) -> str:
     return f"; left there: {', '.join(left)}" if left else ""
 
 
-def _resource(client: Client, each: Object) -> Resource:
-    return client.resource(each["apiVersion"], each["kind"])
+def _resource(client: Client, obj: Object) -> Resource:
+    return client.resource(obj["apiVersion"], obj["kind"])
 
 
-def _dated(wanted: Object, spec: JobSpec, wall: Callable[[], float]) -> dict[str, Any]:
-    """A copy whose containers know after which time they must not begin any more."""
-    dated = copy.deepcopy(dict(wanted))
-    for _path, template in templates(dated):
+def _with_start_limit(wanted: Object, spec: JobSpec, wall: Callable[[], float]) -> dict[str, Any]:
+    """Return a copy whose containers know after which time they must not begin any more."""
+    limited = copy.deepcopy(dict(wanted))
+    for _path, template in templates(limited):
         for container in template["spec"]["containers"]:
-            env = [each for each in container.get("env") or () if each.get("name") != NOT_AFTER]
+            env = [variable for variable in container.get("env") or () if variable.get("name") != NOT_AFTER]
             container["env"] = [*env, {"name": NOT_AFTER, "value": str(int(wall() + spec.start_limit_s))}]
-    return dated
+    return limited
 
 
-def _code(spec: JobSpec, objects: Sequence[Object]) -> str | None:
-    """The name of the ConfigMap from which the job reads its code archive, if it does."""
-    name = None if spec.archive is None else labels.config_map(spec.archive)
-    return name if name in _config_maps(objects) else None
+def _code_name(spec: JobSpec, objects: Sequence[Object]) -> str | None:
+    """Return the name of the ConfigMap from which the job reads its code archive, or None if it reads none."""
+    if spec.archive is None:
+        return None
+    name = labels.config_map(spec.archive)
+    return name if name in _mounted_config_maps(objects) else None
 
 
 def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
-    """The code archive, once per content and namespace: other jobs, of other runs too, read the same one."""
+    """Return the ConfigMap of the code archive. Jobs of all runs in the namespace share one for the same content."""
     assert spec.archive is not None
     if why := launch.too_large(spec):
         raise RefusedError(why)
@@ -166,14 +185,19 @@ def _code_map(spec: JobSpec, name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": data, "immutable": True}
 
 
-def _config_maps(objects: Sequence[Object]) -> set[str]:
-    pods = [template["spec"] for each in objects for _path, template in templates(each)]
-    volumes = [volume for pod in pods for volume in pod.get("volumes") or ()]
-    return {volume["configMap"]["name"] for volume in volumes if "name" in (volume.get("configMap") or {})}
+def _mounted_config_maps(objects: Sequence[Object]) -> set[str]:
+    names = set()
+    for obj in objects:
+        for _path, template in templates(obj):
+            for volume in template["spec"].get("volumes") or ():
+                config_map = volume.get("configMap") or {}
+                if "name" in config_map:
+                    names.add(config_map["name"])
+    return names
 
 
 def _secrets(spec: JobSpec, root: Object) -> Iterator[dict[str, Any]]:
-    """What the manifest names and does not hold: variables that are called like secrets."""
+    """Yield the Secret of variables whose names are those of secrets: the manifest names it and does not hold it."""
     hidden = {name: value for name, value in spec.env.items() if names_a_secret(name)}
     if hidden:
         metadata = {"name": root["metadata"]["name"], "labels": dict(root["metadata"]["labels"])}
@@ -181,11 +205,14 @@ def _secrets(spec: JobSpec, root: Object) -> Iterator[dict[str, Any]]:
 
 
 def _refusal(error: ApiError, spec: JobSpec, client: Client, more: str, folder: Path) -> Exception:
-    """`more` is for people and follows the reason."""
+    """Return the error for a refused job. `more` follows the reason in its message."""
     quota = reasons.quota_refusal(error.message)
-    said = f"{client.where}: {error.message if quota is None else quota.message}"
+    state = State.SUBMIT_REFUSED
+    message = error.message
+    if quota is not None:
+        state = State.NEVER_ADMISSIBLE
+        message = quota.message
     if quota is not None and not quota.never:
-        return NoRoom(said)
-    state = State.SUBMIT_REFUSED if quota is None else State.NEVER_ADMISSIBLE
-    reason = f"{said}{more}"
+        return NoRoom(f"{client.where}: {message}")
+    reason = f"{client.where}: {message}{more}"
     return MachineError(f"{spec.name}: {reason}", Status(state, reason), folder)

@@ -1,4 +1,4 @@
-"""What runs of a platform have left in its namespace, found by its labels, and taken away."""
+"""Finds what a platform's runs have left in its namespace, by labels, and deletes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from platforms.schedulers.kubernetes.objects.fields import conditions
 from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.kubernetes.status import kinds, kueue
 
-# Kinds that make pods and that nobody may have left a pod of; those whose pods are there are found by their pods.
+# Kinds whose jobs may have no pods left. Any other kind is found by the pods that its objects own.
 OTHERS = (
     ("graphcore.ai", "IPUJob"),
     ("jobset.x-k8s.io", "JobSet"),
@@ -25,10 +25,13 @@ OTHERS = (
     *(("kubeflow.org", f"{name}Job") for name in ("PyTorch", "MPI", "TF", "XGBoost", "Paddle", "JAX")),
 )
 
+Object = dict[str, Any]
+Found = tuple[Resource, Object]
+
 
 @dataclass(frozen=True)
 class LeftoverObject:
-    """One object of ours. `live`: pods of its job run, or wait to. `age_s` since it was created."""
+    """An object that a run has left. `live`: pods of its job run or wait to. `owned`: it goes with its owner."""
 
     resource: Resource
     name: str
@@ -46,144 +49,175 @@ class LeftoverObject:
 
 @dataclass
 class ObjectLister:
-    """What the cluster shows us of itself, and in `unseen` a sentence for each kind that it does not."""
+    """Lists objects. `unseen` collects a sentence for each kind that may not be listed."""
 
     client: Client
     unseen: list[str] = field(default_factory=list)
 
-    def all(self, resource: Resource, selector: str = "") -> list[dict[str, Any]]:
-        """Raises RefusedError where pods or jobs may not be listed."""
+    def all(self, resource: Resource, selector: str = "") -> list[Object]:
+        """Raises RefusedError when pods or jobs may not be listed."""
         try:
-            return self.client.list(resource, labels=selector)[0]
+            objects, _version = self.client.list(resource, labels=selector)
+            return objects
         except ApiError as error:
             if resource in (PODS, JOBS):
                 raise RefusedError(f"{self.client.where}: {error.message}") from None
             self.unseen.append(error.message)
             return []
 
-    def jobs(self, resource: Resource, selector: str) -> list[dict[str, Any]]:
-        """As `all`; where we may not make jobs of that kind either, none is ours."""
-        before = list(self.unseen)
-        found = self.all(resource, selector)
-        if self.unseen != before and not self.client.is_allowed("create", resource.group, resource.plural):
-            self.unseen = before
-        return found
+    def jobs(self, resource: Resource, selector: str) -> list[Object]:
+        """List jobs of a kind. Where we may neither list nor create that kind, none is ours, so none is unseen."""
+        unseen_before = list(self.unseen)
+        objects = self.all(resource, selector)
+        if self.unseen != unseen_before and not self.client.is_allowed("create", resource.group, resource.plural):
+            self.unseen = unseen_before
+        return objects
 
 
 def find_leftovers(client: Client, platform: str) -> tuple[list[LeftoverObject], list[str]]:
-    """Everything with the platform's label, owners first; what is owned goes with its owner. And what may not be
-    listed, a sentence each. Raises RefusedError."""
-    chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME},{labels.PLATFORM}={platform}"
-    listed = ObjectLister(client)
-    found = _there(listed, chosen)
-    live = {_label(each, labels.JOB) for each in _live(found)}
+    """Return all objects with the platform's label, owners first, and a sentence for each kind that cannot be listed.
+
+    Raises RefusedError.
+    """
+    selector = f"{labels.MANAGED_BY}={labels.OUR_NAME},{labels.PLATFORM}={platform}"
+    lister = ObjectLister(client)
+    found = _jobs_and_pods(lister, selector)
+    live_jobs = {_label(obj, labels.JOB) for obj in _live_objects(found)}
+    for resource in (SERVICES, SECRETS):
+        for obj in lister.all(resource, selector):
+            found.append((resource, obj))
     now = datetime.datetime.now(datetime.UTC)
-    rest = [(resource, each) for resource in (SERVICES, SECRETS) for each in listed.all(resource, chosen)]
-    return [_left(resource, each, live, now) for resource, each in (*found, *rest)], listed.unseen
+    leftovers = []
+    for resource, obj in found:
+        metadata = obj["metadata"]
+        job = _label(obj, labels.JOB)
+        leftovers.append(
+            LeftoverObject(
+                resource=resource,
+                name=metadata["name"],
+                uid=metadata["uid"],
+                run=_label(obj, labels.RUN),
+                job=job,
+                age_s=_age_s(obj, now),
+                live=job in live_jobs,
+                owned=bool(metadata.get("ownerReferences")),
+            )
+        )
+    return leftovers, lister.unseen
 
 
 def unused_code_archives(client: Client, least_s: float = 0.0) -> tuple[list[str], list[str]]:
-    """The names of code archives, at least that old, that no job of ours mounts any more, or will when it may make its
-    pods. None of them where that cannot be told, and a sentence for each reason why not. Raises RefusedError."""
-    chosen = f"{labels.MANAGED_BY}={labels.OUR_NAME}"
-    listed = ObjectLister(client)
+    """Return the names of code archives that no job mounts, nor will mount when it may create its pods.
+
+    Only archives that are at least `least_s` seconds old count. When some jobs cannot be listed, no archive is
+    returned, but a sentence for each reason. Raises RefusedError.
+    """
+    selector = f"{labels.MANAGED_BY}={labels.OUR_NAME}"
+    lister = ObjectLister(client)
     now = datetime.datetime.now(datetime.UTC)
-    archives = [str(each["metadata"]["name"]) for each in listed.all(CONFIG_MAPS, chosen) if _age(each, now) >= least_s]
+    archives = []
+    for obj in lister.all(CONFIG_MAPS, selector):
+        if _age_s(obj, now) >= least_s:
+            archives.append(str(obj["metadata"]["name"]))
     if not archives:
-        return [], listed.unseen
-    mounted = {
-        volume["configMap"].get("name")
-        for each in (*_live(_there(listed, chosen)), *_held(listed))
-        for _path, template in templates(each)
-        for volume in template["spec"].get("volumes") or ()
-        if "configMap" in volume
-    }
-    return [] if listed.unseen else [name for name in archives if name not in mounted], listed.unseen
+        return [], lister.unseen
+    mounted = set()
+    for obj in (*_live_objects(_jobs_and_pods(lister, selector)), *_unfinished_workloads(lister)):
+        for _path, template in templates(obj):
+            for volume in template["spec"].get("volumes") or ():
+                if "configMap" in volume:
+                    mounted.add(volume["configMap"].get("name"))
+    if lister.unseen:
+        return [], lister.unseen
+    return [name for name in archives if name not in mounted], []
 
 
-def remove(client: Client, found: Sequence[LeftoverObject], archives: Sequence[str]) -> list[str]:
-    """Delete them; returns a sentence for each that would not go."""
-    wrong = []
-    for each in found:
-        if each.owned:
+def remove(client: Client, leftovers: Sequence[LeftoverObject], archives: Sequence[str]) -> list[str]:
+    """Delete objects and code archives. Returns a sentence for each that cannot be deleted."""
+    problems = []
+    for leftover in leftovers:
+        if leftover.owned:
             continue
         try:
-            client.delete(each.resource, each.name, uid=each.uid)
+            client.delete(leftover.resource, leftover.name, uid=leftover.uid)
         except ApiError as error:
-            wrong.append(f"{each.resource.kubectl}/{each.name}: {error.message}")
+            problems.append(f"{leftover.resource.kubectl}/{leftover.name}: {error.message}")
     for name in archives:
         try:
             client.delete(CONFIG_MAPS, name)
         except ApiError as error:
-            wrong.append(f"configmap/{name}: {error.message}")
-    return wrong
+            problems.append(f"configmap/{name}: {error.message}")
+    return problems
 
 
 def age(seconds: float) -> str:
-    """`3 days`, `5 h`, `20 min`."""
+    """Return an age in words: `3 days`, `5 h`, `20 min`."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 
-def _there(listed: ObjectLister, chosen: str) -> list[tuple[Resource, dict[str, Any]]]:
-    """Jobs and pods, owners first. Raises RefusedError."""
-    pods = listed.all(PODS, chosen)
-    roots = [(resource, each) for resource in _roots(listed.client, pods) for each in listed.jobs(resource, chosen)]
-    return [*roots, *((PODS, pod) for pod in pods)]
+def _jobs_and_pods(lister: ObjectLister, selector: str) -> list[Found]:
+    """Return jobs and pods, owners first. Raises RefusedError."""
+    pods = lister.all(PODS, selector)
+    found: list[Found] = []
+    for resource in _job_kinds(lister.client, pods):
+        for obj in lister.jobs(resource, selector):
+            found.append((resource, obj))
+    for pod in pods:
+        found.append((PODS, pod))
+    return found
 
 
-def _held(listed: ObjectLister) -> list[dict[str, Any]]:
-    """Kueue's Workloads that are not finished. Each holds the pod templates of its job, of whatever kind that is."""
-    if (served := kueue.version(listed.client.served_versions(kueue.GROUP))) is None:
+def _unfinished_workloads(lister: ObjectLister) -> list[Object]:
+    """Return Kueue's Workloads that are not finished. Each holds the pod templates of its job, whatever its kind."""
+    version = kueue.version(lister.client.served_versions(kueue.GROUP))
+    if version is None:
         return []
-    workloads = listed.all(listed.client.resource(f"{kueue.GROUP}/{served}", "Workload"))
-    return [each for each in workloads if not _finished(each)]
+    unfinished = []
+    for workload in lister.all(lister.client.resource(f"{kueue.GROUP}/{version}", "Workload")):
+        finished = conditions(workload).get("Finished")
+        if finished is None or not finished.true:
+            unfinished.append(workload)
+    return unfinished
 
 
-def _finished(workload: Mapping[str, Any]) -> bool:
-    said = conditions(workload).get("Finished")
-    return said is not None and said.true
+def _live_objects(found: Sequence[Found]) -> list[Object]:
+    """Return the pods and jobs that wait or run."""
+    jobs_with_pods = {_label(obj, labels.JOB) for resource, obj in found if resource == PODS}
+    return [obj for resource, obj in found if _is_live(resource, obj, jobs_with_pods)]
 
 
-def _live(found: Sequence[tuple[Resource, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What waits or runs."""
-    had_pods = {_label(each, labels.JOB) for resource, each in found if resource == PODS}
-    return [each for resource, each in found if _goes_on(resource, each, had_pods)]
-
-
-def _goes_on(resource: Resource, each: dict[str, Any], had_pods: set[str]) -> bool:
-    """Also a job without a pod: Kueue may let it have one."""
+def _is_live(resource: Resource, obj: Object, jobs_with_pods: set[str]) -> bool:
     if resource == PODS:
-        return bool(delete.live_pods([each]))
-    said = kinds.completion(each)
-    return said == "running" or (said is None and _label(each, labels.JOB) not in had_pods)
+        return bool(delete.live_pods([obj]))
+    completion = kinds.completion(obj)
+    if completion is None:  # its pods say how it is; without any it may wait for Kueue to let it create them
+        return _label(obj, labels.JOB) not in jobs_with_pods
+    return completion == "running"
 
 
-def _left(resource: Resource, each: Mapping[str, Any], live: set[str], now: datetime.datetime) -> LeftoverObject:
-    metadata, job, run = each["metadata"], _label(each, labels.JOB), _label(each, labels.RUN)
-    owned = bool(metadata.get("ownerReferences"))
-    return LeftoverObject(resource, metadata["name"], metadata["uid"], run, job, _age(each, now), job in live, owned)
+def _age_s(obj: Mapping[str, Any], now: datetime.datetime) -> float:
+    return (now - datetime.datetime.fromisoformat(obj["metadata"]["creationTimestamp"])).total_seconds()
 
 
-def _age(each: Mapping[str, Any], now: datetime.datetime) -> float:
-    return (now - datetime.datetime.fromisoformat(each["metadata"]["creationTimestamp"])).total_seconds()
+def _job_kinds(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
+    """Return the kinds whose objects own these pods, and those whose jobs may have no pods left."""
+    candidates = set()
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            candidates.add((owner["apiVersion"], owner["kind"]))
+    for group, kind in OTHERS:
+        for version in client.served_versions(group):
+            candidates.add((f"{group}/{version}", kind))
+    by_kind = {(JOBS.group, JOBS.kind): JOBS}  # any one version of a kind shows all its objects
+    for api_version, kind in candidates:
+        with contextlib.suppress(RefusedError):  # the version is served without that kind
+            resource = client.resource(api_version, kind)
+            by_kind.setdefault((resource.group, resource.kind), resource)
+    return sorted(by_kind.values(), key=lambda resource: resource.kubectl)
 
 
-def _roots(client: Client, pods: Sequence[Mapping[str, Any]]) -> list[Resource]:
-    """The kinds whose objects own pods of ours, and those that may have none left."""
-    wanted = {
-        (owner["apiVersion"], owner["kind"]) for pod in pods for owner in pod["metadata"].get("ownerReferences") or ()
-    }
-    wanted |= {(f"{group}/{version}", kind) for group, kind in OTHERS for version in client.served_versions(group)}
-    roots = {(JOBS.group, JOBS.kind): JOBS}  # one version of each shows all of them
-    for version, kind in wanted:
-        with contextlib.suppress(RefusedError):  # it is served without that kind
-            found = client.resource(version, kind)
-            roots.setdefault((found.group, found.kind), found)
-    return sorted(roots.values(), key=lambda each: each.kubectl)
-
-
-def _label(each: Mapping[str, Any], name: str) -> str:
-    return str((each["metadata"].get("labels") or {}).get(name, ""))
+def _label(obj: Mapping[str, Any], name: str) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))
