@@ -150,8 +150,8 @@ def test_what_we_need_not_see(kube: Kube, site: Path, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     skipped = [title for word, title in steps(printed) if word == "skipped"]
     assert skipped == ["quota", "nodes", "node", "data"]
-    assert "without `list events` nobody says why a pod waits" in printed
-    assert "without `list workloads.kueue.x-k8s.io` nobody says why Kueue lets a job wait" in printed
+    assert "without `list events` no message says why a pod waits" in printed
+    assert "without `list workloads.kueue.x-k8s.io` no message says why Kueue lets a job wait" in printed
     assert "whether the namespace is there we may not see" in printed
     assert "ClusterQueue team may not be seen" in printed
 
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], Arrange, str, str]] = {
     "kind": ({"kind": "ipujob"}, lambda kube: None, "kind", "there is no kind IPUJob of graphcore.ai/v1alpha1"),
     "rights": (
         {}, lambda kube: kube.forbid("create jobs", "pods/log"), "rights",
-        "not allowed: create jobs.batch, get pods/log. Who administers the namespace can allow it: "
+        "not allowed: create jobs.batch, get pods/log. The namespace's administrator can allow it: "
         "sed 's/namespace: default/namespace: default/' k8s_templates/rbac.yaml | kubectl --context fake",
     ),
     "queue": ({"queue": "mien"}, lambda kube: None, "queue", "no LocalQueue 'mien' (did you mean 'mine'?); `kubernet"),

@@ -1,4 +1,4 @@
-"""A platform that is a cluster, being looked at: how it is reached, and the jobs that pytest would submit there."""
+"""What the steps of doctor share when they look at a cluster: the client, and the jobs that pytest would submit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ class RenderedJob:
 
     @property
     def demands(self) -> list[PodDemand]:
-        """Its pods."""
         return list(demands(self.root))
 
     @property
     def queue(self) -> str:
-        """Kueue's LocalQueue; empty when it names none."""
+        """The Kueue LocalQueue that the job names; empty when it names none."""
         return kueue.queue_of(self.root)
 
     def __str__(self) -> str:
@@ -58,15 +57,20 @@ class ClusterVisit:
     @cached_property
     def jobs(self) -> tuple[RenderedJob, ...]:
         """A job of each benchmark in each of its layouts, the largest first."""
-        made = [(spec, self.visit.scheduler.render(spec)) for spec in self.visit.specs()]
-        jobs = [RenderedJob(spec, text, tuple(render.parse(text))) for spec, text in made]
-        return tuple(sorted(jobs, key=lambda job: -job.spec.layout.devices))
+        jobs = []
+        for spec in self.visit.specs():
+            text = self.visit.scheduler.render(spec)
+            jobs.append(RenderedJob(spec, text, tuple(render.parse(text))))
+        jobs.sort(key=lambda job: -job.spec.layout.devices)
+        return tuple(jobs)
 
     def kueue_kind(self, kind: str) -> Resource | None:
-        """A kind of Kueue's; None: the cluster has no Kueue."""
+        """Look up one of Kueue's kinds. Returns None when the cluster has no Kueue."""
         version = kueue.version(self.client.served_versions(kueue.GROUP))
-        return self.client.resource(f"{kueue.GROUP}/{version}", kind) if version else None
+        if not version:
+            return None
+        return self.client.resource(f"{kueue.GROUP}/{version}", kind)
 
-    def wrong(self, said: str, keys: str) -> RefusedError:
-        """What is wrong there, and which keys of the platform's file to look at."""
-        return RefusedError(f"{self.client.where}: {said}; {keys} in {self.visit.platform.source}")
+    def refusal(self, problem: str, keys: str) -> RefusedError:
+        """Make the error that states a problem of the cluster and the keys of the platform's file to look at."""
+        return RefusedError(f"{self.client.where}: {problem}; {keys} in {self.visit.platform.source}")

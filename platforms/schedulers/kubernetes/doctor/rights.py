@@ -1,4 +1,4 @@
-"""The step of doctor that asks a cluster for each thing that the suite does there whether we may do it."""
+"""The step of doctor that asks a cluster whether the user may do each thing that the suite does there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ CODE = ("create", "get")
 
 @dataclass(frozen=True)
 class Right:
-    """`resource` as `pods/log`; `without` says what there is then, and is "" where nothing goes without."""
+    """A verb on a resource, as in `get pods/log`.
+
+    Attributes:
+        without: what is lost when the right is missing; empty for a right that jobs need.
+    """
 
     verb: str
     resource: str
@@ -29,84 +33,95 @@ class Right:
     without: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}"
+        name = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {name}"
 
 
 OPTIONAL = (
-    Right("list", "events", without="nobody says why a pod waits"),
-    Right("list", "nodes", without="nobody says whether a pod's node is lost, and which devices there are"),
-    Right("list", "resourcequotas", without="nobody says whether a quota has room"),
+    Right("list", "events", without="no message says why a pod waits"),
+    Right("list", "nodes", without="no message says whether a pod's node is lost, and which devices there are"),
+    Right("list", "resourcequotas", without="no message says whether a quota has room"),
     Right("list", "configmaps", without="`prune` finds no code archives"),
     Right("delete", "configmaps", without="`prune` leaves code archives"),
 )
 OF_QUEUES = (
-    Right("list", "workloads", kueue.GROUP, "nobody says why Kueue lets a job wait"),
-    Right("get", "localqueues/pendingworkloads", kueue.VISIBILITY, "nobody says at which place a job waits"),
-    Right("get", "localqueues", kueue.GROUP, "nobody says whether the queue takes jobs"),
+    Right("list", "workloads", kueue.GROUP, "no message says why Kueue lets a job wait"),
+    Right("get", "localqueues/pendingworkloads", kueue.VISIBILITY, "no message says at which place a job waits"),
+    Right("get", "localqueues", kueue.GROUP, "no message says whether the queue takes jobs"),
 )
 
 
-def rights(look: ClusterVisit) -> StepResult:
-    """Everything that is needed is allowed; what is optional and not allowed is said."""
-    missing = [right for right in dict.fromkeys(needed(look)) if not _may(look, right)]
+def rights(cluster: ClusterVisit) -> StepResult:
+    """Check the rights that jobs need. The result names the optional rights that are missing."""
+    missing = [right for right in dict.fromkeys(needed(cluster)) if not _may(cluster, right)]
     if missing:
-        raise RefusedError(_ask_for(look, missing))
-    poorer = [right for right in optional(look) if not _may(look, right)]
-    words = [f"without `{right}` {right.without}" for right in poorer]
-    return StepResult("; ".join(["everything that is needed is allowed", *words]))
+        raise RefusedError(_ask_for(cluster, missing))
+    parts = ["everything that is needed is allowed"]
+    for right in optional(cluster):
+        if not _may(cluster, right):
+            parts.append(f"without `{right}` {right.without}")
+    return StepResult("; ".join(parts))
 
 
-def needed(look: ClusterVisit) -> Iterator[Right]:
-    """What jobs of this platform do not go without."""
-    for job in look.jobs:
-        for each in job.objects:
-            resource = look.client.resource(str(each["apiVersion"]), str(each["kind"]))
-            for verb in ROOT if each is job.root else BESIDE:
+def needed(cluster: ClusterVisit) -> Iterator[Right]:
+    """List the rights that this platform's jobs need; a right may occur twice."""
+    for job in cluster.jobs:
+        for manifest in job.objects:
+            resource = cluster.client.resource(str(manifest["apiVersion"]), str(manifest["kind"]))
+            verbs = ROOT if manifest is job.root else BESIDE
+            for verb in verbs:
                 yield Right(verb, resource.plural, resource.group)
-    yield from (Right(verb, resource) for verb, resource in PODS)
-    platform = look.visit.platform
+    for verb, pod_resource in PODS:
+        yield Right(verb, pod_resource)
+    platform = cluster.visit.platform
     if platform.kubernetes.archive is None:
-        yield from (Right(verb, "configmaps") for verb in CODE)
+        for verb in CODE:
+            yield Right(verb, "configmaps")
     if any(map(names_a_secret, platform.env)):
-        yield from (Right(verb, "secrets") for verb in BESIDE)
-    if any(_to_be_made(look, volume.pvc) for volume in platform.kubernetes.volumes if volume.pvc and volume.size):
-        yield from (Right(verb, "persistentvolumeclaims") for verb in CODE)
+        for verb in BESIDE:
+            yield Right(verb, "secrets")
+    claims = [volume.pvc for volume in platform.kubernetes.volumes if volume.pvc and volume.size]
+    if any(_prepare_makes(cluster, claim) for claim in claims):
+        for verb in CODE:
+            yield Right(verb, "persistentvolumeclaims")
 
 
-def _to_be_made(look: ClusterVisit, claim: str) -> bool:
-    """Whether `prepare` would. One that we may not see is somebody else's to make."""
+def _prepare_makes(cluster: ClusterVisit, claim: str) -> bool:
+    """Tell whether `prepare` would make a claim. It does not make a claim that the user may not see."""
     try:
-        look.client.get(CLAIMS, claim)
+        cluster.client.get(CLAIMS, claim)
     except ApiError as error:
         return error.status == 404
     return False
 
 
-def optional(look: ClusterVisit) -> Iterator[Right]:
-    """What only explanations and `prune` need."""
+def optional(cluster: ClusterVisit) -> Iterator[Right]:
+    """List the rights that only explanations and `prune` need."""
     yield from OPTIONAL
-    if any(volume.pvc for volume in look.visit.platform.kubernetes.volumes):
-        yield Right("get", "persistentvolumeclaims", without="nobody says whether the claims are there")
-    if any(each["kind"] == "Service" for job in look.jobs for each in job.objects):
+    if any(volume.pvc for volume in cluster.visit.platform.kubernetes.volumes):
+        yield Right("get", "persistentvolumeclaims", without="no message says whether the claims are there")
+    kinds = {manifest["kind"] for job in cluster.jobs for manifest in job.objects}
+    if "Service" in kinds:
         yield Right("list", "services", without="`prune` finds none that a broken submission has left")
-    if any(map(names_a_secret, look.visit.platform.env)):
+    if any(map(names_a_secret, cluster.visit.platform.env)):
         yield Right("list", "secrets", without="`prune` finds none that a broken submission has left")
-    if look.client.served_versions(kueue.GROUP):
+    if cluster.client.served_versions(kueue.GROUP):
         yield from OF_QUEUES
 
 
-def _may(look: ClusterVisit, right: Right) -> bool:
+def _may(cluster: ClusterVisit, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
-    return look.client.is_allowed(right.verb, right.group, resource, subresource)
+    return cluster.client.is_allowed(right.verb, right.group, resource, subresource)
 
 
-def _ask_for(look: ClusterVisit, missing: list[Right]) -> str:
-    client = look.client
+def _ask_for(cluster: ClusterVisit, missing: list[Right]) -> str:
+    client = cluster.client
+    names = ", ".join(str(right) for right in missing)
     grant = (
         f"sed 's/namespace: default/namespace: {client.namespace}/' {ROLE} | {client.kubectl_command('create -f -')}"
     )
     bind = client.kubectl_command("create rolebinding hpc-ml-bench-me --role=hpc-ml-bench --user=…")
     return (
-        f"{client.where}: not allowed: {', '.join(map(str, missing))}. Who administers the namespace can allow it: "
+        f"{client.where}: not allowed: {names}. The namespace's administrator can allow it: "
         f"{grant}; then {bind} (`{client.kubectl_command('auth whoami')}` says which user you are)"
     )

@@ -26,135 +26,148 @@ Object = Mapping[str, Any]
 SIZE_KEYS = "`layouts:` or `kubernetes: {cpu: …, memory: …}`"
 
 
-def quota(look: ClusterVisit) -> StepResult:
-    """The largest job fits into the namespace's quotas and into its queue's; what is in use now is only said."""
+def quota(cluster: ClusterVisit) -> StepResult:
+    """Check that the largest job fits into the quotas of the namespace and of its queue.
+
+    What is in use now is no failure: the result only mentions it.
+    """
     try:
-        quotas = look.client.list(QUOTAS)[0]
+        quotas = cluster.client.list(QUOTAS)[0]
     except ApiError as error:
         return StepResult(f"quotas may not be seen ({error.message})", skipped=True)
-    ranges = _ranges(look)
-    limits = (*quota_limits(quotas, look.visit.platform.kubernetes.priority_class), *_of_queue(look))
-    busy: dict[str, None] = {}
-    for job in look.jobs:
-        _refuse_too_large(look, job, range_limits(ranges))
+    ranges = _ranges(cluster)
+    limits = (*quota_limits(quotas, cluster.visit.platform.kubernetes.priority_class), *_of_queue(cluster))
+    busy: list[str] = []
+    for job in cluster.jobs:
+        _refuse_too_large(cluster, job, range_limits(ranges))
         for limit in limits:
-            _refuse_beyond(look, job, limit, _defaults(ranges))
-            if _needs(look, job, limit.key) > limit.most - limit.used:
-                busy[f"{limit.of}: {limit.used:g} of {limit.most:g} {limit.key} are in use now, a job would wait"] = (
-                    None
+            _refuse_beyond(cluster, job, limit, _defaults(ranges))
+            if _needs(cluster, job, limit.key) > limit.most - limit.used:
+                busy.append(
+                    f"{limit.of}: {limit.used:g} of {limit.most:g} {limit.key} are in use now, a job would wait"
                 )
     if not limits:
         return StepResult("the namespace has no quota")
-    return StepResult(
-        "; ".join([f"every layout fits into {', '.join(dict.fromkeys(each.of for each in limits))}", *busy])
-    )
+    owners = ", ".join(dict.fromkeys(limit.of for limit in limits))
+    return StepResult("; ".join([f"every layout fits into {owners}", *dict.fromkeys(busy)]))
 
 
-def _ranges(look: ClusterVisit) -> list[dict[str, Any]]:
+def _ranges(cluster: ClusterVisit) -> list[dict[str, Any]]:
     try:
-        return look.client.list(LIMIT_RANGES)[0]
+        return cluster.client.list(LIMIT_RANGES)[0]
     except ApiError:
         return []
 
 
-def _of_queue(look: ClusterVisit) -> tuple[Limit, ...]:
-    """What one job may get from the ClusterQueue, where it may be seen."""
-    local, behind = look.kueue_kind("LocalQueue"), look.kueue_kind("ClusterQueue")
-    found: tuple[Limit, ...] = ()
-    if not local or not behind:
-        return found
-    for name in sorted({job.queue for job in look.jobs if job.queue}):
+def _of_queue(cluster: ClusterVisit) -> tuple[Limit, ...]:
+    """Ask how much a job may get from its ClusterQueue; empty where the user may not see it."""
+    local_queues = cluster.kueue_kind("LocalQueue")
+    cluster_queues = cluster.kueue_kind("ClusterQueue")
+    if not local_queues or not cluster_queues:
+        return ()
+    limits: list[Limit] = []
+    for name in sorted({job.queue for job in cluster.jobs if job.queue}):
         try:
-            queue = look.client.get(local, name)
-            found += queue_limits(look.client.get(behind, queue["spec"]["clusterQueue"]))
+            local_queue = cluster.client.get(local_queues, name)
+            cluster_queue = cluster.client.get(cluster_queues, local_queue["spec"]["clusterQueue"])
         except ApiError:
             continue
-    return found
+        limits += queue_limits(cluster_queue)
+    return tuple(limits)
 
 
 def _defaults(ranges: Iterable[Object]) -> set[str]:
-    """Resources that a LimitRange writes into containers that do not ask for them."""
-    items = [item for each in ranges for item in each.get("spec", {}).get("limits") or ()]
-    return {name for item in items for key in ("default", "defaultRequest") for name in item.get(key) or ()}
+    """List the resources that a LimitRange writes into containers that do not ask for them."""
+    names: set[str] = set()
+    for limit_range in ranges:
+        for item in limit_range.get("spec", {}).get("limits") or ():
+            names.update(item.get("default") or ())
+            names.update(item.get("defaultRequest") or ())
+    return names
 
 
-def _needs(look: ClusterVisit, job: RenderedJob, key: str) -> float:
-    resource = look.client.resource(str(job.root["apiVersion"]), str(job.root["kind"]))
+def _needs(cluster: ClusterVisit, job: RenderedJob, key: str) -> float:
+    resource = cluster.client.resource(str(job.root["apiVersion"]), str(job.root["kind"]))
     if key == f"count/{resource.plural}.{resource.group}".rstrip("."):
         return 1.0
     return total(job.demands, key)
 
 
-def _refuse_beyond(look: ClusterVisit, job: RenderedJob, limit: Limit, defaults: set[str]) -> None:
-    need = _needs(look, job, limit.key)
+def _refuse_beyond(cluster: ClusterVisit, job: RenderedJob, limit: Limit, defaults: set[str]) -> None:
+    need = _needs(cluster, job, limit.key)
     if need > limit.most:
-        said = f"{job} asks for {need:g} {limit.key}, and {limit.of} never allows more than {limit.most:g}"
-        raise look.wrong(said, SIZE_KEYS)
-    asks = limit.resource in ("cpu", "memory") and limit.of.startswith("ResourceQuota")
-    if asks and not need and limit.resource not in defaults:
-        said = f"{limit.of} wants every pod to say its {limit.key}"
-        raise look.wrong(said, f"`kubernetes: {{{limit.resource}: …}}`")
+        problem = f"{job} asks for {need:g} {limit.key}, and {limit.of} never allows more than {limit.most:g}"
+        raise cluster.refusal(problem, SIZE_KEYS)
+    pods_must_ask = limit.resource in ("cpu", "memory") and limit.of.startswith("ResourceQuota")
+    if pods_must_ask and not need and limit.resource not in defaults:
+        problem = f"{limit.of} wants every pod to say its {limit.key}"
+        raise cluster.refusal(problem, f"`kubernetes: {{{limit.resource}: …}}`")
 
 
-def _refuse_too_large(look: ClusterVisit, job: RenderedJob, largest: Sequence[Limit]) -> None:
-    """Against LimitRanges, which refuse single pods; a Job that makes such pods shows nothing of it."""
-    for each in job.demands:
+def _refuse_too_large(cluster: ClusterVisit, job: RenderedJob, largest: Sequence[Limit]) -> None:
+    """Refuse a job whose pods a LimitRange would refuse: the Job itself would be accepted and show no reason."""
+    for demand in job.demands:
         for limit in largest:
-            if (need := each.limits.get(limit.key, 0.0)) > limit.most:
-                said = f"a pod of {job} asks for {need:g} {limit.key}, and {limit.of} allows {limit.most:g}"
-                raise look.wrong(said, SIZE_KEYS)
+            need = demand.limits.get(limit.key, 0.0)
+            if need > limit.most:
+                problem = f"a pod of {job} asks for {need:g} {limit.key}, and {limit.of} allows {limit.most:g}"
+                raise cluster.refusal(problem, SIZE_KEYS)
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def nodes(look: ClusterVisit) -> StepResult:
-    """Some node that takes pods has the labels, no taint against us, and room for one pod of each layout."""
+def nodes(cluster: ClusterVisit) -> StepResult:
+    """Check that a node suits one pod of each layout: its labels, its taints, its size, and whether it takes pods."""
     try:
-        found = [node_of(each) for each in look.client.list(NODES)[0]]
+        listed = cluster.client.list(NODES)[0]
     except ApiError as error:
         return StepResult(f"nodes may not be seen ({error.message})", skipped=True)
-    counts: dict[int, None] = {}
-    for job in look.jobs:
-        for each in job.demands:
-            counts[len(_suited(look, job, each, found))] = None
+    all_nodes = [node_of(node) for node in listed]
+    counts = [len(_suited(cluster, job, demand, all_nodes)) for job in cluster.jobs for demand in job.demands]
     if not counts:
         return StepResult("nothing runs there", skipped=True)
     least = min(counts)
-    return StepResult(f"{least} of {len(found)} nodes suit{'s' if least == 1 else ''} every layout")
+    suit = "suits" if least == 1 else "suit"
+    return StepResult(f"{least} of {len(all_nodes)} nodes {suit} every layout")
 
 
-def _suited(look: ClusterVisit, job: RenderedJob, demand: PodDemand, found: Sequence[ClusterNode]) -> list[ClusterNode]:
-    """The nodes that can take such a pod when nothing else runs there. Raises RefusedError when there is none."""
+def _suited(
+    cluster: ClusterVisit, job: RenderedJob, demand: PodDemand, all_nodes: Sequence[ClusterNode]
+) -> list[ClusterNode]:
+    """Find the nodes that can take such a pod when nothing else runs there. Raises RefusedError when there is none."""
     pod = demand.template["spec"]
     selector = {key: str(value) for key, value in (pod.get("nodeSelector") or {}).items()}
-    having = [node for node in found if node.has(selector)]
-    if not having:
-        raise look.wrong(_misspelt(selector, found), "`kubernetes: {node_selector: …}`")
-    large = [node for node in having if not node.lacks(demand.requests)]
+    labelled = [node for node in all_nodes if node.has(selector)]
+    if not labelled:
+        raise cluster.refusal(_misspelt(selector, all_nodes), "`kubernetes: {node_selector: …}`")
+    large = [node for node in labelled if not node.lacks(demand.requests)]
     if not large:
-        raise look.wrong(_too_small(job, demand, having), SIZE_KEYS)
-    tolerated = [node for node in large if all(taint.tolerated(pod.get("tolerations") or ()) for taint in node.taints)]
+        raise cluster.refusal(_too_small(job, demand, labelled), SIZE_KEYS)
+    tolerations = pod.get("tolerations") or ()
+    tolerated = [node for node in large if all(taint.tolerated(tolerations) for taint in node.taints)]
     if not tolerated:
         taints = ", ".join(dict.fromkeys(str(taint) for node in large for taint in node.taints))
-        said = f"taints keep pods of {job} off every node that is large enough ({taints})"
-        raise look.wrong(f"{said}; if those are meant for you", "`kubernetes: {tolerations: …}`")
+        problem = f"taints keep pods of {job} off every node that is large enough ({taints})"
+        raise cluster.refusal(f"{problem}; if those are meant for you", "`kubernetes: {tolerations: …}`")
     ready = [node for node in tolerated if node.open]
     if not ready:
         names = ", ".join(node.name for node in tolerated[:6])
-        raise AwayError(f"{look.client.where}: no node for {job} is ready and takes pods now ({names})")
+        raise AwayError(f"{cluster.client.where}: no node for {job} is ready and takes pods now ({names})")
     return ready
 
 
 def _too_small(job: RenderedJob, demand: PodDemand, nodes: Sequence[ClusterNode]) -> str:
     closest = min(nodes, key=lambda node: len(node.lacks(demand.requests)))
-    lacks = [f"{demand.requests[what]:g} {what} (it has {n:g})" for what, n in closest.lacks(demand.requests).items()]
+    lacks = []
+    for resource, amount in closest.lacks(demand.requests).items():
+        lacks.append(f"{demand.requests[resource]:g} {resource} (it has {amount:g})")
     return f"no node is large enough for a pod of {job}, which wants of {closest.name} {', '.join(lacks)}"
 
 
-def _misspelt(selector: Mapping[str, str], found: Sequence[ClusterNode]) -> str:
+def _misspelt(selector: Mapping[str, str], all_nodes: Sequence[ClusterNode]) -> str:
     for key, value in selector.items():
-        values = sorted({node.labels[key] for node in found if key in node.labels})
+        values = sorted({node.labels[key] for node in all_nodes if key in node.labels})
         if not values:
             return f"no node has a label {key}"
         if value not in values:

@@ -1,4 +1,4 @@
-"""The steps of doctor that look at a cluster: who we are there, what it knows, its queue, rules and clock."""
+"""The steps of doctor that look at a cluster: its API server, kinds, Kueue queue, and its check of the manifests."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from platforms.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 Object = Mapping[str, Any]
-# Why a namespace refuses a pod, whoever makes it.
+# Reasons for which a namespace refuses a pod, whichever user or controller makes it.
 NO_PODS = re.compile(r"violates PodSecurity|service account|no PriorityClass|must specify|m\w+imum \S+ usage per", re.I)
-SKEW_S = 30.0  # what a clock may be off before anybody is told
+SKEW_S = 30.0  # doctor mentions a difference of clocks from here on
 
 
 def look_at_cluster(visit: Visit) -> list[Step]:
-    """What there is to look at before the site's rules, in order."""
-    look = ClusterVisit(visit)
-    each: tuple[tuple[str, Callable[[ClusterVisit], StepResult]], ...] = (
+    """List the steps before the one of the site's rules, in order."""
+    cluster = ClusterVisit(visit)
+    steps: tuple[tuple[str, Callable[[ClusterVisit], StepResult]], ...] = (
         ("context", context),
         ("kind", kind),
         ("rights", rights.rights),
@@ -38,172 +38,180 @@ def look_at_cluster(visit: Visit) -> list[Step]:
         ("nodes", room.nodes),
         ("storage", storage.storage),
     )
-    return [(title, partial(_step, step, look)) for title, step in each]
+    return [(title, partial(_step, step, cluster)) for title, step in steps]
 
 
 def try_manifests(visit: Visit) -> list[Step]:
-    """The API server's own word on the manifests."""
+    """List the steps after the one of the site's rules: the API server checks the manifests."""
     return [("server", partial(_step, server, ClusterVisit(visit)))]
 
 
-def _step(step: Callable[[ClusterVisit], StepResult], look: ClusterVisit, visit: Visit) -> StepResult:
+def _step(step: Callable[[ClusterVisit], StepResult], cluster: ClusterVisit, visit: Visit) -> StepResult:
     try:
-        return step(look)
-    except ApiError as error:  # what a step has not expected to be refused
-        raise RefusedError(f"{look.client.where}: {error.message}") from None
+        return step(cluster)
+    except ApiError as error:  # a step handles the refusals that it expects
+        raise RefusedError(f"{cluster.client.where}: {error.message}") from None
 
 
-def context(look: ClusterVisit) -> StepResult:
-    """The kubeconfig can be read, the API server answers, and the namespace is there."""
-    client = look.client
+def context(cluster: ClusterVisit) -> StepResult:
+    """Check that the kubeconfig can be read, the API server answers, and the namespace exists."""
+    client = cluster.client
     version = client.version()
     try:
         client.get(NAMESPACES, client.namespace)
     except ApiError as error:
         if error.status == 404:
-            raise _no_namespace(look) from None
+            raise _no_namespace(cluster) from None
         return StepResult(f"{client.where}: Kubernetes {version}; whether the namespace is there we may not see")
     return StepResult(f"{client.where}: Kubernetes {version}")
 
 
-def _no_namespace(look: ClusterVisit) -> RefusedError:
-    name = look.client.namespace
+def _no_namespace(cluster: ClusterVisit) -> RefusedError:
+    name = cluster.client.namespace
     try:
-        known = nearest(name, [str(each["metadata"]["name"]) for each in look.client.list(NAMESPACES)[0]])
+        namespaces = [str(namespace["metadata"]["name"]) for namespace in cluster.client.list(NAMESPACES)[0]]
+        hint = nearest(name, namespaces)
     except ApiError:
-        known = f"(`kubectl config get-contexts {look.client.context}` shows the context's own)"
-    return look.wrong(f"there is no namespace {name!r} {known}", "`kubernetes: {namespace: …}`")
+        hint = f"(`kubectl config get-contexts {cluster.client.context}` shows the context's own)"
+    return cluster.refusal(f"there is no namespace {name!r} {hint}", "`kubernetes: {namespace: …}`")
 
 
-def kind(look: ClusterVisit) -> StepResult:
-    """The cluster serves every kind of object that the manifests hold."""
-    named = {(str(each["apiVersion"]), str(each["kind"])) for job in look.jobs for each in job.objects}
-    if not named:
-        return _nothing()
-    resources = [look.client.resource(*each) for each in sorted(named)]
-    return StepResult(f"served: {', '.join(sorted(resource.kubectl for resource in resources))}")
+def kind(cluster: ClusterVisit) -> StepResult:
+    """Check that the cluster serves every kind of object that the manifests hold."""
+    manifests = [manifest for job in cluster.jobs for manifest in job.objects]
+    kinds = {(str(manifest["apiVersion"]), str(manifest["kind"])) for manifest in manifests}
+    if not kinds:
+        return _nothing_runs()
+    names = [cluster.client.resource(api_version, kind).kubectl for api_version, kind in sorted(kinds)]
+    return StepResult(f"served: {', '.join(sorted(names))}")
 
 
-def _nothing() -> StepResult:
+def _nothing_runs() -> StepResult:
     return StepResult("every benchmark is unsupported there", skipped=True)
 
 
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
-def queue(look: ClusterVisit) -> StepResult:
-    """The LocalQueue is there and takes jobs, and so does the ClusterQueue behind it."""
-    names = sorted({job.queue for job in look.jobs if job.queue})
-    local = look.kueue_kind("LocalQueue")
-    if names and not local:
-        raise look.wrong(f"there is no Kueue, and so no queue {names[0]}: remove", "`kubernetes: {queue: …}`")
-    if not local:
+def queue(cluster: ClusterVisit) -> StepResult:
+    """Check that the LocalQueue and its ClusterQueue exist and take jobs."""
+    names = sorted({job.queue for job in cluster.jobs if job.queue})
+    local_queues = cluster.kueue_kind("LocalQueue")
+    if names and not local_queues:
+        raise cluster.refusal(f"there is no Kueue, and so no queue {names[0]}: remove", "`kubernetes: {queue: …}`")
+    if not local_queues:
         return StepResult("the cluster has no Kueue", skipped=True)
     if not names:
-        return StepResult(_unnamed(look, local), skipped=True)
-    return StepResult("; ".join(_queue(look, local, name) for name in names))
+        return StepResult(_unnamed(cluster, local_queues), skipped=True)
+    return StepResult("; ".join(_queue(cluster, local_queues, name) for name in names))
 
 
-def _unnamed(look: ClusterVisit, local: Resource) -> str:
-    there = _names(look.client, local)
-    hint = f"; there are: {', '.join(there)}: does the site demand one?" if there else ""
-    return f"no `kubernetes: {{queue: …}}` is named{hint}"
+def _unnamed(cluster: ClusterVisit, local_queues: Resource) -> str:
+    message = "no `kubernetes: {queue: …}` is named"
+    names = _names(cluster.client, local_queues)
+    if not names:
+        return message
+    return f"{message}; there are: {', '.join(names)}: does the site demand one?"
 
 
 def _names(client: Client, resource: Resource) -> list[str]:
     try:
-        return [str(each["metadata"]["name"]) for each in client.list(resource)[0]]
+        return [str(listed["metadata"]["name"]) for listed in client.list(resource)[0]]
     except ApiError:
         return []
 
 
-def _queue(look: ClusterVisit, local: Resource, name: str) -> str:
-    where = look.client.where
+def _queue(cluster: ClusterVisit, local_queues: Resource, name: str) -> str:
+    where = cluster.client.where
     try:
-        found = look.client.get(local, name)
+        local_queue = cluster.client.get(local_queues, name)
     except ApiError as error:
         if error.status != 404:
             return f"{name} may not be seen ({error.message})"
-        known = nearest(name, _names(look.client, local))
-        raise look.wrong(f"there is no LocalQueue {name!r} {known}", "`kubernetes: {queue: …}`") from None
-    _refuse_stopped(f"{where}: LocalQueue {name}", found)
-    behind = str(found["spec"]["clusterQueue"])
+        hint = nearest(name, _names(cluster.client, local_queues))
+        raise cluster.refusal(f"there is no LocalQueue {name!r} {hint}", "`kubernetes: {queue: …}`") from None
+    _refuse_stopped(f"{where}: LocalQueue {name}", local_queue)
+    owner = str(local_queue["spec"]["clusterQueue"])
     try:
-        cluster_queue = look.client.get(look.client.resource(local.api_version, "ClusterQueue"), behind)
+        cluster_queues = cluster.client.resource(local_queues.api_version, "ClusterQueue")
+        cluster_queue = cluster.client.get(cluster_queues, owner)
     except ApiError:
-        return f"{name} takes jobs{_waiting(found)}; ClusterQueue {behind} may not be seen"
-    _refuse_stopped(f"{where}: ClusterQueue {behind}, behind LocalQueue {name}", cluster_queue)
-    return f"{name} of ClusterQueue {behind} takes jobs{_waiting(found)}"
+        return f"{name} takes jobs{_waiting(local_queue)}; ClusterQueue {owner} may not be seen"
+    _refuse_stopped(f"{where}: ClusterQueue {owner}, behind LocalQueue {name}", cluster_queue)
+    return f"{name} of ClusterQueue {owner} takes jobs{_waiting(local_queue)}"
 
 
-def _refuse_stopped(what: str, found: Object) -> None:
-    if (policy := (found.get("spec") or {}).get("stopPolicy", "None")) != "None":
-        raise RefusedError(f"{what} is stopped ({policy}); ask whoever runs it")
-    for each in (found.get("status") or {}).get("conditions") or ():
-        if each.get("type") == "Active" and each.get("status") != "True":
-            said = f"{each.get('reason', 'no reason')}: {each.get('message', '')}"
-            raise RefusedError(f"{what} takes no jobs ({said}); ask whoever runs it")
+def _refuse_stopped(title: str, queue: Object) -> None:
+    policy = (queue.get("spec") or {}).get("stopPolicy", "None")
+    if policy != "None":
+        raise RefusedError(f"{title} is stopped ({policy}); ask its administrator")
+    for condition in (queue.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Active" and condition.get("status") != "True":
+            reason = f"{condition.get('reason', 'no reason')}: {condition.get('message', '')}"
+            raise RefusedError(f"{title} takes no jobs ({reason}); ask its administrator")
 
 
-def _waiting(found: Object) -> str:
-    status = found.get("status") or {}
+def _waiting(local_queue: Object) -> str:
+    status = local_queue.get("status") or {}
     return f", {status.get('pendingWorkloads', 0)} wait, {status.get('admittedWorkloads', 0)} admitted"
 
 
-# --- the server's own word -------------------------------------------------------------------------------------------
+# --- the server's dry run --------------------------------------------------------------------------------------------
 
 
-def server(look: ClusterVisit, wall: Callable[[], float] = time.time) -> StepResult:
-    """The API server takes the manifests, in a dry run with strict validation; and whose clock is right."""
-    checked = list(_different(look.jobs))
-    if not checked:
-        return _nothing()
-    scheduler = cast("KubernetesScheduler", look.visit.scheduler)
-    for job in checked:
-        if refused := [*scheduler.check(job.spec, job.text), *_refused_pods(look, job)]:
-            show = f"pytest -m {look.visit.platform.name} --dry-run{look.visit.more}"
-            raise RefusedError(f"{look.client.where} refuses {job}: {'; '.join(refused)}. Its manifest: {show}")
-    return StepResult(f"takes {len(checked)} manifest{'s' if len(checked) > 1 else ''} in a dry run{_skew(look, wall)}")
+def server(cluster: ClusterVisit, wall: Callable[[], float] = time.time) -> StepResult:
+    """Check in a dry run with strict validation that the API server takes the manifests; compare the clocks."""
+    jobs = _one_of_each_layout(cluster.jobs)
+    if not jobs:
+        return _nothing_runs()
+    scheduler = cast("KubernetesScheduler", cluster.visit.scheduler)
+    for job in jobs:
+        refusals = [*scheduler.check(job.spec, job.text), *_refused_pods(cluster, job)]
+        if refusals:
+            show = f"pytest -m {cluster.visit.platform.name} --dry-run{cluster.visit.more}"
+            raise RefusedError(f"{cluster.client.where} refuses {job}: {'; '.join(refusals)}. Its manifest: {show}")
+    manifests = "manifests" if len(jobs) > 1 else "manifest"
+    return StepResult(f"takes {len(jobs)} {manifests} in a dry run{_clock_difference(cluster, wall)}")
 
 
-def _refused_pods(look: ClusterVisit, job: RenderedJob) -> Iterator[str]:
-    """What the server has against the pods that another object would make: of that one it takes everything, and then
-    nobody sees why there are no pods. That pods may not be made by us, or by nobody, is no answer."""
+def _refused_pods(cluster: ClusterVisit, job: RenderedJob) -> Iterator[str]:
+    """Ask the server about the pods that the job's root object would make.
+
+    The server takes a Job whose pods it would refuse, and then no message says why the job has no pods. Only the
+    refusals of NO_PODS count: the user needs no right to make pods.
+    """
     if job.root["kind"] == "Pod":
         return
     for demand in job.demands:
         metadata = {**demand.template.get("metadata", {}), "name": job.spec.name}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": demand.template["spec"]}
         try:
-            look.client.create(PODS, pod, dry_run=True)
+            cluster.client.create(PODS, pod, dry_run=True)
         except ApiError as error:
             if NO_PODS.search(error.message):
                 yield f"its pods: {error.message}"
 
 
-def _different(jobs: Sequence[RenderedJob]) -> Iterator[RenderedJob]:
-    """One of each layout: what else differs is the command line."""
-    seen: set[str] = set()
+def _one_of_each_layout(jobs: Sequence[RenderedJob]) -> list[RenderedJob]:
+    """Choose the first job of each layout: the others differ in their command lines only."""
+    chosen: dict[str, RenderedJob] = {}
     for job in jobs:
-        if str(job.spec.layout) not in seen:
-            seen.add(str(job.spec.layout))
-            yield job
+        chosen.setdefault(str(job.spec.layout), job)
+    return list(chosen.values())
 
 
-def _skew(look: ClusterVisit, wall: Callable[[], float]) -> str:
-    """What the server says it is o'clock: a job refuses to start after a time that this machine's clock has set."""
-    name = {"name": f"{look.visit.platform.name.replace('_', '-')}-doctor"}
+def _clock_difference(cluster: ClusterVisit, wall: Callable[[], float]) -> str:
+    """Compare the server's clock with this machine's, which sets the time after which a job refuses to start."""
+    name = f"{cluster.visit.platform.name.replace('_', '-')}-doctor"
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
     before_s = wall()
     try:
-        made = look.client.create(
-            CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name}, dry_run=True
-        )
-        there = datetime.datetime.fromisoformat(made["metadata"]["creationTimestamp"]).timestamp()
+        answer = cluster.client.create(CONFIG_MAPS, config_map, dry_run=True)
+        server_s = datetime.datetime.fromisoformat(answer["metadata"]["creationTimestamp"]).timestamp()
     except (ApiError, KeyError, ValueError):
         return ""
-    ahead_s = there - (before_s + wall()) / 2
+    ahead_s = server_s - (before_s + wall()) / 2
     if abs(ahead_s) < SKEW_S:
         return ""
-    return (
-        f"; its clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's: set one right"
-    )
+    direction = "ahead of" if ahead_s > 0 else "behind"
+    return f"; its clock is {abs(ahead_s):.0f} s {direction} this machine's: set one right"

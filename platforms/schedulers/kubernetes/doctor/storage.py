@@ -1,4 +1,4 @@
-"""The step of doctor that asks whether the claims are there that pods mount, or can be made."""
+"""The step of doctor that checks the volume claims that pods mount: they exist, or `prepare` can make them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from platforms.schedulers.kubernetes.objects.capacity import amounts
 KEYS = "`kubernetes: {volumes: …}`"
 
 
-def storage(look: ClusterVisit) -> StepResult:
-    """The claims that pods mount are there and bound, or `prepare` can make them."""
-    names = dict.fromkeys(name for job in look.jobs for name in _claims(job))
+def storage(cluster: ClusterVisit) -> StepResult:
+    """Check that the claims that pods mount are bound, or that `prepare` can make them."""
+    names = dict.fromkeys(name for job in cluster.jobs for name in _claims(job))
     if not names:
         return StepResult("the pods mount no claim", skipped=True)
-    return StepResult("; ".join(_claim(look, name) for name in names))
+    return StepResult("; ".join(_claim(cluster, name) for name in names))
 
 
 def _claims(job: RenderedJob) -> Iterator[str]:
@@ -30,56 +30,72 @@ def _claims(job: RenderedJob) -> Iterator[str]:
                 yield str(volume["persistentVolumeClaim"]["claimName"])
 
 
-def _claim(look: ClusterVisit, name: str) -> str:
+def _claim(cluster: ClusterVisit, name: str) -> str:
     try:
-        found = look.client.get(CLAIMS, name)
+        claim = cluster.client.get(CLAIMS, name)
     except ApiError as error:
-        return _missing(look, name) if error.status == 404 else f"{name} may not be seen ({error.message})"
-    phase, spec = (found.get("status") or {}).get("phase", "Pending"), found.get("spec") or {}
+        if error.status == 404:
+            return _missing(cluster, name)
+        return f"{name} may not be seen ({error.message})"
+    spec = claim.get("spec") or {}
+    status = claim.get("status") or {}
+    phase = status.get("phase", "Pending")
     if phase == "Lost":
-        raise look.wrong(f"claim {name} has lost its volume: delete it, or name another one", KEYS)
+        raise cluster.refusal(f"claim {name} has lost its volume: delete it, or name another one", KEYS)
     modes = spec.get("accessModes") or []
-    several = [job for job in look.jobs if job.spec.layout.nodes > 1 and name in _claims(job)]
-    if several and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes):
-        said = f"claim {name} is {', '.join(modes)}, and the pods of {several[0]} are on several nodes"
-        raise look.wrong(said, "a ReadWriteMany one of `kubernetes: {volumes: …}`")
-    if phase != "Bound" and not _waits_for_pod(look, spec.get("storageClassName")):
-        said = f"claim {name} is {phase}, not Bound: {look.client.kubectl_command(f'describe pvc {name}')}"
-        raise RefusedError(f"{look.client.where}: {said}")
-    size = amounts((found.get("status") or {}).get("capacity") or {}).get("storage")
-    room = f", {size / 2**30:.0f}Gi" if size else ""
-    return f"{name}: {phase}{room}{'' if phase == 'Bound' else ', bound with its first pod'}, {', '.join(modes)}"
+    jobs_on_several_nodes = [job for job in cluster.jobs if job.spec.layout.nodes > 1 and name in _claims(job)]
+    shared = "ReadWriteMany" in modes or "ReadOnlyMany" in modes
+    if jobs_on_several_nodes and not shared:
+        job = jobs_on_several_nodes[0]
+        problem = f"claim {name} is {', '.join(modes)}, and the pods of {job} are on several nodes"
+        raise cluster.refusal(problem, "a ReadWriteMany one of `kubernetes: {volumes: …}`")
+    if phase != "Bound" and not _waits_for_pod(cluster, spec.get("storageClassName")):
+        describe = cluster.client.kubectl_command(f"describe pvc {name}")
+        raise RefusedError(f"{cluster.client.where}: claim {name} is {phase}, not Bound: {describe}")
+    parts = [f"{name}: {phase}"]
+    size = amounts(status.get("capacity") or {}).get("storage")
+    if size:
+        parts.append(f"{size / 2**30:.0f}Gi")
+    if phase != "Bound":
+        parts.append("bound with its first pod")
+    return ", ".join([*parts, ", ".join(modes)])
 
 
-def _missing(look: ClusterVisit, name: str) -> str:
-    platform = look.visit.platform
-    volume = next((each for each in platform.kubernetes.volumes if each.pvc == name and each.size), None)
-    make = f"`python -m platforms prepare {platform.name}{look.visit.more}` makes it"
-    if volume is None:
-        close = nearest(name, _names(look, CLAIMS) or [])
-        raise look.wrong(f"there is no claim {name!r} {close}: create it, or say its `size:` and {make}", KEYS)
-    known = _names(look, STORAGE_CLASSES)
-    if volume.storage_class is not None and known is not None and volume.storage_class not in known:
-        said = f"there is no storage class {volume.storage_class!r} {nearest(volume.storage_class, known)}"
-        raise look.wrong(said, KEYS)
-    look.visit.unmade.append(name)
+def _missing(cluster: ClusterVisit, name: str) -> str:
+    platform = cluster.visit.platform
+    made_volumes = [volume for volume in platform.kubernetes.volumes if volume.pvc == name and volume.size]
+    make = f"`python -m platforms prepare {platform.name}{cluster.visit.more}` makes it"
+    if not made_volumes:
+        hint = nearest(name, _names(cluster, CLAIMS) or [])
+        raise cluster.refusal(f"there is no claim {name!r} {hint}: create it, or say its `size:` and {make}", KEYS)
+    volume = made_volumes[0]
+    storage_class = volume.storage_class
+    known = _names(cluster, STORAGE_CLASSES)
+    if storage_class is not None and known is not None and storage_class not in known:
+        problem = f"there is no storage class {storage_class!r} {nearest(storage_class, known)}"
+        raise cluster.refusal(problem, KEYS)
+    cluster.visit.unmade.append(name)
     return f"{name} is not there yet: {make}, {volume.size}, {volume.access_mode}"
 
 
-def _names(look: ClusterVisit, resource: Resource) -> list[str] | None:
-    """None: we may not see them."""
+def _names(cluster: ClusterVisit, resource: Resource) -> list[str] | None:
+    """List the names of a resource's objects. Returns None when the user may not see them."""
     try:
-        return [str(each["metadata"]["name"]) for each in look.client.list(resource)[0]]
+        return [str(listed["metadata"]["name"]) for listed in cluster.client.list(resource)[0]]
     except ApiError:
         return None
 
 
-def _waits_for_pod(look: ClusterVisit, name: str | None) -> bool:
-    """Whether claims of this class are bound when the first pod wants them."""
+def _waits_for_pod(cluster: ClusterVisit, name: str | None) -> bool:
+    """Tell whether claims of a storage class are bound only when the first pod wants them."""
     try:
-        classes = look.client.list(STORAGE_CLASSES)[0]
+        classes = cluster.client.list(STORAGE_CLASSES)[0]
     except ApiError:
-        return True  # nobody says otherwise
-    return any(
-        each["metadata"]["name"] == name and each.get("volumeBindingMode") == "WaitForFirstConsumer" for each in classes
-    )
+        return True  # the user may not see the class: a claim that waits is no error then
+    for storage_class in classes:
+        if (
+            storage_class["metadata"]["name"] == name
+            and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+        ):
+            return True
+    return False
