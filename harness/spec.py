@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 
 from harness import manifests, select
 from harness.select import Case
-from platforms.config.schema import Platform
 from platforms.config.values import seconds_of
-from platforms.job import JobSpec, job_name, run_label
+from platforms.job import JobSpec
 from platforms.schedulers import backend_of
+from platforms.schedulers.job_spec import choose_launcher, new_spec
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
@@ -36,50 +36,33 @@ class JobRequest:
     parameters: Mapping[str, Any]  # the test's own, and `platform`
     folder: Path  # of the test's file
     root: Path  # of the checkout
-    time_limit_s: float
-
-    @property
-    def ranks(self) -> int:
-        return self.case.layout.devices * self.case.platform.ranks_per_device
-
-    @property
-    def python(self) -> str:
-        """The job's Python; "auto" where it is found out on the machine of the job."""
-        return backend_of(self.case.platform).job_python(self.case.platform)
+    spec: JobSpec  # the job as the platform's file has it, without its command
 
 
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
     """The job of one test. `root` is where relative data folders start; `{root}` in a command is the folder of the
     test's own file."""
     mark, platform = select.workload(item) or {}, case.platform
-    time_limit_s = seconds_of(str(mark["time_limit"])) if "time_limit" in mark else platform.time_limit_s
-    asked = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, time_limit_s)  # noqa: B009
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
+    label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
+    spec = new_spec(platform, label=label, test=item.nodeid, layout=case.layout, run_id=run_id)
+    if "time_limit" in mark:
+        spec = replace(spec, time_limit_s=seconds_of(str(mark["time_limit"])))
+    asked = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, spec)  # noqa: B009
     if benchmark is None:
         arguments, request, data_dir = own_program(asked), dict[str, object](), None
         launcher = own_launcher(asked, f"{item.nodeid}: @pytest.mark.workload")
     else:
         arguments, request, data_dir = our_benchmark(asked, benchmark)
-        launcher = _launcher(platform, asked.ranks)
-    label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
-    return JobSpec(
-        name=job_name(label, case.layout, run_id, item.nodeid),
-        test=item.nodeid,
-        platform=platform.name,
-        layout=case.layout,
+        launcher = choose_launcher(platform.launcher, spec.ranks)
+    return replace(
+        spec,
         arguments=(*arguments, *_words(mark, "arguments")),
         benchmark=benchmark,
         launcher=launcher,
-        ranks_per_device=platform.ranks_per_device,
-        threads_per_rank=platform.threads_per_rank,
-        python=asked.python,
         archive=archive if benchmark else None,
         data_dir=data_dir,
-        env=platform.env,
-        time_limit_s=time_limit_s,
-        start_limit_s=platform.start_limit_s,
         request={name: value for name, value in request.items() if value != "auto"},
-        run=run_label(run_id),
         **(manifests.of(item, mark, manifest_parameters(asked)) if backend_of(platform).takes_manifests else {}),
     )
 
@@ -87,17 +70,17 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
 def manifest_parameters(asked: JobRequest) -> dict[str, object]:
     """What a test's function that makes its manifest may ask for."""
     layout = asked.case.layout
-    known = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": asked.ranks}
+    known = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": asked.spec.ranks}
     return {**known, **asked.parameters, "platform": asked.case.platform.name}
 
 
 def own_program(asked: JobRequest) -> list[str]:
     """Somebody's own command, its holes filled: python, root, platform, the numbers of the layout, parameters."""
     platform, layout = asked.case.platform, asked.case.layout
-    python = "python3" if asked.python == "auto" else asked.python
+    python = "python3" if asked.spec.python == "auto" else asked.spec.python
     holes: dict[str, object] = {"root": asked.folder, "python": python, "platform": platform.name}
-    holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.ranks)
-    holes.update(devices_per_node=layout.devices_per_node, ranks_per_node=asked.ranks // layout.nodes)
+    holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.spec.ranks)
+    holes.update(devices_per_node=layout.devices_per_node, ranks_per_node=asked.spec.ranks // layout.nodes)
     return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
 
 
@@ -135,16 +118,10 @@ def our_benchmark(asked: JobRequest, benchmark: str) -> tuple[list[str], dict[st
         request.setdefault("workers", platform.workers)
     rest: dict[str, object] = {name: given[name] for name in INJECTIONS if name in given}
     rest["data_dir"] = data_dir = platform.data_folder(benchmark, settings["size"], asked.root)
-    rest["expect_world_size"] = asked.ranks
-    rest["time_limit_s"] = f"{asked.time_limit_s:g}"
+    rest["expect_world_size"] = asked.spec.ranks
+    rest["time_limit_s"] = f"{asked.spec.time_limit_s:g}"
     arguments = ["train", benchmark, *_flags({**request, **rest}), *platform.arguments]
-    return arguments, {**request, "world_size": asked.ranks}, data_dir
-
-
-def _launcher(platform: Platform, ranks: int) -> str:
-    if platform.launcher != "auto":
-        return platform.launcher
-    return "torchrun" if ranks > 1 else "none"
+    return arguments, {**request, "world_size": asked.spec.ranks}, data_dir
 
 
 def _flags(values: Mapping[str, object]) -> list[str]:

@@ -7,14 +7,16 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from platforms import checkout, transports
 from platforms.config.schema import Platform
-from platforms.job import BenchError, JobSpec, Layout, RefusedError, job_name, run_label
+from platforms.job import BenchError, JobSpec, Layout, RefusedError
 from platforms.rundir import code_archive
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
+from platforms.schedulers.job_spec import new_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
@@ -130,19 +132,10 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     """The job that writes one data set, on one device of the platform."""
     layout = Layout(1, 1, platform.unit)
     test = f"prepare {benchmark} {size}"
-    return JobSpec(
-        name=job_name(f"data-{benchmark}", layout, run_id, test),
-        test=test,
-        platform=platform.name,
-        layout=layout,
-        arguments=("data", benchmark, "--size", size, "--data-dir", folder),
-        python=backend_of(platform).job_python(platform),
-        archive=code,
-        env=platform.env,
-        time_limit_s=platform.time_limit_s,
-        start_limit_s=platform.start_limit_s,
-        run=run_label(run_id),
-    )
+    arguments = ("data", benchmark, "--size", size, "--data-dir", folder)
+    spec = new_spec(platform, label=f"data-{benchmark}", test=test, layout=layout, run_id=run_id, arguments=arguments)
+    # It is one process, which may use all threads.
+    return replace(spec, ranks_per_device=1, threads_per_rank=None, archive=code)
 
 
 def make_environment(platform: Platform, more: Sequence[str]) -> None:

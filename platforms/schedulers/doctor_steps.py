@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, RefusedError, job_name, run_label
+from platforms.job import JobSpec, Layout, RefusedError
 from platforms.schedulers import Scheduler
+from platforms.schedulers.job_spec import choose_launcher, new_spec
 from platforms.transports import CommandResult, Transport
 
 LEAST_BYTES = 1e9  # code, logs and the smallest data sets
@@ -78,36 +79,19 @@ class Visit:
         """A job of each benchmark in each of its default layouts, as pytest would submit it."""
         for benchmark in self.benchmarks:
             for layout in self.platform.layout_list(benchmark):
-                yield spec_of(self.platform.for_benchmark(benchmark), benchmark, layout)
+                yield benchmark_spec(self.platform.for_benchmark(benchmark), benchmark, layout)
 
 
 Step = tuple[str, Callable[[Visit], StepResult]]  # the step's name in a line of doctor's, and what it does
 
 
-def spec_of(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
+def benchmark_spec(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
     """A job that asks the scheduler for the same as a benchmark's job does; its command line is shorter."""
-    ranks = layout.devices * platform.ranks_per_device
-    launcher = platform.launcher
-    if launcher == "auto":
-        launcher = "torchrun" if ranks > 1 else "none"
     test = f"doctor {benchmark} {layout}"
-    return JobSpec(
-        name=job_name(benchmark, layout, "doctor", test),
-        test=test,
-        platform=platform.name,
-        layout=layout,
-        arguments=("train", benchmark, "--size", "smoke"),
-        benchmark=benchmark,
-        launcher=launcher,
-        ranks_per_device=platform.ranks_per_device,
-        threads_per_rank=platform.threads_per_rank,
-        python=platform.python,
-        archive=Path("models.pyz"),
-        env=platform.env,
-        time_limit_s=platform.time_limit_s,
-        start_limit_s=platform.start_limit_s,
-        run=run_label("doctor"),
-    )
+    arguments = ("train", benchmark, "--size", "smoke")
+    spec = new_spec(platform, label=benchmark, test=test, layout=layout, run_id="doctor", arguments=arguments)
+    launcher = choose_launcher(platform.launcher, spec.ranks)
+    return replace(spec, benchmark=benchmark, launcher=launcher, archive=Path("models.pyz"))
 
 
 def output_of(done: CommandResult) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
+from platforms.schedulers.job_spec import choose_launcher
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -89,9 +90,7 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
     if home is not None and spec.archive is not None:
         there = archive_there(home, spec.archive)
     rank = [_quote(word, "the command line") for word in spec.rank_command(there)]
-    launcher = spec.launcher
-    if launcher == "auto":
-        launcher = "none" if spec.ranks == 1 else "torchrun"
+    launcher = choose_launcher(spec.launcher, spec.ranks)
     if launcher == "none":
         return [python, *rank] if spec.archive else rank
     if launcher == "torchrun":

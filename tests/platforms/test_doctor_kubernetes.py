@@ -402,7 +402,7 @@ def test_the_job_of_seconds_needs_no_archive_in_the_image(site: Path) -> None:
     write(site, {"archive": "/opt/models.pyz"})
     visit = look_at(site).visit
     backend = schedulers.backend_of(visit.platform)
-    spec = node_checks.spec_of(visit.platform, site.parent, "doctor-1", *visit.data_folders().values())
+    spec = node_checks.node_check_spec(visit.platform, site.parent, "doctor-1", *visit.data_folders().values())
     text = schedulers.connect(backend.platform_for_doctor(visit.platform)).render(spec)
     assert "/opt/models.pyz" not in text
     assert str(spec.archive and spec.archive.name) in text

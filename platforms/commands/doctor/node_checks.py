@@ -9,16 +9,18 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from platforms.commands.doctor import node_report
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, RefusedError, job_name, run_label
+from platforms.job import JobSpec, Layout, RefusedError
 from platforms.rundir.job_folder import make_folder
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
 from platforms.schedulers.doctor_steps import StepResult, Visit, output_of
+from platforms.schedulers.job_spec import new_spec
 
 REPORT = Path(node_report.__file__)
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
@@ -59,7 +61,7 @@ def node(visit: Visit, runs: Path) -> StepResult:
     runner = Runner(runs, run_id, on_change=_say)
     backend = backend_of(platform)
     folders = () if backend.commands_see_data else visit.data_folders().values()
-    job = runner.add(spec_of(platform, runs, run_id, *folders), backend.platform_for_doctor(platform))
+    job = runner.add(node_check_spec(platform, runs, run_id, *folders), backend.platform_for_doctor(platform))
     try:
         runner.wait(job)
     finally:
@@ -74,23 +76,17 @@ def node(visit: Visit, runs: Path) -> StepResult:
     return judge(report, platform, visit.more)
 
 
-def spec_of(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
+def node_check_spec(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
     """One rank on one device, which says whether there are such folders."""
     layout = Layout(1, 1, platform.unit)
     reports = backend_of(platform).only_jobs_see_their_machine
-    return JobSpec(
-        name=job_name("doctor", layout, run_id, "doctor"),
-        test="doctor",
-        platform=platform.name,
-        layout=layout,
-        arguments=folders if reports else ("true",),
-        threads_per_rank=platform.threads_per_rank,
-        python=platform.python,
+    arguments = folders if reports else ("true",)
+    spec = new_spec(platform, label="doctor", test="doctor", layout=layout, run_id=run_id, arguments=arguments)
+    return replace(
+        spec,
+        ranks_per_device=1,
         archive=_travelling(runs) if reports else None,
-        env=platform.env,
         time_limit_s=min(IMPORT_LIMIT_S, platform.time_limit_s),
-        start_limit_s=platform.start_limit_s,
-        run=run_label(run_id),
     )
 
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, RefusedError
+from platforms.schedulers.job_spec import choose_launcher
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -25,7 +26,7 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
     Raises RefusedError for a launcher that cannot start the job.
     """
     program = [literal(word) for word in _program(spec, platform)]
-    launcher = launcher_of(spec)
+    launcher = choose_launcher(spec.launcher, spec.ranks)
     if not program:
         return []
     if launcher == "none" and spec.archive is not None and spec.ranks > 1:
@@ -43,13 +44,6 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
         f"{platform.name}: launcher {launcher} belongs to another scheduler; in pods there are torchrun, poprun (IPUs) "
         f"and none: write one of them as `launcher:` in {platform.source}"
     )
-
-
-def launcher_of(spec: JobSpec) -> str:
-    """The launcher of a job; `auto` is torchrun if there are several ranks."""
-    if spec.launcher == "auto":
-        return "torchrun" if spec.ranks > 1 else "none"
-    return spec.launcher
 
 
 def python_of(spec: JobSpec) -> str:
