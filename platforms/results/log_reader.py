@@ -145,15 +145,20 @@ class LogReader:
         self._wire.close()
         windows, window_problems = gates.windows_of(self._windows)
         run = Run(
-            name=spec.name if spec else "",
-            test=spec.test if spec else "",
-            platform=spec.platform if spec else "",
-            benchmark=spec.benchmark if spec else _text(self._start.get("benchmark")),
-            layout=str(spec.layout) if spec else "",
+            benchmark=_text(self._start.get("benchmark")),
             windows=windows,
             start=dict(self._start),
             summary=dict(self._summary),
         )
+        if spec is not None:
+            run = replace(
+                run,
+                name=spec.name,
+                test=spec.test,
+                platform=spec.platform,
+                benchmark=spec.benchmark,
+                layout=str(spec.layout),
+            )
         if not self.speaks_wire:
             if spec is not None and spec.benchmark is not None:
                 run = replace(run, problems=(self.why_incomplete,))

@@ -55,8 +55,12 @@ class Leftover:
 
 @dataclass(frozen=True)
 class NeededJobs:
-    """Which folders of jobs must stay on other machines, and why: by the names of jobs, and, of runs that cannot be
-    read, so that nobody knows their jobs, by the ids of the runs."""
+    """Which folders of jobs must stay on other machines, and why.
+
+    Attributes:
+        jobs: why, by the name of a job.
+        unread: why a run cannot be read, by its id. All folders of its jobs must stay, since their names are unknown.
+    """
 
     jobs: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)

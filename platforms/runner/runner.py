@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -188,14 +188,27 @@ class Runner:
         Raises:
             Exception: a worker's, which is a bug in the suite.
         """
-        jobs = [job for job in (self.jobs if jobs is None else jobs) if not job.done]
-        queues = list({job.platform.name: self._queues[job.platform.name] for job in jobs}.values())
-        for queue in queues:
+        if jobs is None:
+            jobs = self.jobs
+        jobs = [job for job in jobs if not job.done]
+        by_queue: dict[PlatformQueue, list[Job]] = {}
+        for job in jobs:
+            by_queue.setdefault(self._queues[job.platform.name], []).append(job)
+        for queue in by_queue:
             queue.finalizer.stopping = True
         left_before = {job: job.left for job in jobs}
         for job in jobs:
             job.left = None
-        to_start = list(queues)
+        crashes = self._cancel_on_workers(by_queue)
+        if crashes:
+            raise crashes[0]
+        for job in jobs:
+            job.left = left_before[job]  # a job that is still not done stays left
+        return [job for job in jobs if not job.done]
+
+    def _cancel_on_workers(self, by_queue: Mapping[PlatformQueue, Sequence[Job]]) -> list[BaseException]:
+        """Let each queue's worker cancel its jobs, once its current task has ended. Returns what workers raised."""
+        to_start = list(by_queue)
         crashes: list[BaseException | None] = []
         while True:
             for queue in list(to_start):
@@ -203,24 +216,18 @@ class Runner:
                     continue
                 crashes.append(queue.worker.take_crash())
                 to_start.remove(queue)
-                jobs_there = [job for job in jobs if job.platform.name == queue.platform.name]
-                queue.worker.start(partial(queue.cancel, jobs_there))
-            for queue in queues:
+                queue.worker.start(partial(queue.cancel, by_queue[queue]))
+            for queue in by_queue:
                 self._report_changes(queue)
                 queue.worker.nudge()
-            if not to_start and not any(queue.worker.busy for queue in queues):
+            if not to_start and not any(queue.worker.busy for queue in by_queue):
                 break
             self._workers.rest(TICK_S)
-        for queue in queues:
+        for queue in by_queue:
             self._report_changes(queue)
             crashes.append(queue.worker.take_crash())
             queue.worker.stop()
-        for crash in crashes:
-            if crash is not None:
-                raise crash
-        for job in jobs:
-            job.left = left_before[job]  # a job that is still not done stays left
-        return [job for job in jobs if not job.done]
+        return [crash for crash in crashes if crash is not None]
 
     # --- one job -----------------------------------------------------------------------------------------------------
 
