@@ -34,7 +34,7 @@ GAPS = 5  # so many gaps of a container's log are listed
 
 @dataclass
 class LogProgress:
-    """How far one container's log is read: of which start of the container, to which line, and what is lost.
+    """The progress of one container's log: which start of the container is read, to which line, and what is lost.
 
     The names of the fields are the keys of the state file.
     """

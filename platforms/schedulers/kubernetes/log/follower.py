@@ -59,7 +59,7 @@ class LogSource(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long a follower waits, in seconds.
+    """Limits and pauses of a follower, in seconds.
 
     `ended_s`: after a stream has ended cleanly, for the pod to say that its container has ended. `again_s`: before the
     second attempt after a failure; doubled each time up to `longest_s`. `sure_s`: a state of the pod must be so much
@@ -83,7 +83,7 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 @dataclass(frozen=True)
 class StreamResult:
-    """What one stream has brought, from its beginning to wherever it ended.
+    """The result of one stream, from its beginning to wherever it ended.
 
     `size`: its bytes, of which `rest` came after the last newline. `new`: the number of new lines. `found`: the stream
     surely continues what is known of the log. `known`: it does, or is taken for that, because it brings the same each
@@ -476,9 +476,9 @@ class Follower:
         def is_run(start: ContainerStart) -> bool:
             return run == (start.before if previous else start.run)
 
-        begins_anew = search.anew and not start.fixed
+        knows_nothing = search.knows_nothing and not start.fixed
         misses_lines = search.gap and not (start.fixed and start.ended)
-        if not begins_anew and not misses_lines:
+        if not knows_nothing and not misses_lines:
             return True
         sure_s = self._timeouts.sure_s
         return self.signals.confirm(is_run, opened_s + sure_s, 3 * sure_s)

@@ -96,7 +96,7 @@ class LineSplitter:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last newline: the beginning of a line, or a whole one if the log ends there."""
+        """The bytes after the last newline: the beginning of a line, or a whole one if the log ends there."""
         return b"".join(self._unfinished)
 
 
@@ -121,7 +121,7 @@ class Overlap:
             self._recent.append((line.second, line.mark))
         if lines:
             self.last = lines[-1].nanos
-        # Lines that are equal to the nanosecond are told apart by their number, so all copies of the last one are kept.
+        # Lines that are equal to the nanosecond differ only in their number, so all copies of the last one are kept.
         while len(self._recent) > KEEP and self._recent[0][1] != self._recent[-1][1]:
             second, _mark = self._recent.popleft()
             self._forget(second)
@@ -199,7 +199,7 @@ class OverlapSearch:
         self._patient = patient
         self._held: list[LogLine] = []
         self._held_bytes = 0
-        self.anew = not known  # no line has to come again
+        self.knows_nothing = not known  # no line has to come again
         self.met = not known  # the last known line has come again
         self.gap = False
         self.strange = b""  # a message of the node: the lines of a container are stamped

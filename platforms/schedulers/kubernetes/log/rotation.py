@@ -34,7 +34,7 @@ def size_on_node(lines: Sequence[LogLine]) -> int:
 
 
 class ArrivalDelay:
-    """How late lines arrive: this machine's clock less their stamps.
+    """The delay with which lines arrive: this machine's clock less their stamps.
 
     Nodes' clocks may be ahead of ours, which shows in lines that seem to arrive early. That they are behind is not
     assumed.
@@ -126,7 +126,7 @@ class SkipDetector:
 
     @property
     def behind(self) -> bool:
-        """Whether the last line came late."""
+        """True if the last line came late."""
         return self._last is not None and self._delay.of(self._last, self._arrived_s) >= BEHIND_S
 
     def accept(self, lines: Sequence[LogLine], arrived_s: float, *, small: bool) -> list[LogLine]:
