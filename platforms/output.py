@@ -27,10 +27,8 @@ def leftover_table(leftovers: Sequence[Leftover], action: str) -> list[str]:
     lines = []
     for leftover in listed:
         name = printable(leftover.name)
-        what_happens = f"stays: {printable(leftover.stays)}" if leftover.stays else action
-        lines.append(
-            f"{name:<{width}}  {format_age(leftover.age_s):>8}  {format_size(leftover.size_bytes):>7}  {what_happens}"
-        )
+        fate = f"stays: {printable(leftover.stays)}" if leftover.stays else action
+        lines.append(f"{name:<{width}}  {format_age(leftover.age_s):>8}  {format_size(leftover.size_bytes):>7}  {fate}")
     young = len(leftovers) - len(listed)
     if young:
         lines.append(f"{young} younger ones stay")
@@ -38,7 +36,7 @@ def leftover_table(leftovers: Sequence[Leftover], action: str) -> list[str]:
 
 
 def format_age(seconds: float) -> str:
-    """`45 days`, `5 h`, `20 min`."""
+    """Write an age as `45 days`, `5 h` or `20 min`."""
     for unit_s, unit in ((DAY_S, "days"), (3600.0, "h")):
         if seconds >= 2 * unit_s:
             return f"{seconds // unit_s:.0f} {unit}"
@@ -46,7 +44,7 @@ def format_age(seconds: float) -> str:
 
 
 def format_size(count: float) -> str:
-    """`512 B`, `1.2 MB`."""
+    """Write a number of bytes as `512 B` or `1.2 MB`."""
     units = ["B", "kB", "MB", "GB", "TB"]
     power = 0
     while power < len(units) - 1 and count >= 1000 ** (power + 1):

@@ -1,4 +1,4 @@
-"""A platform's file before it is written: its lines, each with its origin, and how it differs from an older one."""
+"""The draft of a platform's file: its lines, each with its origin, and its differences from an older file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ _UNSET = ": set in site.yaml>"  # a value that the site has not given yet
 
 @dataclass(frozen=True)
 class DraftLine:
-    """One key of the file. `todo` lines are commented out. `fits` says of a file's own value whether the machine still
-    agrees with it; None: it is a choice, which the machine has no say in. `instead` is the
-    line of another key that says the same, where a file has that one."""
+    """One key of the file.
+
+    Attributes:
+        origin: where the value comes from; it becomes the line's comment.
+        todo: whether the line is commented out, since only a person knows its value.
+        fits: tells whether the machine still agrees with the value in a file; None for a value that is a choice.
+        instead: the line of another key with the same meaning, for a file that has that key.
+    """
 
     key: tuple[str, ...]
     value: str
@@ -42,7 +47,7 @@ class DraftLine:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What `init` asks a scheduler's backend for: the lines of a platform's file.
+    """A request of `init` to a scheduler's backend for the lines of a platform's file.
 
     Attributes:
         name: of the platform.
@@ -69,46 +74,55 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class Draft:
-    """The lines of a platform's file, and who gave the answers, as in `login1.example.org`."""
+    """The lines of a platform's file, and the machine that they describe, as in `login1.example.org`."""
 
     where: str
     lines: Sequence[DraftLine]
 
 
 def text(head: str, drafted: Iterable[DraftLine]) -> str:
-    """The file: every value with its origin behind it, a long one with its origin above it."""
+    """Write the file: each line ends with its origin, and a long line has its origin above it."""
     written = [f"# {line}" if line else "#" for line in head.splitlines()]
     for part, group in groupby(drafted, key=lambda line: line.key[:-1]):
         members = list(group)
         if part:
-            written.append(f"{'# ' if all(line.todo for line in members) else ''}{part[0]}:")
+            comment = "# " if all(line.todo for line in members) else ""
+            written.append(f"{comment}{part[0]}:")
         for line in members:
             indent = "  " * len(part)
-            start = indent + ("# " if line.todo else "") + f"{line.key[-1]}: {line.value}"
-            if line.origin and len(start) > LONG:
-                written += [f"{indent}# {line.origin}", start]
+            comment = "# " if line.todo else ""
+            entry = f"{indent}{comment}{line.key[-1]}: {line.value}"
+            if not line.origin:
+                written.append(entry)
+            elif len(entry) > LONG:
+                written += [f"{indent}# {line.origin}", entry]
             else:
-                written.append(f"{start:<{COLUMN - 1}} # {line.origin}" if line.origin else start)
+                written.append(f"{entry:<{COLUMN - 1}} # {line.origin}")
     return "\n".join(written) + "\n"
 
 
 def written(value: str) -> str:
-    """A text as YAML: plain where it is read back as that text, else quoted."""
+    """Write a text as YAML: plain where YAML reads it back as the same text, else quoted."""
     plain = re.fullmatch(r"[A-Za-z0-9_./+@][A-Za-z0-9_./+@:-]*", value) and not value.endswith(":")
-    return value if plain and scalar(value) == value else json.dumps(value)
+    if plain and scalar(value) == value:
+        return value
+    return json.dumps(value)
 
 
 def flow(value: object) -> str:
-    """A parsed value as it stands in one line, every text as it was written."""
+    """Write a parsed value in one line, with each text as the file has it."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {flow(child)}' for key, child in value.items())}}}"
+        pairs = ", ".join(f"{key}: {flow(child)}" for key, child in value.items())
+        return f"{{{pairs}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(flow, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "text", value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(getattr(value, "text", value))
 
 
 def flat(value: Mapping[str, object]) -> dict[str, str]:
-    """`{slurm: {partition: gpu}}` as `{slurm.partition: gpu}`, every value as it was written."""
+    """Turn `{slurm: {partition: gpu}}` into `{slurm.partition: gpu}`, with each value as the file has it."""
     return {".".join(loc): text for loc, text in _flat(value, ())}
 
 
@@ -120,32 +134,45 @@ def _flat(value: object, loc: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield loc, flow(value)
 
 
-def same_time(one: str, other: str) -> bool:
-    """Whether two texts are the same length of time."""
+def same_time(left: str, right: str) -> bool:
+    """Tell whether two texts are the same length of time."""
     try:
-        return seconds_of(one) == seconds_of(other)
+        return seconds_of(left) == seconds_of(right)
     except ValueError:
         return False
 
 
-def _as_written(line: DraftLine, file: Mapping[str, str]) -> DraftLine:
-    """The line, with the key by which the file says it."""
-    return line.instead if line.instead and line.instead.path in file else line
-
-
 def differences(drafted: Sequence[DraftLine], file: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The lines of both sides that a diff shows: the file's values, and what the machine says in place of those that
-    do not fit. `file` is flat: `slurm.partition` -> text."""
+    """List the two sides of a diff.
+
+    Args:
+        file: what the file says, by dotted keys, as in `slurm.partition`.
+
+    Returns:
+        The file's lines, and the same lines with the machine's value in place of each that does not fit.
+    """
     old: list[str] = []
     new: list[str] = []
-    for line in (_as_written(one, file) for one in drafted):
-        said, fresh = file.get(line.path), f"{line.path}: {line.value}"
-        if said is not None:
-            old.append(f"{line.path}: {said}")
-        if line.fits is None or (said is None and line.todo):
-            new += old[-1:] if said is not None else []
-        elif said is not None and (_UNSET in said or line.fits(said)):
-            new.append(old[-1])
+    for drafted_line in drafted:
+        line = drafted_line
+        if line.instead and line.instead.path in file:
+            line = line.instead
+        value = file.get(line.path)
+        if value is None:
+            if line.fits is not None and not line.todo:
+                new.append(_with_origin(line))
+            continue
+        unchanged = f"{line.path}: {value}"
+        old.append(unchanged)
+        if line.fits is None or _UNSET in value or line.fits(value):
+            new.append(unchanged)
         else:
-            new.append(fresh + (f"  # {line.origin}" if line.origin else ""))
+            new.append(_with_origin(line))
     return old, new
+
+
+def _with_origin(line: DraftLine) -> str:
+    text = f"{line.path}: {line.value}"
+    if not line.origin:
+        return text
+    return f"{text}  # {line.origin}"

@@ -19,7 +19,7 @@ from platforms.schedulers.machine_draft import lines as proposal
 from platforms.schedulers.machine_draft import questions as sinfo
 from platforms.schedulers.machine_draft.lines import MachineChoices
 from platforms.schedulers.machine_draft.machine import Gres, Hardware, Machine, gres_of
-from platforms.schedulers.machine_draft.questions import Answer
+from platforms.schedulers.machine_draft.questions import QuestionOutput
 from tests.clusters.slurm import Cluster
 from tests.clusters.sshd import Sshd
 
@@ -81,10 +81,12 @@ SITES: dict[str, dict[str, str]] = {
 
 
 def machine(site: str) -> Machine:
-    answers = {name: Answer() for name in ("account", "associations", "modules", "qos")}
-    answers |= {name: Answer(0, text) for name, text in SITES[site].items()}
+    answers = {name: QuestionOutput() for name in ("account", "associations", "modules", "qos")}
+    answers |= {name: QuestionOutput(0, text) for name, text in SITES[site].items()}
     if site == "bare":
-        answers["associations"] = Answer(1, "You are not running a supported accounting_storage plugin\nmore words")
+        answers["associations"] = QuestionOutput(
+            1, "You are not running a supported accounting_storage plugin\nmore words"
+        )
     return sinfo.read_slurm("login1", answers)
 
 

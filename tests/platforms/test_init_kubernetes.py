@@ -14,9 +14,9 @@ from platforms.config.draft import DraftLine
 from platforms.config.schema import Platform
 from platforms.job import ConfigError
 from platforms.schedulers import FILE_KEYS
-from platforms.schedulers.kubernetes.draft import cluster
+from platforms.schedulers.kubernetes.draft import inventory
 from platforms.schedulers.kubernetes.draft import lines as cluster_proposal
-from platforms.schedulers.kubernetes.draft.cluster import Claim, Cluster, Queue, StorageClass
+from platforms.schedulers.kubernetes.draft.inventory import Claim, ClusterInventory, Queue, StorageClass
 from platforms.schedulers.kubernetes.draft.lines import ClusterChoices
 from platforms.schedulers.kubernetes.objects import capacity
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, node_of
@@ -64,12 +64,14 @@ SERVICE = (  # a shared service, with Kueue, several kinds of GPUs, and nodes th
 )  # fmt: skip
 
 
-def cluster_of(*nodes: Object, **told: Any) -> Cluster:
+def cluster_of(*nodes: Object, **told: Any) -> ClusterInventory:
     known = {"version": "v1.36.2", **told}
-    return Cluster("cluster it, namespace mine", "it", "mine", pools=cluster.pools(map(node_of, nodes)), **known)
+    return ClusterInventory(
+        "cluster it, namespace mine", "it", "mine", pools=inventory.pools(map(node_of, nodes)), **known
+    )
 
 
-def lines_of(seen: Cluster, taken: tuple[str, ...] = (), **wish: str) -> list[DraftLine]:
+def lines_of(seen: ClusterInventory, taken: tuple[str, ...] = (), **wish: str) -> list[DraftLine]:
     return cluster_proposal.lines(seen, ClusterChoices(**wish), taken)
 
 

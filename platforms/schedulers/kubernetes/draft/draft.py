@@ -1,11 +1,11 @@
-"""A cluster is asked what it is made of, and its answers become the lines of a platform's file."""
+"""Drafts a platform's file for a cluster: asks the cluster what it is made of, and writes the lines."""
 
 from __future__ import annotations
 
 from platforms.config.draft import Draft, DraftRequest
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
-from platforms.schedulers.kubernetes.draft import cluster, lines
+from platforms.schedulers.kubernetes.draft import inventory, lines
 from platforms.schedulers.kubernetes.draft.lines import ClusterChoices
 
 
@@ -20,11 +20,11 @@ def draft_cluster(request: DraftRequest) -> Draft:
             options.get("product"),
             request.replaces,
         )
-        found = cluster.ask(Client(ClusterTarget(choices.kubeconfig, choices.context, (), choices.namespace)))
-        return Draft(found.where, lines.lines(found, choices, request.taken_marks))
+        cluster = inventory.ask(Client(ClusterTarget(choices.kubeconfig, choices.context, (), choices.namespace)))
+        return Draft(cluster.where, lines.lines(cluster, choices, request.taken_marks))
     keys = request.platform.kubernetes
-    found = cluster.ask(Client(ClusterTarget(keys.kubeconfig, keys.context, keys.contexts, keys.namespace)))
+    cluster = inventory.ask(Client(ClusterTarget(keys.kubeconfig, keys.context, keys.contexts, keys.namespace)))
     selected = lines.pairs(request.file.get("kubernetes.node_selector", "")).values()
-    product = next((pool.product for pool in found.pools if pool.product in selected), None)
+    product = next((pool.product for pool in cluster.pools if pool.product in selected), None)
     choices = ClusterChoices(keys.kubeconfig, keys.context, keys.namespace, options.get("product") or product)
-    return Draft(found.where, lines.lines(found, choices, ()))
+    return Draft(cluster.where, lines.lines(cluster, choices, ()))

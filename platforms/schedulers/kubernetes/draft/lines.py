@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from platforms.config.draft import DraftLine, written
 from platforms.config.values import RESERVED_MARKS, clock
 from platforms.schedulers.kubernetes.draft import volumes
-from platforms.schedulers.kubernetes.draft.cluster import Cluster, Pool, unit_of
+from platforms.schedulers.kubernetes.draft.inventory import ClusterInventory, Pool, unit_of
 from platforms.schedulers.kubernetes.draft.share import PodShare, amount, choose, share_of
 from platforms.schedulers.kubernetes.objects.capacity import Limit, Taint, amounts
 from platforms.schedulers.machine_draft.lines import AMD, HOUR_S, MOST_RUNNING, NVIDIA
@@ -38,7 +38,7 @@ class ClusterChoices:
     replaces: bool = False
 
 
-def lines(cluster: Cluster, choices: ClusterChoices, taken_marks: Collection[str]) -> list[DraftLine]:
+def lines(cluster: ClusterInventory, choices: ClusterChoices, taken_marks: Collection[str]) -> list[DraftLine]:
     """Every line of the file, in its order. Raises ConfigError when no node has the chosen product.
 
     Args:
@@ -72,7 +72,7 @@ def pairs(text: str) -> dict[str, str]:
 # --- the lines -------------------------------------------------------------------------------------------------------
 
 
-def _scheduler(cluster: Cluster, choices: ClusterChoices) -> Iterator[DraftLine]:
+def _scheduler(cluster: ClusterInventory, choices: ClusterChoices) -> Iterator[DraftLine]:
     if choices.replaces:
         yield DraftLine(("replaces",), "true", "the suite ships a file of this name")
     origin = f"Kubernetes {cluster.version}"
@@ -81,7 +81,7 @@ def _scheduler(cluster: Cluster, choices: ClusterChoices) -> Iterator[DraftLine]
     yield DraftLine(("scheduler",), "kubernetes", origin)
 
 
-def _hardware(cluster: Cluster, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
+def _hardware(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
     same_device = [
         other.count for other in cluster.pools if (other.resource, other.product) == (pool.resource, pool.product)
     ]
@@ -116,7 +116,7 @@ def _hardware(cluster: Cluster, pool: Pool, share: PodShare) -> Iterator[DraftLi
         yield DraftLine(("threads_per_rank",), str(share.threads), origin)
 
 
-def _why_unseen(cluster: Cluster) -> str:
+def _why_unseen(cluster: ClusterInventory) -> str:
     """Why nothing is known about the nodes."""
     refusal = cluster.hidden.get("nodes")
     return f"nodes may not be seen ({refusal})" if refusal else "no node is ready"
@@ -137,7 +137,7 @@ def _marks(pool: Pool, taken: Collection[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word not in RESERVED_MARKS and word not in taken]
 
 
-def _max_running(cluster: Cluster, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
+def _max_running(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
     """How many jobs ResourceQuotas admit: they refuse pods beyond that, while Kueue lets them wait."""
     needs = {"pods": 1.0, "count/jobs.batch": 1.0, pool.resource: float(share.count)}
     if share.cpu:
@@ -157,7 +157,7 @@ def _max_running(cluster: Cluster, pool: Pool, share: PodShare) -> Iterator[Draf
         yield DraftLine(("max_running",), str(most), origin, fits=lambda value: value.isdigit() and int(value) <= most)
 
 
-def _namespace(cluster: Cluster, choices: ClusterChoices, pool: Pool) -> Iterator[DraftLine]:
+def _namespace(cluster: ClusterInventory, choices: ClusterChoices, pool: Pool) -> Iterator[DraftLine]:
     if choices.kubeconfig:
         yield DraftLine(("kubernetes", "kubeconfig"), written(choices.kubeconfig), "--kubeconfig")
     origin = "--context" if choices.context else "kubeconfig: the current one"
@@ -173,7 +173,7 @@ def _namespace(cluster: Cluster, choices: ClusterChoices, pool: Pool) -> Iterato
         yield DraftLine(("kubernetes", "kind"), "ipujob", origin)
 
 
-def _queue(cluster: Cluster) -> Iterator[DraftLine]:
+def _queue(cluster: ClusterInventory) -> Iterator[DraftLine]:
     key = ("kubernetes", "queue")
     names = [queue.name for queue in cluster.queues]
     if cluster.queues:
@@ -206,7 +206,7 @@ def _image(pool: Pool) -> Iterator[DraftLine]:
         )
 
 
-def _nodes(cluster: Cluster, pool: Pool) -> Iterator[DraftLine]:
+def _nodes(cluster: ClusterInventory, pool: Pool) -> Iterator[DraftLine]:
     key = ("kubernetes", "node_selector")
     if pool.product:
         origin = f"nodes: {pool.nodes} {'has' if pool.nodes == 1 else 'have'} it"
@@ -250,7 +250,7 @@ def _tolerations(taints: Collection[Taint]) -> DraftLine:
     return DraftLine(("kubernetes", "tolerations"), f"[{', '.join(tolerations)}]", origin, fits=fits)
 
 
-def _pod_size(cluster: Cluster, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
+def _pod_size(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
     for resource, part, of_node, example in (
         ("cpu", share.cpu, pool.cpu, 8.0),
         ("memory", share.memory, pool.memory, 8.0 * GIB),
@@ -287,7 +287,7 @@ def _at_most(limit: float) -> Callable[[str], bool]:
     return lambda value: amounts({"it": value}).get("it", float("inf")) <= limit
 
 
-def _policy(cluster: Cluster) -> Iterator[DraftLine]:
+def _policy(cluster: ClusterInventory) -> Iterator[DraftLine]:
     tightest: dict[str, Limit] = {}
     for limit in cluster.largest:
         if limit.key not in tightest or limit.most < tightest[limit.key].most:

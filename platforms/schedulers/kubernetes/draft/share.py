@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from platforms.config.loading import nearest
 from platforms.job import ConfigError
-from platforms.schedulers.kubernetes.draft.cluster import Cluster, Pool, unit_of
+from platforms.schedulers.kubernetes.draft.inventory import ClusterInventory, Pool, unit_of
 
 SHARE = 0.9  # of a node whose devices are all asked for: the system pods of the node need the rest
 SOCKET = 0.5  # of a node without devices: most have two sockets
@@ -36,7 +36,7 @@ class PodShare:
         return max(1, int(self.cpu[0]) // max(1, self.count))
 
 
-def choose(cluster: Cluster, product: str | None) -> Pool:
+def choose(cluster: ClusterInventory, product: str | None) -> Pool:
     """The nodes of the product that was asked for, else the most common ones with devices.
 
     Where nodes may not be seen, the devices are those that quotas speak of.
@@ -57,7 +57,7 @@ def choose(cluster: Cluster, product: str | None) -> Pool:
     return Pool("", "", "", 0, nodes=0)
 
 
-def share_of(cluster: Cluster, pool: Pool) -> PodShare:
+def share_of(cluster: ClusterInventory, pool: Pool) -> PodShare:
     """All devices of a node, as far as quotas allow. Of a MIG device one process can use one part."""
     count = pool.count
     quota = cluster.limit(pool.resource) if pool.count else None
@@ -68,7 +68,7 @@ def share_of(cluster: Cluster, pool: Pool) -> PodShare:
     return PodShare(count, _fair(cluster, pool, count, "cpu"), _fair(cluster, pool, count, "memory"))
 
 
-def _fair(cluster: Cluster, pool: Pool, count: int, resource: str) -> tuple[float, str] | None:
+def _fair(cluster: ClusterInventory, pool: Pool, count: int, resource: str) -> tuple[float, str] | None:
     """The least of three: the pod's part of a node, the same part of a quota, and the most that a pod may have."""
     candidates = []
     of_node = pool.cpu if resource == "cpu" else pool.memory

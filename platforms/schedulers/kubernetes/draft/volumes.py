@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from platforms.config.draft import DraftLine, written
-from platforms.schedulers.kubernetes.draft.cluster import Claim, Cluster, StorageClass
+from platforms.schedulers.kubernetes.draft.inventory import Claim, ClusterInventory, StorageClass
 
 MOUNT = "/data"
 OURS = "hpc-ml-bench"
@@ -18,7 +18,7 @@ _FILE_SYSTEMS = re.compile(
 )
 
 
-def lines(cluster: Cluster) -> Iterator[DraftLine]:
+def lines(cluster: ClusterInventory) -> Iterator[DraftLine]:
     """The line `kubernetes.volumes`, with the reason for this volume."""
     claims = sorted((claim for claim in cluster.claims if claim.phase != "Lost"), key=_preference)
     names = {claim.name for claim in claims}
@@ -47,7 +47,7 @@ def _described(claim: Claim) -> str:
     return f"{claim.name} ({claim.size / 2**30:.0f}Gi, {', '.join(claim.modes)})"
 
 
-def _new_claim(cluster: Cluster) -> tuple[str, str]:
+def _new_claim(cluster: ClusterInventory) -> tuple[str, str]:
     """The claim that `prepare` would make, and its origin."""
     size = SIZE
     origin = "TODO no claim is there that many nodes can write: `prepare` makes this one"

@@ -1,0 +1,298 @@
+"""Asks a cluster what it is made of: kinds of nodes, queues, quotas, claims, storage and priority classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from platforms.config.loading import nearest
+from platforms.config.schema import Unit
+from platforms.config.values import quantity_of
+from platforms.job import RefusedError
+from platforms.schedulers.kubernetes.api.client import ApiError, Client
+from platforms.schedulers.kubernetes.api.resources import (
+    CLAIMS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    QUOTAS,
+    STORAGE_CLASSES,
+    Resource,
+)
+from platforms.schedulers.kubernetes.objects.capacity import (
+    ClusterNode,
+    Limit,
+    Taint,
+    node_of,
+    queue_limits,
+    quota_limits,
+    range_limits,
+)
+from platforms.schedulers.kubernetes.status import kueue
+
+Object = Mapping[str, Any]
+# Extended resources that are devices of the suite. Vendors' operators name the product in the labels of PRODUCTS.
+UNITS: Mapping[str, Unit] = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu", "graphcore.ai/ipu": "ipu"}
+MIG = "nvidia.com/mig-"  # with the strategy `mixed` a slice is a resource of its own
+PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+IPU_GROUP = "graphcore.ai"
+PRIORITIES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
+_CONTROL = "node-role.kubernetes.io/"  # the taint of nodes that run the control plane
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Nodes that are alike.
+
+    Attributes:
+        resource: the devices' resource name; empty on nodes without devices.
+        product: which device it is, as the nodes' label `label` says; both are empty where no label says it.
+        count: the devices of each node.
+        nodes: how many nodes there are.
+        cpu: cores that pods can have on the smallest of the nodes.
+        memory: bytes that pods can have on the smallest of the nodes.
+        taints: those that all of the nodes have.
+    """
+
+    resource: str
+    product: str
+    label: str
+    count: int
+    nodes: int = 1
+    cpu: float = 0.0
+    memory: float = 0.0
+    taints: tuple[Taint, ...] = ()
+
+    @property
+    def unit(self) -> Unit:
+        return unit_of(self.resource) or "cpu"
+
+    def __str__(self) -> str:
+        devices = f"{self.count} x {self.product or self.resource}" if self.count else "no devices"
+        nodes = "nodes" if self.nodes > 1 else "node"
+        return f"{devices} on {self.nodes} {nodes}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A LocalQueue of Kueue in the namespace; `away` says why it takes no jobs now, and is empty if it takes them."""
+
+    name: str
+    cluster_queue: str
+    away: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A PersistentVolumeClaim of the namespace; `size` in bytes."""
+
+    name: str
+    modes: tuple[str, ...]
+    size: float
+    phase: str
+    storage_class: str
+
+
+@dataclass(frozen=True)
+class StorageClass:
+    name: str
+    provisioner: str
+    default: bool
+
+
+@dataclass(frozen=True)
+class ClusterInventory:
+    """What a cluster is made of.
+
+    Attributes:
+        limits: what the quotas of the namespace and of its queue allow.
+        largest: what LimitRanges allow one pod.
+        security: the Pod Security Standard that the namespace enforces; empty where none is known.
+        kueue: the version of Kueue's API; empty without Kueue.
+        hidden: the server's refusal for each kind of object (its plural) that the user may not see.
+    """
+
+    where: str
+    context: str
+    namespace: str
+    version: str = ""
+    pools: tuple[Pool, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    largest: tuple[Limit, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    classes: tuple[StorageClass, ...] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    default_priority: str = ""
+    security: str = ""
+    kueue: str = ""
+    ipu_jobs: bool = False
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+    def limit(self, *resources: str) -> Limit | None:
+        """The least that quotas allow of a resource at the same time."""
+        limits = [limit for limit in self.limits if limit.resource in resources]
+        return min(limits, key=lambda limit: limit.most, default=None)
+
+    def largest_of(self, resource: str) -> Limit | None:
+        """The most of a resource that one pod may ask for."""
+        limits = [limit for limit in self.largest if limit.key == resource]
+        return min(limits, key=lambda limit: limit.most, default=None)
+
+
+def unit_of(resource: str) -> Unit | None:
+    """Find the unit that layouts count for a resource. Returns None for a resource that is no device of the suite."""
+    if resource.startswith(MIG):
+        return "gpu"
+    return UNITS.get(resource)
+
+
+def ask(client: Client) -> ClusterInventory:
+    """Ask an API server, with one request for each kind of object.
+
+    Raises RefusedError for a namespace that does not exist, AwayError and LoginNeeded.
+    """
+    hidden: dict[str, str] = {}
+
+    def list_visible(resource: Resource) -> list[dict[str, Any]]:
+        try:
+            return client.list(resource)[0]
+        except ApiError as error:
+            hidden[resource.plural] = error.message
+            return []
+
+    version = kueue.version(client.served_versions(kueue.GROUP))
+    queues: list[dict[str, Any]] = []
+    queue_quotas: tuple[Limit, ...] = ()
+    if version:
+        queues, queue_quotas = _ask_kueue(client, f"{kueue.GROUP}/{version}", list_visible, hidden)
+    priorities = {}
+    default_priority = ""
+    for priority_class in list_visible(PRIORITIES):
+        name = _name(priority_class)
+        if not name.startswith("system-"):
+            priorities[name] = priority_class.get("value", 0)
+        if priority_class.get("globalDefault") and not default_priority:
+            default_priority = name
+    return ClusterInventory(
+        client.where,
+        client.context,
+        client.namespace,
+        version=client.version(),
+        security=_security(client, hidden),
+        pools=pools(map(node_of, list_visible(NODES))),
+        queues=tuple(map(_queue, queues)),
+        limits=(*quota_limits(list_visible(QUOTAS)), *queue_quotas),
+        largest=range_limits(list_visible(LIMIT_RANGES)),
+        claims=tuple(map(_claim, list_visible(CLAIMS))),
+        classes=tuple(map(_class, list_visible(STORAGE_CLASSES))),
+        priorities=priorities,
+        default_priority=default_priority,
+        kueue=version or "",
+        ipu_jobs=bool(client.served_versions(IPU_GROUP)),
+        hidden=hidden,
+    )
+
+
+def _ask_kueue(
+    client: Client, group: str, list_visible: Callable[[Resource], list[dict[str, Any]]], hidden: dict[str, str]
+) -> tuple[list[dict[str, Any]], tuple[Limit, ...]]:
+    """Ask for the namespace's LocalQueues, and for the limits of the ClusterQueue when there is only one of them."""
+    queues = list_visible(client.resource(group, "LocalQueue"))
+    if len(queues) != 1:
+        return queues, ()
+    try:
+        cluster_queue = client.get(client.resource(group, "ClusterQueue"), queues[0]["spec"]["clusterQueue"])
+    except ApiError as error:
+        hidden["clusterqueues"] = error.message
+        return queues, ()
+    return queues, queue_limits(cluster_queue)
+
+
+def _security(client: Client, hidden: dict[str, str]) -> str:
+    """Ask which Pod Security Standard the namespace enforces. Raises RefusedError when there is no such namespace."""
+    try:
+        labels = client.get(NAMESPACES, client.namespace)["metadata"].get("labels") or {}
+    except ApiError as error:
+        if error.status == 404:
+            raise RefusedError(_no_namespace(client)) from None
+        hidden["namespaces"] = error.message
+        return ""
+    return str(labels.get(_ENFORCE, ""))
+
+
+def _no_namespace(client: Client) -> str:
+    problem = f"{client.where}: there is no namespace {client.namespace!r}"
+    try:
+        names = [_name(namespace) for namespace in client.list(NAMESPACES)[0]]
+    except ApiError:
+        return f"{problem}; --namespace names another"
+    return f"{problem} {nearest(client.namespace, names)}; --namespace names another"
+
+
+def pools(nodes: Iterable[ClusterNode]) -> tuple[Pool, ...]:
+    """Group the nodes that take pods by their devices: nodes with devices first, then the most common."""
+    open_nodes = [node for node in nodes if node.open]
+    workers = [node for node in open_nodes if not _is_control(node)]
+    alike: dict[tuple[str, str, str, int], list[ClusterNode]] = {}
+    for node in workers or open_nodes:
+        for key in _devices(node):
+            alike.setdefault(key, []).append(node)
+    groups = [_pool(key, members) for key, members in alike.items()]
+    groups.sort(key=lambda pool: (not pool.count, -pool.nodes, -pool.count, pool.product))
+    return tuple(groups)
+
+
+def _is_control(node: ClusterNode) -> bool:
+    return any(taint.key.startswith(_CONTROL) for taint in node.taints)
+
+
+def _devices(node: ClusterNode) -> list[tuple[str, str, str, int]]:
+    """List a node's devices as tuples of resource, product, the product's label and count."""
+    labels = [label for label in PRODUCTS if node.labels.get(label)]
+    label = labels[0] if labels else ""
+    product = node.labels.get(label, "")
+    devices = []
+    for resource, amount in node.allocatable.items():
+        if amount >= 1 and unit_of(resource):
+            devices.append((resource, product, label, int(amount)))
+    return devices or [("", "", "", 0)]
+
+
+def _pool(key: tuple[str, str, str, int], members: Sequence[ClusterNode]) -> Pool:
+    return Pool(
+        *key,
+        nodes=len(members),
+        cpu=min(node.allocatable.get("cpu", 0.0) for node in members),
+        memory=min(node.allocatable.get("memory", 0.0) for node in members),
+        taints=tuple(taint for taint in members[0].taints if all(taint in node.taints for node in members)),
+    )
+
+
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _queue(obj: Object) -> Queue:
+    away = ""
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Active" and condition.get("status") != "True":
+            away = str(condition.get("message", ""))
+            break
+    return Queue(_name(obj), str(obj["spec"]["clusterQueue"]), away)
+
+
+def _claim(obj: Object) -> Claim:
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
+    size = (status.get("capacity") or spec.get("resources", {}).get("requests") or {}).get("storage", "0")
+    modes = tuple(spec.get("accessModes") or ())
+    return Claim(_name(obj), modes, quantity_of(size), str(status.get("phase", "")), spec.get("storageClassName") or "")
+
+
+def _class(obj: Object) -> StorageClass:
+    default = (obj["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+    return StorageClass(_name(obj), str(obj.get("provisioner", "")), default)
