@@ -1,9 +1,8 @@
-"""`python -m platforms prune NAME` for a platform of Kubernetes: what runs have left in its namespace."""
+"""`prune` for a platform of Kubernetes: removes what runs have left in its namespace."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,55 +15,75 @@ from platforms.schedulers.kubernetes import leftovers
 from platforms.schedulers.kubernetes.api.client import Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 
-GONE_S = 60.0  # graceful ends take their time
-FRESH_S = 600.0  # a session brings its code once, and may be about to make the first job that mounts it
+GONE_S = 60.0  # how long pods may take to end gracefully
+FRESH_S = 600.0  # a session creates its code archive once, and may be about to create the first job that mounts it
 
 
 def prune_cluster(platform: Platform, options: PruneOptions) -> int:
     """Show what runs have left in the namespace and remove what goes. Returns the exit code. Raises BenchError."""
-    own: dict[str, Any] = {
-        name: str(options.given[name]) for name in ("kubeconfig", "context", "namespace") if name in options.given
+    given = options.given
+    target_keys: dict[str, Any] = {
+        name: str(given[name]) for name in ("kubeconfig", "context", "namespace") if name in given
     }
-    client = Client(replace(ClusterTarget.of(platform), **own))
-    least_s = _seconds(str(options.given.get("older_than", "0")))
-    run = str(options.given.get("run", ""))
-    found, unseen = leftovers.find_leftovers(client, platform.name)
-    chosen = [each for each in found if each.age_s >= least_s and ("live" in options.given or not each.live)]
-    if run:
-        chosen = [each for each in chosen if each.run in (run, run_label(run))]
-    archives, untold = ([], []) if run else leftovers.unused_code_archives(client, max(least_s, FRESH_S))
-    running = sorted({each.job for each in found if each.live and each not in chosen})
+    client = Client(replace(ClusterTarget.of(platform), **target_keys))
+    min_age_s = _seconds(str(given.get("older_than", "0")))
+    run = str(given.get("run", ""))
+
+    found, not_listed = leftovers.find_leftovers(client, platform.name)
+    chosen = []
+    running = set()
+    for leftover in found:
+        is_of_run = not run or leftover.run in (run, run_label(run))
+        if leftover.live and "live" not in given:
+            running.add(leftover.job)
+        elif is_of_run and leftover.age_s >= min_age_s:
+            chosen.append(leftover)
+        elif leftover.live:
+            running.add(leftover.job)
+    archives: list[str] = []
+    code_unknown: list[str] = []
+    if not run:
+        archives, code_unknown = leftovers.unused_code_archives(client, max(min_age_s, FRESH_S))
+
     if running:
-        print(f"still waiting or running, and left alone (--live): {', '.join(running)}")
-    for why in unseen:
-        print(f"not looked for: {why}")
-    if untold:
-        print(f"code archives are left alone, since nobody can tell whether a job needs them: {'; '.join(untold)}")
+        print(f"still waiting or running, and left alone (--live): {', '.join(sorted(running))}")
+    for reason in not_listed:
+        print(f"not looked for: {reason}")
+    if code_unknown:
+        print(
+            "code archives are left alone, since it is not known whether a job needs them: " + "; ".join(code_unknown)
+        )
     if not chosen and not archives:
-        seen = " that we may see" if unseen else ""
-        print(f"{client.where}: nothing of {platform.name} is left there{seen}")
+        limit = " that we may see" if not_listed else ""
+        print(f"{client.where}: nothing of {platform.name} is left there{limit}")
         return 0
     print(f"{client.where}:")
-    print_indented((*map(str, chosen), *(f"configmap/{name}  code that no pod uses" for name in archives)))
+    print_indented(str(leftover) for leftover in chosen)
+    print_indented(f"configmap/{name}  code that no pod uses" for name in archives)
     if not confirm_removal(yes=options.yes, dry_run=options.dry_run):
-        return int(not options.dry_run)
-    wrong = leftovers.remove(client, chosen, archives)
-    gone = {each.uid for each in chosen}
-    left = _wait(lambda: gone & {each.uid for each in leftovers.find_leftovers(client, platform.name)[0]})
-    print(f"gone: {len(chosen) - left} of {len(chosen)} objects, {len(archives)} code archives")
-    return print_errors(wrong) or int(left > 0)
+        return 0 if options.dry_run else 1
+    problems = leftovers.remove(client, chosen, archives)
+    uids = {leftover.uid for leftover in chosen}
+    remaining = _wait_until_gone(client, platform.name, uids)
+    print(f"gone: {len(chosen) - remaining} of {len(chosen)} objects, {len(archives)} code archives")
+    return print_errors(problems) or int(remaining > 0)
 
 
-def _wait(remaining: Callable[[], set[str]]) -> int:
-    """How many are there still, when pods have had their time to end."""
+def _wait_until_gone(client: Client, platform: str, uids: set[str]) -> int:
+    """Wait while pods end gracefully. Returns how many of the objects still exist."""
     deadline = time.monotonic() + GONE_S
-    while (left := len(remaining())) and time.monotonic() < deadline:
+    while True:
+        found, _not_listed = leftovers.find_leftovers(client, platform)
+        remaining = len(uids & {leftover.uid for leftover in found})
+        if not remaining or time.monotonic() >= deadline:
+            return remaining
         time.sleep(1.0)
-    return left
 
 
 def _seconds(text: str) -> float:
+    if text == "0":
+        return 0.0
     try:
-        return 0.0 if text == "0" else seconds_of(text)
+        return seconds_of(text)
     except ValueError as error:
         raise RefusedError(f"--older-than: {error}") from None

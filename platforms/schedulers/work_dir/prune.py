@@ -1,4 +1,4 @@
-"""What the jobs of a platform have left below its work_dir is listed, shown, and removed once a person agrees."""
+"""`prune` for a work_dir: lists what jobs have left there, shows it, and removes it once a person agrees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from platforms.printable import printable
 from platforms.schedulers import PruneOptions
 from platforms.schedulers.work_dir import listing, removal, removal_plan
 from platforms.schedulers.work_dir.listing import LiveJobs
+from platforms.transports import Transport
 
 
 def prune_work_dir(platform: Platform, live_jobs: LiveJobs | None, options: PruneOptions) -> int:
@@ -23,37 +24,46 @@ def prune_work_dir(platform: Platform, live_jobs: LiveJobs | None, options: Prun
             f"{platform.source}: prune cannot ask scheduler {platform.scheduler} which of its jobs live, so it removes "
             f"nothing there; remove what is old in {platform.work_dir or 'its folder'} by hand"
         )
-    transport = transports.connect(platform)
     folder = str(platform.work_dir)
-
-    def judged() -> removal_plan.RemovalPlan | None:
-        seen, needed = listing.list_work_dir(transport, folder, live_jobs), options.needed_jobs()
-        return None if seen.missing else removal_plan.plan_removal(seen, options.retention, needed.jobs, needed.unread)
-
+    transport = transports.connect(platform)
     try:
-        found = judged()
-        if found is None:
+        plan = _plan(transport, folder, live_jobs, options)
+        if plan is None:
             print(f"{transport.where}: {folder} is not there, so nothing was brought there yet, or it is not mounted")
             return 0
         print(f"{transport.where}, {folder}: {options.retention}; what runs in {options.runs} still need stays")
         print_indented(
-            f"run {printable(run)} cannot be read, so what may belong to it stays: {why}"
-            for run, why in found.unreadable_runs.items()
+            f"run {printable(run)} cannot be read, so what may belong to it stays: {reason}"
+            for run, reason in plan.unreadable_runs.items()
         )
-        print_indented(leftover_table(found.jobs, "goes"))
-        print_indented(leftover_table(found.code, "goes: code that no job there needs"))
-        if found.why_no_code:
-            print(f"code archives are left alone: {found.why_no_code}")
-        if not found.going:
+        print_indented(leftover_table(plan.jobs, "goes"))
+        print_indented(leftover_table(plan.code, "goes: code that no job there needs"))
+        if plan.why_no_code:
+            print(f"code archives are left alone: {plan.why_no_code}")
+        if not plan.going:
             print("nothing is old enough to go")
             return 0
         if not confirm_removal(yes=options.yes, dry_run=options.dry_run):
-            return int(not options.dry_run)
-        now = judged()
-        gone, wrong = (
-            ([], []) if now is None else removal.remove(transport, folder, removal_plan.restrict(now, found.going))
-        )
-        print(f"{len(gone)} of {len(found.going)} gone")
-        return print_errors(wrong) or int(len(gone) < len(found.going))
+            return 0 if options.dry_run else 1
+        # Jobs may have begun while the person decided, so only what a second plan agrees with is removed.
+        removed = 0
+        problems: list[str] = []
+        current = _plan(transport, folder, live_jobs, options)
+        if current is not None:
+            names, problems = removal.remove(transport, folder, removal_plan.restrict(current, plan.going))
+            removed = len(names)
+        print(f"{removed} of {len(plan.going)} gone")
+        return print_errors(problems) or int(removed < len(plan.going))
     finally:
         transport.close()
+
+
+def _plan(
+    transport: Transport, folder: str, live_jobs: LiveJobs, options: PruneOptions
+) -> removal_plan.RemovalPlan | None:
+    """What may go now; None where there is no such folder."""
+    listed = listing.list_work_dir(transport, folder, live_jobs)
+    if listed.missing:
+        return None
+    needed = options.needed_jobs()
+    return removal_plan.plan_removal(listed, options.retention, needed.jobs, needed.unread)
