@@ -32,7 +32,9 @@ class Command:
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "init": Command("init", "write SITE/platforms/NAME.yaml from what the machine says of itself"),
-        "doctor": Command("doctor", "check a platform step by step, and say what to do about the first failure"),
+        "doctor": Command(
+            "doctor.command", "check a platform step by step, and say what to do about the first failure"
+        ),
         "prepare": Command("prepare", "make the data sets that are missing on a platform, and the Python packages"),
         "enable": Command("enable", "let platforms be submitted to: write them under `enabled:` in site.yaml", "+"),
         "disable": Command("enable", "take platforms out of `enabled:` in site.yaml", "+"),

@@ -1,4 +1,4 @@
-"""`python -m platforms lint NAME FILE`: a manifest of somebody's own against a platform's rules, as it is, offline."""
+"""`python -m platforms lint NAME FILE`: checks a user's manifest against a platform's rules, without its cluster."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from platforms.schedulers import backend_of
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML, of one or more objects")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what is wrong with the file, a line each; 1 when anything is. Raises BenchError for what cannot be read."""
+    """Print one line for each mistake in the file. Returns 1 when there is one. Raises BenchError for a bad file."""
     _site, platforms = checkout.load(checkout.site_folder(options.site))
     platform = checkout.find(options.name, platforms)
     mistakes = backend_of(platform).lint_file(platform, options.file)

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,15 @@ END-OF-REPORT
 
 
 def python(visit: Visit) -> StepResult:
-    """The Python of the jobs, on a machine where commands run where jobs do."""
+    """Check the jobs' Python on a machine where commands run where jobs do."""
     platform = visit.platform
-    loads = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
+    modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
+    if modules:
+        modules.insert(0, "type module >/dev/null 2>&1 || . /etc/profile\n")
     script = _PYTHON.format(
-        modules="".join(["type module >/dev/null 2>&1 || . /etc/profile\n", *loads] if loads else []),
+        modules="".join(modules),
         setup="".join(f"{line}\n" for line in platform.setup),
-        python=_choice(platform),
+        python=_choose_python(platform),
         report=REPORT.read_text(encoding="utf-8"),
     )
     done = visit.transport.run(["bash", "-s"], input=script.encode(), timeout_s=IMPORT_LIMIT_S)
@@ -55,10 +57,14 @@ def python(visit: Visit) -> StepResult:
 
 
 def node(visit: Visit, runs: Path) -> StepResult:
-    """A real job of seconds. Where only jobs see what a job finds it says that; elsewhere `python` has said so, and it
-    shows that a job runs from its submission to its end."""
-    platform, run_id = visit.platform, time.strftime("doctor-%Y%m%d-%H%M%S")
-    runner = Runner(runs, run_id, on_change=_say)
+    """Run a real job of seconds.
+
+    Where only jobs see their machine, the job reports on it. Elsewhere the step `python` has done that, and the job
+    only shows that jobs run from their submission to their end.
+    """
+    platform = visit.platform
+    run_id = time.strftime("doctor-%Y%m%d-%H%M%S")
+    runner = Runner(runs, run_id, on_change=_print_status)
     backend = backend_of(platform)
     folders = () if backend.commands_see_data else visit.data_folders().values()
     job = runner.add(node_check_spec(platform, runs, run_id, *folders), backend.platform_for_doctor(platform))
@@ -71,13 +77,14 @@ def node(visit: Visit, runs: Path) -> StepResult:
         return StepResult(f"a job ran from its submission to its end ({job.folder})")
     report = find_report((job.folder / "log").read_text(encoding="utf-8", errors="replace"))
     if report is None:
-        raise RefusedError(f"the job ended well and said nothing: less {job.folder / 'log'}")
-    visit.folders.update({path: "there" if seen else "missing" for path, seen in report.get("folders", {}).items()})
+        raise RefusedError(f"the job ended well and reported nothing: less {job.folder / 'log'}")
+    for path, is_there in report.get("folders", {}).items():
+        visit.folders[path] = "there" if is_there else "missing"
     return judge(report, platform, visit.more)
 
 
 def node_check_spec(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
-    """One rank on one device, which says whether there are such folders."""
+    """Describe a job of one rank on one device, which reports whether the folders exist."""
     layout = Layout(1, 1, platform.unit)
     reports = backend_of(platform).only_jobs_see_their_machine
     arguments = folders if reports else ("true",)
@@ -85,72 +92,78 @@ def node_check_spec(platform: Platform, runs: Path, run_id: str, *folders: str) 
     return replace(
         spec,
         ranks_per_device=1,
-        archive=_travelling(runs) if reports else None,
+        archive=_archived_report(runs) if reports else None,
         time_limit_s=min(IMPORT_LIMIT_S, platform.time_limit_s),
     )
 
 
 def find_report(text: str) -> dict[str, Any] | None:
-    """What node_report.py printed, somewhere in a log."""
+    """Find the report of node_report.py in a log. Returns None when the log has none."""
     line = re.search(rf"^{node_report.MARK}(\{{.*\}})$", text, re.MULTILINE)
+    if line is None:
+        return None
     try:
-        return dict(json.loads(line[1])) if line else None
+        return dict(json.loads(line[1]))
     except ValueError:
         return None
 
 
 def judge(report: Mapping[str, Any], platform: Platform, more: str = "") -> StepResult:
-    """The report in one line. Raises RefusedError for what a job would lack, with its cure."""
+    """Write the report in one line. Raises RefusedError, with the cure, when a job would lack something."""
     packages = report["packages"]
     at = f"{report['executable']} on {report['node']}"
-    if wrong := _wrong_torch(packages["torch"]):
-        raise RefusedError(f"{at}: {wrong}: {_cure(platform, more)}")
-    if missing := [name for name in OURS if packages[name]["version"] is None]:
-        why = [
-            f"{OURS[name]} ({packages[name]['error']})" if packages[name]["error"] else OURS[name] for name in missing
-        ]
-        install = f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
-        make = f"python -m platforms prepare {platform.name} --env{more}"
-        if backend_of(platform).file_keys.this_machine:
-            make = install
-        make = _other_image(platform) or make
-        raise RefusedError(f"{at}: missing: {', '.join(why)}: {make}")
+    torch_problem = _torch_problem(packages["torch"])
+    if torch_problem:
+        raise RefusedError(f"{at}: {torch_problem}: {_cure_of_torch(platform, more)}")
+    missing = [name for name in OURS if packages[name]["version"] is None]
+    if missing:
+        described = []
+        for name in missing:
+            error = packages[name]["error"]
+            described.append(f"{OURS[name]} ({error})" if error else OURS[name])
+        cure = _cure_of_packages(report, platform, missing, more)
+        raise RefusedError(f"{at}: missing: {', '.join(described)}: {cure}")
     devices = report["devices"]
     if platform.unit == "gpu" and not devices:
         raise RefusedError(
             f"{at}: torch {packages['torch']['version']} sees no GPU: is it a build for CPUs, or did the job get none? "
             f"{backend_of(platform).device_keys} in {platform.source}"
         )
-    versions = [f"{OURS.get(name, name)} {one['version']}" for name, one in packages.items()]
-    found = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
-    return StepResult(f"{at}: {', '.join(found)}")
+    versions = [f"{OURS.get(name, name)} {package['version']}" for name, package in packages.items()]
+    parts = [f"Python {report['python']}", *versions, *devices, *_memory(report), _cores(report)]
+    return StepResult(f"{at}: {', '.join(parts)}")
 
 
 def _memory(report: Mapping[str, Any]) -> list[str]:
-    """What is free on the node, or what the job may have where that is less."""
-    free, limit = report["free_bytes"], report["limit_bytes"]
-    if limit and (not free or limit < free):
-        node = f" ({free / 2**30:.0f} GiB are free on the node)" if free else ""
-        return [f"{limit / 2**30:.3g} GiB allowed{node}"]
-    return [f"{free / 2**30:.0f} GiB free"] if free else []
+    """Describe the memory that is free on the node, or the job's limit where that is less."""
+    free = report["free_bytes"]
+    limit = report["limit_bytes"]
+    if not free:
+        return [f"{limit / 2**30:.3g} GiB allowed"] if limit else []
+    if limit and limit < free:
+        return [f"{limit / 2**30:.3g} GiB allowed ({free / 2**30:.0f} GiB are free on the node)"]
+    return [f"{free / 2**30:.0f} GiB free"]
 
 
 def _cores(report: Mapping[str, Any]) -> str:
     quota = report["cpu_quota"]
-    limited = quota is not None and quota < report["cores"]
-    return f"{quota:.2g} of {report['cores']} cores (a CPU quota)" if limited else f"{report['cores']} cores"
+    if quota is not None and quota < report["cores"]:
+        return f"{quota:.2g} of {report['cores']} cores (a CPU quota)"
+    return f"{report['cores']} cores"
 
 
-def _wrong_torch(torch: Mapping[str, Any]) -> str:
+def _torch_problem(torch: Mapping[str, Any]) -> str:
     version = torch["version"]
     if version is None:
         return f"torch cannot be imported ({torch['error']})" if torch["error"] else "torch is missing"
     major = re.match(r"\d+", version)
-    return f"torch {version} is older than 2.0" if major and int(major[0]) < 2 else ""
+    if major and int(major[0]) < 2:
+        return f"torch {version} is older than 2.0"
+    return ""
 
 
 def _other_image(platform: Platform) -> str:
-    """What to do about the image in which jobs run; empty if they run in none."""
+    """Write the advice to choose another image; empty where jobs run in none."""
     key_and_image = backend_of(platform).image_key(platform)
     if key_and_image is None:
         return ""
@@ -158,9 +171,18 @@ def _other_image(platform: Platform) -> str:
     return f"name an image that has it, in place of {image}: `{key}: {{image: …}}` in {platform.source}"
 
 
-def _cure(platform: Platform, more: str) -> str:
-    """What to do about a torch that is missing."""
-    if other_image := _other_image(platform):
+def _cure_of_packages(report: Mapping[str, Any], platform: Platform, missing: Sequence[str], more: str) -> str:
+    other_image = _other_image(platform)
+    if other_image:
+        return other_image
+    if backend_of(platform).file_keys.this_machine:
+        return f"{report['executable']} -m pip install {' '.join(OURS[name] for name in missing)}"
+    return f"python -m platforms prepare {platform.name} --env{more}"
+
+
+def _cure_of_torch(platform: Platform, more: str) -> str:
+    other_image = _other_image(platform)
+    if other_image:
         return other_image
     if backend_of(platform).file_keys.this_machine:
         return "pip install '.[local]', or run pytest by a Python that has it"
@@ -168,8 +190,8 @@ def _cure(platform: Platform, more: str) -> str:
     return f"name its module in `modules:` or a Python that has it as `python:` in {platform.source}, or {make}"
 
 
-def _choice(platform: Platform) -> str:
-    """The shell line that finds the jobs' Python, as the schedulers' scripts do."""
+def _choose_python(platform: Platform) -> str:
+    """Write the shell line that finds the jobs' Python in the same way as the schedulers' scripts."""
     python = backend_of(platform).job_python(platform)
     if python != "auto":
         return f"python={shlex.quote(python)}"
@@ -177,8 +199,8 @@ def _choice(platform: Platform) -> str:
     return f'python={prepared}; [ -x "$python" ] || python=python3'
 
 
-def _travelling(runs: Path) -> Path:
-    """node_report.py under a name that says its content, as what is put on a machine once must have."""
+def _archived_report(runs: Path) -> Path:
+    """Copy node_report.py to a name with a hash of its content: a machine gets a file of one name only once."""
     content = REPORT.read_bytes()
     path = runs / "archives" / f"node-report-{hashlib.sha256(content).hexdigest()[:12]}.py"
     make_folder(path.parent)
@@ -186,6 +208,6 @@ def _travelling(runs: Path) -> Path:
     return path
 
 
-def _say(job: Job) -> None:
+def _print_status(job: Job) -> None:
     if not job.done:
         print(f"{'':9}{'node':<11}{job.status}", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
-"""Says what a job finds on its node, as one line of JSON: Python, torch and its devices, the packages, memory, cores,
-what the job may have of these two, and which of the folders that it is given are there.
+"""Reports what a job finds on its node as one line of JSON.
 
-One file of the standard library for Python 3.8 and newer, since it travels alone.
+The report has Python, torch and its devices, the packages, memory, cores, the job's limits of these two, and which of
+the folders on the command line exist. This is one file of the standard library for Python 3.8 and newer, since doctor
+sends it alone.
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ PACKAGES = ("torch", "numpy", "h5py", "PIL")
 
 
 def package(name: str) -> dict[str, object]:
-    """Its version, or why it cannot be imported: None where it is not there."""
+    """Import a package. Returns its version, or the error of the import, which is None for a missing package."""
     try:
         module = __import__(name)
     except ModuleNotFoundError as error:
-        return {"version": None, "error": None if error.name == name else str(error)}
+        reason = None if error.name == name else str(error)
+        return {"version": None, "error": reason}
     except Exception as error:  # a package built for another machine may raise anything
         return {"version": None, "error": f"{type(error).__name__}: {error}"}
     return {"version": str(getattr(module, "__version__", "of unknown version")), "error": None}
 
 
 def devices() -> list[str]:
-    """The names of the GPUs that torch can use, each with its memory; it has been imported."""
+    """List the GPUs that torch can use, with their memory. torch has been imported."""
     cuda = sys.modules["torch"].cuda
     if not cuda.is_available():
         return []
-    found = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
-    return [f"{one.name} ({one.total_memory / 2**30:.0f} GiB)" for one in found]
+    gpus = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
+    return [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus]
 
 
 def free_bytes() -> int | None:
-    """Memory that new processes of this node can have."""
+    """Read how many bytes new processes of this node can have. Returns None where that is not known."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 (pathlib is 10 ms)
             lines = dict(line.split(":", 1) for line in file)
@@ -46,9 +48,9 @@ def free_bytes() -> int | None:
 
 
 def groups(controller: str, root: str = "/") -> list[str]:
-    """The folders of this process's control groups under that controller, innermost first; [] where they are not seen.
+    """List the folders of this process's control groups under a controller, innermost first; [] where none is visible.
 
-    As in models/cgroups.py, which does not travel with this file.
+    models/cgroups.py has the same function, but is not sent with this file.
     """
     try:
         with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
@@ -63,18 +65,20 @@ def groups(controller: str, root: str = "/") -> list[str]:
         kind, _, options = fields[fields.index("-") + 1 :][:3]
         version_1 = kind == "cgroup" and controller in options.split(",")
         version_2 = kind == "cgroup2" and controller not in paths
-        if path is not None and (version_1 or version_2) and not fields[3].startswith("/.."):
-            inside, found = os.path.relpath(path, fields[3]), []
+        is_outside = fields[3].startswith("/..")
+        if path is not None and (version_1 or version_2) and not is_outside:
+            folders = []
+            inside = os.path.relpath(path, fields[3])
             top = os.path.join(root, fields[4].lstrip("/"))  # noqa: PTH118
             while inside not in ("", ".") and not inside.startswith(".."):
-                found.append(os.path.join(top, inside))  # noqa: PTH118
+                folders.append(os.path.join(top, inside))  # noqa: PTH118
                 inside = os.path.dirname(inside)  # noqa: PTH120
-            return [*found, top]
+            return [*folders, top]
     return []
 
 
 def numbers(folder: str, name: str) -> list[int]:
-    """The whole numbers in a group's file; -1 for "max", which means no limit. [] where it has no such file."""
+    """Read the whole numbers in a group's file: -1 for "max", which means no limit; [] without such a file."""
     try:
         with open(os.path.join(folder, name), encoding="ascii") as file:  # noqa: PTH118, PTH123
             return [-1 if word == "max" else int(word) for word in file.read().split()]
@@ -83,32 +87,29 @@ def numbers(folder: str, name: str) -> list[int]:
 
 
 def limit_bytes(root: str = "/") -> int | None:
-    """What the job may have of the node's memory; None where nothing limits it, or it cannot be known."""
-    found = [
-        size
-        for folder in groups("memory", root)
-        for name in ("memory.max", "memory.limit_in_bytes")
-        for size in numbers(folder, name)
-        if 0 <= size < 2**62  # version 1 says "no limit" with the largest number of whole pages
-    ]
-    return min(found, default=None)
+    """Read how many bytes of memory the job may have. Returns None without a limit, or where it is not known."""
+    limits = []
+    for folder in groups("memory", root):
+        for size in numbers(folder, "memory.max") + numbers(folder, "memory.limit_in_bytes"):
+            if 0 <= size < 2**62:  # version 1 writes the largest number of whole pages for "no limit"
+                limits.append(size)
+    return min(limits, default=None)
 
 
 def cpu_quota(root: str = "/") -> float | None:
-    """How many cores' time the job may have; None where nothing limits it, or it cannot be known."""
-    found = []
+    """Read how many cores' time the job may have. Returns None without a limit, or where it is not known."""
+    quotas = []
     for folder in groups("cpu", root):
-        both = numbers(folder, "cpu.max") or [
-            *numbers(folder, "cpu.cfs_quota_us"),
-            *numbers(folder, "cpu.cfs_period_us"),
-        ]
-        if len(both) == 2 and both[0] > 0:
-            found.append(both[0] / both[1])
-    return min(found, default=None)
+        quota_and_period = numbers(folder, "cpu.max")
+        if not quota_and_period:  # version 1
+            quota_and_period = numbers(folder, "cpu.cfs_quota_us") + numbers(folder, "cpu.cfs_period_us")
+        if len(quota_and_period) == 2 and quota_and_period[0] > 0:
+            quotas.append(quota_and_period[0] / quota_and_period[1])
+    return min(quotas, default=None)
 
 
 def report() -> dict[str, object]:
-    """Everything."""
+    """Collect the whole report."""
     packages = {name: package(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),

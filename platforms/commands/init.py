@@ -1,4 +1,4 @@
-"""`python -m platforms init NAME`: a platform's file from what the machine says, or what has changed since."""
+"""`python -m platforms init NAME`: writes a platform's file from the machine's answers, or shows what has changed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from platforms.config.values import mark
 from platforms.job import RefusedError
 from platforms.schedulers import FILE_KEYS, SCHEDULERS, backend_named, backend_of
 
-# What is asked of one scheduler or another; each backend names those that it takes.
+# Options for schedulers: each backend names those that it takes.
 OF_SCHEDULERS = ("ssh", "transport", "ssh_config", "partition", "kubeconfig", "context", "namespace", "product")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument("--ssh", metavar="HOST", help="the login node, as ssh knows it (default: this machine is one)")
     parser.add_argument("--transport", choices=("openssh", "paramiko"), help="how --ssh connects (default: openssh)")
     parser.add_argument("--ssh-config", metavar="FILE", help="ssh's configuration in place of ~/.ssh/config")
@@ -55,11 +55,11 @@ def main(options: argparse.Namespace) -> int:
     elif options.enable:
         print(f"{path}: is there already and stays as it is")
     else:
-        again = "--force writes it anew, --diff shows what the machine says otherwise, --enable only enables it"
-        raise RefusedError(f"{path}: is there already ({again})")
+        hint = "--force overwrites it, --diff compares it with the machine, --enable only enables it"
+        raise RefusedError(f"{path}: is there already ({hint})")
     if options.enable:
         print(f"{enable.write(site, add=[options.name])}: {options.name} is enabled")
-    _say_next(options, site)
+    _print_next(options, site)
     return 0
 
 
@@ -75,17 +75,17 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def drafting() -> list[str]:
-    """The schedulers that init can ask."""
+    """List the schedulers that init can ask."""
     return [name for name in SCHEDULERS if backend_named(name).drafts]
 
 
 def _given(options: argparse.Namespace) -> dict[str, str]:
-    """The options of the command line that are for a scheduler."""
+    """Collect the options of the command line that are for a scheduler."""
     return {name: getattr(options, name) for name in OF_SCHEDULERS if getattr(options, name)}
 
 
 def _scheduler(options: argparse.Namespace) -> str:
-    """The scheduler that is meant: the one that is named, else the first that takes all given options.
+    """Choose the scheduler: the named one, else the first that takes all given options.
 
     Raises RefusedError if it does not take an option, or none takes all of them.
     """
@@ -94,10 +94,12 @@ def _scheduler(options: argparse.Namespace) -> str:
     for name in names:
         if given.keys() <= set(backend_named(name).init_options):
             return name
-    takes = []
+    known = []
     for name in names:
-        takes.append(f"{name} takes {', '.join(_typed(option) for option in backend_named(name).init_options)}")
-    raise RefusedError(f"no scheduler takes {' with '.join(map(_typed, given))}: {'; '.join(takes)}")
+        options_of_it = ", ".join(_typed(option) for option in backend_named(name).init_options)
+        known.append(f"{name} takes {options_of_it}")
+    typed = " with ".join(_typed(option) for option in given)
+    raise RefusedError(f"no scheduler takes {typed}: {'; '.join(known)}")
 
 
 def _typed(option: str) -> str:
@@ -109,8 +111,9 @@ def _typed(option: str) -> str:
 
 def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     others = _marks(site, options.name)
-    if carriers := [name for name, marks in others.items() if options.name in marks]:
-        raise RefusedError(f"NAME: {options.name!r} is a mark of the platform {carriers[0]} (choose another name)")
+    for name, marks in others.items():
+        if options.name in marks:
+            raise RefusedError(f"NAME: {options.name!r} is a mark of the platform {name} (choose another name)")
     request = DraftRequest(
         options.name, _given(options), replaces=(checkout.SHIPPED / path.name).exists(), taken_marks=others
     )
@@ -118,14 +121,16 @@ def _write(options: argparse.Namespace, site: Path, path: Path) -> None:
     text = draft.text(_head(options, path), drafted.lines)
     _validate(text, path.name)
     _put(path, text)
-    todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
-    if (ended := _ended(path.name)) is not None:
+    ended = _ended(path.name)
+    if ended is not None:
         print(f"of the {options.name} that comes with the suite: {ended}")
-    print(f"{path}: written" + (f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""))
+    todo = [str(number) for number, line in enumerate(text.splitlines()[3:], 4) if "# TODO" in line]
+    hint = f"; what only you know: line {', '.join(todo)} (TODO)" if todo else ""
+    print(f"{path}: written{hint}")
 
 
 def _ended(file: str) -> str | None:
-    """What is to be said of the platform that the suite ships under this file's name and that is no longer there."""
+    """Tell when the platform that the suite ships in a file of this name has ended; None if it has not."""
     if not (checkout.SHIPPED / file).exists():
         return None
     shipped = schema.load_platforms([checkout.SHIPPED], schedulers=FILE_KEYS)[Path(file).stem]
@@ -133,27 +138,33 @@ def _ended(file: str) -> str | None:
 
 
 def _marks(site: Path, name: str) -> dict[str, list[str]]:
-    """The marks of every other platform's file, by its name. Mistakes in them are not ours to tell."""
-    paths = [path for folder in (checkout.SHIPPED, site / "platforms") for path in sorted(folder.glob("*.yaml"))]
-    found = {path.stem: (yaml_lines.read(path).value or {}).get("marks") for path in paths if path.stem != name}
-    return {stem: [str(word) for word in marks] if isinstance(marks, list) else [] for stem, marks in found.items()}
+    """Read the marks of every other platform's file, by its name. Mistakes in these files are ignored here."""
+    marks_of: dict[str, list[str]] = {}
+    for folder in (checkout.SHIPPED, site / "platforms"):
+        for path in sorted(folder.glob("*.yaml")):
+            if path.stem == name:
+                continue
+            marks = (yaml_lines.read(path).value or {}).get("marks")
+            marks_of[path.stem] = [str(word) for word in marks] if isinstance(marks, list) else []
+    return marks_of
 
 
 def _head(options: argparse.Namespace, path: Path) -> str:
     words = ["python", "-m", "platforms", "init", options.name]
     for name in ("site", *OF_SCHEDULERS[:3], "scheduler", *OF_SCHEDULERS[3:]):
         value = getattr(options, name)
-        words += [f"--{name.replace('_', '-')}", value] if value else []
+        if value:
+            words += [_typed(name), value]
     schema_path = os.path.relpath(checkout.SHIPPED / "schema.json", path.parent)
     return (
         f"yaml-language-server: $schema={schema_path}\n"
         f"{time.strftime('%Y-%m-%d')}: {shlex.join(words)}\n"
-        "Behind # stands where a value comes from; a line with TODO wants you. All keys: docs/platforms.md"
+        "The comment after a value says where it comes from; complete each line with TODO. All keys: docs/platforms.md"
     )
 
 
 def _validate(text: str, name: str) -> None:
-    """Raises ConfigError when what we are about to write could not be loaded."""
+    """Raise ConfigError when the text could not be loaded as a platform's file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, name).write_text(text, encoding="utf-8")
         shipped = [checkout.SHIPPED] if (checkout.SHIPPED / name).exists() else []
@@ -168,8 +179,9 @@ def _put(path: Path, text: str) -> None:
         raise RefusedError(f"{path}: cannot be written: {error.strerror}; --site names another folder") from None
 
 
-def _say_next(options: argparse.Namespace, site: Path) -> None:
-    name, more = options.name, f" --site={shlex.quote(options.site)}" if options.site else ""
+def _print_next(options: argparse.Namespace, site: Path) -> None:
+    name = options.name
+    more = f" --site={shlex.quote(options.site)}" if options.site else ""
     print("next:")
     print(f"  python -m platforms doctor {name} --size smoke{more}")
     if not options.enable:
@@ -190,12 +202,14 @@ def show_changes(options: argparse.Namespace, site: Path) -> int:
             f"{platform.source}: init can ask {', '.join(drafting())}, and not scheduler {platform.scheduler}: compare "
             f"the file by hand, and try it with python -m platforms doctor {platform.name} --node"
         )
-    file = draft.flat(
-        yaml_lines.read(platform.source, loading.substitution(settings.values, os.environ, [])).value or {}
-    )
+    substitute = loading.substitution(settings.values, os.environ, [])
+    file = draft.flat(yaml_lines.read(platform.source, substitute).value or {})
     request = DraftRequest(platform.name, _given(options), platform=platform, file=file)
-    found = backend_of(platform).draft(request)
-    old, new = draft.differences(found.lines, file)
-    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{found.where} now", lineterm="", n=0))
-    print("\n".join(changes) if changes else f"{platform.source}: {found.where} says the same")
-    return 1 if changes else 0
+    drafted = backend_of(platform).draft(request)
+    old, new = draft.differences(drafted.lines, file)
+    changes = list(difflib.unified_diff(old, new, str(platform.source), f"{drafted.where} now", lineterm="", n=0))
+    if not changes:
+        print(f"{platform.source}: {drafted.where} says the same")
+        return 0
+    print("\n".join(changes))
+    return 1
