@@ -1,4 +1,4 @@
-"""What starts jobs on a platform: what a scheduler must have, what it may have, and where each scheduler lies.
+"""What starts jobs on a platform: what every scheduler must do, what it can offer, and where each scheduler is.
 
 `SCHEDULERS` names one `Backend` for each scheduler. A backend is light: it says what the suite must know before there
 is a job, and imports nothing big until it is asked to. Its `connect` makes the `Scheduler`, which starts jobs and
@@ -33,41 +33,41 @@ SCHEDULERS: dict[str, str] = {
 
 
 class Scheduler(Protocol):
-    """What a scheduler must have: one way to start jobs, to follow them and to end them.
+    """Starts jobs, follows them and ends them. Every scheduler implements this.
 
-    `Backend.connect` makes it, once per platform and session. It connects to nothing until it must. One thread uses it
-    at a time. It keeps nothing that cannot be found again: another process that knows a job's `Submitted` gets
-    the same answers.
+    `Backend.connect` makes one for each platform and session. A scheduler opens no connection before it needs one. One
+    thread uses it at a time. Its state can be rebuilt: another process that knows a job's `Submitted` gets the same
+    answers.
 
-    Errors: every method may raise a BenchError of platforms/job.py that says what, where, why and what to type next;
-    AwayError when nobody answers for now, LoginNeeded when only a person can change that. No exception of another
-    library leaves the module; one that does is taken for a mistake in it and ends the job loudly. Nothing here waits
-    for ever.
+    Errors: every method may raise a BenchError of platforms/job.py, whose message says what failed, where, why, and
+    what to type next. AwayError means that the scheduler does not answer at the moment, LoginNeeded that a person must
+    log in. An exception of another library is a bug in the scheduler and ends the job with a traceback. Every method
+    has a time-out.
     """
 
     text_name: str
-    """How the rendered text is called in the job's folder, as in `job.sh`."""
+    """The name of the rendered text in the job's folder, as in `job.sh`."""
 
     ends_failed: bool
-    """Whether `status` may end jobs: those that can never start, and what is left of one that has failed. A session's
-    may; who only looks sets it to False, and then asking changes nothing there."""
+    """Whether `status` may end jobs that can never start, and what is left of a failed job. A session sets it to True.
+    A command that only shows jobs sets it to False, so that it changes nothing."""
 
     log_in_folder: bool
-    """Whether the job itself writes FOLDER/log; if not, the runner writes there what `read` returns."""
+    """Whether the job itself writes FOLDER/log. If it does not, the runner writes there what `read` returns."""
 
     clean_deletes: bool
-    """Whether `clean` deletes what a job's result could be made of once more, so that run.json must be on the disk."""
+    """Whether `clean` deletes what a lost result could be rebuilt from. Then run.json is synced to the disk before."""
 
     first_look_s: float
-    """How soon after its submission a job is worth a look. Later looks come ever more rarely, up to `poll_s`."""
+    """Seconds from a job's submission to the first poll. Later polls follow at growing intervals, up to `poll_s`."""
 
     glance_s: float
-    """How often `has_news` is asked between two looks; math.inf where it has nothing to say."""
+    """Seconds between two calls of `has_news` while no poll is due; math.inf if it never has news."""
 
     def render(self, spec: JobSpec) -> str:
-        """The whole submission as text that people can read: a script, a manifest.
+        """Render the whole submission as text that people can read: a script or a manifest.
 
-        The same spec gives the same text. No network, no files, nothing started.
+        The same spec gives the same text. Rendering uses no network and no files, and starts nothing.
 
         Raises:
             RefusedError: the platform cannot run such a job (two nodes on one machine, an unknown launcher).
@@ -76,13 +76,16 @@ class Scheduler(Protocol):
         ...
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """What the platform's `policy:` has against the rendered text, a sentence each; nothing is asked of anybody."""
+        """Check the rendered text against the platform's `policy:`. Returns a sentence for each violation.
+
+        Uses no network.
+        """
         ...
 
     def check(self, spec: JobSpec, text: str) -> Sequence[str]:
-        """What the scheduler itself says against the rendered text, a sentence each; nothing is started by asking.
+        """Ask the scheduler whether it would accept the rendered text, without submitting it.
 
-        () also where there is nobody to ask, on machines without a scheduler.
+        Returns a sentence for each objection; () also where no scheduler can be asked.
 
         Raises:
             AwayError: it does not answer.
@@ -91,12 +94,12 @@ class Scheduler(Protocol):
         ...
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
-        """Hand over the rendered text and return the job's id, a word that people can type.
+        """Submit the rendered text. Returns the job's id, a word that people can type.
 
-        Idempotent by `spec.name` and `folder`: whoever submits again, in the same process or another, at the same time
-        or after the end, gets the id of the one job and starts none. A submitter killed half-way leaves no job, or one
-        that the next submission finds. The job carries its own limits, so that it ends though nobody watches:
-        `spec.time_limit_s`, and `spec.start_limit_s` from now, after which it must refuse to start.
+        Idempotent by `spec.name` and `folder`: a second submission, in this process or another, at the same time or
+        after the job's end, starts no job and returns the id of the first. A process that is killed while it submits
+        leaves no job, or a job that the next submission finds. The job carries its own limits, so that it ends without
+        a session: `spec.time_limit_s`, and `spec.start_limit_s` from now, after which it must refuse to start.
 
         Args:
             spec: what was rendered.
@@ -104,40 +107,41 @@ class Scheduler(Protocol):
             folder: where the evidence of this job lies; it exists and holds the text under `text_name`.
 
         Raises:
-            AwayError: nobody knows whether there is a job; submitting again finds out.
-            BenchError: it was refused, in the scheduler's own words; there is no job. A JobError's status says how.
+            AwayError: it is not known whether there is a job. Another submission finds out.
+            BenchError: the scheduler refused the job, and the message has its own words. There is no job. The status
+                of a JobError says how it ended.
         """
         ...
 
     def status(self, jobs: Sequence[Submitted]) -> Mapping[str, Status]:
-        """The state of many jobs, by their ids, with ONE query.
+        """Return the states of many jobs by their ids, with ONE query.
 
-        An end is reported once it is final and the log is complete, with exit code or signal and the times (Unix
-        seconds). An exit code is translated by `state_of_exit(code, speaks_wire=False)`: what a code like 66 means, the
-        runner knows. A job that nobody has heard of is LOST. A scheduler that does not answer makes its jobs UNKNOWN,
-        with the reason, and that is no error.
+        A job is reported as ended once its end is final and its log complete, with exit code or signal and the times
+        in Unix seconds. An exit code is translated by `state_of_exit(code, speaks_wire=False)`; the runner knows what
+        codes such as 66 mean. A job that the scheduler does not know is LOST. If the scheduler does not answer, its
+        jobs are UNKNOWN, with the reason; that is no error.
         """
         ...
 
     def has_news(self, jobs: Sequence[Submitted]) -> bool:
-        """Whether something has happened to one of the jobs since this was asked last, so that `status` is worth asking
-        before `poll_s` has passed. It costs the scheduler nothing, and False says nothing.
+        """Return True if something has happened to one of the jobs since the last call, so that a poll is due at once.
+
+        It must cost the scheduler nothing. False does not mean that nothing has happened.
 
         Raises:
-            BenchError: it cannot be seen.
+            BenchError: the jobs cannot be seen.
         """
         ...
 
     def read(self, job: Submitted, offset: int, known: bytes = b"") -> bytes:
-        """The next bytes of the job's log from byte `offset` on, at most about a MiB; b"" when nothing is new (yet).
+        """Return the next bytes of the job's log from byte `offset` on, at most about a MiB; b"" if nothing is new.
 
-        Standard output and error of all ranks, unchanged. A log that does not exist yet is empty; one that does not
-        exist at its job's end is among the problems of the job's status.
+        The log is the standard output and error of all ranks, unchanged. A log that does not exist yet is empty. If it
+        still does not exist when the job has ended, the job's status says so.
 
         Args:
-            job: whose log.
-            offset: how many bytes of it the caller has.
-            known: the last ones of those.
+            offset: how many bytes of the log the caller has.
+            known: the last of these bytes.
 
         Raises:
             LogChanged: the log is shorter than `offset`, or holds other bytes than `known` before it.
@@ -145,22 +149,22 @@ class Scheduler(Protocol):
         ...
 
     def gaps(self, job: Submitted) -> Sequence[str]:
-        """What of the job's log nobody will ever read, a sentence each; asked once `read` has given its end."""
+        """Return a sentence for each lost part of the log. Called once `read` has returned the end of the log."""
         ...
 
     def cancel(self, jobs: Sequence[Submitted]) -> Mapping[str, str]:
-        """End jobs, waiting or running, and return once they are verified to be gone; fine when one had ended before.
+        """Cancel jobs that wait or run, and wait until they are gone. A job that has ended before is no error.
 
-        Returns, by id, those that cannot be seen to be gone: what may still run and how to end it by hand.
+        Returns the jobs that were not seen to be gone, by id: what may still run, and how to end it by hand.
         """
         ...
 
     def clean(self, job: Submitted) -> None:
-        """After a success: delete what the job holds at the scheduler. The folder with the evidence stays."""
+        """After a success: delete what the job still holds at the scheduler. The job's folder stays."""
         ...
 
     def hints(self, job: Submitted) -> tuple[str, ...]:
-        """Shell commands to inspect the job and to delete what is left of it, to be copied by a person."""
+        """Return shell commands that a person can copy: to inspect the job, and to delete what is left of it."""
         ...
 
 
