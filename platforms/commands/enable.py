@@ -1,8 +1,8 @@
 """`python -m platforms enable NAME…` and `disable NAME…`: edits `enabled:` of site.yaml and nothing else in it.
 
-The file is a person's, with comments and an order of its own, so it is not written again from its values: names are put
-in and taken out at the places that the YAML parser tells, and the result is kept only if it says what the file said,
-with these names. Where it would not (an alias, for one) the person is told what to write.
+A person wrote the file, with comments and an order of its own. So the commands do not write it again from its values:
+they insert and remove names at the positions that the YAML parser reports. They keep the result only if it has the old
+values and the new names. Where it has not (an alias, for example), they print the line that the person must write.
 """
 
 from __future__ import annotations
@@ -37,25 +37,29 @@ def main(options: argparse.Namespace) -> int:
 def enable(options: argparse.Namespace) -> int:
     """Enable platforms. Raises BenchError."""
     site = checkout.site_folder(options.site)
-    known = _files(site)
+    known = _file_names(site)
     for name in options.name:
         if name not in known:
             raise RefusedError(checkout.unknown(name, known))
     path = write(site, add=[name for name in options.name if name != "local"])
     _, platforms = checkout.load(site)
     for name in dict.fromkeys(options.name):
-        needs = ", ".join(f"{key}: …" for key in platforms[name].missing)
-        more = f"; it needs `values: {{{needs}}}` there, too" if needs else ""
-        print("local: runs without being enabled" if name == "local" else f"{path}: {name} is enabled{more}")
-        if (ended := platforms[name].ended_by(datetime.date.today())) is not None:
+        if name == "local":
+            print("local: runs without being enabled")
+        else:
+            missing = ", ".join(f"{key}: …" for key in platforms[name].missing)
+            hint = f"; it needs `values: {{{missing}}}` there, too" if missing else ""
+            print(f"{path}: {name} is enabled{hint}")
+        ended = platforms[name].ended_by(datetime.date.today())
+        if ended is not None:
             print(f"{name}: {ended}: its tests are skipped")
     return 0
 
 
 def disable(options: argparse.Namespace) -> int:
-    """Disable platforms, those of which there is no file any more among them. Raises BenchError."""
+    """Disable platforms, even those whose file is gone. Raises BenchError."""
     site = checkout.site_folder(options.site)
-    known = {*_names(site / "site.yaml"), *_files(site)}
+    known = {*_names(site / "site.yaml"), *_file_names(site)}
     for name in options.name:
         if name not in known:
             raise RefusedError(f"there is no platform {name!r} {nearest(name, known)}")
@@ -66,12 +70,12 @@ def disable(options: argparse.Namespace) -> int:
 
 
 def command(verb: str, names: Sequence[str], site: Path) -> str:
-    """`python -m platforms enable NAME…`, as it must be typed for this site."""
+    """Write `python -m platforms enable NAME…` as it must be typed for this site."""
     return f"python -m platforms {verb} {' '.join(names)}{checkout.site_option(site)}"
 
 
 def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Path:
-    """Put names under `enabled:` of site.yaml, or take them out; a file that says so already is not touched.
+    """Put names under `enabled:` of site.yaml, or take them out. The file stays untouched if that changes nothing.
 
     Returns the file. Raises ConfigError for a file with mistakes, RefusedError for one that cannot be written or that
     only a person can edit.
@@ -80,7 +84,7 @@ def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Pa
     try:
         text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
     except (OSError, UnicodeDecodeError):
-        text = ""  # what is wrong with it, reading it as a site says
+        text = ""  # _names reports what is wrong with it
     before = _names(path)
     after = [name for name in dict.fromkeys((*before, *add)) if name not in remove]
     if after == before:
@@ -88,9 +92,9 @@ def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Pa
     line = f"{KEY}: [{', '.join(after)}]"
     try:
         edited = _edited(text, before, after)
-    except yaml.YAMLError:  # a name went that something else refers to
+    except yaml.YAMLError:  # an alias elsewhere refers to a name that was removed
         edited = None
-    if edited is None or not _says(edited, text, after):
+    if edited is None or not _has_values(edited, text, after):
         raise RefusedError(
             f"{path}: write `{line}` yourself: its `{KEY}:` is written in a way that only you can change"
         )
@@ -101,13 +105,14 @@ def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Pa
     return path
 
 
-def _files(site: Path) -> set[str]:
-    """The names of platforms that have a file, whatever is in it."""
-    return {path.stem for folder in (checkout.SHIPPED, site / "platforms") for path in folder.glob("*.yaml")}
+def _file_names(site: Path) -> set[str]:
+    """List the names of platforms that have a file, even one with mistakes."""
+    shipped = {path.stem for path in checkout.SHIPPED.glob("*.yaml")}
+    return shipped | {path.stem for path in (site / "platforms").glob("*.yaml")}
 
 
 def _names(path: Path) -> list[str]:
-    """What is enabled. An `enabled:` with nothing behind it, which is a mistake elsewhere, is an empty list here."""
+    """List the enabled names. An `enabled:` without a value, which is a mistake elsewhere, is an empty list here."""
     document = yaml_lines.read(path) if path.exists() else yaml_lines.Document(path)
     if document.problems and not document.empty:
         raise ConfigError(document.problems)
@@ -116,10 +121,11 @@ def _names(path: Path) -> list[str]:
     return list(schema.load_site(path.parent).enabled)
 
 
-def _says(edited: str, text: str, names: Sequence[str]) -> bool:
-    """Whether the edited text says what `text` said, and has these names."""
+def _has_values(edited: str, text: str, names: Sequence[str]) -> bool:
+    """Tell whether the edited text has the values of `text`, and these names."""
     with tempfile.TemporaryDirectory() as folder:
-        new, old = Path(folder) / "site.yaml", Path(folder) / "old.yaml"
+        new = Path(folder) / "site.yaml"
+        old = Path(folder) / "old.yaml"
         new.write_text(edited, encoding="utf-8")
         old.write_text(text, encoding="utf-8")
         wanted = {**(yaml_lines.read(old).value or {}), KEY: list(names)}
@@ -127,7 +133,7 @@ def _says(edited: str, text: str, names: Sequence[str]) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Whole or not at all, through a link to the file that it leads to, with the rights that the file had."""
+    """Write the whole file or nothing. A link stays: its target is replaced. The file keeps its rights."""
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
@@ -138,24 +144,26 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _edited(text: str, before: Sequence[str], after: Sequence[str]) -> str | None:
-    """The text with the names of `after`; None where it is not known how."""
-    root = yaml.compose(text, yaml.BaseLoader)  # the one in Python, whose marks count characters
+    """Replace the names in the text by those of `after`. Returns None for a text in another shape."""
+    root = yaml.compose(text, yaml.BaseLoader)  # the loader in Python: its marks count characters, not bytes
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
         return _appended(text, after)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
         return None
-    found = [(key, value) for key, value in root.value if key.value == KEY]
-    if not found:
+    entries = [(key, value) for key, value in root.value if key.value == KEY]
+    if not entries:
         return _appended(text, after)
-    key, value = found[0]
+    key, value = entries[0]
     if isinstance(value, yaml.ScalarNode):
         colon = text.index(":", key.end_mark.index) + 1
         rest = value.end_mark.index if value.value else colon
         return f"{text[:colon]} [{', '.join(after)}]{text[rest:]}"
-    for name in [name for name in after if name not in before]:
-        text = _with(text, name)
-    for name in [name for name in before if name not in after]:
-        text = _without(text, name)
+    for name in after:
+        if name not in before:
+            text = _insert(text, name)
+    for name in before:
+        if name not in after:
+            text = _remove(text, name)
     return text
 
 
@@ -165,8 +173,8 @@ def _appended(text: str, names: Sequence[str]) -> str:
     return f"{text}{gap}{KEY}: [{', '.join(names)}]{end}"
 
 
-def _with(text: str, name: str) -> str:
-    """With one name more, behind the last."""
+def _insert(text: str, name: str) -> str:
+    """Insert a name after the last one."""
     _, value = _entry(text)
     if not value.value:
         bracket = text.index("[", value.start_mark.index) + 1
@@ -180,36 +188,42 @@ def _with(text: str, name: str) -> str:
     return f"{text[:line]}{gap}{indent}- {name}{_line_end(text)}{text[line:]}"
 
 
-def _without(text: str, name: str) -> str:
-    """With one name less, and the comment on its line, if it has a line of its own."""
+def _remove(text: str, name: str) -> str:
+    """Remove a name; if it has a line of its own, the comment on that line goes, too."""
     key, value = _entry(text)
     names = value.value
     number = next(index for index, node in enumerate(names) if node.value == name)
     node = names[number]
-    line, end = text.rfind("\n", 0, node.start_mark.index) + 1, _end_of_line(text, node.end_mark.index)
+    start = node.start_mark.index
+    stop = node.end_mark.index
+    line = text.rfind("\n", 0, start) + 1
+    end = _end_of_line(text, stop)
     if not value.flow_style:
         rest = f"{text[:line]}{text[end:]}"
         if len(names) > 1:
             return rest
         colon = text.index(":", key.end_mark.index) + 1
         return f"{rest[:colon]} []{rest[colon:]}"
-    before, behind = text[line : node.start_mark.index], text[node.end_mark.index : end].lstrip().removeprefix(",")
-    if not before.strip() and (not behind.strip() or behind.lstrip().startswith("#")):
+    before = text[line:start].strip()
+    after = text[stop:end].lstrip().removeprefix(",").strip()
+    has_own_line = not before and (not after or after.startswith("#"))
+    if has_own_line:
         return f"{text[:line]}{text[end:]}"
     if number + 1 < len(names):
-        return f"{text[: node.start_mark.index]}{text[names[number + 1].start_mark.index :]}"
-    begin = names[number - 1].end_mark.index if number else node.start_mark.index
-    return f"{text[:begin]}{text[node.end_mark.index :]}"
+        return f"{text[:start]}{text[names[number + 1].start_mark.index :]}"
+    if number > 0:
+        start = names[number - 1].end_mark.index
+    return f"{text[:start]}{text[stop:]}"
 
 
 def _entry(text: str) -> tuple[yaml.ScalarNode, yaml.SequenceNode]:
-    """The key and its list, where they stand now."""
+    """Parse the text, and find the key and its list in it."""
     root: Any = yaml.compose(text, yaml.BaseLoader)
     return next((key, value) for key, value in root.value if key.value == KEY)
 
 
 def _end_of_line(text: str, index: int) -> int:
-    """Where the next line begins."""
+    """Find where the next line begins."""
     return text.find("\n", index) + 1 or len(text)
 
 

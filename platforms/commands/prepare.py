@@ -1,4 +1,4 @@
-"""`python -m platforms prepare NAME`: the data sets, and what Python lacks, on the machine of a platform."""
+"""`python -m platforms prepare NAME`: makes the missing data sets and Python packages on a platform's machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from platforms.schedulers.job_spec import new_spec
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
 SIZES = ("smoke", "quick", "subset")
-PACKAGES = ("numpy", "h5py", "PIL")  # what a job imports beside torch, by their names in an import
+PACKAGES = ("numpy", "h5py", "PIL")  # what a job imports beside torch
 ENV_LIMIT_S = 900.0
 
-# What the job's Python lacks, as words for pip. Version, then torch, then the rest: each is another cure.
+# Find what the job's Python lacks, as arguments of pip. Its version, torch and the rest each have another cure.
 _LOOK = """\
 {modules}env={env}
 python={python}
-{known}
+{prefer_venv}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
     {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
 missing=$("$python" - {more} <<'END'
@@ -46,7 +46,7 @@ END
 }}
 [ -n "$missing" ] || {{ echo "nothing is missing in $(command -v "$python")"; exit 0; }}
 """
-# A venv beside the site's Python, which keeps its torch. A venv of a venv would not: it sees only what is below both.
+# Make a venv on top of the site's Python, and so keep its torch. A venv of a venv would lose the inner one's packages.
 _MAKE = """\
 if ! [ -x "$env/bin/python" ]; then
     "$python" -c 'import sys; sys.exit(sys.prefix != sys.base_prefix)' || {{
@@ -57,14 +57,14 @@ if ! [ -x "$env/bin/python" ]; then
 fi
 "$env/bin/python" -m pip install --quiet $missing && echo "$env has $missing"
 """
-_SAY = """\
+_SUGGEST = """\
 echo "$python lacks $missing: $python -m pip install $missing, or remove \\`python:\\` to get a venv beside python3" >&2
 exit 78
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument("--size", action="append", choices=SIZES, help="which size (default: the platform's own)")
     parser.add_argument("--benchmark", action="append", choices=BENCHMARKS, help="which benchmark (default: all)")
     parser.add_argument("--env", action="store_true", help="a venv beside the platform's Python with what that lacks")
@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Make what is missing; 0 when all is there. Raises BenchError for what a person must put right."""
+    """Make what is missing. Returns 0 when all is there, else 1. Raises BenchError for what a person must put right."""
     site = checkout.site_folder(options.site)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
@@ -85,30 +85,33 @@ def main(options: argparse.Namespace) -> int:
     if options.env:
         make_environment(platform, options.more)
     benchmarks = options.benchmark or [name for name in BENCHMARKS if name not in platform.unsupported]
-    wanted = {
-        (benchmark, size): platform.data_folder(benchmark, size, ROOT)
-        for benchmark in benchmarks
-        for size in options.size or [platform.for_benchmark(benchmark).size]
-    }
-    missing = {key: folder for key, folder in wanted.items() if not is_there(platform, folder)}
-    for key in wanted.keys() - missing.keys():
-        print(f"{' '.join(key)}: {wanted[key]} is there")
+    missing: dict[tuple[str, str], str] = {}
+    for benchmark in dict.fromkeys(benchmarks):
+        sizes = dict.fromkeys(options.size or [platform.for_benchmark(benchmark).size])
+        for size in sizes:
+            folder = platform.data_folder(benchmark, size, ROOT)
+            if is_there(platform, folder):
+                print(f"{benchmark} {size}: {folder} is there")
+            else:
+                missing[benchmark, size] = folder
+    if not missing:
+        return 0
     runs = options.runs_dir or checkout.home(options.site) / "runs"
-    return make_data(platform, missing, runs) if missing else 0
+    return make_data(platform, missing, runs)
 
 
 def is_there(platform: Platform, folder: str) -> bool:
-    """Whether a data set's folder is there, as far as the login node sees; sets appear whole or not at all."""
+    """Tell whether the login node sees a data set's folder. A folder that is there holds the whole set."""
     if not backend_of(platform).commands_see_data:
-        return False  # only a job sees that, and it does nothing if the set is there
+        return False  # only a job sees the folder; it does nothing if the set is there
     return transports.connect(platform).run(["test", "-d", folder]).exit_code == 0
 
 
 def make_data(platform: Platform, missing: dict[tuple[str, str], str], runs: Path) -> int:
-    """One job a data set. Returns 0 when all have succeeded, else 1 with each error printed."""
+    """Run one job for each missing data set. Prints each error. Returns 0 when all jobs have succeeded, else 1."""
     run_id = time.strftime("prepare-%Y%m%d-%H%M%S")
     code = code_archive.build(ROOT / "models", runs / "archives")
-    runner = Runner(runs, run_id, on_change=say)
+    runner = Runner(runs, run_id, on_change=print_status)
     for (benchmark, size), folder in missing.items():
         if size == "full":
             hint = f"put it into {folder}; docs/benchmarks.md says where it comes from"
@@ -129,7 +132,7 @@ def make_data(platform: Platform, missing: dict[tuple[str, str], str], runs: Pat
 
 
 def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: Path, run_id: str) -> JobSpec:
-    """The job that writes one data set, on one device of the platform."""
+    """Describe the job that writes one data set, on one device of the platform."""
     layout = Layout(1, 1, platform.unit)
     test = f"prepare {benchmark} {size}"
     arguments = ("data", benchmark, "--size", size, "--data-dir", folder)
@@ -139,37 +142,47 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
 
 
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
-    """A venv in work_dir, made on the login node, which has a network where compute nodes often have none.
+    """Make a venv in work_dir. The login node makes it, since compute nodes often have no network.
 
-    Raises RefusedError with what is missing, and its cure, where none can be made.
+    Raises RefusedError, with the missing thing and its cure, where no venv can be made.
     """
     backend = backend_of(platform)
     if backend.file_keys.this_machine:
         raise RefusedError("--env is for other machines: here `make bench` sets up what it needs")
     key_and_image = backend.image_key(platform)
     if key_and_image is not None:
+        key, _image = key_and_image
         raise RefusedError(
             "--env: jobs run in an image, where a venv of the host is of no use: name one that has torch, numpy, h5py "
-            f"and Pillow as `{key_and_image[0]}: {{image: …}}` in {platform.source}"
+            f"and Pillow as `{key}: {{image: …}}` in {platform.source}"
         )
     transport = transports.connect(platform)
-    ours = platform.python == "auto"
+    makes_venv = platform.python == "auto"
+    if makes_venv:
+        template = _LOOK + _MAKE
+        python = "python3"
+        prefer_venv = '[ -x "$env/bin/python" ] && python=$env/bin/python'
+    else:
+        template = _LOOK + _SUGGEST
+        python = platform.python
+        prefer_venv = ""
     modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
-    start = "type module >/dev/null 2>&1 || . /etc/profile\n" if modules else ""
-    script = (_LOOK + (_MAKE if ours else _SAY)).format(
-        modules=start + "".join(modules),
+    if modules:
+        modules.insert(0, "type module >/dev/null 2>&1 || . /etc/profile\n")
+    script = template.format(
+        modules="".join(modules),
         env=shlex.quote(f"{platform.work_dir}/env-{platform.name}"),
-        python=shlex.quote("python3" if ours else platform.python),
-        known='[ -x "$env/bin/python" ] && python=$env/bin/python' if ours else "",
+        python=shlex.quote(python),
+        prefer_venv=prefer_venv,
         packages=PACKAGES,
         more=shlex.join(more),
     )
     done = transport.run(["bash", "-s"], input=script.encode(), timeout_s=ENV_LIMIT_S)
-    said = (done.stdout + done.stderr).decode(errors="replace").strip()
+    output = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.exit_code:
-        raise RefusedError(f"{platform.name}: no environment was made on {transport.where}: {said}")
-    print(said)
+        raise RefusedError(f"{platform.name}: no environment was made on {transport.where}: {output}")
+    print(output)
 
 
-def say(job: Job) -> None:
+def print_status(job: Job) -> None:
     print(f"{time.strftime('%H:%M:%S')} {job.spec.name} on {job.spec.platform}: {job.status}", flush=True)

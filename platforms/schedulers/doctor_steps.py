@@ -1,7 +1,6 @@
 """The steps of doctor that any scheduler may take.
 
-A step looks at one thing of a platform. It returns a StepResult, or raises a BenchError that says what is wrong and
-what to do.
+A step checks one thing of a platform. It returns a StepResult, or raises a BenchError with the problem and its cure.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ code=$?
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step found, in one line. `skipped`: the step could not look, and that is no mistake."""
+    """The result of one step, in one line. `skipped`: the step could not check anything, which is no failure."""
 
     text: str
     skipped: bool = False
@@ -43,7 +42,7 @@ class Visit:
         all_benchmarks: the names of the suite's benchmarks.
         root: the folder of the checkout, where relative data folders of this machine begin.
         size: of the data sets; None: the platform's own.
-        more: words that belong to every command that a person is told to type.
+        more: options that every printed command needs, with a space before them.
         folders: what a job of ours has seen of data folders: "there" or "missing".
         unmade: the volume claims that `prepare` makes.
     """
@@ -68,7 +67,7 @@ class Visit:
         return [name for name in self.all_benchmarks if name not in self.platform.unsupported]
 
     def data_folders(self) -> dict[str, str]:
-        """The folder of each benchmark's data set, by benchmark and size, as in `resnet50 quick`."""
+        """List the folder of each benchmark's data set, by benchmark and size, as in `resnet50 quick`."""
         folders = {}
         for name in self.benchmarks:
             size = self.size or self.platform.for_benchmark(name).size
@@ -76,17 +75,17 @@ class Visit:
         return folders
 
     def specs(self) -> Iterator[JobSpec]:
-        """A job of each benchmark in each of its default layouts, as pytest would submit it."""
+        """Describe a job of each benchmark in each of its default layouts, as pytest would submit it."""
         for benchmark in self.benchmarks:
             for layout in self.platform.layout_list(benchmark):
                 yield benchmark_spec(self.platform.for_benchmark(benchmark), benchmark, layout)
 
 
-Step = tuple[str, Callable[[Visit], StepResult]]  # the step's name in a line of doctor's, and what it does
+Step = tuple[str, Callable[[Visit], StepResult]]  # the name that doctor prints, and the check
 
 
 def benchmark_spec(platform: Platform, benchmark: str, layout: Layout) -> JobSpec:
-    """A job that asks the scheduler for the same as a benchmark's job does; its command line is shorter."""
+    """Describe a job that asks the scheduler for the same as a benchmark's job. Its command line is shorter."""
     test = f"doctor {benchmark} {layout}"
     arguments = ("train", benchmark, "--size", "smoke")
     spec = new_spec(platform, label=benchmark, test=test, layout=layout, run_id="doctor", arguments=arguments)
@@ -95,29 +94,32 @@ def benchmark_spec(platform: Platform, benchmark: str, layout: Layout) -> JobSpe
 
 
 def output_of(done: CommandResult) -> str:
-    """What a command printed on both streams, in one line."""
+    """Write the output of a command, on both streams, in one line."""
     text = (done.stderr + done.stdout).decode(errors="replace")
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip()) or f"exit code {done.exit_code}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return f"exit code {done.exit_code}"
+    return "; ".join(lines)
 
 
 # --- the steps -------------------------------------------------------------------------------------------------------
 
 
 def transport(visit: Visit) -> StepResult:
-    """The login works; say who we are there."""
+    """Check that the login works, and tell the user and the machine."""
     done = visit.sh('echo "$(id -un)@$(uname -n)"\n')
     return StepResult(f"{visit.transport.where}: {output_of(done)} by {visit.platform.transport}")
 
 
 def work_dir(visit: Visit) -> StepResult:
-    """The folder can be made and written, and has room."""
-    folder, where = str(visit.platform.work_dir), visit.transport.where
+    """Check that the folder can be made and written, and has space for the smallest data sets."""
+    folder = str(visit.platform.work_dir)
+    where = visit.transport.where
     done = visit.sh(_WORK_DIR.format(folder=shlex.quote(folder)))
     hint = f"name another `work_dir:` in {visit.platform.source}"
     if done.exit_code:
-        raise RefusedError(
-            f"{where}: {folder} cannot be written: {output_of(CommandResult(1, b'', done.stderr))}; {hint}"
-        )
+        errors = output_of(CommandResult(1, b"", done.stderr))
+        raise RefusedError(f"{where}: {folder} cannot be written: {errors}; {hint}")
     columns = done.stdout.decode(errors="replace").strip().rpartition("\n")[2].split()
     if len(columns) < 4 or not columns[3].isdigit():
         return StepResult(f"{folder}: writable")
@@ -128,10 +130,11 @@ def work_dir(visit: Visit) -> StepResult:
 
 
 def policy(visit: Visit) -> StepResult:
-    """Every script keeps to the site's rules, which pytest checks too before it submits."""
+    """Check that every script keeps to the site's rules. pytest checks that, too, before it submits."""
     count = 0
     for spec in visit.specs():
-        if findings := visit.scheduler.lint(spec, visit.scheduler.render(spec)):
-            raise RefusedError(f"{spec.benchmark} {spec.layout}: {'; '.join(findings)}")
+        failures = visit.scheduler.lint(spec, visit.scheduler.render(spec))
+        if failures:
+            raise RefusedError(f"{spec.benchmark} {spec.layout}: {'; '.join(failures)}")
         count += 1
     return StepResult(f"{count} jobs keep to the rules in {visit.platform.source}")
