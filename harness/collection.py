@@ -1,6 +1,6 @@
-"""Which files are collected: the suite's benchmarks, and beside them the tests of the site's folder.
+"""Chooses the files to collect: the suite's benchmarks and the tests in the site's folder.
 
-A test of the site is `site/test_mine.py::test_mine[…]` on every machine, so an id does not say where the folder lies.
+A test of the site has the id `site/test_mine.py::test_mine[…]` on every machine, wherever the site's folder is.
 """
 
 from __future__ import annotations
@@ -20,39 +20,43 @@ SITE = "site"
 
 @dataclass(frozen=True)
 class TestFiles:
-    """The two folders that tests come from, both absolute: the checkout, and the site's."""
+    """The two folders of tests, the checkout and the site's. Both paths are absolute."""
 
     root: Path
     site: Path
 
     def of_test(self, test: str) -> Path:
-        """The file of a test's id."""
+        """Find the file of a test by its id."""
         file = test.partition("::")[0]
         folder, _, rest = file.partition("/")
         return self.site / rest if folder == SITE else self.root / file
 
     def is_of_site(self, path: Path) -> bool:
-        """Whether a path lies in the site's folder; of two folders that lie in each other the inner one has it."""
+        """Tell whether a path belongs to the site. Where one folder contains the other, the inner one counts."""
         if not path.is_relative_to(self.site):
             return False
-        return not path.is_relative_to(self.root) or (self.site != self.root and self.site.is_relative_to(self.root))
+        if not path.is_relative_to(self.root):
+            return True
+        return self.site != self.root and self.site.is_relative_to(self.root)
 
     def id_of(self, path: Path) -> str | None:
-        """How the ids in a file of the site begin; None for any other file."""
-        return f"{SITE}/{path.relative_to(self.site).as_posix()}" if self.is_of_site(path) else None
+        """Write how the ids in a file of the site begin. Returns None for any other file."""
+        if not self.is_of_site(path):
+            return None
+        return f"{SITE}/{path.relative_to(self.site).as_posix()}"
 
-    def way_to_site(self, path: Path) -> bool:
-        """Whether a folder outside of the checkout leads to the site's, or is it."""
+    def is_above_site(self, path: Path) -> bool:
+        """Tell whether a folder outside of the checkout contains the site's folder, or is it."""
         return self.site.is_relative_to(path) and not path.is_relative_to(self.root)
 
     def of_site(self) -> list[Path]:
-        """The site's own tests."""
+        """List the site's own tests."""
         return sorted(path for path in self.site.glob("test_*.py") if self.is_of_site(path))
 
-    def meant(self, typed: Path) -> Path:
-        """The path as a test of it has it: with `site/` of the checkout the site's folder is meant, wherever it lies.
+    def resolve(self, typed: Path) -> Path:
+        """Turn a typed path into one below the checkout or the site's folder, which `site/` of the checkout stands for.
 
-        Raises UsageError for one that lies in neither folder: its ids would depend on where one stands.
+        Raises UsageError for a path in neither folder: its ids would depend on the current directory.
         """
         if typed.is_relative_to(self.root / SITE):
             return self.site / typed.relative_to(self.root / SITE)
@@ -74,46 +78,60 @@ FILES = pytest.StashKey[TestFiles]()
 
 
 def choose(config: pytest.Config, site: Path) -> None:
-    """Turn what was typed into the files and tests that are meant: nothing, or the suite's folder, is all of its
-    benchmarks and all tests of the site; an id is one, in whatever folder it is typed. --resume has chosen already.
-    Raises UsageError."""
+    """Turn the typed arguments into files and tests.
+
+    No argument, or the suite's folder, stands for all of its benchmarks and all tests of the site. An id stands for one
+    test, in every current directory. --resume has chosen its tests already. Raises UsageError.
+    """
     here = config.invocation_params.dir
-    files = config.stash[FILES] = TestFiles(config.rootpath, Path(os.path.normpath(here / site)))
-    typed, source = config.args, config.args_source
+    files = TestFiles(config.rootpath, Path(os.path.normpath(here / site)))
+    config.stash[FILES] = files
     if WANTED in config.stash:
         return
+    source = config.args_source
     if source is pytest.Config.ArgsSource.ARGS:
-        if not config.option.pyargs:
-            config.args = [meant for word in typed for meant in _meant(files, config, word)]
-    elif source is pytest.Config.ArgsSource.TESTPATHS or here == files.root or files.root not in here.parents:
-        config.args = _all(files, config) or typed
+        if config.option.pyargs:
+            return
+        arguments = []
+        for word in config.args:
+            arguments += _resolve(files, config, word)
+        config.args = arguments
+        return
+    is_below_root = here != files.root and files.root in here.parents
+    if source is pytest.Config.ArgsSource.TESTPATHS or not is_below_root:
+        config.args = _all(files, config) or config.args
 
 
 def _all(files: TestFiles, config: pytest.Config) -> list[str]:
-    ours = [path for pattern in config.getini("testpaths") for path in sorted(files.root.glob(pattern))]
-    return [str(path) for path in (*ours, *files.of_site())]
+    paths: list[Path] = []
+    for pattern in config.getini("testpaths"):
+        paths += sorted(files.root.glob(pattern))
+    paths += files.of_site()
+    return [str(path) for path in paths]
 
 
-def _meant(files: TestFiles, config: pytest.Config, word: str) -> list[str]:
+def _resolve(files: TestFiles, config: pytest.Config, word: str) -> list[str]:
     file, colons, test = word.partition("::")
     typed = Path(os.path.normpath(config.invocation_params.dir / file))
-    if not typed.exists() and files.of_test(file).exists():  # an id, as we print it
+    if not typed.exists() and files.of_test(file).exists():  # an id, as pytest prints it
         typed = files.of_test(file)
-    path = files.meant(typed)
+    path = files.resolve(typed)
     if path == files.root:
         return _all(files, config)
     if path == files.site:
-        return [str(each) for each in files.of_site()] or [str(path)]
+        return [str(test_file) for test_file in files.of_site()] or [str(path)]
     return [f"{path}{colons}{test}"]
 
 
 class SiteDirectory(pytest.Directory):
-    """A folder on the way to the site's tests, or the site's own: nothing is looked at but what was named."""
+    """The site's folder, or one above it. It collects only the paths that the arguments name."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        named = [Path(word.partition("::")[0]) for word in self.config.args]
-        inside = {path for each in named for path in (each, *each.parents) if path.parent == self.path}
-        for path in sorted(inside):
+        children: set[Path] = set()
+        for argument in self.config.args:
+            named = Path(argument.partition("::")[0])
+            children.update(path for path in (named, *named.parents) if path.parent == self.path)
+        for path in sorted(children):
             if path.is_dir():
                 yield self.ihook.pytest_collect_directory(path=path, parent=self)
             else:
@@ -121,25 +139,27 @@ class SiteDirectory(pytest.Directory):
 
 
 def folder(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """The collector of a folder outside of the checkout; None leaves it to pytest."""
-    if not parent.config.stash[FILES].way_to_site(path):
+    """Make the collector of the site's folder, or of one above it. Returns None for folders that pytest collects."""
+    if not parent.config.stash[FILES].is_above_site(path):
         return None
-    way: pytest.Collector = SiteDirectory.from_parent(parent, path=path, nodeid=str(path))
-    return way
+    directory: pytest.Collector = SiteDirectory.from_parent(parent, path=path, nodeid=str(path))
+    return directory
 
 
 def module(path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """The collector of a file of the site, whose id is ours to say; None leaves it to pytest."""
+    """Make the collector of a file of the site, with the id that it has everywhere. Returns None for other files."""
     nodeid = parent.config.stash[FILES].id_of(path)
-    return None if nodeid is None else pytest.Module.from_parent(parent, path=path, nodeid=nodeid)
+    if nodeid is None:
+        return None
+    return pytest.Module.from_parent(parent, path=path, nodeid=nodeid)
 
 
 def remember_failed(config: pytest.Config) -> None:
-    """--lf passes over files in which nothing failed, and looks for those of ids below the checkout only."""
+    """Tell --lf the files of the site with failed tests: it looks for failed files below the checkout only."""
     plugin: Any = config.pluginmanager.get_plugin("lfplugin")
-    known: set[Path] | None = getattr(plugin, "_last_failed_paths", None)
-    if known is None:
+    failed_paths: set[Path] | None = getattr(plugin, "_last_failed_paths", None)
+    if failed_paths is None:
         return
     for test in plugin.lastfailed:
         path = config.stash[FILES].of_test(str(test))
-        known.update(each for each in (path, *path.parents) if each.exists())
+        failed_paths.update(existing for existing in (path, *path.parents) if existing.exists())

@@ -1,4 +1,4 @@
-"""A test's own manifest, for Kubernetes: a file, what is in one, or a function of the test's parameters."""
+"""A test's own manifest for Kubernetes: a path, parsed objects, or a function of the test's parameters."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from platforms.config.loading import nearest
 from platforms.config.schema import Platform
 from platforms.schedulers import backend_of
 
-PLACE = ("kubeconfig", "context", "namespace")  # in place of the platform's
-ALL = ("parameters", "params")  # a function's argument of such a name is given all of them
+PLACE = ("kubeconfig", "context", "namespace")  # they replace those of the platform
+ALL = ("parameters", "params")  # a function's argument of this name gets all parameters
 
 Parsed = Mapping[str, object] | Sequence[Mapping[str, object]]
 
 
 def check(definition: pytest.Item, mark: Mapping[str, object], where: str) -> None:
-    """Raise UsageError for a manifest or a place that is none, before anything is made of it."""
+    """Check the manifest and the cluster of a mark, before anything uses them. Raises UsageError."""
     for name in PLACE:
-        if name in mark and not (isinstance(mark[name], str | Path) and str(mark[name])):
+        if name not in mark:
+            continue
+        value = mark[name]
+        if not isinstance(value, str | Path) or not str(value):
             raise pytest.UsageError(f"{where}: {name} is a text, as in {name}='mine'")
     manifest = mark.get("manifest")
     if isinstance(manifest, str | Path):
-        if not (path := _beside(definition, manifest)).is_file():
+        path = _from_test(definition, manifest)
+        if not path.is_file():
             raise pytest.UsageError(f"{where}: manifest: {path}: no such file (a path begins at the test's file)")
     elif callable(manifest):
         _arguments(manifest, where)
@@ -38,39 +42,40 @@ def check(definition: pytest.Item, mark: Mapping[str, object], where: str) -> No
 
 
 def suits(mark: Mapping[str, object], platform: Platform) -> bool:
-    """Whether a test has anything to run there: a manifest alone is only for schedulers that take one."""
-    return backend_of(platform).takes_manifests or bool({"benchmark", "command"} & mark.keys())
+    """Tell whether a platform can run a test: a test with only a manifest needs a scheduler that takes manifests."""
+    if "benchmark" in mark or "command" in mark:
+        return True
+    return backend_of(platform).takes_manifests
 
 
 def of(item: pytest.Item, mark: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, Any]:
-    """`manifest` and `cluster` of a JobSpec. Raises UsageError for a function that cannot be called, or makes none."""
+    """Make `manifest` and `cluster` of a JobSpec. Raises UsageError for a function that fails or makes no manifest."""
     cluster = {name: str(mark[name]) for name in PLACE if name in mark}
     if "kubeconfig" in cluster:
-        cluster["kubeconfig"] = str(_beside(item, cluster["kubeconfig"]))
+        cluster["kubeconfig"] = str(_from_test(item, cluster["kubeconfig"]))
     manifest = mark.get("manifest")
     if isinstance(manifest, str | Path):
-        manifest = _beside(item, manifest)
+        manifest = _from_test(item, manifest)
     elif callable(manifest):
-        manifest = _made(manifest, parameters, f"{item.nodeid}: @pytest.mark.workload")
+        manifest = _call(manifest, parameters, f"{item.nodeid}: @pytest.mark.workload")
     return {"manifest": manifest, "cluster": cluster}
 
 
-def _beside(item: pytest.Item, path: str | Path) -> Path:
-    """A path that begins at the test's file."""
+def _from_test(item: pytest.Item, path: str | Path) -> Path:
+    """Resolve a path, which begins at the test's file."""
     return item.path.parent / Path(path).expanduser()
 
 
 def _is_parsed(manifest: object) -> bool:
     if isinstance(manifest, list | tuple):
-        return bool(manifest) and all(isinstance(each, Mapping) for each in manifest)
+        return bool(manifest) and all(isinstance(obj, Mapping) for obj in manifest)
     return isinstance(manifest, Mapping)
 
 
-def _made(function: Callable[..., Any], parameters: Mapping[str, object], where: str) -> Parsed:
-    wanted = _arguments(function, where)
+def _call(function: Callable[..., Any], parameters: Mapping[str, object], where: str) -> Parsed:
     name = getattr(function, "__name__", repr(function))
     keywords: dict[str, object] = {}
-    for argument, needed in wanted.items():
+    for argument, needed in _arguments(function, where).items():
         if argument in ALL and argument not in parameters:
             keywords[argument] = dict(parameters)
         elif argument in parameters:
@@ -79,24 +84,28 @@ def _made(function: Callable[..., Any], parameters: Mapping[str, object], where:
             hint = nearest(argument, [*parameters, ALL[0]])
             raise pytest.UsageError(f"{where}: manifest: {name} asks for {argument!r}, which the test has not {hint}")
     try:
-        made = function(**keywords)
+        manifest = function(**keywords)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        raise pytest.UsageError(f"{where}: manifest: {name} failed: {what}") from error
-    if not _is_parsed(made):
+        message = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        raise pytest.UsageError(f"{where}: manifest: {name} failed: {message}") from error
+    if not _is_parsed(manifest):
         raise pytest.UsageError(
-            f"{where}: manifest: {name} returned {made!r:.60}; it must be a dict or a list of dicts"
+            f"{where}: manifest: {name} returned {manifest!r:.60}; it must be a dict or a list of dicts"
         )
-    parsed: Parsed = made
+    parsed: Parsed = manifest
     return parsed
 
 
 def _arguments(function: Callable[..., Any], where: str) -> dict[str, bool]:
-    """The names that a function takes as keywords, and whether it must have them."""
+    """List the names of a function's keyword arguments, and whether each of them is required."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         raise pytest.UsageError(f"{where}: manifest: {function!r} does not say what it takes; use a def") from None
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: one.default is one.empty for name, one in signature.parameters.items() if one.kind in kinds}
+    arguments = {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in kinds:
+            arguments[name] = parameter.default is parameter.empty
+    return arguments

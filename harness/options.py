@@ -1,4 +1,4 @@
-"""Our command-line options: what they are called, where else they can be set, and what they come to."""
+"""The suite's command-line options: their names, their values in site.yaml, and how both are merged."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cache": ("as-is", "cold", "warm"),
     }
 )
-# All settings of a publication at once. What only one benchmark needs stands in its test (`presets=` of its mark).
+# All settings of a publication at once. The settings of one benchmark only are in its test (`presets=` of its mark).
 PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
-# What decides which jobs tests make; a run goes on with what it began with.
+# The options that decide which jobs tests make. A resumed run keeps the values with which it began.
 KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
-OTHERS = ("latest", "old", "archives")  # in runs/, what is no run
-LAST = ""  # of --resume: no run was named
+NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
+LAST = ""  # the value of --resume without a name
 SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")
 
 
@@ -53,10 +53,10 @@ class Options:
     preset: str | None
     layouts: str
     settings: Mapping[str, str]
-    where: str = ""  # the words that said where site and runs are, for commands to be typed next
+    where: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
 
     def again(self, run_id: str) -> str:
-        """The command that goes on with a run."""
+        """Write the command that goes on with a run."""
         return f"pytest --resume={run_id}{self.where}"
 
 
@@ -124,7 +124,7 @@ def add(parser: pytest.Parser) -> None:
 
 
 def site_folder(config: pytest.Config) -> Path:
-    """Where the centre's own files are: --site, else HPC_ML_BENCH_SITE, else site/ of this checkout."""
+    """Find the folder of the centre's files: --site, else HPC_ML_BENCH_SITE, else site/ of this checkout."""
     try:
         return checkout.site_folder(config.getoption("site"), config.rootpath)
     except RefusedError as error:
@@ -132,7 +132,7 @@ def site_folder(config: pytest.Config) -> Path:
 
 
 def home(config: pytest.Config) -> Path:
-    """Where what sessions leave lies: the folder of a site that is named, else this checkout."""
+    """Find the folder in which sessions write: that of a named site, else this checkout."""
     try:
         return checkout.home(config.getoption("site"), config.rootpath)
     except RefusedError as error:
@@ -140,39 +140,41 @@ def home(config: pytest.Config) -> Path:
 
 
 def runs_folder(config: pytest.Config) -> Path:
-    """--runs-dir, else runs/ of the home."""
+    """Find the folder of the runs: --runs-dir, else runs/ of the home."""
     return Path(config.getoption("runs_dir") or home(config) / "runs")
 
 
 def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Options:
     """Merge the command line with site.yaml. Raises UsageError naming the option that cannot be used."""
-    if unknown := sorted(set(site_options) - set(SITE_OPTIONS)):
+    unknown = sorted(set(site_options) - set(SITE_OPTIONS))
+    if unknown:
         raise pytest.UsageError(
             f"{site / 'site.yaml'}: options: {unknown[0]}: no such option; known: {', '.join(SITE_OPTIONS)}"
         )
 
     def value(name: str) -> str | None:
-        found: str | None = config.getoption(name)
-        if found is None and name in site_options:
-            found = str(site_options[name])
-            if found not in CHOICES.get(name, (found,)):
-                raise pytest.UsageError(
-                    f"{site / 'site.yaml'}: options: {name}: {found!r} is none of {', '.join(CHOICES[name])}"
-                )
-        return found
+        typed: str | None = config.getoption(name)
+        if typed is not None or name not in site_options:
+            return typed
+        from_site = str(site_options[name])
+        if name in CHOICES and from_site not in CHOICES[name]:
+            raise pytest.UsageError(
+                f"{site / 'site.yaml'}: options: {name}: {from_site!r} is none of {', '.join(CHOICES[name])}"
+            )
+        return from_site
 
-    wait = value("wait")
-    try:
-        wait_s = None if wait is None else 0.0 if wait == "0" else seconds_of(wait)
-    except ValueError as error:
-        raise pytest.UsageError(f"--wait: {error}") from None
+    wait_s = _seconds_to_wait(value("wait"))
     preset = value("preset")
     if preset is not None and preset not in PRESETS:
         raise pytest.UsageError(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
+    settings = dict(PRESETS[preset]) if preset else {}
+    for name in (*CHOICES, "variant"):
+        setting = value(name)
+        if setting is not None:
+            settings[name] = setting
     named: str | None = config.getoption("run_id")
     if named is None:
         named = os.environ.get("CI_PIPELINE_ID") or None
-    own = {name: found for name in (*CHOICES, "variant") if (found := value(name)) is not None}
     return Options(
         platforms=tuple(config.getoption("platform")),
         site=site,
@@ -186,22 +188,37 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         wait_s=wait_s,
         preset=preset,
         layouts=value("layouts") or "default",
-        settings={**(PRESETS[preset] if preset else {}), **own},
+        settings=settings,
         where=typed_places(config),
     )
 
 
+def _seconds_to_wait(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if text == "0":
+        return 0.0
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise pytest.UsageError(f"--wait: {error}") from None
+
+
 def typed_places(config: pytest.Config) -> str:
-    """--site and --runs-dir as they were typed."""
-    named = {"--site": config.getoption("site"), "--runs-dir": config.getoption("runs_dir")}
-    return "".join(f" {option}={shlex.quote(str(value))}" for option, value in named.items() if value)
+    """Write --site and --runs-dir as they were typed, each with a space before it."""
+    typed = ""
+    for option, name in (("--site", "site"), ("--runs-dir", "runs_dir")):
+        value = config.getoption(name)
+        if value:
+            typed += f" {option}={shlex.quote(str(value))}"
+    return typed
 
 
 def run_name(option: str, text: str) -> str:
-    """The name that a run was given; it becomes a folder's. Raises UsageError."""
-    if text in OTHERS or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII):
+    """Check the name of a run, which becomes the name of its folder. Raises UsageError."""
+    if text in NOT_RUNS or not re.fullmatch(r"[\w][\w.=+-]{0,99}", text, re.ASCII):
         raise pytest.UsageError(
             f"{option}: {text!r} can be no name of a run: letters, digits and . _ = + - (100 at most), and none of "
-            f"{', '.join(OTHERS)}, which lie beside the runs"
+            f"{', '.join(NOT_RUNS)}, which lie beside the runs"
         )
     return text

@@ -1,4 +1,4 @@
-"""From a test to its job: a frozen JobSpec out of its case, its workload mark and its parameters, nothing executed."""
+"""Makes a test's JobSpec from its case, its workload mark and its parameters; nothing runs here."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ JOB_OPTIONS = (
     "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
 INJECTIONS = ("inject_stall_s", "inject_rank", "inject_slow")
-# A layout's unit, where the job calls it otherwise; ROCm's torch says cuda too.
+# The job's --device for a layout's unit, where their names differ. torch for ROCm calls its devices cuda, too.
 DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a test asks of its platform, before it is put into words."""
+    """What a test asks of its platform."""
 
     mark: Mapping[str, object]
     case: Case
@@ -40,21 +40,31 @@ class JobRequest:
 
 
 def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
-    """The job of one test. `root` is where relative data folders start; `{root}` in a command is the folder of the
-    test's own file."""
-    mark, platform = select.workload(item) or {}, case.platform
+    """Make the job of one test.
+
+    Args:
+        root: the folder of the checkout, where relative data folders start. In a command, `{root}` is another folder:
+            that of the test's file.
+    """
+    mark = select.workload(item) or {}
+    platform = case.platform
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
     spec = new_spec(platform, label=label, test=item.nodeid, layout=case.layout, run_id=run_id)
     if "time_limit" in mark:
         spec = replace(spec, time_limit_s=seconds_of(str(mark["time_limit"])))
-    asked = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, spec)  # noqa: B009
+    job_request = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, spec)  # noqa: B009
+    request: dict[str, object] = {}
+    data_dir: str | None = None
     if benchmark is None:
-        arguments, request, data_dir = own_program(asked), dict[str, object](), None
-        launcher = own_launcher(asked, f"{item.nodeid}: @pytest.mark.workload")
+        arguments = own_program(job_request)
+        launcher = own_launcher(job_request, f"{item.nodeid}: @pytest.mark.workload")
     else:
-        arguments, request, data_dir = our_benchmark(asked, benchmark)
+        arguments, request, data_dir = our_benchmark(job_request, benchmark)
         launcher = choose_launcher(platform.launcher, spec.ranks)
+    manifest: dict[str, Any] = {}
+    if backend_of(platform).takes_manifests:
+        manifest = manifests.of(item, mark, manifest_parameters(job_request))
     return replace(
         spec,
         arguments=(*arguments, *_words(mark, "arguments")),
@@ -63,69 +73,94 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
         archive=archive if benchmark else None,
         data_dir=data_dir,
         request={name: value for name, value in request.items() if value != "auto"},
-        **(manifests.of(item, mark, manifest_parameters(asked)) if backend_of(platform).takes_manifests else {}),
+        **manifest,
     )
 
 
-def manifest_parameters(asked: JobRequest) -> dict[str, object]:
-    """What a test's function that makes its manifest may ask for."""
-    layout = asked.case.layout
-    known = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": asked.spec.ranks}
-    return {**known, **asked.parameters, "platform": asked.case.platform.name}
+def manifest_parameters(job_request: JobRequest) -> dict[str, object]:
+    """List the arguments that a test's manifest function may take, by name."""
+    layout = job_request.case.layout
+    numbers = {"nodes": layout.nodes, "devices": layout.devices_per_node, "ranks": job_request.spec.ranks}
+    return {**numbers, **job_request.parameters, "platform": job_request.case.platform.name}
 
 
-def own_program(asked: JobRequest) -> list[str]:
-    """Somebody's own command, its holes filled: python, root, platform, the numbers of the layout, parameters."""
-    platform, layout = asked.case.platform, asked.case.layout
-    python = "python3" if asked.spec.python == "auto" else asked.spec.python
-    holes: dict[str, object] = {"root": asked.folder, "python": python, "platform": platform.name}
-    holes.update(nodes=layout.nodes, devices=layout.devices, ranks=asked.spec.ranks)
-    holes.update(devices_per_node=layout.devices_per_node, ranks_per_node=asked.spec.ranks // layout.nodes)
-    return [_fill(word, {**holes, **asked.parameters}) for word in _words(asked.mark, "command")]
+def own_program(job_request: JobRequest) -> list[str]:
+    """Write the test's own command. Its placeholders are python, root, platform, the layout's numbers, parameters."""
+    layout = job_request.case.layout
+    spec = job_request.spec
+    values: dict[str, object] = {
+        "root": job_request.folder,
+        "python": "python3" if spec.python == "auto" else spec.python,
+        "platform": job_request.case.platform.name,
+        "nodes": layout.nodes,
+        "devices": layout.devices,
+        "ranks": spec.ranks,
+        "devices_per_node": layout.devices_per_node,
+        "ranks_per_node": spec.ranks // layout.nodes,
+        **job_request.parameters,
+    }
+    return [_fill(word, values) for word in _words(job_request.mark, "command")]
 
 
-def own_launcher(asked: JobRequest, where: str) -> str:
-    """What starts somebody's own command: what its test says, else nothing, and the command runs once.
+def own_launcher(job_request: JobRequest, where: str) -> str:
+    """Choose the launcher of the test's own command: the one of its mark, else none, and the command runs once.
 
     Raises UsageError where the layout has several nodes and the command would run on one of them only.
     """
-    if "command" not in asked.mark:
+    if "command" not in job_request.mark:
         return "none"
-    platform, layout = asked.case.platform, asked.case.layout
-    given = launcher = asked.mark.get("launcher")
-    if given == "platform":
+    platform = job_request.case.platform
+    layout = job_request.case.layout
+    named = job_request.mark.get("launcher")
+    launcher = named
+    if named == "platform":
         launcher = "torchrun" if platform.launcher == "auto" else platform.launcher
-    once = launcher in (None, "none") and given != "none"
-    if once and layout.nodes > 1 and "manifest" not in asked.mark:
+    runs_once = launcher in (None, "none") and named != "none"
+    if runs_once and layout.nodes > 1 and "manifest" not in job_request.mark:
         raise pytest.UsageError(
             f"{where}: the layout {layout} has {layout.nodes} nodes, and nothing starts the command on all of them. "
             'Write launcher="torchrun" for a script of torch (its command is then the script alone), launcher="srun" '
             'for an MPI program on Slurm, or launcher="none" where the command itself starts its ranks on every node '
             "(docs/foreign-loops.md)"
         )
-    return "none" if once else str(launcher)
+    return "none" if runs_once else str(launcher)
 
 
-def our_benchmark(asked: JobRequest, benchmark: str) -> tuple[list[str], dict[str, object], str]:
-    """The command line of `models train`, the request that it must answer in `hpcml_start`, and its data folder."""
-    platform, given = asked.case.platform, asked.parameters
-    settings = {**asked.case.settings, **{name: str(given[name]) for name in select.SETTINGS if name in given}}
-    request: dict[str, object] = {**settings, **{name: given[name] for name in JOB_OPTIONS if name in given}}
+def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], dict[str, object], str]:
+    """Write the job of a benchmark of the suite.
+
+    Returns:
+        The command line of `models train`, the values that the job must confirm in `hpcml_start`, and its data folder.
+    """
+    platform = job_request.case.platform
+    parameters = job_request.parameters
+    settings = dict(job_request.case.settings)
+    for name in select.SETTINGS:
+        if name in parameters:
+            settings[name] = str(parameters[name])
+    request: dict[str, object] = {**settings}
+    for name in JOB_OPTIONS:
+        if name in parameters:
+            request[name] = parameters[name]
     if settings.get("configuration") == "tuned" and "dtype" not in request and platform.dtype != "auto":
         request["dtype"] = platform.dtype
-    request["device"] = DEVICE_NAMES.get(asked.case.layout.unit, asked.case.layout.unit)
+    request["device"] = DEVICE_NAMES.get(job_request.case.layout.unit, job_request.case.layout.unit)
     if platform.workers is not None:
         request.setdefault("workers", platform.workers)
-    rest: dict[str, object] = {name: given[name] for name in INJECTIONS if name in given}
-    rest["data_dir"] = data_dir = platform.data_folder(benchmark, settings["size"], asked.root)
-    rest["expect_world_size"] = asked.spec.ranks
-    rest["time_limit_s"] = f"{asked.spec.time_limit_s:g}"
+    data_dir = platform.data_folder(benchmark, settings["size"], job_request.root)
+    rest: dict[str, object] = {name: parameters[name] for name in INJECTIONS if name in parameters}
+    rest["data_dir"] = data_dir
+    rest["expect_world_size"] = job_request.spec.ranks
+    rest["time_limit_s"] = f"{job_request.spec.time_limit_s:g}"
     arguments = ["train", benchmark, *_flags({**request, **rest}), *platform.arguments]
-    return arguments, {**request, "world_size": asked.spec.ranks}, data_dir
+    return arguments, {**request, "world_size": job_request.spec.ranks}, data_dir
 
 
 def _flags(values: Mapping[str, object]) -> list[str]:
-    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    flags = []
+    for name, value in values.items():
+        flags += [f"--{name.replace('_', '-')}", str(value)]
+    return flags
 
 
 def _words(mark: Mapping[str, object], name: str) -> Sequence[str]:
@@ -134,6 +169,6 @@ def _words(mark: Mapping[str, object], name: str) -> Sequence[str]:
     return [str(word) for word in words]
 
 
-def _fill(word: str, holes: Mapping[str, object]) -> str:
-    """Fill `{name}` for the names we know; any other brace is the command's own."""
-    return re.sub(r"\{(\w+)\}", lambda hole: str(holes.get(hole[1], hole[0])), word)
+def _fill(word: str, values: Mapping[str, object]) -> str:
+    """Replace each `{name}` that has a value; any other brace belongs to the command."""
+    return re.sub(r"\{(\w+)\}", lambda match: str(values.get(match[1], match[0])), word)
