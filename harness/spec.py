@@ -29,7 +29,7 @@ DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a test asks of its platform."""
+    """A test's request for a job: its mark, its case, its parameters, and the job as the platform's file has it."""
 
     mark: Mapping[str, object]
     case: Case

@@ -26,7 +26,7 @@ KEY = "enabled"
 
 
 def add_options(_parser: argparse.ArgumentParser) -> None:
-    """`enable` and `disable` have no options of their own."""
+    """Declare nothing: `enable` and `disable` have no options of their own."""
 
 
 def main(options: argparse.Namespace) -> int:

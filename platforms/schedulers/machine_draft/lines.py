@@ -21,7 +21,7 @@ NVIDIA = re.compile(r"(gtx|rtx|[pvtahlb]\d+|gh\d+|gb\d+|nvidia|tesla)\w*", re.IG
 
 @dataclass(frozen=True)
 class MachineChoices:
-    """What the command line decides: how the machine is reached, and which partition."""
+    """The choices of the command line: how the machine is reached, and which partition."""
 
     scheduler: str
     transport: str = "local"

@@ -1,4 +1,4 @@
-"""What a machine is made of, as its Slurm or the machine itself reports it: nodes, partitions, accounts, QoS."""
+"""The nodes, partitions, accounts and QoS of a machine, as its Slurm or the machine itself reports them."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Partition:
 
     @property
     def nodes(self) -> int | None:
-        """How many nodes a job can have."""
+        """The most nodes that a job can have; None where that is not known."""
         counts = [self.keys.get(key, "") for key in ("MaxNodes", "TotalNodes")]
         return min((int(count) for count in counts if count.isdigit()), default=None)
 
-    def allows(self, what: str, name: str) -> bool:
-        """Whether AllowAccounts, DenyAccounts, AllowQos, DenyQos let `name` in."""
-        if name in self.keys.get(f"Deny{what}", "").split(","):
+    def allows(self, kind: str, name: str) -> bool:
+        """Tell whether AllowAccounts and DenyAccounts (kind `Accounts`), or those of `Qos`, let `name` in."""
+        if name in self.keys.get(f"Deny{kind}", "").split(","):
             return False
-        allowed = self.keys.get(f"Allow{what}", "")
+        allowed = self.keys.get(f"Allow{kind}", "")
         return allowed in ("", "ALL") or name in allowed.split(",")
 
 
@@ -106,7 +106,7 @@ class Machine:
     hardware: Hardware | None = None
 
     def accounts(self, partition: Partition) -> list[Association]:
-        """What the user may run under in a partition, the default account first."""
+        """List the associations that the user may use in a partition, the default account first."""
         usable = []
         for association in self.associations:
             is_for_it = association.partition in ("", partition.name)
@@ -139,7 +139,7 @@ class Machine:
 
 
 def gres_of(text: str) -> tuple[Gres, ...]:
-    """`gpu:v100:4(S:0-1),cs:1`; `(null)` is none."""
+    """Parse generic resources such as `gpu:v100:4(S:0-1),cs:1`; `(null)` stands for none."""
     resources = []
     for word in re.sub(r"\([^)]*\)", "", text).split(","):
         name, *middle = word.split(":")
@@ -150,7 +150,7 @@ def gres_of(text: str) -> tuple[Gres, ...]:
 
 
 def duration(text: str) -> float | None:
-    """A limit of Slurm's in seconds; None for UNLIMITED and for any other text that is no time."""
+    """Convert a limit of Slurm to seconds. Returns None for UNLIMITED and for any other text that is no time."""
     try:
         return seconds_of(text)
     except ValueError:

@@ -56,7 +56,7 @@ class ClusterVisit:
 
     @cached_property
     def jobs(self) -> tuple[RenderedJob, ...]:
-        """A job of each benchmark in each of its layouts, the largest first."""
+        """The jobs of each benchmark in each of its layouts, the largest first."""
         jobs = []
         for spec in self.visit.specs():
             text = self.visit.scheduler.render(spec)

@@ -105,7 +105,7 @@ class StorageClass:
 
 @dataclass(frozen=True)
 class ClusterInventory:
-    """What a cluster is made of.
+    """The nodes, queues, quotas, claims and classes of a cluster, as far as the user may see them.
 
     Attributes:
         limits: what the quotas of the namespace and of its queue allow.

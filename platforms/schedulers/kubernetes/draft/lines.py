@@ -29,7 +29,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class ClusterChoices:
-    """What the command line decides: which cluster, as the file is to name it, and which devices."""
+    """The choices of the command line: the cluster, as the file names it, and the devices."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -117,7 +117,7 @@ def _hardware(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterato
 
 
 def _why_unseen(cluster: ClusterInventory) -> str:
-    """Why nothing is known about the nodes."""
+    """Explain why nothing is known about the nodes."""
     refusal = cluster.hidden.get("nodes")
     return f"nodes may not be seen ({refusal})" if refusal else "no node is ready"
 
@@ -138,7 +138,7 @@ def _marks(pool: Pool, taken: Collection[str]) -> list[str]:
 
 
 def _max_running(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterator[DraftLine]:
-    """How many jobs ResourceQuotas admit: they refuse pods beyond that, while Kueue lets them wait."""
+    """Compute how many jobs ResourceQuotas admit: they refuse pods beyond that, while Kueue lets them wait."""
     needs = {"pods": 1.0, "count/jobs.batch": 1.0, pool.resource: float(share.count)}
     if share.cpu:
         needs["cpu"] = share.cpu[0]
@@ -270,7 +270,7 @@ def _pod_size(cluster: ClusterInventory, pool: Pool, share: PodShare) -> Iterato
 
 
 def _sized(key: str, resource: str, size: float, origin: str, devices: int, limit: float | None) -> DraftLine:
-    """What a pod gets. On nodes with devices the line says it for each device, so that it holds for every layout."""
+    """Write a pod's share. On nodes with devices the line gives it for each device, so it holds for every layout."""
     fits = None if limit is None else _at_most(limit)
     whole = DraftLine(("kubernetes", key), amount(resource, size), origin, fits=fits)
     if not devices:

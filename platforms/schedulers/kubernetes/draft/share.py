@@ -1,4 +1,4 @@
-"""Which nodes of a cluster a platform is about, and what one pod asks of such a node."""
+"""Chooses the nodes of a cluster that a platform uses, and the share of a node that one pod asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class PodShare:
-    """What one pod asks for.
+    """The devices, cores and memory that one pod asks for.
 
     Attributes:
         count: devices.
@@ -37,7 +37,7 @@ class PodShare:
 
 
 def choose(cluster: ClusterInventory, product: str | None) -> Pool:
-    """The nodes of the product that was asked for, else the most common ones with devices.
+    """Choose the nodes of the requested product, else the most common ones with devices.
 
     Where nodes may not be seen, the devices are those that quotas speak of.
     """
@@ -58,7 +58,7 @@ def choose(cluster: ClusterInventory, product: str | None) -> Pool:
 
 
 def share_of(cluster: ClusterInventory, pool: Pool) -> PodShare:
-    """All devices of a node, as far as quotas allow. Of a MIG device one process can use one part."""
+    """Compute a pod's share: all devices of a node, as far as quotas allow. One process can use one MIG slice only."""
     count = pool.count
     quota = cluster.limit(pool.resource) if pool.count else None
     if quota and quota.most >= 1:
@@ -69,7 +69,7 @@ def share_of(cluster: ClusterInventory, pool: Pool) -> PodShare:
 
 
 def _fair(cluster: ClusterInventory, pool: Pool, count: int, resource: str) -> tuple[float, str] | None:
-    """The least of three: the pod's part of a node, the same part of a quota, and the most that a pod may have."""
+    """Take the least of the pod's part of a node, the same part of a quota, and the most that a pod may have."""
     candidates = []
     of_node = pool.cpu if resource == "cpu" else pool.memory
     if of_node:
@@ -89,7 +89,7 @@ def _fair(cluster: ClusterInventory, pool: Pool, count: int, resource: str) -> t
 
 
 def amount(resource: str, value: float) -> str:
-    """A quantity as people write it, rounded down: cores or thousandths, Gi or Mi, else a plain number."""
+    """Write a quantity in the usual units, rounded down: cores or thousandths, Gi or Mi, else a plain number."""
     if resource in ("memory", "storage"):
         return f"{int(value // GIB)}Gi" if value >= GIB else f"{int(value // MIB)}Mi"
     return f"{int(value)}" if value >= 1 else f"{int(value * 1000)}m"
