@@ -315,11 +315,14 @@ class Submitted:
 class Status:
     """What a scheduler knows of one job. Times are Unix seconds.
 
-    `events` is what it reported beside the state, the last ones; `last_word` is what the job itself left there at its
-    end, beside its log (docs/wire.md). `problems` and `warnings` about the job's end become those of its run. `away`:
-    nobody answered, so it may do anything meanwhile. Of a job that waits, where the scheduler tells: its `position` in
-    the queue, 1 being the next, and when it is `expected_s` to start. Both move while nothing happens, so they are no
-    news.
+    Attributes:
+        events: the last ones that the scheduler reported beside the state.
+        last_word: what the job itself left at the scheduler at its end, beside its log (docs/wire.md).
+        problems, warnings: about the job's end; they become those of its run.
+        away: the scheduler did not answer, so the job may have changed since.
+        position: of a waiting job in the queue, where the scheduler tells it; 1 is the next.
+        expected_s: when a waiting job is expected to start. Neither of the two counts as a change of the status,
+            because they move while nothing happens.
     """
 
     state: State
