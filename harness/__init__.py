@@ -1,1 +1,1 @@
-"""Where pytest ends: the only package that imports it."""
+"""The pytest plugin: the only package that imports pytest."""

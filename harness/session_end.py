@@ -22,7 +22,7 @@ JOBS_PER_LINE = 10
 
 
 class Hangup(KeyboardInterrupt):
-    """The terminal has gone. Nobody asked for the end of the jobs."""
+    """The terminal has gone. No user asked for the end of the jobs."""
 
 
 @contextlib.contextmanager

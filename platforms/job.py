@@ -59,10 +59,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One submission, complete: a scheduler renders it to text without asking anybody anything.
+    """One complete submission. A scheduler renders it to text without sending a request.
 
-    `arguments` follow the code archive where there is one (`train resnet50 …`) and are the whole command line of
-    somebody's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
+    `arguments` follow the code archive where there is one (`train resnet50 …`), and are the whole command line of a
+    user's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
     `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
     label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
@@ -100,7 +100,7 @@ class JobSpec:
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether the suite starts as many ranks as the layout has; a program of somebody's own may start others."""
+        """Whether the suite starts as many ranks as the layout has; a user's own program may start others."""
         return self.benchmark is not None or self.launcher != "none"
 
     @property
@@ -260,7 +260,7 @@ OUTCOMES: Mapping[State, Outcome] = MappingProxyType(
     }
 )
 
-# Exit codes of our own jobs (docs/wire.md); somebody's own program may mean anything by them.
+# Exit codes of our own jobs (docs/wire.md); a user's own program may mean anything by them.
 WIRE_EXIT_STATES: Mapping[int, State] = MappingProxyType(
     {
         3: State.GATE,
@@ -348,9 +348,11 @@ class Status:
         return self.ended_s - self.started_s
 
     def told(self, now_s: float) -> str:
-        """With what is ahead of a job that waits, as far as it is known: `queued, position 3, expected to start 14:05:
-        Priority`. That is this machine's time, with the date where it is another day; a time that has passed is not
-        told."""
+        """Describe the status, as in `queued, position 3, expected to start 14:05: Priority`.
+
+        Position and expected start stand there while the job waits, as far as the scheduler tells them. The time is
+        this machine's, with the date if it is another day. A time that has passed is left out.
+        """
         words = [self.state.value]
         if self.position is not None and self.state.live:
             words.append(f"position {self.position}")

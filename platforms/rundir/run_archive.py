@@ -104,7 +104,7 @@ def archive_run(runs: Path, name: str, why_needed: Callable[[Path], str]) -> Pat
         _put_back(runs, name)
         if is_new:
             archive.unlink()
-        raise Busy(f"{printable(name)} stays: somebody has begun to work on it ({change})")
+        raise Busy(f"{printable(name)} stays: a process has begun to work on it ({change})")
     _remove_folder(going, archive)
     return archive
 
@@ -164,7 +164,7 @@ def archives(runs: Path, name: str) -> list[Path]:
 def find_archive_of(runs: Path, name: str, folder: Path) -> Path | None:
     """The archive that holds everything in a folder, if there is one.
 
-    A prune that was killed has written it, or somebody has unpacked it to look at the run.
+    A prune that was killed has written it, or a person has unpacked it to look at the run.
     """
     for archive in archives(runs, name):
         if not _difference(archive, folder):

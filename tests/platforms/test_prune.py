@@ -494,7 +494,7 @@ def test_a_run_that_is_gone_on_with_meanwhile_stays(runs: Path, *, late: bool) -
     try:
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 1, out
-        assert "r1 stays: somebody has begun to work on it" in errors
+        assert "r1 stays: a process has begun to work on it" in errors
         after = content(runs / "r1")
         assert {name: after[name] for name in before} == before
         assert session.path.exists()
