@@ -405,9 +405,12 @@ def test_output_is_logged_byte_for_byte(kube: Kube) -> None:
 
 
 def test_stdout_and_stderr_may_be_logged_in_another_order_than_written(kube: Kube) -> None:
-    create_pod(kube, "streams", shell("echo one; echo two >&2"))
+    # A busy machine may stop the shell between its two lines: then they are not simultaneous, and their order is kept.
+    create_pod(kube, "streams", shell("for i in $(seq 20); do echo out; echo err >&2; sleep 0.05; done"))
     wait_until_ended(kube, "streams")
-    assert log_text(kube, "streams") == "two\none\n"
+    lines = log_text(kube, "streams").splitlines()
+    assert sorted(lines) == ["err"] * 20 + ["out"] * 20
+    assert "err" in lines[0::2]
 
 
 def test_a_very_short_container_may_have_a_start_time_after_its_end(kube: Kube) -> None:
