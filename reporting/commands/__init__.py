@@ -1,0 +1,1 @@
+"""`python -m reporting COMMAND`: a module for each command."""

@@ -1,0 +1,1 @@
+"""The gate: is a number worse than it was, and since when?"""

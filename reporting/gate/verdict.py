@@ -1,0 +1,55 @@
+"""What the gate says of one metric of one run."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Every answer of the gate."""
+
+    OK = "ok"
+    LEARNING = "learning"
+    """The series has no pin yet."""
+    SLOWER = "slower"
+    """This run is far from the pin (a step)."""
+    DRIFTED = "drifted"
+    """The last seven nights together are away from the pin."""
+    LEFT = "left its series"
+    """Something that was measured, such as the device or where the data came from, is not what it was."""
+    BLIND = "blind"
+    """No eligible run for three nights."""
+    ACKNOWLEDGED = "acknowledged"
+    """It is worse than the pin, and a person has said so and given a ticket."""
+    FASTER = "faster"
+    """The last seven nights together are better than the pin: a finding."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's answer.
+
+    Attributes:
+        red: the test fails.
+        change: of what was compared, relative to the pin, as a fraction; negative is worse whatever the metric's
+            direction. None without a pin.
+        limit: the change beyond which it is red, as a positive fraction.
+        since: the first night of the change.
+        runs: how many runs the pin, or what has been learned of it, consists of.
+        short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`.
+        text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
+            notes, and the commands that answer it. It is the message of a failed test.
+    """
+
+    test: str
+    metric: str
+    kind: Kind
+    red: bool
+    short: str
+    text: str
+    change: float | None = None
+    limit: float | None = None
+    since: datetime.date | None = None
+    runs: int = 0

@@ -1,0 +1,102 @@
+"""One line of the history: what became of one job of one test, small enough to read thousands of them.
+
+The whole run.json lies beside it, and the envelope says where. docs/history.md describes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from platforms.job import Outcome
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that is judged.
+
+    Attributes:
+        value: finite.
+        unit: as it is printed, such as `samples/s` or `GB/s`.
+        better: which direction is good.
+    """
+
+    value: float
+    unit: str
+    better: Literal["higher", "lower"] = "higher"
+
+
+class Key(NamedTuple):
+    """What identifies a job in the history of many sites for years.
+
+    A job's name or its scheduler's id alone would not do: schedulers give ids again, and a run id may be used twice.
+    """
+
+    site: str
+    run_id: str
+    test: str
+    attempt: int
+    job_id: str | None
+    submitted_s: float | None
+
+
+class RunReference(NamedTuple):
+    """Where a run.json lies in the history: a file beside the envelope's own, and the line's place in it, in bytes."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What is known of one job. Times are Unix seconds.
+
+    Attributes:
+        revision: of two envelopes with the same key the one with the higher revision counts.
+        outcome: of the test, or of the job while its test has not ended.
+        sane: the test has passed its own assertions and recorded its numbers. A regressed number is sane. Metrics of
+            an envelope that is not sane mean nothing.
+        role: `measure` for a job that a test asked for.
+        label, arm, block: of a campaign.
+        started_s: by the scheduler's clock. Runs are ordered by it.
+        metrics: by name.
+        fields: what makes runs comparable (reporting/history/comparability.py).
+        comparability: a hash of these fields.
+        doubts: why the run fills no pin and clears no red, such as `throttled`; empty for a run that does.
+        verdicts: of the gate, by metric: `kind`, `red`, `change`, `since`.
+        provenance: what may explain a change: driver, image, commit, versions, nodes.
+        source: which program made it: `suite`, `reframe`, `pytest-benchmark`.
+        run: where its run.json lies; None where there is none.
+    """
+
+    key: Key
+    revision: int
+    written_s: float
+    outcome: Outcome
+    sane: bool
+    platform: str
+    benchmark: str | None = None
+    layout: str = ""
+    role: str = "measure"
+    label: str | None = None
+    arm: str | None = None
+    block: str | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    comparability: str = ""
+    doubts: tuple[str, ...] = ()
+    verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    source: str = "suite"
+    run: RunReference | None = None
+
+    @property
+    def eligible(self) -> bool:
+        """Whether the run may fill a pin and clear a red."""
+        return self.sane and not self.doubts and self.role == "measure"

@@ -1,0 +1,1 @@
+"""What people have decided about numbers: accepted levels, acknowledged regressions, notes and pauses."""

@@ -1,0 +1,124 @@
+"""What people answer to the gate. Each answer says who gave it, when and why."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who wrote an answer, and when (with its time zone). In CI it is the user who triggered the pipeline."""
+
+    by: str
+    at: datetime.datetime
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A new level of one series, in place of the pin that the gate had.
+
+    Attributes:
+        comparability: of the series (reporting/history/comparability.py).
+        since: the first night of the new level.
+        level: the pin, in the metric's unit.
+        error: the standard error of the level, as a fraction of it. The limits of the gate are wider by it.
+        scale: of one run, as a fraction of the level: the standard deviation that the old pin had.
+        runs: the run ids whose numbers the level is made of, five at least.
+        anchor: the level of the series' first pin of all, which no acceptance moves.
+    """
+
+    test: str
+    metric: str
+    unit: str
+    better: Literal["higher", "lower"]
+    comparability: str
+    since: datetime.date
+    level: float
+    error: float
+    scale: float
+    runs: tuple[str, ...]
+    anchor: float
+    reason: str
+    author: Author
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """A regression that people know of: amber, and red again once it is worse or the day has passed.
+
+    `change` is how much worse than the pin the series was then, as a fraction, negative.
+    """
+
+    test: str
+    metric: str
+    ticket: str
+    until: datetime.date
+    change: float
+    author: Author
+
+
+@dataclass(frozen=True)
+class Note:
+    """What happened to a platform that provenance cannot show: firmware, file system, cooling."""
+
+    platform: str
+    at: datetime.date
+    text: str
+    author: Author
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Tests that are skipped until a day has passed. `name` is a platform or the id of a test."""
+
+    name: str
+    until: datetime.date
+    reason: str
+    author: Author
+
+
+@dataclass(frozen=True)
+class References:
+    """Everything that people have answered at one site.
+
+    `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line.
+    """
+
+    acceptances: Sequence[Acceptance] = ()
+    acknowledgements: Sequence[Acknowledgement] = ()
+    notes: Sequence[Note] = ()
+    pauses: Sequence[Pause] = ()
+    problems: Sequence[str] = ()
+
+    def acceptance(self, test: str, metric: str, comparability: str) -> Acceptance | None:
+        """The last acceptance of a series."""
+        found = [
+            answer
+            for answer in self.acceptances
+            if (answer.test, answer.metric, answer.comparability) == (test, metric, comparability)
+        ]
+        return found[-1] if found else None
+
+    def acknowledgement(self, test: str, metric: str, night: datetime.date) -> Acknowledgement | None:
+        """The last acknowledgement of a metric that is still valid in that night."""
+        found = [
+            answer
+            for answer in self.acknowledgements
+            if (answer.test, answer.metric) == (test, metric) and night <= answer.until
+        ]
+        return found[-1] if found else None
+
+    def notes_on(self, platform: str, first: datetime.date, last: datetime.date) -> list[Note]:
+        """The notes on a platform from one day to another, both included, in order."""
+        found = [note for note in self.notes if note.platform == platform and first <= note.at <= last]
+        return sorted(found, key=lambda note: note.at)
+
+    def pause(self, test: str, platform: str, day: datetime.date) -> Pause | None:
+        """The pause that a test is under on a day, by its own id or by its platform's name."""
+        for answer in reversed(self.pauses):
+            if answer.name in (test, platform) and day <= answer.until:
+                return answer
+        return None
