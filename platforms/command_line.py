@@ -1,0 +1,100 @@
+"""Runs one command of a program that has many, as `python -m platforms` and `python -m reporting` do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from platforms.job import BenchError
+
+
+class Parser(argparse.ArgumentParser):
+    """Shows `--site=DIR`, as it must be typed in pytest, too, which takes a folder after a blank for one of tests."""
+
+    def format_help(self) -> str:
+        return super().format_help().replace("--site DIR", "--site=DIR")
+
+    def format_usage(self) -> str:
+        return super().format_usage().replace("--site DIR", "--site=DIR")
+
+
+def nothing(parser: argparse.ArgumentParser) -> None:
+    """What a command shares with no other one."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and the module that has its `add_options(parser)` and its `main(options)`, which returns an exit code.
+
+    Attributes:
+        module: its name within the program's package. Only the module of the command that is typed is imported.
+        shared: declares arguments that other commands of the program have, too.
+    """
+
+    module: str
+    summary: str
+    shared: Callable[[argparse.ArgumentParser], None] = nothing
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is typed before a command, what `--help` says of it, and the package that has the commands' modules."""
+
+    typed: str
+    description: str
+    package: str
+    commands: Mapping[str, Command]
+
+    def module_of(self, command: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{self.commands[command].module}")
+
+
+def run(program: Program, arguments: Sequence[str] | None = None) -> int:
+    """Run the command that is typed.
+
+    Args:
+        arguments: the words after the program's name; None takes those of this process.
+
+    Returns:
+        The exit code: 0 all is well, 1 something is wrong, 2 the command could not be done.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for name in ("stdout", "stderr"):  # closed, as by `>&-`
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until we end)
+    try:
+        options = _parser(program, words).parse_args(words)
+        code = int(program.module_of(options.command).main(options))
+        sys.stdout.flush()  # here, so that a closed pipe is handled below
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (BenchError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    return code
+
+
+def _parser(program: Program, words: Sequence[str]) -> Parser:
+    parser = Parser(prog=program.typed, description=program.description)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in program.commands.items():
+        summary = command.summary
+        subparser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command.shared(subparser)
+        subparser.add_argument(
+            "--site", metavar="DIR", help="the centre's own configuration (default: $HPC_ML_BENCH_SITE, else site/)"
+        )
+        if words[:1] == [name]:
+            program.module_of(name).add_options(subparser)
+    return parser
