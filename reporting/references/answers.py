@@ -28,6 +28,7 @@ class Acceptance:
         scale: of one run, as a fraction of the level: the standard deviation that the old pin had.
         runs: the run ids whose numbers the level is made of, five at least.
         anchor: the level of the series' first pin of all, which no acceptance moves.
+        autocorrelation: of neighbouring runs, as the old pin had it; it is kept like the scale.
     """
 
     test: str
@@ -43,6 +44,7 @@ class Acceptance:
     anchor: float
     reason: str
     author: Author
+    autocorrelation: float = 0.0
 
 
 @dataclass(frozen=True)

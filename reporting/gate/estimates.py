@@ -1,0 +1,130 @@
+"""The gate's arithmetic: how far a series' medians lie from each other by chance, and what is beyond it.
+
+All values are fractions of a level: .02 is 2 % of it. docs/gate.md has a worked example.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+PIN_RUNS = 20
+WINDOW_NIGHTS = 7
+
+NORMAL_PER_MAD = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
+MEDIAN_PER_MEAN = 1.2533  # sqrt(pi / 2): the standard error of a median beside that of a mean
+LEAST_DEVIATION = 0.004  # twenty runs may agree by luck
+UNCERTAINTY = 0.7  # of a scale and of an autocorrelation of n runs, times 1 / sqrt(n)
+OUTLIER = 2.5  # scales; what is farther away counts as this far
+HIGHEST_AUTOCORRELATION = 0.9
+
+DRIFT_ERRORS = 3.0
+LEAST_DRIFT = 0.01
+STEP_SCALES = 3.5
+LEAST_STEP = 0.03
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How runs of one level vary.
+
+    Attributes:
+        deviation: the scaled median absolute deviation of the runs.
+        scale: of one run: the deviation, at least .4 %, widened since it is an estimate.
+        autocorrelation: of neighbouring runs, from 0 to .9.
+        runs: how many runs this was estimated from.
+    """
+
+    deviation: float
+    scale: float
+    autocorrelation: float
+    runs: int
+
+
+def scaled_mad(values: Sequence[float]) -> float:
+    """The median absolute deviation from the median, times 1.4826."""
+    centre = median(values)
+    return NORMAL_PER_MAD * median([abs(value - centre) for value in values])
+
+
+def noise_of(values: Sequence[float]) -> Noise:
+    """The noise of runs in the order in which they started."""
+    runs = len(values)
+    deviation = scaled_mad(values)
+    scale = max(deviation, LEAST_DEVIATION) * (1 + UNCERTAINTY / math.sqrt(runs))
+    return Noise(deviation, scale, autocorrelation(values, scale), runs)
+
+
+def autocorrelation(values: Sequence[float], scale: float) -> float:
+    """How much a run resembles the one before it: a cautious estimate, from 0 to .9.
+
+    A value farther than 2.5 scales from the median counts as 2.5 scales away. The bias of few runs is taken away, and
+    then the estimate's own uncertainty: noise without memory gives 0 nearly always.
+    """
+    runs = len(values)
+    centre = median(values)
+    residuals = [min(max((value - centre) / scale, -OUTLIER), OUTLIER) for value in values]
+    power = math.fsum(residual * residual for residual in residuals) / runs
+    if runs < 2 or power == 0:
+        return 0.0
+    products = [before * after for before, after in itertools.pairwise(residuals)]
+    raw = math.fsum(products) / len(products) / power
+    unbiased = raw + (1 + 3 * raw) / runs
+    return min(max(unbiased - UNCERTAINTY / math.sqrt(runs), 0.0), HIGHEST_AUTOCORRELATION)
+
+
+def inflation(autocorrelation: float, runs: int) -> float:
+    """How many times larger the variance of a mean of `runs` neighbouring runs is than that of independent ones."""
+    return 1 + 2 * math.fsum((1 - lag / runs) * autocorrelation**lag for lag in range(1, runs))
+
+
+def error_of_median(noise: Noise, runs: int) -> float:
+    """The standard error of the median of `runs` neighbouring runs."""
+    return MEDIAN_PER_MEAN * noise.scale * math.sqrt(inflation(noise.autocorrelation, runs) / runs)
+
+
+def standard_error_of_change(noise: Noise, window_runs: int, pin_error: float) -> float:
+    """The standard error of a window's median relative to the pin.
+
+    Args:
+        window_runs: how many runs the window has.
+        pin_error: the standard error of the pin: `error_of_median(noise, 20)`, or that of an acceptance.
+    """
+    return math.hypot(error_of_median(noise, window_runs), pin_error)
+
+
+def drift_limit(error: float) -> float:
+    """How far a window's median may be from the pin: three standard errors, at least 1 %."""
+    return max(DRIFT_ERRORS * error, LEAST_DRIFT)
+
+
+def step_limit(noise: Noise) -> float:
+    """How far one run may be from the pin: 3.5 scales, at least 3 %."""
+    return max(STEP_SCALES * noise.scale, LEAST_STEP)
+
+
+def start_of_change(changes: Sequence[float]) -> int:
+    """The index of the first run of a change that still lasts.
+
+    It is the split with the least sum of absolute deviations: of the runs before from the pin, which is 0, and of the
+    runs since from their own median.
+
+    Args:
+        changes: of each run from the pin, in order; the last one is away from it.
+    """
+    best = len(changes) - 1
+    least = math.inf
+    before = math.fsum(abs(change) for change in changes)
+    since: list[float] = []
+    for index in range(len(changes) - 1, -1, -1):
+        before -= abs(changes[index])
+        bisect.insort(since, changes[index])
+        half = len(since) // 2
+        total = before + sum(since[len(since) - half :]) - sum(since[:half])
+        if total < least - 1e-12:
+            best, least = index, total
+    return best
