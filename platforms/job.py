@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
@@ -389,6 +390,21 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Metric:
+    """A number that is judged against the runs before it.
+
+    Attributes:
+        value: finite.
+        unit: as it is printed, such as `samples/s` or `GB/s`.
+        better: which direction is good.
+    """
+
+    value: float
+    unit: str
+    better: Literal["higher", "lower"] = "higher"
+
+
+@dataclass(frozen=True)
 class Run:
     """What a finished job measured, with its provenance and its doubts. Throughputs are samples/s over all devices."""
 
@@ -406,6 +422,8 @@ class Run:
     folder: Path | None = None
     read_by_test: tuple[float, ...] = ()
     """Seconds per sample that a test read from the log of a program without windows."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """What else a test read from the log, by name: a bandwidth, a latency, FLOP/s."""
 
     @property
     def log(self) -> Path | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms import atomic_file
-from platforms.job import JobSpec, Layout, Run, State, Status, Window, names_a_secret
+from platforms.job import JobSpec, Layout, Metric, Run, State, Status, Window, names_a_secret
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +61,7 @@ def run_content(
         "identity_gap": run.identity_gap,
         "spread_within_job": run.spread,
         "read_by_test": run.read_by_test,
+        "metrics": run.metrics,
         "windows": run.windows,
         "start": run.start,
         "summary": run.summary,
@@ -95,6 +96,7 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
         layout=content["layout"],
         windows=tuple(Window(**window) for window in content["windows"]),
         read_by_test=tuple(content.get("read_by_test", ())),
+        metrics={name: Metric(**metric) for name, metric in content.get("metrics", {}).items()},
         start=content["start"],
         summary=content["summary"],
         problems=tuple(content["problems"]),
@@ -106,13 +108,14 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
 
 
 def add_read_by_test(run: Run) -> None:
-    """Add to run.json what a test has read from the log of a program that reports no windows."""
+    """Add to run.json what a test has read from the log: seconds per sample, metrics."""
     assert run.folder is not None
     path = run.folder / "run.json"
     content = read_json(path)
     if not content:
         return
     content["read_by_test"] = run.read_by_test
+    content["metrics"] = run.metrics
     content["effective_throughput"] = run.effective_throughput
     content["spread_within_job"] = run.spread
     with contextlib.suppress(OSError):  # the disk is full; the results of the session have it, too

@@ -7,26 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from platforms.job import Outcome
+from platforms.job import Metric, Outcome
+
+__all__ = ["Envelope", "Key", "Metric", "RunReference"]
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A number that is judged.
-
-    Attributes:
-        value: finite.
-        unit: as it is printed, such as `samples/s` or `GB/s`.
-        better: which direction is good.
-    """
-
-    value: float
-    unit: str
-    better: Literal["higher", "lower"] = "higher"
 
 
 class Key(NamedTuple):
