@@ -50,7 +50,8 @@ class Envelope:
         role: `measure` for a job that a test asked for.
         label, arm, block: of a campaign.
         started_s: by the scheduler's clock. Runs are ordered by it.
-        metrics: by name.
+        metrics: what is judged, by name.
+        beside: what is not judged and says where a change is, by name: compute throughput, compute fraction.
         fields: what makes runs comparable (reporting/history/comparability.py).
         comparability: a hash of these fields.
         doubts: why the run fills no pin and clears no red, such as `throttled`; empty for a run that does.
@@ -75,6 +76,7 @@ class Envelope:
     started_s: float | None = None
     ended_s: float | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    beside: Mapping[str, Metric] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     comparability: str = ""
     doubts: tuple[str, ...] = ()
