@@ -105,13 +105,12 @@ class References:
         return found[-1] if found else None
 
     def acknowledgement(self, test: str, metric: str, night: datetime.date) -> Acknowledgement | None:
-        """The last acknowledgement of a metric that is still valid in that night."""
-        found = [
-            answer
-            for answer in self.acknowledgements
-            if (answer.test, answer.metric) == (test, metric) and night <= answer.until
-        ]
-        return found[-1] if found else None
+        """The last acknowledgement of a metric, if it is still valid in that night.
+
+        Earlier ones do not count: the last one may end them before their time.
+        """
+        found = [answer for answer in self.acknowledgements if (answer.test, answer.metric) == (test, metric)]
+        return found[-1] if found and night <= found[-1].until else None
 
     def notes_on(self, platform: str, first: datetime.date, last: datetime.date) -> list[Note]:
         """The notes on a platform from one day to another, both included, in order."""
@@ -119,8 +118,12 @@ class References:
         return sorted(found, key=lambda note: note.at)
 
     def pause(self, test: str, platform: str, day: datetime.date) -> Pause | None:
-        """The pause that a test is under on a day, by its own id or by its platform's name."""
-        for answer in reversed(self.pauses):
-            if answer.name in (test, platform) and day <= answer.until:
-                return answer
+        """The pause that a test is under on a day, by its own id or by its platform's name.
+
+        Of each name only the last one counts: it may end an earlier one before its time.
+        """
+        last = {answer.name: answer for answer in self.pauses}
+        for name in (test, platform):
+            if name in last and day <= last[name].until:
+                return last[name]
         return None

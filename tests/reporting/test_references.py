@@ -1,0 +1,337 @@
+"""People's answers in SITE/references: written and read again, edited by hand, merged by git, written at once."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.job import RefusedError
+from reporting.references import answer_file, store
+from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause, References
+
+TEST = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
+AUTHOR = Author("ada", datetime.datetime(2026, 11, 22, 9, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=1))))
+ACCEPTANCE = Acceptance(
+    test=TEST,
+    metric="effective_throughput",
+    unit="samples/s",
+    better="higher",
+    comparability="9d1f0c",
+    since=datetime.date(2026, 11, 17),
+    level=812.4,
+    error=0.0061,
+    scale=1 / 3,
+    runs=("20261117-011502-k3f9", "20261118-011502-a2bc"),
+    anchor=903.1,
+    reason="driver 570: slower, and NVIDIA knows (see the mail)",
+    author=AUTHOR,
+)
+ACKNOWLEDGEMENT = Acknowledgement(
+    TEST, "effective_throughput", "https://tickets.example/17", datetime.date(2026, 12, 1), -0.108, AUTHOR
+)
+NOTE = Note("eidf_a100", datetime.date(2026, 11, 16), "BIOS 2.1 -> 2.2 ✓", AUTHOR)
+PAUSE = Pause("eidf_a100", datetime.date(2026, 11, 30), '# cooling: "half"', AUTHOR)
+ANSWERS = (ACCEPTANCE, ACKNOWLEDGEMENT, NOTE, PAUSE)
+
+
+def later(days: int) -> Author:
+    return replace(AUTHOR, at=AUTHOR.at + datetime.timedelta(days=days))
+
+
+def test_every_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
+    for answer in ANSWERS:
+        store.append(tmp_path, answer)
+    references = store.load(tmp_path)
+    assert references == References([ACCEPTANCE], [ACKNOWLEDGEMENT], [NOTE], [PAUSE], [])
+
+
+def test_a_site_without_answers_has_none(tmp_path: Path) -> None:
+    assert store.load(tmp_path) == store.load(tmp_path / "absent") == References([], [], [], [], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["1234", "12e4567", "true", "null", "~", "a: b", "a #b", "-", "[x]", "{x}", "*x", "'", '"', "\\", "é", "🔥"]
+)
+def test_a_text_that_yaml_could_take_for_something_else_stays_that_text(tmp_path: Path, text: str) -> None:
+    answer = replace(
+        ACCEPTANCE, metric=text, reason=text, runs=(text,), comparability=text, author=Author(text, AUTHOR.at)
+    )
+    store.append(tmp_path, answer)
+    assert store.load(tmp_path).acceptances == [answer]
+
+
+@pytest.mark.parametrize("number", [1e-12, 0.1 + 0.2, 1 / 3, 5e-324, 1.7976931348623157e308, 12345678901234567.0])
+def test_a_number_is_read_as_the_same_number(tmp_path: Path, number: float) -> None:
+    answer = replace(ACCEPTANCE, level=number, anchor=number, error=min(number, 1.0))
+    store.append(tmp_path, answer)
+    assert store.load(tmp_path) == References([answer], [], [], [], [])
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "\x1b[31m", "\udcff", "\u2028"])
+def test_a_text_that_cannot_be_printed_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(RefusedError, match=r"reason: .*cannot be printed"):
+        store.append(tmp_path, replace(PAUSE, reason=text))
+    assert store.load(tmp_path).pauses == []
+
+
+def test_the_last_line_is_the_hash_that_a_person_can_compute(tmp_path: Path) -> None:
+    path = store.append(tmp_path, ACCEPTANCE)
+    printed = typed(f"head -n -1 '{path}' | sha256sum")
+    assert path.read_text().endswith(f"\nhash: {printed.split()[0]}\n")
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=answer_file.kind_of)
+def test_each_edit_of_one_character_is_found_and_the_answer_does_not_count(
+    tmp_path: Path, answer: store.Answer
+) -> None:
+    path = store.append(tmp_path, answer)
+    text = path.read_text()
+    after_the_comment = text.index("\n") + 1
+    for place in range(after_the_comment, len(text) - 1):
+        for other in ("7", "x", ""):
+            if text[place] == other:
+                continue
+            path.write_text(text[:place] + other + text[place + 1 :])
+            file = answer_file.read(path)
+            assert file.answer is None, path.read_text()
+            assert all(problem.startswith(f"{path}:") for problem in file.problems)
+            assert file.problems, path.read_text()
+
+
+def test_an_edited_acceptance_leaves_the_series_as_it_was_before(tmp_path: Path) -> None:
+    store.append(tmp_path, ACCEPTANCE)
+    second = replace(ACCEPTANCE, level=700.0, author=later(1))
+    path = store.append(tmp_path, second)
+    assert store.load(tmp_path).acceptance(TEST, "effective_throughput", "9d1f0c") == second
+    path.write_text(path.read_text().replace("700.0", "600.0"))
+    references = store.load(tmp_path)
+    assert references.acceptance(TEST, "effective_throughput", "9d1f0c") == ACCEPTANCE
+    (problem,) = references.problems
+    assert f"{path}:17: hash: the file was changed by hand" in problem
+
+
+def test_what_stands_below_the_hash_is_found(tmp_path: Path) -> None:
+    path = store.append(tmp_path, PAUSE)
+    path.write_text(path.read_text() + "# a comment\n")
+    (problem,) = store.load(tmp_path).problems
+    assert "changed by hand" in problem
+
+
+def test_windows_line_ends_change_nothing(tmp_path: Path) -> None:
+    path = store.append(tmp_path, PAUSE)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert store.load(tmp_path) == References([], [], [], [PAUSE], [])
+
+
+def test_an_answer_that_was_removed_is_missed_by_the_next_one(tmp_path: Path) -> None:
+    first = store.append(tmp_path, ACCEPTANCE)
+    second = store.append(tmp_path, replace(ACCEPTANCE, level=700.0, author=later(1)))
+    first.unlink()
+    references = store.load(tmp_path)
+    (problem,) = references.problems
+    assert problem.startswith(f"{second}:16: after: the answer before this one")
+    assert [answer.level for answer in references.acceptances] == [700.0]
+
+
+def test_a_forged_hash_is_missed_by_the_next_answer(tmp_path: Path) -> None:
+    first = store.append(tmp_path, ACCEPTANCE)
+    store.append(tmp_path, replace(ACCEPTANCE, level=700.0, author=later(1)))
+    above, _, _ = first.read_text().replace("812.4", "100.0").rpartition("hash: ")
+    first.write_text(f"{above}hash: {answer_file.hash_of(above)}\n")
+    (problem,) = store.load(tmp_path).problems
+    assert "the answer before this one" in problem
+
+
+def test_an_edited_answer_can_be_deleted_and_given_again(tmp_path: Path) -> None:
+    store.append(tmp_path, ACCEPTANCE)
+    second = store.append(tmp_path, replace(ACCEPTANCE, level=700.0, author=later(1)))
+    second.write_text(second.read_text().replace("700.0", "600.0"))
+    again = replace(ACCEPTANCE, level=650.0, author=later(2))
+    store.append(tmp_path, again)
+    second.unlink()
+    references = store.load(tmp_path)
+    assert (references.acceptances[-1], references.problems) == (again, [])
+
+
+def test_the_git_commands_of_a_problem_can_be_typed(tmp_path: Path) -> None:
+    site = tmp_path / "the site's folder"
+    path = store.append(site, PAUSE)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, "answers")
+    path.write_text(path.read_text().replace("11-30", "12-31"))
+    (problem,) = store.load(site).problems
+    command = problem.split("`")[1]
+    assert "+until: 2026-11-30" in typed(command)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("until: 2026-11-30", "until: soon", "4: until: 'soon' is no date, as in 2026-11-17"),
+        ("until: 2026-11-30\n", "", "2: until: is missing"),
+        ("by: ada", "by: ''", "6: by: is empty"),
+        ("by: ada", "by: ada\nhow: so", "7: how: has no meaning here (remove it)"),
+        ("written: ", "written: x", "7: written: "),
+        ("answer: pause", "answer: pardon", "2: answer: 'pardon' is none of accept, ack, note and pause"),
+        ("name: eidf_a100", "name: [eidf_a100]", "3: name: is no text"),
+        ("after: []", "after: none", '8: after: is no list of texts, as in ["a", "b"]'),
+        ("name: eidf_a100", "name: a\nname: b", "4: name: written twice"),
+    ],
+)
+def test_each_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    path = store.append(tmp_path, PAUSE)
+    path.write_text(path.read_text().replace(old, new))
+    references = store.load(tmp_path)
+    assert references.pauses == []
+    assert any(text.startswith(f"{path}:{problem}") for text in references.problems), references.problems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("level: 812.4 samples/s", "level: -3 samples/s", "level: '-3 samples/s' is no number above zero"),
+        ("level: 812.4 samples/s", "level: 812.4 steps/s", "anchor: its unit is 'samples/s', that of the level is"),
+        ("error: 0.61 %", "error: 0.61", "error: '0.61' is no number of percent, as in 0.6 %"),
+        ("error: 0.61 %", "error: inf %", "error: 'inf %' is no number of percent"),
+        ("better: higher", "better: faster", "better: 'faster' is neither higher nor lower"),
+        ("+01:00", "", "written: '2026-11-22T09:30:00' is no time with its zone"),
+    ],
+)
+def test_each_mistake_in_an_acceptance_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    path = store.append(tmp_path, ACCEPTANCE)
+    path.write_text(path.read_text().replace(old, new))
+    assert any(problem in text for text in answer_file.read(path).problems)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe", b"- a\n", b"a: \x00\n", b"<<<<<<< HEAD\na: 1\n=======\n", b"a: [" * 9999]
+)
+def test_a_file_that_is_no_answer_is_reported_and_the_others_count(tmp_path: Path, content: bytes) -> None:
+    path = store.append(tmp_path, PAUSE).with_name("2026-11-30-pause-00000000.yaml")
+    path.write_bytes(content)
+    references = store.load(tmp_path)
+    assert references.pauses == [PAUSE]
+    assert references.problems
+    assert all(problem.startswith(f"{path}:") for problem in references.problems)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_reported(tmp_path: Path) -> None:
+    file = store.append(tmp_path, PAUSE)
+    folder = store.append(tmp_path, ACCEPTANCE).parent
+    file.chmod(0)
+    folder.chmod(0)
+    try:
+        problems = store.load(tmp_path).problems
+    finally:
+        folder.chmod(0o700)
+    assert len(problems) == 2
+    assert all("cannot be read" in problem for problem in problems)
+
+
+def test_two_branches_that_answer_merge_without_a_conflict(tmp_path: Path) -> None:
+    store.append(tmp_path, ACCEPTANCE)
+    git(tmp_path, "init", "-q", "-b", "main")
+    commit(tmp_path, "first answer")
+    git(tmp_path, "checkout", "-q", "-b", "other")
+    on_other = replace(ACCEPTANCE, level=700.0, author=later(1))
+    store.append(tmp_path, on_other)
+    commit(tmp_path, "other")
+    git(tmp_path, "checkout", "-q", "main")
+    on_main = replace(ACCEPTANCE, level=750.0, author=later(2))
+    store.append(tmp_path, on_main)
+    commit(tmp_path, "main")
+    git(tmp_path, "merge", "-q", "-m", "merge", "other")
+    merged = store.load(tmp_path)
+    assert (merged.acceptances, merged.problems) == ([ACCEPTANCE, on_other, on_main], [])
+    both = store.append(tmp_path, replace(ACCEPTANCE, level=720.0, author=later(3)))
+    assert len(answer_file.read(both).after) == 2
+    assert store.load(tmp_path).problems == []
+    next(path for path in both.parent.iterdir() if "700.0" in path.read_text()).unlink()
+    assert len(store.load(tmp_path).problems) == 1
+
+
+def test_an_answer_comes_after_the_one_it_names_whatever_the_clock_says(tmp_path: Path) -> None:
+    store.append(tmp_path, ACCEPTANCE)
+    slow_clock = replace(ACCEPTANCE, level=700.0, author=later(-3))
+    store.append(tmp_path, slow_clock)
+    assert store.load(tmp_path).acceptances == [ACCEPTANCE, slow_clock]
+
+
+def append_twenty(site: Path, writer: int) -> None:
+    for number in range(20):
+        store.append(site, replace(PAUSE, reason=f"{writer} {number}"))
+
+
+def test_sixteen_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=append_twenty, args=(tmp_path, number)) for number in range(16)]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join()
+    references = store.load(tmp_path)
+    assert len({pause.reason for pause in references.pauses}) == len(references.pauses) == 320
+    assert references.problems == []
+
+
+def test_a_writer_that_is_killed_leaves_whole_files_only(tmp_path: Path) -> None:
+    script = (
+        "import itertools; from pathlib import Path; from dataclasses import replace\n"
+        "from reporting.references import store; from tests.reporting.test_references import PAUSE\n"
+        f"for number in itertools.count(): store.append(Path({str(tmp_path)!r}), replace(PAUSE, reason=str(number)))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script])
+    while len(list(tmp_path.rglob("*.yaml"))) < 5 and process.poll() is None:
+        pass
+    process.kill()
+    process.wait()
+    references = store.load(tmp_path)
+    assert references.problems == []
+    assert len(references.pauses) >= 5
+
+
+def test_the_last_answer_of_a_name_counts_also_where_it_ends_an_earlier_one(tmp_path: Path) -> None:
+    ended = datetime.date(2026, 11, 21)
+    day = datetime.date(2026, 11, 25)
+    for answer in (PAUSE, ACKNOWLEDGEMENT):
+        store.append(tmp_path, answer)
+    before = store.load(tmp_path)
+    assert before.pause(TEST, "eidf_a100", day) == PAUSE
+    assert before.acknowledgement(TEST, "effective_throughput", day) == ACKNOWLEDGEMENT
+    store.append(tmp_path, replace(PAUSE, until=ended, author=later(1)))
+    store.append(tmp_path, replace(ACKNOWLEDGEMENT, until=ended, author=later(1)))
+    after = store.load(tmp_path)
+    assert after.pause(TEST, "eidf_a100", day) is None
+    assert after.acknowledgement(TEST, "effective_throughput", day) is None
+
+
+def test_a_test_and_its_platform_are_paused_each_by_itself() -> None:
+    of_test = Pause(TEST, datetime.date(2026, 11, 30), "too hot", AUTHOR)
+    ended = replace(PAUSE, until=datetime.date(2026, 11, 1))
+    references = References(pauses=[of_test, ended])
+    assert references.pause(TEST, "eidf_a100", datetime.date(2026, 11, 30)) == of_test
+    assert references.pause(TEST, "eidf_a100", datetime.date(2026, 12, 1)) is None
+    assert references.pause("test_other.py::test_other", "eidf_a100", datetime.date(2026, 11, 30)) is None
+
+
+def typed(command: str) -> str:
+    """What a command prints that a person types in a shell, anywhere."""
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, cwd="/").stdout
+
+
+def git(folder: Path, *words: str) -> None:
+    names = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "core.hooksPath=/dev/null")
+    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path, message: str) -> None:
+    git(folder, "add", "--all")
+    git(folder, "commit", "-q", "-m", message)
