@@ -113,6 +113,7 @@ def _values(answer: Answer) -> dict[str, str | tuple[str, ...]]:
                 "level": _quantity(answer.level, answer.unit),
                 "error": _percent(answer.error),
                 "scale": _percent(answer.scale),
+                "autocorrelation": _percent(answer.autocorrelation),
                 "anchor": _quantity(answer.anchor, answer.unit),
                 "runs": answer.runs,
                 "reason": answer.reason,
@@ -209,6 +210,7 @@ def _answer(keys: _Keys) -> Answer | None:
                 anchor=anchor,
                 reason=keys.text("reason"),
                 author=author,
+                autocorrelation=keys.fraction("autocorrelation"),
             )
         case "ack":
             return Acknowledgement(
