@@ -55,6 +55,7 @@ class Finalizer:
         journal: of this session. Once another session has taken over, jobs are no longer ours to finish.
         afford: takes a retry from the budget of device-hours; False when too little is left.
         clock, wall: monotonic seconds, Unix seconds.
+        on_end: is called with a job when its run.json is written, before the job counts as done. Must not raise.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Finalizer:
         afford: Callable[[JobSpec], bool],
         clock: Callable[[], float],
         wall: Callable[[], float],
+        on_end: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.retries: deque[tuple[Job, Attempt]] = deque()  # failed jobs, each with the attempt that follows
         self.stopping = False  # the main thread wants to cancel: polls end soon, and nothing is retried
@@ -74,6 +76,7 @@ class Finalizer:
         self._afford = afford
         self._clock = clock
         self._wall = wall
+        self._on_end = on_end
         self._restored: list[Job] = []
 
     # --- ends that an earlier session has written --------------------------------------------------------------------
@@ -165,6 +168,7 @@ class Finalizer:
         job.set_status(status)
         job.run, job.failure = _write_result(job, status, run or Run(), self._contact)
         job.reader = NO_LOG  # the log of many ranks takes memory
+        self._on_end(job)
         job.done = True  # last: from now on the main thread uses the result
         self._slots.remove(job)
 

@@ -52,6 +52,7 @@ class PlatformQueue:
         journal: of this session.
         afford: takes a retry from the budget of device-hours; False when too little is left.
         clock, wall: monotonic seconds, Unix seconds.
+        on_end: as in Runner.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class PlatformQueue:
         afford: Callable[[JobSpec], bool],
         clock: Callable[[], float],
         wall: Callable[[], float],
+        on_end: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.platform = platform
         self.worker = worker
         self.slots = Slots(platform)
         self.changed_jobs: deque[Job] = deque()  # whose state has changed; the main thread empties it
         self.contact = Contact(platform, connect, clock)
-        self.finalizer = Finalizer(self.contact, self.slots, journal, afford, clock, wall)
+        self.finalizer = Finalizer(self.contact, self.slots, journal, afford, clock, wall, on_end)
         self._journal = journal
         self._clock = clock
         self._wall = wall

@@ -47,6 +47,7 @@ class Runner:
         clock, wall: monotonic seconds, Unix seconds.
         workers: makes the platforms' workers, and waits for them.
         on_change: called by the main thread with a job whose state, or the reason for it, has changed.
+        on_end: called with a job when its run.json is written, on the thread that has written it. Must not raise.
         connect: makes the scheduler of a platform.
         resume_command: the command that goes on with the run, for messages.
     """
@@ -62,6 +63,7 @@ class Runner:
         wall: Callable[[], float] = time.time,
         workers: WorkerPool | None = None,
         on_change: Callable[[Job], None] = lambda job: None,
+        on_end: Callable[[Job], None] = lambda job: None,
         connect: Callable[[Platform], schedulers.Scheduler] = schedulers.connect,
         resume_command: str = "",
     ) -> None:
@@ -74,6 +76,7 @@ class Runner:
         self._wall = wall
         self._workers = workers or ThreadPool()
         self._on_change = on_change
+        self._on_end = on_end
         self._connect = connect
         self._queues: dict[str, PlatformQueue] = {}  # by the platform's name
         self._by_folder: dict[Path, Job] = {}
@@ -254,7 +257,16 @@ class Runner:
         queue = self._queues.get(platform.name)
         if queue is None:
             worker = self._workers.worker(platform.name)
-            queue = PlatformQueue(platform, self._connect, worker, self._journal, self._afford, self._clock, self._wall)
+            queue = PlatformQueue(
+                platform,
+                self._connect,
+                worker,
+                self._journal,
+                self._afford,
+                self._clock,
+                self._wall,
+                self._on_end,
+            )
             self._queues[platform.name] = queue
         return queue
 

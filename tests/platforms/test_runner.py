@@ -144,6 +144,21 @@ def test_a_job_that_succeeds_has_a_run_with_its_numbers(runs: Path) -> None:
     ]
 
 
+def test_the_end_of_each_attempt_is_announced_once_its_run_json_is_written(runs: Path) -> None:
+    ends = []
+    runner = Runner(
+        runs, "r1", on_end=lambda job: ends.append((job.spec.test, job_json.read_run(job.folder) is not None, job.done))
+    )
+    runner.add(spec("good", *says(GOOD)), local())
+    runner.add(spec("bad", "sh", "-c", "exit 3"), local())
+    finish(runner)
+    assert sorted(ends) == [("test_x.py::test_x[bad]", True, False), ("test_x.py::test_x[good]", True, False)]
+    again = Runner(runs, "r1", on_end=lambda job: ends.append(job))
+    again.add(spec("good", *says(GOOD)), local(), Attempt(1))
+    finish(again)
+    assert len(ends) == 2  # an earlier session has announced it
+
+
 def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
     runner = Runner(runs, "r1")
     runner.add(spec("good", *says(GOOD), env={"A": "1", "API_TOKEN": "hush"}), local())
