@@ -1,4 +1,8 @@
-"""Hands a run's seconds per sample to pytest-benchmark: a round for each window, on a clock that only they move."""
+"""Takes what a test records, and hands it to pytest-benchmark: a round for each window, on a clock that only they move.
+
+A test without seconds per sample gives pytest-benchmark its first metric. If higher is better, one round takes the
+inverse of its value, so that OPS is the metric. If lower is better, one round takes its value.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness import own_metrics
 from platforms.job import Run
 
 
@@ -37,10 +42,15 @@ CLOCK = JobClock()
 
 @dataclass(frozen=True)
 class Recording:
-    """What a test asked to record; it counts only once the test has passed."""
+    """What a test asked to record; it counts only once the test has passed.
+
+    Attributes:
+        run: with everything that the test has read from the log.
+        rounds: what pytest-benchmark is given, in seconds.
+    """
 
     run: Run
-    seconds_per_sample: tuple[float, ...]
+    rounds: tuple[float, ...]
     extra: Mapping[str, object]
     benchmark: Any  # pytest-benchmark's fixture
 
@@ -55,26 +65,52 @@ class Recorder:
         self._item = item
         self._benchmark = benchmark
 
-    def __call__(self, run: Run, *, seconds_per_sample: Sequence[float] | None = None, **extra: object) -> None:
+    def __call__(
+        self,
+        run: Run,
+        *,
+        seconds_per_sample: Sequence[float] | None = None,
+        metrics: Mapping[str, tuple[float, str, str]] | None = None,
+        **extra: object,
+    ) -> None:
         """Record a run.
 
         Args:
             run: what the fixture `run` gave. A run with problems is refused: its numbers mean nothing.
             seconds_per_sample: what the test read from the log of a program without the wire, one value a window.
+            metrics: other numbers that the test read from the log, by name, as in `{"triad": (812, "GB/s", "higher")}`:
+                the value, its unit, and whether higher or lower is better. Each is judged by itself.
             extra: more of the run's figures, kept beside ours in `extra_info`.
         """
         if run.problems:
             pytest.fail(
                 "record(run): a run whose sanity failed is never recorded: " + "; ".join(run.problems), pytrace=False
             )
-        values = tuple(map(float, run.seconds_per_sample if seconds_per_sample is None else seconds_per_sample))
-        if not values or not all(math.isfinite(value) and value > 0 for value in values):
+        try:
+            checked = own_metrics.checked(metrics or {})
+        except ValueError as error:
+            pytest.fail(f"record(run, metrics=…): {error}", pytrace=False)
+        seconds = tuple(map(float, run.seconds_per_sample if seconds_per_sample is None else seconds_per_sample))
+        has_seconds = bool(seconds) or seconds_per_sample is not None or not checked
+        if has_seconds and not _are_seconds(seconds):
             pytest.fail(
-                f"record(run): {list(values)} are no seconds per sample. Has the log measured windows? Write them with "
-                "meter.py (docs/foreign-loops.md), or pass seconds_per_sample=[…]",
+                f"record(run): {list(seconds)} are no seconds per sample. Has the log measured windows? Write them "
+                "with meter.py (docs/foreign-loops.md), or pass seconds_per_sample=[…] or metrics={…}",
                 pytrace=False,
             )
-        self._item.stash[RECORDING] = Recording(run, values, extra, self._benchmark)
+        if not run.windows:
+            run = replace(run, read_by_test=seconds)
+        run = replace(run, metrics=checked)
+        self._item.stash[RECORDING] = Recording(run, seconds or _round_of_first_metric(run), extra, self._benchmark)
+
+
+def _are_seconds(values: Sequence[float]) -> bool:
+    return bool(values) and all(math.isfinite(value) and value > 0 for value in values)
+
+
+def _round_of_first_metric(run: Run) -> tuple[float]:
+    metric = next(iter(run.metrics.values()))
+    return (1 / metric.value,) if metric.better == "higher" else (metric.value,)
 
 
 def prepare(item: pytest.Item) -> None:
@@ -83,24 +119,28 @@ def prepare(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.benchmark(timer=CLOCK, warmup=False, cprofile=False))
 
 
-def replay(item: pytest.Item) -> Run | None:
-    """After a body that passed: hand its recording over. `ops` is then the effective throughput in samples/s."""
+def recorded_run(item: pytest.Item) -> Run | None:
+    """After a body that passed: the run that it recorded, with what the test has read written into run.json."""
     recording = item.stash.get(RECORDING, None)
     if recording is None:
         return None
     run = recording.run
-    if not run.windows:
+    if run.read_by_test or run.metrics:
         from platforms.rundir import job_json
 
-        run = replace(run, read_by_test=recording.seconds_per_sample)
-        job_json.add_read_by_test(run)
-    recording.benchmark.group = group(run)
-    recording.benchmark.extra_info.update(extra_info(run), **recording.extra)
-    seconds: Iterator[float] = iter(recording.seconds_per_sample)
-    recording.benchmark.pedantic(
-        lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.seconds_per_sample)
-    )
+        job_json.add_recorded(run)
     return run
+
+
+def replay(item: pytest.Item) -> None:
+    """Hand the recording of a body that passed to pytest-benchmark."""
+    recording = item.stash[RECORDING]
+    recording.benchmark.group = group(recording.run)
+    recording.benchmark.extra_info.update(extra_info(recording.run), **recording.extra)
+    seconds: Iterator[float] = iter(recording.rounds)
+    recording.benchmark.pedantic(
+        lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.rounds)
+    )
 
 
 def withdraw(item: pytest.Item) -> None:
@@ -116,7 +156,16 @@ def group(run: Run) -> str:
     request = run.start.get("request")
     if isinstance(request, Mapping):
         words += [str(request[name]) for name in ("size", "mode") if request.get(name)]
-    return f"{' '.join(words)}, seconds per sample"
+    return f"{' '.join(words)}, {_meaning(run)}"
+
+
+def _meaning(run: Run) -> str:
+    """What the columns of pytest-benchmark mean."""
+    if run.seconds_per_sample:
+        return "seconds per sample"
+    name, metric = next(iter(run.metrics.items()))
+    column = "OPS" if metric.better == "higher" else "seconds"
+    return f"{column}: {name} in {metric.unit}"
 
 
 def extra_info(run: Run) -> dict[str, object]:
@@ -131,6 +180,7 @@ def extra_info(run: Run) -> dict[str, object]:
         "compute_throughput": run.compute_throughput,
         "identity_gap": run.identity_gap,
         "spread_within_job": run.spread,
+        "metrics": {name: vars(metric) for name, metric in run.metrics.items()},
         "warnings": list(run.warnings),
         "job_name": run.name,
         "folder": str(run.folder) if run.folder else None,

@@ -107,7 +107,7 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
     return run, content["error"]
 
 
-def add_read_by_test(run: Run) -> None:
+def add_recorded(run: Run) -> None:
     """Add to run.json what a test has read from the log: seconds per sample, metrics."""
     assert run.folder is not None
     path = run.folder / "run.json"

@@ -173,3 +173,71 @@ def test_plain(run, record):
         "data" if "data" in file["benchmarks"][0]["stats"] else "mean"
     ] == pytest.approx(0.0225)
     assert file["benchmarks"][0]["extra_info"]["compute_fraction"] is None  # what it does not report is empty
+
+
+STREAM = """
+import pytest
+from platforms.results import numbers
+
+@pytest.mark.workload(command=["{python}", "-c", "print('Triad: 812.5')\\nprint('Latency: 1.25')"])
+def test_stream(run, record):
+    triad, = numbers(run.log, r"Triad: ([0-9.]+)")
+    latency, = numbers(run.log, r"Latency: ([0-9.]+)")
+    record(run, metrics=%s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "heading", "stat"),
+    [
+        ('{"triad": (triad, "GB/s", "higher"), "lat": (latency, "us", "lower")}', "OPS: triad in GB/s", "ops"),
+        ('{"lat": (latency, "us", "lower"), "triad": (triad, "GB/s", "higher")}', "seconds: lat in us", "mean"),
+    ],
+)
+def test_metrics_of_a_tests_own_need_no_seconds_per_sample(project, metrics, heading, stat):
+    project.write("test_stream.py", STREAM % metrics)
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"*benchmark 'test_stream, {heading}'*"])
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    run = json.loads(path.read_text())
+    assert run["metrics"]["triad"] == {"value": 812.5, "unit": "GB/s", "better": "higher"}
+    assert run["effective_throughput"] is None
+    (file,) = project.saved()
+    (bench,) = file["benchmarks"]
+    assert bench["extra_info"]["metrics"] == run["metrics"]
+    assert bench["stats"][stat] == pytest.approx(812.5 if stat == "ops" else 1.25)
+
+
+def test_metrics_stand_beside_seconds_per_sample(project):
+    project.job_test("seconds=2,2")
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("record(run)", 'record(run, metrics={"loss": (0.5, "nats", "lower")})'))
+    project.pytest("--benchmark-autosave").assert_outcomes(passed=1)
+    (bench,) = project.saved()[0]["benchmarks"]
+    assert bench["stats"]["ops"] == pytest.approx(50)
+    assert bench["extra_info"]["metrics"] == {"loss": {"value": 0.5, "unit": "nats", "better": "lower"}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ('{"triad": 812}', "triad: write (value, unit, direction)*and not 812"),
+        ('{"triad": (812, "GB/s")}', "triad: write (value, unit, direction)*"),
+        ('{"triad": (float("nan"), "GB/s", "higher")}', "triad: nan cannot be judged*"),
+        ('{"triad": (0, "GB/s", "higher")}', "triad: 0 cannot be judged*"),
+        ('{"triad": ("fast", "GB/s", "higher")}', "triad: 'fast' cannot be judged*"),
+        ('{"triad": (True, "GB/s", "higher")}', "triad: True cannot be judged*"),
+        ('{"triad": (812, "", "higher")}', "triad: '' is no unit*"),
+        ('{"triad": (812, "GB/s", "up")}', "triad: 'up' is no direction*"),
+        ('{"my triad": (812, "GB/s", "higher")}', "'my triad' can be no name of a metric*"),
+        ('{"effective_throughput": (812, "GB/s", "higher")}', "effective_throughput is a number of the suite*"),
+        ("{}", "[[][]] are no seconds per sample*metrics={…}*"),
+    ],
+)
+def test_a_metric_that_cannot_be_judged_fails_its_test(project, metrics, said):
+    project.write("test_stream.py", STREAM % metrics)
+    result = project.pytest("--benchmark-autosave")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*record(run*): {said}"])
+    assert project.saved() == []
