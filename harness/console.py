@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from platforms.job import Run, State, setting_of
 if TYPE_CHECKING:
     from platforms.runner import Job
     from reporting.account import Spent
+    from reporting.gate.verdict import Verdict
 
 NOT_STARTED = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
 HEARTBEAT_S = 30.0  # how often a log gets a line on a job that does not change
@@ -28,6 +29,7 @@ class Console:
     """Writes through pytest's own reporter, so nothing interleaves with it; -q is silent about jobs that go well."""
 
     def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
@@ -117,16 +119,34 @@ class Console:
                 line += f" (+{others} more)"
             self.line(line)
 
-    def summary(self, runs: Sequence[Run], jobs: Sequence[Job], began_s: float) -> None:
-        """After everything else: what each job waited for and took, and the table like the paper's."""
+    def summary(
+        self,
+        runs: Sequence[Run],
+        verdicts: Mapping[str, Mapping[str, Verdict]],
+        jobs: Sequence[Job],
+        began_s: float,
+    ) -> None:
+        """After everything else: what each job waited for and took, and the tables like the paper's.
+
+        Args:
+            verdicts: of the gate, by test and metric.
+            began_s: when this session began, in Unix seconds.
+        """
         if jobs and not self._quiet:
             from reporting.account import account
 
             self._table("jobs", account([spent(job, began_s) for job in jobs]))
         if runs:
-            from reporting.tables import tables
+            from reporting.tables.grouped import tables_of
+            from reporting.tables.row import Row
+            from reporting.tables.text import text
 
-            self._table("results", tables(runs))
+            rows = []
+            for run in runs:
+                judged = verdicts.get(run.test, {})
+                rows.append(Row(run, {metric: verdict.short for metric, verdict in judged.items()}))
+            width = self._config.get_terminal_writer().fullwidth if self._terminal else None
+            self._table("results", text(tables_of(rows), width))
 
     def _table(self, title: str, lines: Sequence[str]) -> None:
         if self._reporter is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from platforms.job import ConfigError, Run, StillPending
 
 if TYPE_CHECKING:
     from platforms.runner import Job, Runner
+    from reporting.gate.verdict import Verdict
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Suite:
     runner: Runner | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
+    verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
@@ -135,7 +137,8 @@ def new_run_id(suite: Suite) -> str:
 
 def report_end(suite: Suite, console: Console) -> None:
     """Show what the jobs took and measured, and one line on those that go on without this session."""
-    console.summary(list(suite.recorded.values()), suite.runner.jobs if suite.runner else [], suite.began_s)
+    all_jobs = suite.runner.jobs if suite.runner else []
+    console.summary(list(suite.recorded.values()), suite.verdicts, all_jobs, suite.began_s)
     if suite.unrecorded:
         tests = suite.unrecorded[0]
         if len(suite.unrecorded) > 1:

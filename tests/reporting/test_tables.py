@@ -1,4 +1,4 @@
-"""The tables at a session's end: one a benchmark, with what bounds it and what is to be doubted below."""
+"""The tables of runs: one for each benchmark, mode and configuration, with what bounds it and its warnings below."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from platforms.job import Run, Window
-from reporting.tables import bounds, shares_of_attainable, tables
+from platforms.job import Metric, Run, Window
+from reporting.tables.grouped import bounds, shares_of_attainable, tables_of
+from reporting.tables.row import Row
+from reporting.tables.text import text
+
+
+def tables(runs: list[Run]) -> list[str]:
+    return text(tables_of([Row(run) for run in runs]))
 
 
 def run(benchmark: str, stalls: float, *warnings: str, configuration: str = "tuned", data_from: str = "storage") -> Run:
@@ -35,12 +41,12 @@ def test_a_table_a_benchmark() -> None:
         [run("cosmoflow", 0.25, "slow path", "a busy node"), run("deepcam", 0), run("cosmoflow", 0.75, "slow path")]
     )
     assert [line for line in lines if "samples/s" in line] == [
-        f"{name}, mlperf, quick, overlap: throughputs in samples/s over all devices, spread within the job"
+        f"{name}, mlperf, quick, overlap, tuned: throughputs in samples/s over all devices, spread within the job"
         for name in ("cosmoflow", "deepcam")
     ]
     rows = [line.split() for line in lines if line.startswith("A CPU")]
-    assert " ".join(rows[0]) == "A CPU 1x1cpu, 2 cores tuned fp32 batch 4 storage 2.67 75.0% 2.00 0.0% [1] [2]"
-    assert " ".join(rows[1]) == "A CPU 1x1cpu, 2 cores tuned fp32 batch 4 storage 8.00 25.0% 2.00 0.0% [1]"
+    assert " ".join(rows[0]) == "A CPU 1x1cpu, 2 cores fp32 batch 4 storage 2.67 75.0% 2.00 0.0% [1] [2]"
+    assert " ".join(rows[1]) == "A CPU 1x1cpu, 2 cores fp32 batch 4 storage 8.00 25.0% 2.00 0.0% [1]"
     assert rows[2][-1] == "none"
     assert [line for line in lines if line.startswith("[")] == ["[1] slow path", "[2] a busy node"]
     assert len({line.index("storage") for line in lines if "storage" in line}) == 1
@@ -98,3 +104,89 @@ def test_platforms_are_named_where_there_are_others_than_this_machine() -> None:
     lines = tables([here, there])
     assert lines[1].startswith("platform  hardware ")
     assert [line.split()[0] for line in lines[3:5]] == ["local", "campus"]
+
+
+def a100(number: int, *warnings: str) -> Row:
+    """A run of a platform with long names."""
+    one = run("deepcam", 0.25, *warnings)
+    start = {**one.start, "device": {"name": "NVIDIA A100-SXM4-40GB", "type": "cuda"}}
+    judged = {"effective_throughput": "-10.8 % of 20, slower since 2026-11-17"}
+    return Row(replace(one, platform=f"eidf_a100_{number}", layout="4x8gpu", start=start), judged)
+
+
+def test_what_the_gate_says_is_a_column() -> None:
+    (table,) = tables_of([a100(1), Row(run("deepcam", 0))])
+    assert [row[table.headings.index("against pin")] for row in table.rows] == [
+        "-10.8 % of 20, slower since 2026-11-17",
+        "-",
+    ]
+    (without,) = tables_of([Row(run("deepcam", 0))])
+    assert "against pin" not in without.headings
+
+
+def test_configurations_and_modes_have_tables_of_their_own() -> None:
+    tuned, gbs32 = run("deepcam", 0), run("deepcam", 0, configuration="gbs32")
+    blocking = replace(tuned, start={**tuned.start, "request": {"configuration": "tuned", "mode": "blocking"}})
+    titles = [table.title.partition(":")[0] for table in tables_of([Row(one) for one in (tuned, gbs32, blocking)])]
+    assert titles == [
+        "deepcam, mlperf, quick, overlap, tuned",
+        "deepcam, mlperf, quick, overlap, gbs32",
+        "deepcam, blocking, tuned",
+    ]
+
+
+def test_other_metrics_have_tables_of_their_own_with_their_units() -> None:
+    stream = Run(
+        test="site/test_stream.py::test_stream[local-1x1cpu-double]",
+        platform="local",
+        layout="1x1cpu",
+        metrics={"triad": Metric(812.34, "GB/s"), "barrier": Metric(1.234, "us", "lower")},
+    )
+    row = Row(stream, {"triad": "ok"})
+    assert text(tables_of([row, Row(run("deepcam", 0))]))[-5:] == [
+        "test_stream: what the test read from the log",
+        "devices  setting  metric   value  unit  against pin  warnings",
+        "-------------------------------------------------------------",
+        "1x1cpu   double   triad    812.3  GB/s  ok           none",
+        "1x1cpu   double   barrier   1.23  us    -            none",
+    ]
+    both = Row(replace(run("deepcam", 0), metrics=stream.metrics), {"triad": "blind", "effective_throughput": "ok"})
+    ours, foreign = tables_of([both])
+    assert ours.rows[0][ours.headings.index("against pin")] == "ok"
+    assert [row[foreign.headings.index("against pin")] for row in foreign.rows] == ["blind", "-"]
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_line_is_longer_than_the_terminal(width: int) -> None:
+    rows = [a100(number, *["a long warning that one line cannot hold" * 3] * (number % 2)) for number in range(30)]
+    lines = text(tables_of(rows), width)
+    assert max(map(len, lines)) <= width
+    assert sum("eidf_a100_" in line for line in lines) == 30
+    assert sum("slower since 2026-11-17" in line for line in lines) == 30
+
+
+def test_in_a_narrow_terminal_a_row_takes_two_lines() -> None:
+    assert text(tables_of([a100(1), a100(2, "slow path")]), 80) == [
+        "deepcam, mlperf, quick, overlap, tuned: throughputs in samples/s over all",
+        "devices, spread within the job",
+        "all rows: hardware NVIDIA A100-SXM4-40GB, devices 4x8gpu, setting fp32 batch 4,",
+        "data from storage",
+        "compute  compute  effective",
+        "   thr.      fr.       thr.  spread  against pin",
+        "-" * 80,
+        "eidf_a100_1",
+        "   2.67    75.0%       2.00    0.0%  -10.8 % of 20, slower since 2026-11-17",
+        "eidf_a100_2 [1]",
+        "   2.67    75.0%       2.00    0.0%  -10.8 % of 20, slower since 2026-11-17",
+        "bound by compute: 75% of the time was computing, 25% waiting for data",
+        "[1] slow path",
+    ]
+
+
+def test_what_the_gate_says_is_wrapped_where_it_must() -> None:
+    lines = text(tables_of([a100(1)]), 60)
+    first = next(number for number, line in enumerate(lines) if "2.67" in line)
+    assert lines[first : first + 2] == [
+        "   2.67    75.0%       2.00    0.0%  -10.8 % of 20, slower",
+        "                                     since 2026-11-17",
+    ]

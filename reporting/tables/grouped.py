@@ -1,0 +1,184 @@
+"""Rows become tables, shaped like the paper's: one for each benchmark, variant, size, mode and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from platforms.job import Run
+from reporting.tables import row as cells
+from reporting.tables.row import Row, number, part, percent, workload
+
+HOME = "local"  # a table of this machine alone need not name it
+
+# What says which run it is, in the order of the columns; every table begins with these.
+IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
+    {
+        "platform": lambda row: row.run.platform,
+        "started": cells.started,
+        "hardware": lambda row: cells.hardware(row.run),
+        "devices": lambda row: cells.devices(row.run),
+        "setting": lambda row: cells.setting(row.run),
+        "data from": lambda row: cells.data_from(row.run),
+    }
+)
+OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
+FOREIGN = ("metric", "value", "unit")
+NUMBERS = (*OURS, "value")
+AGAINST_PIN = "against pin"
+WARNINGS = "warnings"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        identity: how many columns, from the first one, say which run a row is.
+        notes: lines below the table; the cells of the column `warnings` refer to them by number.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    identity: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text_columns(self) -> list[int]:
+        return [column for column, heading in enumerate(self.headings) if heading not in NUMBERS]
+
+
+def tables_of(rows: Sequence[Row]) -> list[Table]:
+    """The tables of our three numbers, then those of other metrics, each in its own unit."""
+    ours: dict[str, list[Row]] = {}
+    foreign: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.run.metrics:
+            foreign.setdefault(_name(row.run), []).append(row)
+        if row.run.effective_throughput is not None or not row.run.metrics:
+            ours.setdefault(_name(row.run), []).append(row)
+    return [
+        *(_our_table(name, members) for name, members in ours.items()),
+        *(_foreign_table(name, members) for name, members in foreign.items()),
+    ]
+
+
+def _name(run: Run) -> str:
+    """What all rows of one table have in common."""
+    request = part(run, "request")
+    settings = [str(request[name]) for name in ("variant", "size", "mode", "configuration") if request.get(name)]
+    return ", ".join([workload(run), *settings])
+
+
+def _our_table(name: str, rows: Sequence[Row]) -> Table:
+    warnings = _Warnings()
+    texts = []
+    for row in rows:
+        judged = "; ".join(text for metric, text in row.against_pin.items() if metric not in row.run.metrics)
+        texts.append([*_identity(row), *_our_numbers(row.run), judged, warnings.marks(row)])
+    headings = (*IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
+    title = f"{name}: throughputs in samples/s over all devices, spread within the job"
+    runs = [row.run for row in rows]
+    return _table(title, headings, texts, [*bounds(runs), *shares_of_attainable(runs), *warnings.notes])
+
+
+def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
+    warnings = _Warnings()
+    texts = []
+    for row in rows:
+        marks = warnings.marks(row)
+        for metric, measured in row.run.metrics.items():
+            values = (metric, number(measured.value), measured.unit)
+            texts.append([*_identity(row), *values, row.against_pin.get(metric, ""), marks])
+    headings = (*IDENTITY, *FOREIGN, AGAINST_PIN, WARNINGS)
+    return _table(f"{name}: what the test read from the log", headings, texts, warnings.notes)
+
+
+def _identity(row: Row) -> list[str]:
+    return [cell(row) for cell in IDENTITY.values()]
+
+
+def _our_numbers(run: Run) -> list[str]:
+    return [
+        number(run.compute_throughput),
+        percent(run.compute_fraction),
+        number(run.effective_throughput),
+        percent(run.spread),
+    ]
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Table:
+    """A table without the columns that say nothing."""
+    kept = []
+    for column, heading in enumerate(headings):
+        texts = {row[column] for row in rows}
+        says_nothing = {
+            "platform": texts == {HOME},
+            "started": texts == {"-"},
+            "data from": "metric" in headings and texts == {"unknown"},
+            "hardware": "metric" in headings and texts == {"unknown"},
+            AGAINST_PIN: texts == {""},
+        }
+        if not says_nothing.get(heading, False):
+            kept.append(column)
+    return Table(
+        title,
+        tuple(headings[column] for column in kept),
+        tuple(tuple(row[column] or "-" for column in kept) for row in rows),
+        sum(headings[column] in IDENTITY for column in kept),
+        tuple(notes),
+    )
+
+
+class _Warnings:
+    """Numbers the warnings of a table, each of which is written once, below it."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def marks(self, row: Row) -> str:
+        marks = []
+        for warning in row.warnings:
+            if warning not in self._texts:
+                self._texts.append(warning)
+            marks.append(f"[{self._texts.index(warning) + 1}]")
+        return " ".join(marks) or "none"
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"[{position}] {text}" for position, text in enumerate(self._texts, 1)]
+
+
+def bounds(runs: Sequence[Run]) -> list[str]:
+    """One line on what takes most of the time: to compute, or to wait for data. None where that is not known."""
+    computing = [run.compute_fraction for run in runs if run.compute_fraction is not None]
+    if not computing:
+        return []
+    waiting = [1 - fraction for fraction in computing]
+    by_data = sum(fraction > 0.5 for fraction in waiting)
+    if by_data == 0:
+        bound = "compute"
+    elif by_data == len(waiting):
+        bound = "data"
+    else:
+        bound = f"compute, {by_data} of {len(waiting)} rows by data"
+    return [f"bound by {bound}: {_range(computing)} of the time was computing, {_range(waiting)} waiting for data"]
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"
+
+
+def shares_of_attainable(runs: Sequence[Run]) -> list[str]:
+    """One line on how near computing comes to what the same cores reach in plain kernels, where that was measured."""
+    shares = []
+    for run in runs:
+        work, attainable = run.summary.get("flop_per_sample"), run.summary.get("attainable_flops")
+        if isinstance(work, int | float) and isinstance(attainable, int | float) and run.compute_throughput:
+            shares.append(run.compute_throughput * work / attainable)
+    if not shares:
+        return []
+    return [f"computing at {_range(shares)} of what plain products and convolutions reach on the same cores"]

@@ -1,0 +1,103 @@
+"""One run as a row of a table: what it ran on, with which setting, and its numbers, each as a cell's text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from platforms.job import Run, setting_of
+from reporting.history.envelope import Envelope
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, and what is said of it.
+
+    Attributes:
+        against_pin: the gate's `short` words on each metric that it has judged, by the metric's name.
+        envelope: the run's line in the history; None for a run of this session.
+    """
+
+    run: Run
+    against_pin: Mapping[str, str] = field(default_factory=dict)
+    envelope: Envelope | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """The run's own warnings, and why it fills no pin."""
+        doubts = self.envelope.doubts if self.envelope else ()
+        return [*self.run.warnings, *(f"it fills no pin: {doubt}" for doubt in doubts)]
+
+
+def part(run: Run, name: str) -> Mapping[str, Any]:
+    """A section of what the job reported at its start; empty if it reported none."""
+    section = run.start.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def workload(run: Run) -> str:
+    """The benchmark, or the name of a test of the user's own program."""
+    return run.benchmark or run.test.partition("::")[2].partition("[")[0] or run.test
+
+
+def started(row: Row) -> str:
+    """When the run started, by this machine's clock: `2026-11-17 03:12`; "-" where that is not known."""
+    started_s = row.envelope.started_s if row.envelope else None
+    return "-" if started_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(started_s))
+
+
+def hardware(run: Run) -> str:
+    """The device, by its own name. The nodes stand in place of a device that the program did not name."""
+    name = part(run, "device").get("name")
+    if name:
+        return str(name)
+    nodes = run.status.nodes
+    if not nodes:
+        return "unknown"
+    if len(nodes) == 1:
+        return f"on {nodes[0]}"
+    return f"on {nodes[0]} and {len(nodes) - 1} more"
+
+
+def devices(run: Run) -> str:
+    """The layout, with the cores of a processor and the number of ranks."""
+    parts = [run.layout]
+    cores = part(run, "host").get("cores")
+    if part(run, "device").get("type") == "cpu" and cores:
+        quota = part(run, "host").get("cpu_quota")  # "max" where none is set
+        is_limited = isinstance(quota, int | float) and quota < cores
+        parts.append(f"{quota:.2g} of {cores} cores" if is_limited else f"{cores} cores")
+    ranks = part(run, "world").get("size", 1)
+    if ranks != 1:
+        parts.append(f"{ranks} ranks")
+    return ", ".join(filter(None, parts)) or "-"
+
+
+def setting(run: Run) -> str:
+    """The number format and the batch; of a program that reports none, what its test's id says after the layout."""
+    request = part(run, "request")
+    parts = [str(request["dtype"])] if request.get("dtype") else []
+    if request.get("global_batch_size"):
+        parts.append(f"batch {request['global_batch_size']}")
+    return " ".join(parts) or setting_of(run.test) or "-"
+
+
+def data_from(run: Run) -> str:
+    return str(run.summary.get("data_from") or "unknown")
+
+
+def number(value: float | None) -> str:
+    """Three to four significant figures: more would claim a precision that no run has."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:#.3g}"
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{fraction:.1%}"

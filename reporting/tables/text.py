@@ -1,0 +1,95 @@
+"""Tables for a terminal or a log. Where one row does not fit into one line, it takes two, and remains aligned."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reporting.columns import aligned
+from reporting.tables.grouped import AGAINST_PIN, NUMBERS, WARNINGS, Table
+
+GAP = "  "
+LEAST_WIDTH = 20  # of what the gate says, before it is wrapped
+
+
+def text(tables: Sequence[Table], width: int | None = None) -> list[str]:
+    """Lines to print, with a blank line between two tables.
+
+    Args:
+        width: columns of the terminal; None for a log, whose lines may be long.
+    """
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", *_lines(table, width)]
+    return lines[1:]
+
+
+def _lines(table: Table, width: int | None) -> list[str]:
+    head, *rows = aligned([table.headings, *table.rows], table.text_columns)
+    body = [head, "-" * len(head), *rows]
+    if width is None:
+        return [table.title, *body, *table.notes]
+    shared: list[str] = []
+    if max(map(len, body)) > width:
+        table, shared = _without_shared_columns(table)
+        head, *rows = aligned([table.headings, *table.rows], table.text_columns)
+        body = [head, "-" * len(head), *rows]
+    if max(map(len, body)) > width:
+        body = _two_lines_a_row(table, width)
+    above = [line for paragraph in (table.title, *shared) for line in textwrap.wrap(paragraph, width)]
+    below = [line for note in table.notes for line in textwrap.wrap(note, width, subsequent_indent="    ")]
+    return [*above, *body, *below]
+
+
+def _without_shared_columns(table: Table) -> tuple[Table, list[str]]:
+    """The table without what all of its rows say of themselves in the same words, and a line that says it once."""
+    if len(table.rows) < 2:
+        return table, []
+    shared = [column for column in range(table.identity) if len({row[column] for row in table.rows}) == 1]
+    if not shared:
+        return table, []
+    kept = [column for column in range(len(table.headings)) if column not in shared]
+    smaller = replace(
+        table,
+        headings=tuple(table.headings[column] for column in kept),
+        rows=tuple(tuple(row[column] for column in kept) for row in table.rows),
+        identity=table.identity - len(shared),
+    )
+    said = ", ".join(f"{table.headings[column]} {table.rows[0][column]}" for column in shared)
+    return smaller, [f"all rows: {said}"]
+
+
+def _two_lines_a_row(table: Table, width: int) -> list[str]:
+    """Say in one line which run a row is, with the marks of its warnings, and its numbers in the next one.
+
+    A heading of two words takes two lines. What the gate says is wrapped.
+    """
+    columns = [column for column in range(table.identity, len(table.headings)) if table.headings[column] != WARNINGS]
+    words = [table.headings[column].split(" ") for column in columns]
+    top = [pair[0] if len(pair) > 1 else "" for pair in words]
+    bottom = [pair[-1] for pair in words]
+    cells = [[row[column] for column in columns] for row in table.rows]
+    verdicts = [""] * len(cells)
+    if table.headings[columns[-1]] == AGAINST_PIN:
+        verdicts = [row.pop() for row in cells]
+        top.pop()
+        bottom.pop()
+    text_columns = [place for place in range(len(bottom)) if table.headings[columns[place]] not in NUMBERS]
+    above, below, *numbers = aligned([top, bottom, *cells], text_columns)
+    indent = max(map(len, [above, below, *numbers])) + len(GAP)
+    if any(verdicts):
+        below = f"{below:<{indent}}{AGAINST_PIN}"
+    lines = [*filter(None, [above, below]), "-" * width]
+    previous = ""
+    for row, number_line, verdict in zip(table.rows, numbers, verdicts, strict=True):
+        named = [cell for cell in row[: table.identity] if cell not in ("-", "unknown")]
+        marks = [row[-1]] if table.headings[-1] == WARNINGS and row[-1] != "none" else []
+        who = " ".join([", ".join(named), *marks])
+        if who != previous:
+            lines += textwrap.wrap(who, width, subsequent_indent=GAP)
+            previous = who
+        wrapped = textwrap.wrap(verdict, max(width - indent, LEAST_WIDTH)) or [""]
+        lines.append(f"{number_line:<{indent}}{wrapped[0]}".rstrip())
+        lines += [f"{'':<{indent}}{more}" for more in wrapped[1:]]
+    return lines
