@@ -33,6 +33,7 @@ from platforms.config.values import (
     Seconds,
     Some,
     Text,
+    TimeOfDay,
     Unique,
     Variable,
     ZeroOrMore,
@@ -211,6 +212,9 @@ class Site(BaseModel):
     max_device_hours: Annotated[float, Field(ge=0, strict=True)] | None = None
     keep_days: Annotated[float, Field(ge=0, strict=True)] = 30.0
     keep_failed_days: Annotated[float, Field(ge=0, strict=True)] = 180.0
+    name: Name = "site"
+    history: Filled | None = None
+    night_ends: TimeOfDay = datetime.time(12)
     options: Mapping[str, Option] = {}
     values: Mapping[Variable, Text] = {}
 

@@ -204,6 +204,18 @@ def _day(value: object) -> datetime.date | None:
     raise ValueError("is no day (write YYYY-MM-DD, as in 2026-12-31)")
 
 
+def _time_of_day(value: object) -> datetime.time:
+    if isinstance(value, datetime.time):
+        return value
+    if isinstance(value, list | Mapping):
+        raise ValueError("needs a time of day (as in 12:00)")
+    text = text_of(value)
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
+        raise ValueError(f"{text!r} is no time of day (write HH:MM, as in 12:00)")
+    hour, minute = text.split(":")
+    return datetime.time(int(hour), int(minute))
+
+
 def _option(value: object) -> str | int | float | bool:
     if isinstance(value, Int):
         return int(value)
@@ -374,6 +386,7 @@ Mark = Annotated[str, AfterValidator(mark), _NAME]
 Variable = Annotated[str, AfterValidator(_variable)]
 LayoutText = Annotated[str, BeforeValidator(text_of), AfterValidator(_layout), WithJsonSchema({"type": "string"})]
 Day = Annotated[datetime.date | None, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
+TimeOfDay = Annotated[datetime.time, BeforeValidator(_time_of_day)]
 Option = Annotated[Any, BeforeValidator(_option), SCALAR]
 Flag = Annotated[str, AfterValidator(_flag)]
 Quantity = Annotated[str, BeforeValidator(_quantity), SCALAR]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from platforms.job import Metric, Outcome
 
-__all__ = ["Envelope", "Key", "Metric", "RunReference"]
+__all__ = ["Envelope", "Key", "Metric", "Revision", "RunReference"]
 
 SCHEMA = 1
 
@@ -30,8 +31,24 @@ class Key(NamedTuple):
     submitted_s: float | None
 
 
+class Revision(IntEnum):
+    """How final an envelope is. Of two envelopes with the same key the higher revision counts, else the later one."""
+
+    PENDING = 1
+    """The session stopped waiting for the job."""
+    JOB_ENDED = 2
+    """The job has ended, and its test has not been run yet. It stays so if the session is killed in between."""
+    TEST_ENDED = 3
+    """The test's own outcome."""
+
+
 class RunReference(NamedTuple):
-    """Where a run.json lies in the history: a file beside the envelope's own, and the line's place in it, in bytes."""
+    """Where a run.json lies in the history.
+
+    Attributes:
+        file: relative to the history's folder, as in `2026-11/20261122T220000Z-1a2b3c.runs.jsonl`.
+        offset, length: of its line in that file, in bytes, without the line's end.
+    """
 
     file: str
     offset: int
@@ -43,7 +60,7 @@ class Envelope:
     """What is known of one job. Times are Unix seconds.
 
     Attributes:
-        revision: of two envelopes with the same key the one with the higher revision counts.
+        revision: a Revision. Writing a key again replaces the earlier envelope, so that a job is never counted twice.
         outcome: of the test, or of the job while its test has not ended.
         sane: the test has passed its own assertions and recorded its numbers. A regressed number is sane. Metrics of
             an envelope that is not sane mean nothing.

@@ -404,6 +404,13 @@ def test_a_site_is_read(tmp_path: Path) -> None:
     assert site.values == {"account": "007", "project": "on"}
 
 
+def test_the_keys_of_the_history_have_defaults(tmp_path: Path) -> None:
+    assert (Site().name, Site().history, Site().night_ends) == ("site", None, datetime.time(12))
+    (tmp_path / "site.yaml").write_text("name: campus\nhistory: /shared/history\nnight_ends: 6:30\n")
+    site = load_site(tmp_path)
+    assert (site.name, site.history, site.night_ends) == ("campus", "/shared/history", datetime.time(6, 30))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -414,6 +421,12 @@ def test_a_site_is_read(tmp_path: Path) -> None:
         ("max_device_hours: 8h\n", "1: max_device_hours: needs a number, not '8h'"),
         ("options: {size: [a]}\n", "1: options.size: needs one value, not a list or a mapping"),
         ("values: {a b: 1}\n", "1: values.a b: 'a b' is no name"),
+        ("name: Our Site\n", "1: name: 'Our Site' is no name (small letters, digits and _, beginning with a letter)"),
+        ("history: ''\n", "1: history: is empty (write a text, or remove the line)"),
+        ("night_ends: 12\n", "1: night_ends: '12' is no time of day (write HH:MM, as in 12:00)"),
+        ("night_ends: 24:00\n", "1: night_ends: '24:00' is no time of day (write HH:MM, as in 12:00)"),
+        ("night_ends: noon\n", "1: night_ends: 'noon' is no time of day (write HH:MM, as in 12:00)"),
+        ("night_ends: [12:00]\n", "1: night_ends: needs a time of day (as in 12:00)"),
         ("values: {db_password: x}\n", "1: values.db_password: looks like a secret"),
         ("enabled: [a]\nenabled: [b]\n", "2: enabled: written twice"),
         ("just words\n", "1: this is no mapping"),

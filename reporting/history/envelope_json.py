@@ -1,0 +1,166 @@
+"""An envelope as one line of JSON, and back. docs/history.md lists the keys.
+
+A line begins with the test's id, so that a reader can pass over the lines of other tests without parsing them. A key
+without a value is left out. A reader ignores keys that it does not know, so that later versions may add some.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from platforms.job import Outcome
+from platforms.rundir.job_json import as_json
+from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
+
+_START = b'{"test": "'
+
+
+def to_line(envelope: Envelope) -> bytes:
+    """The line of an envelope, with its end. A number that is not finite becomes null, since it is not known."""
+    content: dict[str, object] = {
+        "test": envelope.key.test,
+        "schema": SCHEMA,
+        "site": envelope.key.site,
+        "run_id": envelope.key.run_id,
+        "attempt": envelope.key.attempt,
+        "job_id": envelope.key.job_id,
+        "submitted_s": envelope.key.submitted_s,
+        "revision": int(envelope.revision),
+        "written_s": envelope.written_s,
+        "outcome": envelope.outcome,
+        "sane": envelope.sane,
+        "platform": envelope.platform,
+        "benchmark": envelope.benchmark,
+        "layout": envelope.layout,
+        "role": envelope.role,
+        "label": envelope.label,
+        "arm": envelope.arm,
+        "block": envelope.block,
+        "started_s": envelope.started_s,
+        "ended_s": envelope.ended_s,
+        "metrics": envelope.metrics,
+        "beside": envelope.beside,
+        "fields": envelope.fields,
+        "comparability": envelope.comparability,
+        "doubts": envelope.doubts,
+        "verdicts": envelope.verdicts,
+        "provenance": envelope.provenance,
+        "source": envelope.source,
+        "run": envelope.run._asdict() if envelope.run else None,
+    }
+    known = {name: value for name, value in content.items() if value is not None and value not in ("", (), {})}
+    return as_json(known).encode() + b"\n"
+
+
+def ids_in_lines(tests: Collection[str]) -> frozenset[bytes]:
+    """The tests' ids as they stand in lines, for `may_be_of`."""
+    return frozenset(json.dumps(test)[1:-1].encode() for test in tests)
+
+
+def may_be_of(line: bytes, ids: frozenset[bytes]) -> bool:
+    """Whether a line can be an envelope of one of these tests.
+
+    A line that begins otherwise than ours do, or whose id has escaped characters, must be parsed to know that.
+    """
+    if not line.startswith(_START):
+        return True
+    test = line[len(_START) : line.find(b'"', len(_START))]
+    return test in ids or b"\\" in test
+
+
+def from_line(line: bytes) -> Envelope:
+    """Read a line that `to_line` or another program has written.
+
+    Raises:
+        ValueError: the line is no envelope, or has another schema. The text says why.
+    """
+    try:
+        content = json.loads(line, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    schema = content.get("schema")
+    if schema != SCHEMA:
+        raise ValueError(f"it has the schema {schema}, and this version reads {SCHEMA} (update the suite)")
+    try:
+        return _envelope(content)
+    except KeyError as error:
+        raise ValueError(f"the key {error} is missing") from None
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a value has the wrong type: {error}") from None
+
+
+def _envelope(content: Mapping[str, Any]) -> Envelope:
+    get = content.get
+    job_id = get("job_id")
+    return Envelope(
+        key=Key(
+            site=str(content["site"]),
+            run_id=str(content["run_id"]),
+            test=str(content["test"]),
+            attempt=int(content["attempt"]),
+            job_id=None if job_id is None else str(job_id),
+            submitted_s=_seconds(get("submitted_s")),
+        ),
+        revision=int(content["revision"]),
+        written_s=_seconds(content["written_s"]) or 0.0,
+        outcome=Outcome(content["outcome"]),
+        sane=content["sane"] is True,
+        platform=str(content["platform"]),
+        benchmark=get("benchmark"),
+        layout=get("layout", ""),
+        role=get("role", "measure"),
+        label=get("label"),
+        arm=get("arm"),
+        block=get("block"),
+        started_s=_seconds(get("started_s")),
+        ended_s=_seconds(get("ended_s")),
+        metrics=_metrics(get("metrics", {})),
+        beside=_metrics(get("beside", {})),
+        fields=_mapping(get("fields", {})),
+        comparability=get("comparability", ""),
+        doubts=tuple(get("doubts", ())),
+        verdicts=_mapping(get("verdicts", {})),
+        provenance=_mapping(get("provenance", {})),
+        source=get("source", "suite"),
+        run=_run_reference(get("run")),
+    )
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no time in seconds")
+    return float(value)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no object")
+    return value
+
+
+def _metrics(content: object) -> dict[str, Metric]:
+    """The metrics that have a value. It is null if it was not finite."""
+    metrics = {}
+    for name, metric in _mapping(content).items():
+        value = metric["value"]
+        if value is not None and math.isfinite(value):
+            metrics[name] = Metric(value, metric["unit"], metric["better"])
+    return metrics
+
+
+def _run_reference(content: object) -> RunReference | None:
+    if content is None:
+        return None
+    reference = _mapping(content)
+    return RunReference(str(reference["file"]), int(reference["offset"]), int(reference["length"]))

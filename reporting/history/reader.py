@@ -1,0 +1,125 @@
+"""Reads the history: the envelopes of all sessions, and the run.json's that they refer to.
+
+Sessions may write meanwhile. Files are read one after the other, and one line at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from platforms.job import RefusedError
+from platforms.printable import printable
+from reporting.history.envelope import Envelope, Key
+from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
+
+
+def read(folder: Path, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:
+    """The envelopes of the history in the order in which their jobs started, only the last one of each key.
+
+    Args:
+        folder: of the history. One that does not exist is empty.
+        tests: ids; None stands for all tests. Lines of other tests are not parsed, so that this is much quicker.
+        problems: gets a sentence for each file that cannot be read, or that has lines which cannot. A file's last line
+            without an end is no problem: its session was killed, or is writing it now.
+    """
+    latest: dict[Key, Envelope] = {}
+    ids = None if tests is None else ids_in_lines(tests)
+    for path in _files(folder, problems if problems is not None else []):
+        for envelope in _envelopes(path, ids, problems if problems is not None else []):
+            if tests is not None and envelope.key.test not in tests:
+                continue
+            earlier = latest.get(envelope.key)
+            if earlier is None or _rank(envelope) >= _rank(earlier):
+                latest[envelope.key] = envelope
+    return sorted(latest.values(), key=_order)
+
+
+def run_of(folder: Path, envelope: Envelope) -> dict[str, Any]:
+    """The content of the run.json that an envelope refers to; empty if it refers to none.
+
+    Raises:
+        RefusedError: it is not there any more, or is damaged.
+    """
+    if envelope.run is None:
+        return {}
+    path = folder / envelope.run.file
+    try:
+        with path.open("rb") as file:
+            file.seek(envelope.run.offset)
+            content = json.loads(file.read(envelope.run.length))
+    except OSError as error:
+        raise RefusedError(f"{path}: the run.json of {envelope.key.test} cannot be read: {error.strerror}") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise RefusedError(
+            f"{path}: there is no run.json of {envelope.key.test} at byte {envelope.run.offset}: the file was changed "
+            "or copied incompletely (copy it again from a backup)"
+        )
+    return content
+
+
+def _rank(envelope: Envelope) -> tuple[int, float]:
+    return envelope.revision, envelope.written_s
+
+
+def _order(envelope: Envelope) -> tuple[float, float, float]:
+    """A job that has not started is sorted by its submission, or by when its line was written."""
+    submitted_s = envelope.key.submitted_s
+    if submitted_s is None:
+        submitted_s = envelope.written_s
+    started_s = envelope.started_s
+    if started_s is None:
+        started_s = submitted_s
+    return started_s, submitted_s, envelope.written_s
+
+
+def _files(folder: Path, problems: list[str]) -> list[Path]:
+    """The files with envelopes, in order of months and sessions."""
+    paths: list[Path] = []
+    for month in _entries(folder, problems):
+        if not month.name.startswith(".") and month.is_dir():
+            paths += [
+                Path(entry.path)
+                for entry in _entries(Path(month.path), problems)
+                if entry.name.endswith(".jsonl") and not entry.name.endswith(".runs.jsonl")
+            ]
+    return sorted(paths)
+
+
+def _entries(folder: Path, problems: list[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{folder}: this part of the history cannot be read: {error.strerror}")
+        return []
+
+
+def _envelopes(path: Path, ids: frozenset[bytes] | None, problems: list[str]) -> Iterator[Envelope]:
+    """The envelopes in a file; with `ids`, those that may be of these tests."""
+    damaged = 0
+    first = ""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if ids is not None and not may_be_of(line, ids):
+                    continue
+                try:
+                    yield from_line(line)
+                except ValueError as error:
+                    if line.endswith(b"\n") and line.strip():
+                        damaged += 1
+                        first = first or f"{path}:{number}: this line of the history is skipped: {error}"
+    except OSError as error:
+        problems.append(f"{path}: this file of the history cannot be read: {error.strerror}")
+    if damaged > 1:
+        first += f" (and {damaged - 1} more of this file)"
+    if damaged:
+        problems.append(printable(first))
