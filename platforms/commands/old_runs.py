@@ -12,6 +12,7 @@ from pathlib import Path
 from platforms.commands import find_run
 from platforms.job import Outcome, RefusedError
 from platforms.rundir import job_json, run_archive, session_history, session_liveness
+from platforms.rundir.accepted_runs import AcceptedRuns
 from platforms.rundir.retention import Leftover, NeededJobs, Retention
 from platforms.schedulers import supervisor
 
@@ -65,7 +66,7 @@ def run_leftover(folder: Path, retention: Retention, now_s: float) -> Leftover:
     except OSError as error:
         return Leftover(folder.name, 0.0, 0, f"it cannot be read: {error}")
     leftover = Leftover(folder.name, now_s - changed_s, size_bytes)
-    reason = why_needed(folder)
+    reason = why_needed(folder) or retention.accepted.why_kept(folder.name)
     if reason:
         return replace(leftover, stays=reason)
     if retention.young(leftover.age_s):
@@ -73,8 +74,8 @@ def run_leftover(folder: Path, retention: Retention, now_s: float) -> Leftover:
     return replace(leftover, stays=retention.failed(leftover.age_s, _failures(folder)))
 
 
-def needed_jobs(runs: Path) -> NeededJobs:
-    """The jobs whose leftovers on platforms must stay, because their run is unfinished or pinned.
+def needed_jobs(runs: Path, accepted: AcceptedRuns) -> NeededJobs:
+    """The jobs whose leftovers on platforms must stay, because their run is unfinished, pinned or accepted.
 
     Runs that cannot be read are listed as such: any job might be theirs.
     """
@@ -86,7 +87,7 @@ def needed_jobs(runs: Path) -> NeededJobs:
             continue
         try:
             _refuse_unreadable(folder)
-            reason = _why_needed(folder)
+            reason = _why_needed(folder) or accepted.why_kept(folder.name)
             if reason:
                 for name in _job_names(folder):
                     jobs[name] = f"run {folder.name}: {reason}"

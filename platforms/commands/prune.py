@@ -17,6 +17,7 @@ from platforms.job import BenchError, RefusedError
 from platforms.output import confirm_removal, format_size, leftover_table, print_errors, print_indented
 from platforms.printable import printable
 from platforms.rundir import run_archive
+from platforms.rundir.accepted_runs import read_accepted_runs
 from platforms.rundir.retention import Leftover, Retention
 from platforms.schedulers import PruneOptions, backend_of
 
@@ -56,22 +57,23 @@ def main(options: argparse.Namespace) -> int:
         options.run = find_run.latest(runs)
     if options.name is None:
         _refuse(options, OF_CLUSTERS, "is for a platform of Kubernetes: python -m platforms prune NAME")
-        return prune_runs(runs, _retention(options, schema.load_site(site)), options)
+        return prune_runs(runs, _retention(options, schema.load_site(site), site), options)
     settings, platforms = checkout.load(site)
     platform = checkout.find(options.name, platforms)
     backend = backend_of(platform)
     if backend.file_keys.this_machine:
         raise RefusedError("this machine keeps what runs leave in runs/: python -m platforms prune, without a name")
     checkout.refuse_unready(platform, site, settings)
+    retention = _retention(options, settings, site)
     given = {name: getattr(options, name) for name in OF_PLATFORMS if getattr(options, name)}
     for name in given:
         if name not in backend.prune_options:
             takes = ", ".join(_typed(option) for option in backend.prune_options)
             raise RefusedError(f"{_typed(name)} means nothing to scheduler {platform.scheduler}, which takes {takes}")
     prune_options = PruneOptions(
-        retention=_retention(options, settings),
+        retention=retention,
         runs=runs,
-        needed_jobs=partial(old_runs.needed_jobs, runs),
+        needed_jobs=partial(old_runs.needed_jobs, runs, retention.accepted),
         given=given,
         yes=options.yes,
         dry_run=options.dry_run,
@@ -157,10 +159,10 @@ def _finish(runs: Path, name: str) -> None:
         print(f"{printable(name)}: back in its place: no archive has it all")
 
 
-def _retention(options: argparse.Namespace, settings: Site) -> Retention:
+def _retention(options: argparse.Namespace, settings: Site, site: Path) -> Retention:
     """How long leftovers are kept: the command line's choice, else the site's. Raises RefusedError."""
     days, failed_days = (_days(options, name, getattr(settings, name)) for name in OF_FOLDERS)
-    return Retention(days, failed_days)
+    return Retention(days, failed_days, read_accepted_runs(site))
 
 
 def _days(options: argparse.Namespace, name: str, default: float) -> float:

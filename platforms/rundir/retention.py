@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from platforms.rundir.accepted_runs import AcceptedRuns
+
 DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
 class Retention:
-    """For how many days after its last change a leftover is kept. A failed run is kept longer, for inspection."""
+    """For how many days after its last change a leftover is kept. A failed run is kept longer, for inspection.
+
+    `accepted` names the runs that are kept for ever.
+    """
 
     days: float = 30.0
     failed_days: float = 180.0
+    accepted: AcceptedRuns = field(default_factory=AcceptedRuns)
 
     def __str__(self) -> str:
         longer = max(self.days, self.failed_days)

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from platforms import atomic_file
 from platforms.rundir import job_folder
+from platforms.rundir.accepted_runs import FOLDER
 from reporting.references import answer_file
 from reporting.references.answer_file import Answer, AnswerFile
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
-
-FOLDER = "references"  # below the site's folder
 
 
 def load(site_folder: Path) -> References:

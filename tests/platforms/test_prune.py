@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import json
 import os
@@ -21,12 +22,15 @@ from pathlib import Path
 import pytest
 
 from platforms.__main__ import main
-from platforms.commands import old_code
+from platforms.commands import old_code, old_runs
 from platforms.rundir import run_archive
+from platforms.rundir.accepted_runs import read_accepted_runs
 from platforms.rundir.retention import DAY_S
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
 from platforms.schedulers import supervisor
+from reporting.references import store
+from reporting.references.answers import Acceptance, Author
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,6 +156,24 @@ def pinned(runs: Path) -> None:
     (make(runs, "it", 400) / "pinned").write_text("the baseline of July\n")
 
 
+def accepted(runs: Path) -> None:
+    make(runs, "it", 400)
+    author = Author("ada", datetime.datetime.now(datetime.UTC))
+    night = datetime.date(2026, 11, 17)
+    store.append(
+        runs.parent,
+        Acceptance(
+            TEST, "rate", "GB/s", "higher", "9d1f", night, 812.4, 0.006, 0.01, ("it", "x"), 903.1, "new", author
+        ),
+    )
+
+
+def edited_acceptance(runs: Path) -> None:
+    accepted(runs)
+    (file,) = (runs.parent / "references").rglob("*.yaml")
+    file.write_text(file.read_text().replace("level", "lovel"))
+
+
 def at_work(runs: Path) -> None:
     folder = make(runs, "it", 400)
     (folder / "test_a-x/pid").write_text(json.dumps(supervisor.identity()))
@@ -165,6 +187,8 @@ STAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "unfinished": (lambda runs: make(runs, "it", 400, None, PENDING), "stays: unfinished: pytest --resume=it"),
     "live": (live, "stays: under way in session"),
     "pinned": (pinned, "stays: pinned: the baseline of July"),
+    "accepted": (accepted, "stays: accepted in "),
+    "accepted, and the answer was edited": (edited_acceptance, "stays: accepted in "),
     "at work": (at_work, "stays: test_a-x still runs"),
     "broken record": (broken, "stays: the record of its sessions cannot be read"),
     "somebody's notes": (lambda runs: (runs / "it").mkdir(), "left alone, since they are no runs': it"),
@@ -179,6 +203,22 @@ def test_what_stays_says_why(runs: Path, case: str, capsys: pytest.CaptureFixtur
     assert prune(runs, "--yes") == 0
     assert why in capsys.readouterr().out
     assert content(runs) == before
+
+
+def test_jobs_of_an_accepted_run_are_needed_on_their_platforms_too(runs: Path) -> None:
+    accepted(runs)
+    jobs = old_runs.needed_jobs(runs, read_accepted_runs(runs.parent)).jobs
+    assert list(jobs) == ["it-kabcdefg"]
+    assert jobs["it-kabcdefg"].startswith("run it: accepted in ")
+
+
+def test_no_run_goes_while_an_answer_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(runs, "it", 400)
+    (runs.parent / "references").mkdir()
+    (runs.parent / "references/answer.yaml").symlink_to("answer.yaml")
+    assert prune(runs, "--yes") == 2
+    assert "answer.yaml: cannot be read" in capsys.readouterr().err
+    assert (runs / "it").is_dir()
 
 
 @pytest.mark.parametrize(
