@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import dataclasses
 import os
 import sys
+import threading
 from typing import Any, Callable, NoReturn, Optional, Sequence, Tuple
 
 from models import (
@@ -61,6 +63,21 @@ def report(error: CommandError, command_line: Sequence[str]) -> int:
         meter = Meter(samples=1, wire=Wire(rank), group=Solo(rank), folder=None)
         meter.abort(error.exit_code, error.gate, str(error))
     return error.exit_code
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End this process.
+
+    A thread that still computes in torch while the interpreter ends aborts the process (exit code 134), and a complete
+    run would count as failed. So if a daemon thread is alive, the process ends without the interpreter's own end.
+    """
+    atexit._run_exitfuncs()  # they give loader threads time to end
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others and all(thread.daemon for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 def train(options: argparse.Namespace) -> int:
@@ -200,4 +217,4 @@ _factor = _number_type(float, 1, "a factor of 1 or more")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -392,3 +392,35 @@ def test_data_is_written_and_left_alone(tmp_path: Path, nursery: Nursery) -> Non
     assert other.code == 78
     assert other.errors.startswith("error: ")
     assert ":::MLLOG" not in other.log
+
+
+# --- the end of the process
+
+BUSY_AT_THE_END = """
+import threading, time
+import torch
+from models.__main__ import leave
+
+def compute():
+    matrix = torch.ones(600, 600)
+    while True:
+        matrix @ matrix
+
+for _ in range(3):
+    threading.Thread(target=compute, daemon=True).start()
+time.sleep(0.3)
+print("complete")
+leave(0)
+"""
+
+
+def test_a_thread_that_computes_at_the_end_does_not_abort_the_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY_AT_THE_END],
+        cwd=ROOT,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "complete\n", "")
