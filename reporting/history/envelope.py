@@ -66,7 +66,7 @@ class Envelope:
             an envelope that is not sane mean nothing.
         role: `measure` for a job that a test asked for.
         label, arm, block: of a campaign.
-        started_s: by the scheduler's clock. Runs are ordered by it.
+        started_s: by the scheduler's clock; None where the program that made the line does not record it.
         metrics: what is judged, by name.
         beside: what is not judged and says where a change is, by name: compute throughput, compute fraction.
         fields: what makes runs comparable (reporting/history/comparability.py).
@@ -101,6 +101,14 @@ class Envelope:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     source: str = "suite"
     run: RunReference | None = None
+
+    @property
+    def time_s(self) -> float:
+        """The time by which runs are ordered: its start, or what is known in place of it."""
+        for seconds in (self.started_s, self.key.submitted_s, self.ended_s):
+            if seconds is not None:
+                return seconds
+        return self.written_s
 
     @property
     def eligible(self) -> bool:

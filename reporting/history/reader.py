@@ -67,15 +67,8 @@ def _rank(envelope: Envelope) -> tuple[int, float]:
     return envelope.revision, envelope.written_s
 
 
-def _order(envelope: Envelope) -> tuple[float, float, float]:
-    """A job that has not started is sorted by its submission, or by when its line was written."""
-    submitted_s = envelope.key.submitted_s
-    if submitted_s is None:
-        submitted_s = envelope.written_s
-    started_s = envelope.started_s
-    if started_s is None:
-        started_s = submitted_s
-    return started_s, submitted_s, envelope.written_s
+def _order(envelope: Envelope) -> tuple[float, float]:
+    return envelope.time_s, envelope.written_s
 
 
 def _files(folder: Path, problems: list[str]) -> list[Path]:

@@ -14,7 +14,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +66,17 @@ class HistoryWriter:
             envelope = replace(envelope, run=self._reference(envelope, run_json))
             self._append(f"{self._month}/{self._name}.jsonl", to_line(envelope))
         return envelope
+
+    def write_all(self, envelopes: Sequence[Envelope]) -> None:
+        """Write many envelopes at once, without run.json's. All are on the disk when this returns.
+
+        If the process is killed meanwhile, only the first ones may be there.
+
+        Raises:
+            RefusedError: the disk is full, for example.
+        """
+        with self._lock:
+            self._append(f"{self._month}/{self._name}.jsonl", b"".join(map(to_line, envelopes)))
 
     def _reference(self, envelope: Envelope, run_json: Mapping[str, object] | None) -> RunReference | None:
         digest, known = self._runs.get(envelope.key, (b"", envelope.run))

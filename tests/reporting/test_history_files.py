@@ -160,13 +160,21 @@ def test_lines_that_another_program_has_formatted_are_read(tmp_path: Path) -> No
 
 
 def test_envelopes_are_ordered_by_their_jobs_start(tmp_path: Path) -> None:
-    """A job that has not started stands where it was submitted."""
+    """A job whose start is not recorded stands where it was submitted, or has ended."""
     one = writer(tmp_path)
     one.write(envelope(attempt=3, started_s=BEGAN_S + 30), None)
     one.write(envelope(attempt=2, started_s=None, submitted_s=BEGAN_S + 20), None)
     one.write(envelope(attempt=1, started_s=BEGAN_S + 10, submitted_s=BEGAN_S - 100), None)
-    one.write(envelope(attempt=4, started_s=None, submitted_s=None, written_s=BEGAN_S + 40), None)
-    assert [each.key.attempt for each in read(tmp_path)] == [1, 2, 3, 4]
+    one.write(envelope(attempt=4, started_s=None, submitted_s=None, ended_s=None, written_s=BEGAN_S + 40), None)
+    one.write(envelope(attempt=5, started_s=None, submitted_s=None, ended_s=BEGAN_S + 50), None)
+    assert [each.key.attempt for each in read(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_many_envelopes_are_written_at_once(tmp_path: Path) -> None:
+    one = writer(tmp_path)
+    one.write(envelope(attempt=1), RUN)
+    one.write_all([envelope(attempt=2), envelope(attempt=3)])
+    assert [each.key.attempt for each in read(tmp_path)] == [1, 2, 3]
 
 
 def test_a_history_that_does_not_exist_is_empty(tmp_path: Path) -> None:
