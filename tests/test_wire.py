@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from models import errors
+from models import cgroups, contention, errors
 from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Wire
 from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
 from platforms.results import gates
 from platforms.results.log_reader import LogReader, Progress
+from reporting.history.run_facts import doubts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 60.0
@@ -298,3 +299,24 @@ def test_a_loop_of_somebody_else(tmp_path: Path, epochs: int, options: str, samp
     assert run.start["benchmark"] is None
     assert run.effective_throughput is not None
     assert run.effective_throughput < 2000
+
+
+def test_the_words_of_the_doubts_are_those_of_the_jobs_own_warnings() -> None:
+    throttling = cgroups.Throttling(periods=100, throttled=50, throttled_s=1.0)
+    counted = {
+        "host": "n01",
+        "node": "n01",
+        "elapsed_s": 10.0,
+        "used_s": 5.0,
+        "waited_s": 1.0,
+        "threads": 4,
+        "cores": [frozenset({0, 1}), frozenset({0, 1})],
+        "busy_s": {0: 8.0, 1: 8.0},
+        "stolen_s": 0.0,
+        "pressure_s": {},
+        "quotas": [1.0, math.inf],
+        "throttling": throttling,
+    }
+    warnings = contention.join([counted], on_cpu=True).warnings
+    assert len(warnings) == 4
+    assert list(doubts_of({"warnings": warnings})) == ["not alone", "crowded", "throttled", "throttled"]

@@ -1,0 +1,162 @@
+"""What of a run.json goes into an envelope: the judged number, why it may be doubted, what may explain a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from platforms.job import Metric, Outcome
+from platforms.results.gates import UNSTEADY
+from reporting.history.comparability import comparability, fields_of
+from reporting.history.envelope import Envelope, Key
+
+THROUGHPUT = "effective_throughput"
+STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
+EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap: that is no disturbance
+
+# The job knows when others' work and its own threads disturb it (docs/measuring.md), and says so in a warning that
+# begins with one of these words.
+DOUBTED_BY_JOB: Mapping[str, str] = {
+    "not alone": "not alone",
+    "crowded": "crowded",
+    "throttled": "throttled",
+    "the CPU quota changed while this job was measured": "throttled",
+}
+
+
+def envelope_of(
+    run_json: Mapping[str, Any],
+    *,
+    site: str,
+    run_id: str,
+    attempt: int,
+    outcome: Outcome,
+    sane: bool,
+    revision: int,
+    written_s: float,
+    metrics: Mapping[str, Metric] | None = None,
+) -> Envelope:
+    """The envelope of a job.
+
+    Args:
+        run_json: the content of its run.json.
+        site: the centre's name.
+        outcome: of the test, or of the job while its test has not ended.
+        sane: the test has passed its own assertions and recorded its numbers.
+        revision: which envelope of the same key counts (`Revision`).
+        written_s: now, in Unix seconds.
+        metrics: what is judged; None for effective throughput and the metrics that the test recorded.
+    """
+    fields = fields_of(run_json)
+    return Envelope(
+        key=Key(site, run_id, run_json["test"], attempt, run_json.get("job_id"), run_json.get("submitted_s")),
+        revision=revision,
+        written_s=written_s,
+        outcome=outcome,
+        sane=sane,
+        platform=run_json["platform"],
+        benchmark=run_json.get("benchmark"),
+        layout=run_json.get("layout") or "",
+        started_s=run_json.get("started_s"),
+        ended_s=run_json.get("ended_s"),
+        metrics=metrics_of(run_json) if metrics is None else metrics,
+        fields=fields,
+        comparability=comparability(fields),
+        doubts=tuple(dict.fromkeys(doubts_of(run_json))),
+        provenance=provenance_of(run_json),
+    )
+
+
+def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
+    """What is judged of a run: its effective throughput, if it has any, and the metrics that its test recorded."""
+    found = {}
+    throughput = run_json.get("effective_throughput")
+    if throughput is not None:
+        found[THROUGHPUT] = Metric(throughput, "samples/s")
+    for name, metric in _part(run_json, "metrics").items():
+        found[name] = Metric(**metric)
+    return found
+
+
+def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:
+    """Why a run fills no pin and clears no red (docs/history.md); a word may come twice."""
+    spread = run_json.get("spread_within_job")
+    if spread is not None and spread > UNSTEADY:
+        yield "unsteady"
+    for warning in run_json.get("warnings") or ():
+        subject = str(warning).partition(":")[0]
+        if subject in DOUBTED_BY_JOB:
+            yield DOUBTED_BY_JOB[subject]
+    health = _part(_part(run_json, "summary"), "health")
+    for reasons in _part(health, "throttled").values():
+        if set(reasons).difference(EXPECTED_LIMITS):
+            yield "throttled"
+    if _stolen_share(health) >= STOLEN_SHARE:
+        yield "not alone"
+    if _part(_part(run_json, "start"), "request").get("inject"):
+        yield "slowed on purpose"
+
+
+def _stolen_share(health: Mapping[str, Any]) -> float:
+    """The share of the node's processor time that a hypervisor gave to other machines; 0 where it is not known."""
+    before = _part(health, "before")
+    after = _part(health, "after")
+    changes = []
+    for key in ("stolen_ticks", "cpu_ticks"):
+        if before.get(key) is None or after.get(key) is None:
+            return 0.0
+        changes.append(float(after[key] - before[key]))
+    stolen, of_all = changes
+    return stolen / of_all if of_all > 0 else 0.0
+
+
+def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
+    """What may explain a change of the numbers, as short texts under flat names, so that two can be compared."""
+    start = _part(run_json, "start")
+    device = _part(start, "device")
+    host = _part(start, "host")
+    request = _part(start, "request")
+    health = _part(_part(_part(run_json, "summary"), "health"), "before")
+    asked = _part(run_json, "asked")
+    found: dict[str, Any] = {
+        "nodes": ",".join(run_json.get("nodes") or ()) or host.get("name"),
+        "device": device.get("name"),
+        "driver": device.get("driver"),
+        "cpu": host.get("cpu"),
+        "cores": host.get("cores"),
+        "threads": host.get("threads"),
+        "workers": request.get("workers"),
+        "batch": _batch(request),
+        "power_limit_w": health.get("power_limit_w"),
+        "clock_max_mhz": health.get("clock_max_mhz"),
+        "clock_cap_mhz": health.get("clock_cap_mhz"),
+        "governor": health.get("governor"),
+        "launcher": _part(start, "world").get("launcher"),
+        "backend": _part(start, "world").get("backend"),
+        "data_folder": _part(start, "data").get("folder"),
+        "decoder": _part(start, "data").get("decoder"),
+        "code": start.get("code"),
+        "commit": _part(run_json, "suite").get("commit"),
+        **_part(start, "versions"),
+    }
+    if not start:
+        found["command"] = " ".join(map(str, asked.get("arguments") or ()))[:200]
+    return {name: _text(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _batch(request: Mapping[str, Any]) -> str | None:
+    """The global batch size, and into how many micro-batches a rank's share of it is cut: `32`, `32 in 2`."""
+    size = request.get("global_batch_size")
+    if size is None:
+        return None
+    parts = request.get("accumulation_steps", 1)
+    return str(size) if parts == 1 else f"{size} in {parts}"
+
+
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _part(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}

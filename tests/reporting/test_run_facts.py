@@ -1,0 +1,100 @@
+"""What of a run.json goes into its envelope."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from platforms.job import Metric, Outcome
+from reporting.history.comparability import comparability, fields_of
+from reporting.history.envelope import Envelope, Revision
+from reporting.history.run_facts import envelope_of
+from tests.reporting.run_json import gpu_run
+
+
+def envelope(run: dict[str, Any], **changes: Any) -> Envelope:
+    given: dict[str, Any] = {
+        "site": "centre",
+        "run_id": "20261122-220339-2394",
+        "attempt": 1,
+        "outcome": Outcome.PASSED,
+        "sane": True,
+        "revision": Revision.TEST_ENDED,
+        "written_s": 1795385700.0,
+    }
+    return envelope_of(run, **{**given, **changes})
+
+
+def test_an_envelope_says_which_job_it_was_and_when() -> None:
+    run = gpu_run()
+    made = envelope(run)
+    assert made.key == ("centre", "20261122-220339-2394", run["test"], 1, "4711", 1795385019.8)
+    assert (made.platform, made.benchmark, made.layout) == ("a100", "resnet50", "1x4gpu")
+    assert (made.started_s, made.ended_s) == (1795385573.2, 1795385678.2)
+    assert made.metrics == {"effective_throughput": Metric(400.0, "samples/s", "higher")}
+    assert made.comparability == comparability(fields_of(run))
+    assert made.eligible
+
+
+def test_what_a_test_recorded_is_judged_beside_our_own_number() -> None:
+    triad = {"value": 812.0, "unit": "GB/s", "better": "higher"}
+    assert list(envelope(gpu_run(metrics={"triad": triad})).metrics) == ["effective_throughput", "triad"]
+    foreign = gpu_run(windows=[], effective_throughput=None, spread_within_job=None, metrics={"triad": triad})
+    assert envelope(foreign).metrics == {"triad": Metric(812.0, "GB/s", "higher")}
+
+
+def test_given_metrics_stand_in_place_of_those_of_the_run() -> None:
+    given = {"latency": Metric(1.2, "us", "lower")}
+    assert envelope(gpu_run(), metrics=given).metrics == given
+
+
+def test_a_job_that_never_began_has_an_envelope_without_numbers() -> None:
+    run = gpu_run(start={}, summary={}, windows=[], effective_throughput=None, spread_within_job=None, nodes=[])
+    made = envelope(run, outcome=Outcome.PENDING, sane=False, revision=Revision.PENDING)
+    assert made.metrics == {}
+    assert not made.eligible
+
+
+@pytest.mark.parametrize(
+    ("change", "doubts"),
+    [
+        ({}, ()),
+        ({"spread_within_job": 0.11}, ("unsteady",)),
+        ({"warnings": ["not alone: others used 1.3 of the 2 core(s) of this job"]}, ("not alone",)),
+        ({"warnings": ["crowded: ranks 0, 1 on n07: 2 thread(s) on 1 core(s) (0)"]}, ("crowded",)),
+        ({"warnings": ["throttled: a CPU quota", "the CPU quota changed while …"]}, ("throttled",)),
+        ({"summary__health__throttled": {"rank 3": ["power cap", "hardware thermal"]}}, ("throttled",)),
+        ({"summary__health__throttled": None}, ()),
+        ({"start__request__inject": {"slow": 2.0}}, ("slowed on purpose",)),
+        ({"warnings": ["straggler: rank 3 on n07", "a global batch of 2, not the 32 of gbs32"]}, ()),
+    ],
+)
+def test_doubts_say_why_a_run_fills_no_pin(change: dict[str, object], doubts: tuple[str, ...]) -> None:
+    made = envelope(gpu_run(**change))
+    assert made.doubts == doubts
+    assert made.eligible == (not doubts)
+
+
+def test_time_that_a_hypervisor_took_is_a_doubt() -> None:
+    health = {"before": {"stolen_ticks": 100, "cpu_ticks": 1000}, "after": {"stolen_ticks": 110, "cpu_ticks": 1500}}
+    assert envelope(gpu_run(summary__health={**health, "throttled": None})).doubts == ("not alone",)
+    health["after"]["stolen_ticks"] = 105
+    assert envelope(gpu_run(summary__health={**health, "throttled": None})).doubts == ()
+
+
+def test_provenance_is_flat_and_short() -> None:
+    provenance = envelope(gpu_run()).provenance
+    assert provenance["driver"] == "550.54"
+    assert provenance["nodes"] == "n01"
+    assert provenance["batch"] == "1024"
+    assert provenance["torch"] == "2.13.0"
+    assert provenance["power_limit_w"] == "400"
+    assert all(isinstance(value, str) for value in provenance.values())
+    assert len(json.dumps(dict(provenance))) < 800
+
+
+def test_the_command_of_a_program_without_the_wire_is_provenance() -> None:
+    run = gpu_run(start={}, summary={}, asked__arguments=["./stream", "-n", "100"])
+    assert envelope(run).provenance["command"] == "./stream -n 100"
