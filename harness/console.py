@@ -141,10 +141,7 @@ class Console:
             from reporting.tables.row import Row
             from reporting.tables.text import text
 
-            rows = []
-            for run in runs:
-                judged = verdicts.get(run.test, {})
-                rows.append(Row(run, {metric: verdict.short for metric, verdict in judged.items()}))
+            rows = [Row(run, verdicts.get(run.test, {})) for run in runs]
             width = self._config.get_terminal_writer().fullwidth if self._terminal else None
             self._table("results", text(tables_of(rows), width))
 

@@ -77,6 +77,19 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
     content = read_json(folder / "run.json")
     if content.get("schema") != SCHEMA:
         return None
+    return run_from(content, folder), content["error"]
+
+
+def run_from(content: Mapping[str, Any], folder: Path | None = None) -> Run:
+    """The run that the content of a run.json describes.
+
+    Args:
+        folder: where the run's other files lie; None if they are not at hand.
+
+    Raises:
+        KeyError: something is missing.
+        ValueError, TypeError: a value cannot be read.
+    """
     status = Status(
         State(content["state"]),
         content["reason"],
@@ -88,7 +101,7 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
         ended_s=content["ended_s"],
         events=tuple(content["events"]),
     )
-    run = Run(
+    return Run(
         name=content["name"],
         test=content["test"],
         platform=content["platform"],
@@ -104,7 +117,6 @@ def read_run(folder: Path) -> tuple[Run, str | None] | None:
         status=status,
         folder=folder,
     )
-    return run, content["error"]
 
 
 def add_recorded(run: Run) -> None:

@@ -76,7 +76,7 @@ def _our_table(name: str, rows: Sequence[Row]) -> Table:
     warnings = _Warnings()
     texts = []
     for row in rows:
-        judged = "; ".join(text for metric, text in row.against_pin.items() if metric not in row.run.metrics)
+        judged = "; ".join(said.short for metric, said in row.verdicts.items() if metric not in row.run.metrics)
         texts.append([*_identity(row), *_our_numbers(row.run), judged, warnings.marks(row)])
     headings = (*IDENTITY, *OURS, AGAINST_PIN, WARNINGS)
     title = f"{name}: throughputs in samples/s over all devices, spread within the job"
@@ -91,7 +91,8 @@ def _foreign_table(name: str, rows: Sequence[Row]) -> Table:
         marks = warnings.marks(row)
         for metric, measured in row.run.metrics.items():
             values = (metric, number(measured.value), measured.unit)
-            texts.append([*_identity(row), *values, row.against_pin.get(metric, ""), marks])
+            judged = row.verdicts[metric].short if metric in row.verdicts else ""
+            texts.append([*_identity(row), *values, judged, marks])
     headings = (*IDENTITY, *FOREIGN, AGAINST_PIN, WARNINGS)
     return _table(f"{name}: what the test read from the log", headings, texts, warnings.notes)
 

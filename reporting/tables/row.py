@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platforms.job import Run, setting_of
+from reporting.gate.verdict import Verdict
 from reporting.history.envelope import Envelope
 
 
@@ -16,19 +17,19 @@ class Row:
     """A run, and what is said of it.
 
     Attributes:
-        against_pin: the gate's `short` words on each metric that it has judged, by the metric's name.
+        verdicts: of the gate, by metric.
         envelope: the run's line in the history; None for a run of this session.
+        remarks: what a reader must know beside the run's own warnings.
     """
 
     run: Run
-    against_pin: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     envelope: Envelope | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
-    def warnings(self) -> list[str]:
-        """The run's own warnings, and why it fills no pin."""
-        doubts = self.envelope.doubts if self.envelope else ()
-        return [*self.run.warnings, *(f"it fills no pin: {doubt}" for doubt in doubts)]
+    def warnings(self) -> tuple[str, ...]:
+        return (*self.run.warnings, *self.remarks)
 
 
 def part(run: Run, name: str) -> Mapping[str, Any]:
@@ -44,7 +45,7 @@ def workload(run: Run) -> str:
 
 def started(row: Row) -> str:
     """When the run started, by this machine's clock: `2026-11-17 03:12`; "-" where that is not known."""
-    started_s = row.envelope.started_s if row.envelope else None
+    started_s = row.envelope.time_s if row.envelope else None
     return "-" if started_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(started_s))
 
 

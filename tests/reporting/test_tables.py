@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from platforms.job import Metric, Run, Window
+from reporting.gate.verdict import Kind, Verdict
 from reporting.tables.grouped import bounds, shares_of_attainable, tables_of
 from reporting.tables.row import Row
 from reporting.tables.text import text
@@ -106,12 +107,17 @@ def test_platforms_are_named_where_there_are_others_than_this_machine() -> None:
     assert [line.split()[0] for line in lines[3:5]] == ["local", "campus"]
 
 
+def said(**short: str) -> dict[str, Verdict]:
+    """What the gate says in short of some metrics."""
+    return {metric: Verdict("", metric, Kind.OK, False, words, "") for metric, words in short.items()}
+
+
 def a100(number: int, *warnings: str) -> Row:
     """A run of a platform with long names."""
     one = run("deepcam", 0.25, *warnings)
     start = {**one.start, "device": {"name": "NVIDIA A100-SXM4-40GB", "type": "cuda"}}
-    judged = {"effective_throughput": "-10.8 % of 20, slower since 2026-11-17"}
-    return Row(replace(one, platform=f"eidf_a100_{number}", layout="4x8gpu", start=start), judged)
+    there = replace(one, platform=f"eidf_a100_{number}", layout="4x8gpu", start=start)
+    return Row(there, said(effective_throughput="-10.8 % of 20, slower since 2026-11-17"))
 
 
 def test_what_the_gate_says_is_a_column() -> None:
@@ -142,7 +148,7 @@ def test_other_metrics_have_tables_of_their_own_with_their_units() -> None:
         layout="1x1cpu",
         metrics={"triad": Metric(812.34, "GB/s"), "barrier": Metric(1.234, "us", "lower")},
     )
-    row = Row(stream, {"triad": "ok"})
+    row = Row(stream, said(triad="ok"))
     assert text(tables_of([row, Row(run("deepcam", 0))]))[-5:] == [
         "test_stream: what the test read from the log",
         "devices  setting  metric   value  unit  against pin  warnings",
@@ -150,7 +156,7 @@ def test_other_metrics_have_tables_of_their_own_with_their_units() -> None:
         "1x1cpu   double   triad    812.3  GB/s  ok           none",
         "1x1cpu   double   barrier   1.23  us    -            none",
     ]
-    both = Row(replace(run("deepcam", 0), metrics=stream.metrics), {"triad": "blind", "effective_throughput": "ok"})
+    both = Row(replace(run("deepcam", 0), metrics=stream.metrics), said(triad="blind", effective_throughput="ok"))
     ours, foreign = tables_of([both])
     assert ours.rows[0][ours.headings.index("against pin")] == "ok"
     assert [row[foreign.headings.index("against pin")] for row in foreign.rows] == ["blind", "-"]

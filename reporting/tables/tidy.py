@@ -1,0 +1,145 @@
+"""Runs as CSV for other programs: one line for each run and metric. docs/tables.md lists the columns."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+from platforms.job import Metric, Run
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.tables.row import Row, part, workload
+
+COLUMNS = (
+    "test",
+    "workload",
+    "platform",
+    "layout",
+    "variant",
+    "size",
+    "mode",
+    "configuration",
+    "dtype",
+    "global_batch_size",
+    "device",
+    "ranks",
+    "data_from",
+    "metric",
+    "value",
+    "unit",
+    "better",
+    "is_judged",
+    "verdict",
+    "is_red",
+    "change_fraction",
+    "since",
+    "against_pin",
+    "is_eligible",
+    "doubts",
+    "spread_within_job_fraction",
+    "site",
+    "run_id",
+    "attempt",
+    "job_id",
+    "night",
+    "started",
+    "ended",
+    "nodes",
+    "comparability",
+    "source",
+)
+PROVENANCE = "provenance_"  # begins the names of the columns that say what may explain a change
+
+
+def tidy(rows: Sequence[Row], night_ends: datetime.time) -> str:
+    """The text of the file. What is not known is empty. Times are in UTC; numbers have all their digits."""
+    provenances = sorted({name for row in rows if row.envelope for name in row.envelope.provenance})
+    text = io.StringIO()
+    columns = [*COLUMNS, *(PROVENANCE + name for name in provenances)]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        if row.envelope is None:
+            continue
+        shared = {**_of_run(row.run), **_of_envelope(row.envelope, night_ends)}
+        for name, metric, is_judged in _metrics(row.envelope):
+            line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
+            writer.writerow({column: _cell(value) for column, value in line.items()})
+    return text.getvalue()
+
+
+def _metrics(envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]:
+    for name, metric in envelope.metrics.items():
+        yield name, metric, True
+    for name, metric in envelope.beside.items():
+        yield name, metric, False
+
+
+def _of_run(run: Run) -> dict[str, object]:
+    request = part(run, "request")
+    return {
+        "test": run.test,
+        "workload": workload(run),
+        "platform": run.platform,
+        "layout": run.layout,
+        **{
+            name: request.get(name)
+            for name in ("variant", "size", "mode", "configuration", "dtype", "global_batch_size")
+        },
+        "device": part(run, "device").get("name"),
+        "ranks": part(run, "world").get("size"),
+        "data_from": run.summary.get("data_from"),
+        "spread_within_job_fraction": run.spread,
+        "nodes": run.status.nodes,
+    }
+
+
+def _of_envelope(envelope: Envelope, night_ends: datetime.time) -> dict[str, object]:
+    return {
+        "site": envelope.key.site,
+        "run_id": envelope.key.run_id,
+        "attempt": envelope.key.attempt,
+        "job_id": envelope.key.job_id,
+        "night": night_of(envelope.time_s, night_ends),
+        "started": _time(envelope.started_s),
+        "ended": _time(envelope.ended_s),
+        "is_eligible": envelope.eligible,
+        "doubts": "; ".join(envelope.doubts),
+        "comparability": envelope.comparability,
+        "source": envelope.source,
+        **{PROVENANCE + name: value for name, value in envelope.provenance.items()},
+    }
+
+
+def _of_metric(name: str, metric: Metric) -> dict[str, object]:
+    return {"metric": name, "value": metric.value, "unit": metric.unit, "better": metric.better}
+
+
+def _of_verdict(row: Row, metric: str) -> dict[str, object]:
+    verdict = row.verdicts.get(metric)
+    if verdict is None:
+        return {}
+    return {
+        "verdict": verdict.kind.value,
+        "is_red": verdict.red,
+        "change_fraction": verdict.change,
+        "since": verdict.since,
+        "against_pin": verdict.short,
+    }
+
+
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+
+
+def _cell(value: object) -> object:
+    """A list becomes words, and a mapping pairs, since a cell is one text."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={part_of_it}" for name, part_of_it in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return value
