@@ -1,0 +1,174 @@
+"""The last run of a series beside its pin: every number that a verdict is made of."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from reporting.gate import estimates
+from reporting.gate.estimates import Noise
+from reporting.gate.series import Pin, RunValue, Series, noise_before, window_of
+from reporting.gate.verdict import Kind
+
+DRIFT_NIGHTS = 4
+"""A drift is judged once this many nights lie after those of the pin; a window of the pin's own runs shows nothing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is away from the pin.
+
+    Attributes:
+        value: in the metric's unit: of one run, or of the last seven nights together.
+        change: of the value from the pin.
+        limit: of the change, as a positive fraction.
+    """
+
+    kind: Kind
+    value: float
+    change: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """The last seven nights together.
+
+    Attributes:
+        runs: the eligible ones.
+        value: their median, in the metric's unit.
+        change: of the median from the pin.
+        own_error, pin_error, error: the standard errors of the median, of the pin, and of both together.
+        limit: of the change.
+    """
+
+    runs: tuple[RunValue, ...]
+    value: float
+    change: float
+    own_error: float
+    pin_error: float
+    error: float
+    limit: float
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the last seven nights are worse than the pin by more than their error."""
+        return self.change < -self.limit
+
+    @property
+    def improved(self) -> bool:
+        """Whether they are better by more than their error."""
+        return self.change > self.limit
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The last run of a series, and the nights before it, beside the pin.
+
+    Attributes:
+        change: of the run from the pin.
+        standing: the last eligible run, if it was a step and this run is in doubt: such a run clears no red.
+        window: None in the first nights after the pin.
+    """
+
+    series: Series
+    pin: Pin
+    run: RunValue
+    change: float
+    noise: Noise
+    step_limit: float
+    standing: RunValue | None
+    window: Window | None
+
+    def findings(self) -> list[Finding]:
+        """What is away from the pin. The first one is the verdict; nothing, if the run is ok."""
+        found = []
+        step = self.step()
+        if step is not None:
+            found.append(step)
+        if self.window is not None and self.window.drifted:
+            found.append(self._of_window(Kind.DRIFTED, self.window))
+        if self.window is not None and self.window.improved:
+            found.append(self._of_window(Kind.FASTER, self.window))
+        return found
+
+    def step(self) -> Finding | None:
+        """This run, if it is far from the pin; if it is in doubt, the step that still stands."""
+        value = self.run.value
+        if self.standing is not None:
+            value = self.series.worse(value, self.standing.value)
+        change = self.series.change(value, self.pin.level)
+        if change >= -self.step_limit:
+            return None
+        return Finding(Kind.SLOWER, value, change, self.step_limit)
+
+    def summary(self) -> Finding:
+        """What a verdict on a run that is ok says: the last seven nights, or this run before there are enough."""
+        if self.window is not None:
+            return self._of_window(Kind.OK, self.window)
+        return Finding(Kind.OK, self.run.value, self.change, self.step_limit)
+
+    def _of_window(self, kind: Kind, window: Window) -> Finding:
+        return Finding(kind, window.value, window.change, window.limit)
+
+    def runs_at_level(self) -> list[RunValue]:
+        """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped."""
+        runs = self.series.eligible_since(self.pin.first)
+        if not self.run.eligible and self.change < -self.step_limit:
+            runs.append(self.run)
+        return runs
+
+    def start(self) -> int:
+        """Where the change began: an index of `runs_at_level`."""
+        return estimates.start_of_change(self.series.changes(self.runs_at_level(), self.pin.level))
+
+    def since(self) -> datetime.date:
+        """The first night of the change."""
+        return self.runs_at_level()[self.start()].night
+
+
+def compare(series: Series, pin: Pin) -> Comparison:
+    """The last run of a series beside its pin."""
+    run = series.runs[-1]
+    in_window = window_of(series, pin)
+    noise = noise_before(series, pin, in_window)
+    step_limit = estimates.step_limit(noise)
+    standing = None
+    if not run.eligible and in_window and series.change(in_window[-1].value, pin.level) < -step_limit:
+        standing = in_window[-1]
+    return Comparison(
+        series=series,
+        pin=pin,
+        run=run,
+        change=series.change(run.value, pin.level),
+        noise=noise,
+        step_limit=step_limit,
+        standing=standing,
+        window=_window(series, pin, in_window, noise),
+    )
+
+
+def _window(series: Series, pin: Pin, runs: Sequence[RunValue], noise: Noise) -> Window | None:
+    if pin.last is None:
+        later = {run.night for run in runs}
+    else:
+        later = {run.night for run in runs if run.night > pin.last}
+    if len(later) < DRIFT_NIGHTS:
+        return None
+    if pin.acceptance is None:
+        pin_error = estimates.error_of_median(noise, pin.runs)
+    else:
+        pin_error = pin.acceptance.error
+    value = median([run.value for run in runs])
+    error = estimates.standard_error_of_change(noise, len(runs), pin_error)
+    return Window(
+        runs=tuple(runs),
+        value=value,
+        change=series.change(value, pin.level),
+        own_error=estimates.error_of_median(noise, len(runs)),
+        pin_error=pin_error,
+        error=error,
+        limit=estimates.drift_limit(error),
+    )

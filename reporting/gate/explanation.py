@@ -1,0 +1,383 @@
+"""What people read of a verdict: one sentence, the numbers behind it, what changed, and the commands that answer it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from reporting.gate import estimates
+from reporting.gate.comparison import Comparison, Finding, Window
+from reporting.gate.series import Departure, Pin, RunValue, Series
+from reporting.gate.verdict import Kind
+from reporting.history.envelope import Envelope
+from reporting.references.answers import Acknowledgement, References
+
+MARGIN_RUNS = 3
+"""The first night of a drift is an estimate: what was before and after it is looked for this many runs away."""
+RUNS_BEFORE = 7
+NOTE_DAYS_BEFORE = 7
+NOTE_DAYS_AFTER = 2
+ACKNOWLEDGED_FOR = datetime.timedelta(days=14)
+RUNS_TO_ACCEPT = 5
+COLUMN = 16
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is judged: a run, its series, whose last run it is, and what people have answered.
+
+    Attributes:
+        night: of the run.
+        options: what printed commands need beside their arguments, such as `--site=centre`.
+    """
+
+    current: Envelope
+    series: Series
+    references: References
+    night: datetime.date
+    options: str
+
+    @property
+    def name(self) -> str:
+        """The metric as it is printed."""
+        return self.series.metric.replace("_", " ")
+
+
+def percent(fraction: float) -> str:
+    """A change: `-10.8 %`."""
+    return f"{100 * fraction:+.1f} %"
+
+
+def size(fraction: float) -> str:
+    """A limit or an error: `0.62 %`."""
+    return f"{100 * fraction:.2f} %"
+
+
+def number(value: float, level: float) -> str:
+    """A value with as many decimals as make four digits of the level that it stands beside."""
+    decimals = 3 - math.floor(math.log10(abs(level))) if level else 1
+    return f"{value:.{min(max(decimals, 0), 9)}f}"
+
+
+def away(change: float, series: Series) -> str:
+    """A change in words: `10.8 % below`. A metric that is better when it is lower is worse above."""
+    below = (change < 0) == (series.better == "higher")
+    return f"{100 * abs(change):.1f} % {'below' if below else 'above'}"
+
+
+def runs_of(pin: Pin) -> str:
+    """What a pin consists of."""
+    if pin.acceptance is None:
+        return f"{pin.runs} runs since {pin.first}"
+    return f"accepted by {pin.acceptance.author.by} from {pin.runs} runs since {pin.first}"
+
+
+def change_sentence(subject: Subject, comparison: Comparison, found: Finding) -> str:
+    """The first sentence of a verdict on something that is away from its pin."""
+    pin, series, window = comparison.pin, subject.series, comparison.window
+    value = f"{number(found.value, pin.level)} {series.unit}"
+    distance = f"{away(found.change, series)} its pin of {number(pin.level, pin.level)} ({runs_of(pin)})"
+    word = "faster" if found.kind is Kind.FASTER else "slower"
+    since = f"{word} since {comparison.since()}"
+    if found.kind is not Kind.SLOWER and window is not None:
+        nights = f"of the last {nights_in(window)} nights together"
+        return f"{series.test}: {subject.name} {nights}, {value}, is {distance}, {since}"
+    if comparison.standing is not None and found.value != comparison.run.value:
+        night = comparison.standing.night
+        return f"{series.test}: {subject.name} was {value} in the night of {night}, {distance}, {since}"
+    return f"{series.test}: {subject.name} {value} is {distance}, {since}"
+
+
+def ok_sentence(subject: Subject, comparison: Comparison) -> str:
+    """The first sentence on a run that is ok."""
+    pin, series = comparison.pin, subject.series
+    value = f"{number(comparison.run.value, pin.level)} {series.unit}"
+    level = number(pin.level, pin.level)
+    return (
+        f"{series.test}: {subject.name} {value} is ok, "
+        f"{away(comparison.change, series)} its pin of {level} ({runs_of(pin)})"
+    )
+
+
+def learning_sentence(subject: Subject, runs: int) -> str:
+    """The first sentence while a series has no pin."""
+    return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {estimates.PIN_RUNS} runs are there"
+
+
+def coarse_sentence(subject: Subject, found: Finding, level: float, known: Sequence[RunValue]) -> str:
+    """The first sentence on a coarse step while a series has no pin."""
+    series = subject.series
+    return (
+        f"{series.test}: {subject.name} {number(found.value, level)} {series.unit} is {away(found.change, series)} "
+        f"{number(level, level)}, the median of the {len(known)} runs before it. "
+        f"Before there is a pin, more than {size(found.limit)} is red"
+    )
+
+
+def zero_sentence(subject: Subject) -> str:
+    """The first sentence where a relative change has no meaning."""
+    return f"{subject.series.test}: {subject.name} is not judged: its pin is 0, so there is no relative change"
+
+
+def left_sentence(subject: Subject, left: Departure) -> str:
+    """The first sentence on a run that has left its series."""
+    what = "; ".join(left.differences)
+    return f"{subject.series.test}: {subject.name} has left its series: {what}, since {left.since}"
+
+
+def left_numbers(subject: Subject, left: Departure, found: Finding) -> str:
+    """How far a run is from the pin of the series that it has left."""
+    level = left.pin.level
+    value = f"{number(found.value, level)} {subject.series.unit}"
+    return (
+        f"This run has {value}, {away(found.change, left.series)} the pin that the series had, "
+        f"{number(level, level)} ({runs_of(left.pin)}). Runs that differ in this have no common pin."
+    )
+
+
+def blind_sentence(subject: Subject, since: datetime.date) -> str:
+    """What is said of a series without eligible runs."""
+    nights = (subject.night - since).days + 1
+    reasons = sorted({doubt for run in subject.series.runs if run.night >= since for doubt in run.envelope.doubts})
+    return (
+        f"{subject.series.test}: {subject.name} is not watched: none of the last {nights} nights, since {since}, "
+        f"has a run without doubt ({', '.join(reasons)})"
+    )
+
+
+def acknowledged_line(answer: Acknowledgement) -> str:
+    """What is said of a regression that people know of."""
+    return (
+        f"{answer.author.by} has acknowledged {percent(answer.change)} until {answer.until} ({answer.ticket}), "
+        "so it is not red."
+    )
+
+
+def expired_line(answer: Acknowledgement) -> str:
+    """What is said once the day of an acknowledgement has passed."""
+    return f"The acknowledgement of {answer.author.by} ended on {answer.until} ({answer.ticket})."
+
+
+def worse_line(answer: Acknowledgement, loss: Finding) -> str:
+    """What is said of an acknowledged regression that is worse than it was."""
+    return (
+        f"{answer.author.by} has acknowledged {percent(answer.change)} until {answer.until} ({answer.ticket}). "
+        f"It is red again: {percent(loss.change)} is worse than that by more than its limit of {size(loss.limit)}."
+    )
+
+
+def nights_in(window: Window) -> int:
+    """How many nights a window has."""
+    return len({run.night for run in window.runs})
+
+
+def doubts(subject: Subject) -> list[str]:
+    """A sentence on what is doubtful about the run."""
+    if not subject.current.doubts:
+        return []
+    return [f"This run is in doubt ({', '.join(subject.current.doubts)}): it fills no pin and clears no red."]
+
+
+def numbers(subject: Subject, comparison: Comparison) -> list[str]:
+    """The lines from which a person can recompute a verdict."""
+    series, pin, noise = subject.series, comparison.pin, comparison.noise
+    level = number(pin.level, pin.level)
+    lines = ["How it was computed (docs/gate.md):"]
+    if pin.acceptance is None:
+        lines.append(_line("pin", f"{level} {series.unit}, the median of {pin.runs} runs, {pin.first} to {pin.last}"))
+    else:
+        lines.extend(_accepted(subject, pin))
+    run = f"{number(comparison.run.value, pin.level)}, {percent(comparison.change)}"
+    over = "  RED" if comparison.change < -comparison.step_limit else ""
+    limit = f"limit of one run {size(comparison.step_limit)} = 3.5 x scale, at least 3 %"
+    lines.append(_line("this run", f"{run}; {limit}{over}"))
+    window = comparison.window
+    if window is None:
+        lines.append(_line("last 7 nights", "are compared once four nights lie after those of the pin"))
+    else:
+        lines.extend(_window_lines(comparison, window))
+    lines.append(_line("scale", _scale(comparison)))
+    lines.append(_line("autocorrelation", f"{noise.autocorrelation:.2f} from run to run"))
+    return lines
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<{COLUMN}}{text}"
+
+
+def _accepted(subject: Subject, pin: Pin) -> list[str]:
+    answer = pin.acceptance
+    assert answer is not None
+    series = subject.series
+    level = number(pin.level, pin.level)
+    moved = series.change(answer.level, answer.anchor)
+    return [
+        _line("pin", f"{level} {series.unit}, accepted by {answer.author.by} on {answer.author.at.date()} from"),
+        _line("", f"{pin.runs} runs since {pin.first}: {answer.reason}"),
+        _line("first pin", f"{number(answer.anchor, pin.level)}; the accepted level is {percent(moved)} from it"),
+    ]
+
+
+def _window_lines(comparison: Comparison, window: Window) -> list[str]:
+    pin, noise = comparison.pin, comparison.noise
+    runs = len(window.runs)
+    values = " ".join(number(run.value, pin.level) for run in window.runs)
+    over = "  RED" if window.drifted else ""
+    spread = estimates.inflation(noise.autocorrelation, runs)
+    lines = [
+        _line(
+            f"last {nights_in(window)} nights",
+            f"{number(window.value, pin.level)}, {percent(window.change)}; "
+            f"limit {size(window.limit)} = 3 x error, at least 1 %{over}",
+        ),
+        _line("", f"median of {values}"),
+        _line("", f"({window.runs[0].night} to {window.runs[-1].night})"),
+        _line("error", f"{size(window.error)} = sqrt({size(window.own_error)}^2 + {size(window.pin_error)}^2)"),
+        _line("", f"{size(window.own_error)} of the nights = 1.2533 x scale x sqrt({spread:.2f} / {runs})"),
+    ]
+    if pin.acceptance is not None:
+        lines.append(_line("", f"{size(window.pin_error)} of the pin, as it was accepted"))
+    else:
+        spread = estimates.inflation(noise.autocorrelation, pin.runs)
+        lines.append(
+            _line("", f"{size(window.pin_error)} of the pin = 1.2533 x scale x sqrt({spread:.2f} / {pin.runs})")
+        )
+    return lines
+
+
+def _scale(comparison: Comparison) -> str:
+    noise = comparison.noise
+    if not noise.runs:
+        return f"{size(noise.scale)}, kept from the pin before, until 20 runs of this level lie before the window"
+    least = size(estimates.LEAST_DEVIATION)
+    deviation = f"{size(noise.deviation)}, the scaled MAD of {noise.runs} runs"
+    if noise.deviation < estimates.LEAST_DEVIATION:
+        deviation = f"{least} at least (the scaled MAD of {noise.runs} runs is {size(noise.deviation)})"
+    return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
+
+
+def why(
+    subject: Subject, found: Finding, before: Sequence[RunValue], since: Sequence[RunValue], night: datetime.date
+) -> list[str]:
+    """Everything that may explain a change, and the commands that answer it.
+
+    Args:
+        before, since: runs surely before and surely after the change.
+        night: the first one of the change.
+    """
+    return [
+        *what_changed(before, since, subject.series.runs),
+        *notes(subject, night),
+        *where(subject, before, since),
+        *commands(subject, found, night),
+        *[f"This answer does not count: {problem}" for problem in subject.references.problems],
+    ]
+
+
+def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> list[str]:
+    """Which part of a run has changed, by the numbers that stand beside the judged one."""
+    lines = []
+    for name, shown in subject.current.beside.items():
+        old = _values_beside(name, before)
+        new = _values_beside(name, since)
+        if not old or not new or not median(old):
+            continue
+        was, is_now = median(old), median(new)
+        unit = f" {shown.unit}" if shown.unit else ""
+        moved = percent((is_now - was) / abs(was))
+        lines.append(f"  {name.replace('_', ' ')} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
+    if lines:
+        lines.insert(0, "Where it is (medians before and since):")
+    return lines
+
+
+def _values_beside(name: str, runs: Sequence[RunValue]) -> list[float]:
+    found = [run.envelope.beside[name].value for run in runs if name in run.envelope.beside]
+    return [value for value in found if math.isfinite(value)]
+
+
+def around(runs: Sequence[RunValue], start: int) -> tuple[list[RunValue], list[RunValue]]:
+    """Runs that lie surely before and surely after the start of a change, since that is an estimate."""
+    before = list(runs[max(0, start - MARGIN_RUNS - RUNS_BEFORE) : max(0, start - MARGIN_RUNS)])
+    since = list(runs[start + MARGIN_RUNS :])
+    return before or list(runs[:start]), since or list(runs[-1:])
+
+
+def what_changed(before: Sequence[RunValue], since: Sequence[RunValue], all_runs: Sequence[RunValue]) -> list[str]:
+    """What provenance has since a change and did not have before, with the first night of it."""
+    if not before or not since:
+        return []
+    old, new = _provenance(before), _provenance(since)
+    lines = []
+    same = []
+    for name in sorted({*old, *new}):
+        was, is_now = old.get(name, set()), new.get(name, set())
+        if was & is_now or was == is_now:
+            same.append(name)
+            continue
+        first = _first_night(name, is_now, all_runs)
+        lines.append(f"  {name}: {_shown(was)} -> {_shown(is_now)}{first}")
+    if lines:
+        return ["What changed at that time:", *lines]
+    if not same:
+        return ["No provenance is recorded, so it is not known what changed at that time."]
+    return [f"Nothing that is recorded changed at that time ({', '.join(same)})."]
+
+
+def _provenance(runs: Iterable[RunValue]) -> dict[str, set[str]]:
+    """All values of each name of provenance in some runs. Each of a job's nodes is a value."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run.envelope.provenance.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if name == "nodes" and isinstance(value, str):
+                values = value.split(",")
+            found.setdefault(name, set()).update(map(str, values))
+    return found
+
+
+def _shown(values: set[str]) -> str:
+    if not values:
+        return "not recorded"
+    shown = sorted(values)
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+
+
+def _first_night(name: str, values: set[str], runs: Sequence[RunValue]) -> str:
+    for run in runs:
+        if _provenance([run]).get(name, set()) & values:
+            return f" (first in the night of {run.night})"
+    return ""
+
+
+def notes(subject: Subject, since: datetime.date) -> list[str]:
+    """What people have noted about the platform near the first night of a change."""
+    first = since - datetime.timedelta(days=NOTE_DAYS_BEFORE)
+    last = since + datetime.timedelta(days=NOTE_DAYS_AFTER)
+    return [
+        f"Note of {note.at} on {note.platform}: {note.text} ({note.author.by})"
+        for note in subject.references.notes_on(subject.current.platform, first, last)
+    ]
+
+
+def commands(subject: Subject, found: Finding, since: datetime.date) -> list[str]:
+    """What can be typed to answer a verdict."""
+    words = [shlex.quote(subject.series.test)]
+    if len(subject.current.metrics) > 1:
+        words.append(f"--metric {shlex.quote(subject.series.metric)}")
+    test = " ".join(words)
+    options = f" {subject.options}" if subject.options else ""
+    runs = len(subject.series.eligible_since(since))
+    right = "If the new level is right from now on"
+    if runs < RUNS_TO_ACCEPT:
+        right += f" (this needs {RUNS_TO_ACCEPT} runs of it; there are {runs})"
+    lines = [f"{right}:", f"  python -m reporting accept {test} --since {since} --reason 'WHY'{options}"]
+    if found.kind is not Kind.FASTER:
+        until = subject.night + ACKNOWLEDGED_FOR
+        lines.append("If it is wrong and will be mended:")
+        lines.append(f"  python -m reporting ack {test} --ticket URL --until {until}{options}")
+    return lines

@@ -1,0 +1,240 @@
+"""The gate: one run beside the history of its series. docs/gate.md describes the rules, with a worked example."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from reporting.gate import estimates, explanation
+from reporting.gate.comparison import Comparison, Finding, compare
+from reporting.gate.estimates import PIN_RUNS
+from reporting.gate.explanation import Subject
+from reporting.gate.series import (
+    Departure,
+    RunValue,
+    departure,
+    learned,
+    noise_before,
+    order,
+    pin_of,
+    series_of,
+    window_of,
+)
+from reporting.gate.verdict import Kind, Verdict
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.references.answers import References
+
+RED = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.LEFT})
+COARSE_RUNS = 5
+COARSE_STEP = 0.10
+BLIND_NIGHTS = 3
+
+
+def judge(
+    current: Envelope,
+    past: Sequence[Envelope],
+    references: References,
+    night_ends: datetime.time,
+    *,
+    options: str = "",
+) -> dict[str, Verdict]:
+    """The verdict on each judged metric of a run, by metric. It does not depend on the order of `past`.
+
+    Args:
+        current: a run whose test has passed its own assertions and recorded its numbers. A job of another role than
+            `measure` gets no verdict.
+        past: the history. Runs of other tests, and runs that started later, are left out.
+        references: what people have answered.
+        night_ends: the hour at which the site's nights end.
+        options: what the commands in the texts need beside their arguments, such as `--site=centre`.
+
+    Raises:
+        ValueError: a metric of the run is not finite.
+    """
+    if current.role != "measure":
+        return {}
+    current = dataclasses.replace(current, sane=True)
+    before = _before(current, past)
+    verdicts = {}
+    for metric, measured in current.metrics.items():
+        if not math.isfinite(measured.value):
+            raise ValueError(f"{current.key.test}: {metric} is {measured.value}, and only finite numbers can be judged")
+        series = series_of(metric, current, [*before, current], night_ends)
+        night = night_of(current.time_s, night_ends)
+        subject = Subject(current, series, references, night, options)
+        left = departure(metric, current, before, references, night_ends)
+        verdict = _verdict(subject) if left is None else _left(subject, left)
+        verdicts[metric] = _with_blindness(subject, verdict)
+    return verdicts
+
+
+def has_pin(current: Envelope, past: Sequence[Envelope], references: References, night_ends: datetime.time) -> bool:
+    """Whether every judged metric of a run has a pin to be compared with. The arguments are those of `judge`."""
+    before = _before(current, past)
+    for metric in current.metrics:
+        series = series_of(metric, current, before, night_ends)
+        if pin_of(series, references.acceptance(series.test, metric, series.comparability)) is None:
+            return False
+    return True
+
+
+def _before(current: Envelope, past: Sequence[Envelope]) -> list[Envelope]:
+    return [run for run in past if run.key != current.key and order(run) <= order(current)]
+
+
+def _verdict(subject: Subject) -> Verdict:
+    """The verdict on a run that has not left its series."""
+    series = subject.series
+    previous = dataclasses.replace(series, runs=series.runs[:-1])
+    pin = pin_of(previous, subject.references.acceptance(series.test, series.metric, series.comparability))
+    if pin is None:
+        return _learning(subject, learned(previous))
+    if pin.level == 0:
+        sentence = explanation.zero_sentence(subject)
+        return _of(subject, Kind.OK, "not judged: its pin is 0", [sentence], runs=pin.runs, pinned=True)
+    return _compared(subject, compare(series, pin))
+
+
+def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
+    """The verdict on a run whose series has no pin yet: only a coarse step is seen."""
+    series, run = subject.series, subject.series.runs[-1]
+    if len(known) >= COARSE_RUNS:
+        level = median([value.value for value in known])
+        if level != 0 and series.change(run.value, level) < -COARSE_STEP:
+            found = Finding(Kind.SLOWER, run.value, series.change(run.value, level), COARSE_STEP)
+            lines = [
+                explanation.coarse_sentence(subject, found, level, known),
+                *explanation.doubts(subject),
+                *explanation.why(subject, found, known, [run], run.night),
+            ]
+            short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
+            verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known))
+            return _answered(subject, verdict, [found])
+    runs = len(known) + (1 if run.eligible else 0)
+    lines = [explanation.learning_sentence(subject, runs), *explanation.doubts(subject)]
+    return _of(subject, Kind.LEARNING, f"learning {runs} of {PIN_RUNS}", lines, runs=runs)
+
+
+def _compared(subject: Subject, comparison: Comparison) -> Verdict:
+    """The verdict on a run whose series has a pin."""
+    findings = comparison.findings()
+    runs = comparison.pin.runs
+    doubts = explanation.doubts(subject)
+    numbers = explanation.numbers(subject, comparison)
+    if not findings:
+        lines = [explanation.ok_sentence(subject, comparison), *doubts, *numbers]
+        verdict = _of(subject, Kind.OK, "ok", lines, comparison.summary(), runs=runs, pinned=True)
+        return _anchored(subject, verdict, comparison.summary(), comparison)
+    found = findings[0]
+    since = comparison.since()
+    before, after = explanation.around(comparison.runs_at_level(), comparison.start())
+    lines = [
+        explanation.change_sentence(subject, comparison, found),
+        *doubts,
+        *explanation.why(subject, found, before, after, since),
+        *numbers,
+    ]
+    word = "faster" if found.kind is Kind.FASTER else "slower"
+    short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
+    verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True)
+    verdict = _anchored(subject, verdict, found, comparison)
+    return _answered(subject, verdict, [finding for finding in findings if finding.kind in RED])
+
+
+def _left(subject: Subject, left: Departure) -> Verdict:
+    """The verdict on a run that has left a series that was learned."""
+    series, pin = left.series, left.pin
+    noise = noise_before(series, pin, window_of(series, pin))
+    run = subject.series.runs[-1]
+    change = series.change(run.value, pin.level) if pin.level else 0.0
+    found = Finding(Kind.LEFT, run.value, change, estimates.step_limit(noise))
+    lines = [
+        explanation.left_sentence(subject, left),
+        *explanation.doubts(subject),
+        explanation.left_numbers(subject, left, found),
+        *explanation.why(subject, found, series.runs[-explanation.RUNS_BEFORE :], subject.series.runs, left.since),
+    ]
+    short = f"left its series: {'; '.join(left.differences)}"
+    verdict = _of(subject, Kind.LEFT, short, lines, found, since=left.since, runs=pin.runs)
+    return _answered(subject, verdict, [found])
+
+
+def _of(
+    subject: Subject,
+    kind: Kind,
+    short: str,
+    lines: Sequence[str],
+    found: Finding | None = None,
+    *,
+    runs: int,
+    since: datetime.date | None = None,
+    pinned: bool = False,
+) -> Verdict:
+    return Verdict(
+        test=subject.series.test,
+        metric=subject.series.metric,
+        kind=kind,
+        red=kind in RED,
+        short=short,
+        text="\n".join(lines),
+        change=None if found is None else found.change,
+        limit=None if found is None else found.limit,
+        since=since,
+        runs=runs,
+        pinned=pinned,
+    )
+
+
+def _anchored(subject: Subject, verdict: Verdict, found: Finding, comparison: Comparison) -> Verdict:
+    """After an acceptance a verdict shows the distance from the series' first pin, too, which no acceptance moves."""
+    acceptance = comparison.pin.acceptance
+    if acceptance is None:
+        return verdict
+    change = subject.series.change(found.value, acceptance.anchor)
+    short = f"{verdict.short} ({explanation.percent(change)} of the first pin)"
+    return dataclasses.replace(verdict, short=short, anchor_change=change)
+
+
+def _answered(subject: Subject, verdict: Verdict, losses: Sequence[Finding]) -> Verdict:
+    """A red verdict is amber while an acknowledgement holds: until its day, and unless it is worse than then."""
+    if not losses:
+        return verdict
+    test, metric = verdict.test, verdict.metric
+    answer = subject.references.acknowledgement(test, metric, subject.night)
+    if answer is None:
+        earlier = subject.references.acknowledgement(test, metric, datetime.date.min)
+        return verdict if earlier is None else _with_line(verdict, explanation.expired_line(earlier))
+    for loss in losses:
+        if loss.change < answer.change - loss.limit:
+            return _with_line(verdict, explanation.worse_line(answer, loss))
+    amber = _with_line(verdict, explanation.acknowledged_line(answer))
+    short = f"acked until {answer.until}: {verdict.short}"
+    return dataclasses.replace(amber, kind=Kind.ACKNOWLEDGED, red=False, short=short)
+
+
+def _with_blindness(subject: Subject, verdict: Verdict) -> Verdict:
+    """A series without an eligible run for three nights is blind, whatever else is said of it."""
+    runs = subject.series.runs
+    if runs[-1].eligible:
+        return verdict
+    day = datetime.timedelta(days=1)
+    nights = [run.night for run in runs if run.eligible]
+    last = nights[-1] if nights else runs[0].night - day
+    if (subject.night - last).days < BLIND_NIGHTS:
+        return verdict
+    verdict = dataclasses.replace(verdict, blind=True)
+    line = explanation.blind_sentence(subject, last + day)
+    if verdict.kind not in (Kind.OK, Kind.LEARNING):
+        return _with_line(verdict, line)
+    short = f"blind since {last + day}"
+    return dataclasses.replace(verdict, kind=Kind.BLIND, short=short, text=f"{line}\n{verdict.text}")
+
+
+def _with_line(verdict: Verdict, line: str) -> Verdict:
+    """The same verdict with a line after its first one."""
+    first, *rest = verdict.text.split("\n")
+    return dataclasses.replace(verdict, text="\n".join([first, line, *rest]))

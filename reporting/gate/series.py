@@ -1,0 +1,235 @@
+"""The series of one metric: the runs that are comparable, in order, and the pin that they are compared with."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, noise_of
+from reporting.gate.verdict import Kind
+from reporting.history.comparability import asked, differences
+from reporting.history.envelope import Envelope, Metric
+from reporting.history.nights import night_of
+from reporting.references.answers import Acceptance, References
+
+# Verdicts of runs that are at the level of their pin. The others say nothing about its noise.
+CALM = frozenset({Kind.OK, Kind.LEARNING, Kind.BLIND})
+
+
+@dataclass(frozen=True)
+class RunValue:
+    """The value of one run id in a series.
+
+    Attributes:
+        value: the median, if the run has several jobs.
+        eligible: it may fill a pin, stand in a window and clear a red.
+        calm: it is eligible, and no stored verdict says that it was away from the pin.
+        envelope: of the last job.
+    """
+
+    run_id: str
+    night: datetime.date
+    value: float
+    eligible: bool
+    calm: bool
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Series:
+    """Comparable runs of one test and metric, in the order of their starts."""
+
+    test: str
+    metric: str
+    unit: str
+    better: Literal["higher", "lower"]
+    comparability: str
+    runs: tuple[RunValue, ...]
+
+    def change(self, value: float, level: float) -> float:
+        """A value relative to a level, as a fraction; negative is worse, whichever direction is better."""
+        relative = (value - level) / abs(level)
+        return relative if self.better == "higher" else -relative
+
+    def changes(self, runs: Iterable[RunValue], level: float) -> list[float]:
+        """The changes of several runs."""
+        return [self.change(run.value, level) for run in runs]
+
+    def worse(self, one: float, other: float) -> float:
+        """The worse of two values."""
+        return min(one, other) if self.better == "higher" else max(one, other)
+
+    def eligible_since(self, night: datetime.date) -> list[RunValue]:
+        """The eligible runs of a night and all later ones."""
+        return [run for run in self.runs if run.eligible and run.night >= night]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What a series is compared with.
+
+    Attributes:
+        level: in the metric's unit.
+        first, last: the nights of the first and last run that it was learned from; for an acceptance `last` is None.
+        runs: how many runs it was learned from.
+        acceptance: the answer that has moved it.
+    """
+
+    level: float
+    first: datetime.date
+    last: datetime.date | None
+    runs: int
+    acceptance: Acceptance | None = None
+
+
+def order(envelope: Envelope) -> tuple[float, str, str]:
+    """Runs are sorted by this. It does not depend on files and lines."""
+    return envelope.time_s, envelope.key.run_id, str(envelope.key.job_id)
+
+
+def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_ends: datetime.time) -> Series:
+    """The series of a metric that a run belongs to.
+
+    Args:
+        metric: its name.
+        like: the run. Its test, comparability, unit and direction are those of the series.
+        envelopes: of any tests, in any order. What does not belong to the series is left out.
+        night_ends: the hour at which the site's nights end.
+    """
+    wanted = like.metrics[metric]
+    jobs: dict[str, list[Envelope]] = {}
+    for envelope in sorted(envelopes, key=order):
+        if _belongs(envelope, like) and _usable(envelope.metrics.get(metric), wanted):
+            jobs.setdefault(envelope.key.run_id, []).append(envelope)
+    runs = [_run_value(metric, jobs_of_run, night_ends) for jobs_of_run in jobs.values()]
+    return Series(
+        test=like.key.test,
+        metric=metric,
+        unit=wanted.unit,
+        better=wanted.better,
+        comparability=like.comparability,
+        runs=tuple(sorted(runs, key=lambda run: order(run.envelope))),
+    )
+
+
+def _belongs(envelope: Envelope, like: Envelope) -> bool:
+    if not envelope.sane or envelope.role != "measure":
+        return False
+    return envelope.key.test == like.key.test and envelope.comparability == like.comparability
+
+
+def _usable(found: Metric | None, wanted: Metric) -> bool:
+    if found is None or not math.isfinite(found.value):
+        return False
+    return (found.unit, found.better) == (wanted.unit, wanted.better)
+
+
+def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time) -> RunValue:
+    """One value of the jobs of one run. Jobs in doubt count only if there is no other."""
+    eligible = [job for job in jobs if job.eligible]
+    counted = eligible or jobs
+    calm = bool(eligible)
+    for job in counted:
+        stored = job.verdicts.get(metric)
+        if stored is not None and (stored.get("red") or stored.get("kind", Kind.OK) not in CALM):
+            calm = False
+    return RunValue(
+        run_id=jobs[-1].key.run_id,
+        night=night_of(counted[-1].time_s, night_ends),
+        value=median([job.metrics[metric].value for job in counted]),
+        eligible=bool(eligible),
+        calm=calm,
+        envelope=counted[-1],
+    )
+
+
+def learned(series: Series) -> list[RunValue]:
+    """The runs that the pin consists of, at most 20: the first eligible ones that were not red."""
+    return [run for run in series.runs if run.calm][:PIN_RUNS]
+
+
+def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
+    """The pin of a series; None while it learns."""
+    if acceptance is not None:
+        return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
+    runs = learned(series)
+    if len(runs) < PIN_RUNS:
+        return None
+    return Pin(median([run.value for run in runs]), runs[0].night, runs[-1].night, len(runs))
+
+
+def window_of(series: Series, pin: Pin) -> list[RunValue]:
+    """The eligible runs of the last seven nights that have any, at the pin's level."""
+    runs = series.eligible_since(pin.first)
+    nights = sorted({run.night for run in runs})[-WINDOW_NIGHTS:]
+    return [run for run in runs if run.night in nights]
+
+
+def noise_before(series: Series, pin: Pin, window: Sequence[RunValue]) -> Noise:
+    """The noise of the pin's level, from the runs before the window.
+
+    There are at least the 20 runs of the pin. After an acceptance, the noise of the pin before it is kept until 20 runs
+    of the new level lie before the window.
+    """
+    calm = [run for run in series.runs if run.calm and run.night >= pin.first]
+    before = [run for run in calm if not window or run.night < window[0].night]
+    if len(before) >= PIN_RUNS:
+        return noise_of(series.changes(before, pin.level))
+    if pin.acceptance is not None:
+        kept = pin.acceptance
+        return Noise(kept.scale, kept.scale, kept.autocorrelation, 0)
+    return noise_of(series.changes(calm[:PIN_RUNS], pin.level))
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A run has left a series that was learned, through something that was measured.
+
+    Attributes:
+        series: the one that was left, and its pin.
+        differences: a sentence for each field that differs.
+        since: the first night of the new series.
+    """
+
+    series: Series
+    pin: Pin
+    differences: tuple[str, ...]
+    since: datetime.date
+
+
+def departure(
+    metric: str, current: Envelope, past: Sequence[Envelope], references: References, night_ends: datetime.time
+) -> Departure | None:
+    """Whether a run has left a learned series: the same was asked for, and something else was measured.
+
+    A series that began before the other one was learned is a series of its own, and so is one that was accepted.
+    """
+    test = current.key.test
+    if references.acceptance(test, metric, current.comparability) is not None:
+        return None
+    same_test = [run for run in past if run.key.test == test and run.sane and run.role == "measure"]
+    same_test.append(current)
+    same_test.sort(key=order)
+    first = next(run for run in same_test if run.comparability == current.comparability)
+    found = None
+    for like in _last_of_each_series(same_test, current):
+        if metric not in like.metrics:
+            continue
+        earlier = [run for run in same_test if order(run) < order(first)]
+        series = series_of(metric, like, earlier, night_ends)
+        pin = pin_of(series, references.acceptance(test, metric, like.comparability))
+        if pin is not None:
+            changed = tuple(differences(like.fields, current.fields))
+            found = Departure(series, pin, changed, night_of(first.time_s, night_ends))
+    return found
+
+
+def _last_of_each_series(runs: Sequence[Envelope], current: Envelope) -> list[Envelope]:
+    """The last run of each other series for which the same was asked, the latest series last."""
+    last = {run.comparability: run for run in runs if run.comparability != current.comparability}
+    wanted = asked(current.fields)
+    return sorted((run for run in last.values() if asked(run.fields) == wanted), key=order)

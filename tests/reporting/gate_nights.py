@@ -1,0 +1,80 @@
+"""Histories for tests of the gate: one run a night, in the evening, unless a test says otherwise."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from platforms.job import Metric, Outcome
+from reporting.gate.judge import judge
+from reporting.gate.verdict import Verdict
+from reporting.history.comparability import comparability
+from reporting.history.envelope import Envelope, Key
+from reporting.history.nights import NOON
+from reporting.references.answers import Author, References
+
+TEST = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
+METRIC = "effective_throughput"
+FIRST = datetime.date(2026, 10, 2)
+FIELDS = {"benchmark": "resnet50", "layout": "1x4gpu", "device": "A100-SXM4-80GB", "data_from": "storage"}
+AUTHOR = Author("ada", datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC))
+PLUS_MINUS_ONE = [0.0, 1.0, -1.0, 0.5, -0.5]
+"""Percent, five nights; the median is 0, and so is the autocorrelation."""
+
+
+def night(number: int) -> datetime.date:
+    """The date of a night; the first one is 0."""
+    return FIRST + datetime.timedelta(days=number)
+
+
+def run(number: int, value: float, **changes: Any) -> Envelope:
+    """The run of a night at 22:00. `hour`, `run_id`, `test`, `unit`, `better` and an envelope's fields may differ."""
+    hour = changes.pop("hour", 22.0)
+    start = datetime.datetime.combine(night(number), datetime.time()) + datetime.timedelta(hours=hour)
+    metric = Metric(value, changes.pop("unit", "samples/s"), changes.pop("better", "higher"))
+    run_id = changes.pop("run_id", f"nightly-{number:03}-{hour:g}")
+    attempt = changes.pop("attempt", 1)
+    fields = changes.pop("fields", FIELDS)
+    values: dict[str, Any] = {
+        "revision": 2,
+        "written_s": start.timestamp() + 700,
+        "outcome": Outcome.PASSED,
+        "sane": True,
+        "platform": "eidf_a100",
+        "started_s": start.timestamp(),
+        "metrics": {METRIC: metric},
+        "fields": fields,
+        "comparability": comparability(fields),
+        **changes,
+    }
+    key = Key("site", run_id, changes.pop("test", TEST), attempt, f"{number}-{attempt}", start.timestamp() - 60)
+    values.pop("test", None)
+    return Envelope(key=key, **values)
+
+
+def nights(count: int, level: float = 100.0, first: int = 0, **changes: Any) -> list[Envelope]:
+    """Nights around a level that repeat +0, +1, -1, +.5, -.5 per cent of 100."""
+    return [
+        run(number, level + PLUS_MINUS_ONE[number % 5] * level / 100, **changes)
+        for number in range(first, first + count)
+    ]
+
+
+def verdict_on(
+    current: Envelope, past: Sequence[Envelope], references: References | None = None, **options: str
+) -> Verdict:
+    """The verdict on a run's only metric."""
+    return judge(current, past, references or References(), NOON, **options)[next(iter(current.metrics))]
+
+
+def replay(runs: Sequence[Envelope], references: References | None = None) -> list[Verdict]:
+    """The verdicts on runs one after the other, each stored as the harness stores them."""
+    past: list[Envelope] = []
+    verdicts = []
+    for current in runs:
+        verdict = verdict_on(current, past, references)
+        verdicts.append(verdict)
+        stored = {verdict.metric: {"kind": verdict.kind, "red": verdict.red}}
+        past.append(Envelope(**{**vars(current), "verdicts": stored}))
+    return verdicts

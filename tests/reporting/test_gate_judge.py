@@ -1,0 +1,473 @@
+"""The verdicts of the gate, beside numbers computed by hand.
+
+The nights of these histories repeat 0, +1, -1, +.5 and -.5 per cent. So the scaled MAD is 1.4826 x .5 = .7413 %, and
+the scale of twenty runs is .7413 x (1 + .7 / sqrt(20)) = .8573 %.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import shlex
+
+import pytest
+
+from platforms.job import Metric
+from reporting.gate.judge import has_pin, judge
+from reporting.gate.verdict import Kind
+from reporting.history.comparability import comparability
+from reporting.history.nights import NOON
+from reporting.references.answers import Acceptance, Acknowledgement, Note, References
+from tests.reporting.gate_nights import (
+    AUTHOR,
+    FIELDS,
+    METRIC,
+    PLUS_MINUS_ONE,
+    TEST,
+    night,
+    nights,
+    replay,
+    run,
+    verdict_on,
+)
+
+SCALE = 0.007413 * (1 + 0.7 / math.sqrt(20))
+MIXED = {**FIELDS, "data_from": "mixed"}
+
+
+def acknowledged(change, until):
+    return References(acknowledgements=[Acknowledgement(TEST, METRIC, "https://tickets/7", until, change, AUTHOR)])
+
+
+def accepted(level, since, fields=FIELDS, **changes):
+    runs = tuple(f"run-{number}" for number in range(5))
+    answer = Acceptance(
+        TEST,
+        METRIC,
+        "samples/s",
+        "higher",
+        comparability(fields),
+        since,
+        level,
+        0.003,
+        SCALE,
+        runs,
+        100.0,
+        "ok",
+        AUTHOR,
+    )
+    return References(acceptances=[dataclasses.replace(answer, **changes)])
+
+
+def in_doubt(number, value):
+    return run(number, value, doubts=("throttled",))
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+def test_a_series_learns_for_twenty_runs():
+    verdicts = replay(nights(21))
+    assert [verdict.short for verdict in verdicts[:2]] == ["learning 1 of 20", "learning 2 of 20"]
+    assert (verdicts[6].kind, verdicts[6].short, verdicts[6].pinned) == (Kind.LEARNING, "learning 7 of 20", False)
+    assert verdicts[19].short == "learning 20 of 20"
+    assert (verdicts[20].kind, verdicts[20].short, verdicts[20].pinned) == (Kind.OK, "ok", True)
+
+
+@pytest.mark.parametrize(("runs", "value", "red"), [(4, 50.0, False), (5, 89.0, True), (5, 91.0, False)])
+def test_while_it_learns_a_series_sees_ten_percent_over_five_runs(runs, value, red):
+    verdict = verdict_on(run(runs, value), nights(runs))
+    assert verdict.red == red
+    if red:
+        assert (verdict.kind, verdict.limit, verdict.pinned) == (Kind.SLOWER, 0.10, False)
+        assert verdict.change == pytest.approx(-0.11)
+
+
+def test_a_coarse_step_is_part_of_no_pin():
+    verdicts = replay([*nights(10), run(10, 60.0), *nights(11, first=11)])
+    assert verdicts[10].red
+    assert [verdict.short for verdict in verdicts[19:]] == ["learning 19 of 20", "learning 20 of 20", "ok"]
+
+
+def test_runs_in_doubt_are_not_counted():
+    verdict = verdict_on(in_doubt(7, 100.0), nights(7))
+    assert verdict.short == "learning 7 of 20"
+    assert "This run is in doubt (throttled): it fills no pin and clears no red." in verdict.text
+
+
+def test_has_pin_once_twenty_runs_are_there():
+    assert not has_pin(run(19, 100.0), nights(19), References(), NOON)
+    assert has_pin(run(20, 100.0), nights(20), References(), NOON)
+    assert has_pin(run(20, 100.0), [], accepted(100.0, night(0)), NOON)
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_far_below_its_pin_is_red_at_once():
+    verdict = verdict_on(run(26, 89.2), nights(26))
+    assert (verdict.kind, verdict.red, verdict.since, verdict.runs) == (Kind.SLOWER, True, night(26), 20)
+    assert verdict.change == pytest.approx(-0.108)
+    assert verdict.limit == pytest.approx(3.5 * SCALE)
+    assert verdict.short == "-10.8 % of 20, slower since 2026-10-28"
+    assert verdict.text.splitlines()[0] == (
+        f"{TEST}: effective throughput 89.2 samples/s is 10.8 % below its pin of 100.0 "
+        "(20 runs since 2026-10-02), slower since 2026-10-28"
+    )
+
+
+@pytest.mark.parametrize(("value", "red"), [(96.9, True), (97.1, False)])
+def test_the_limit_of_one_run_is_three_and_a_half_scales(value, red):
+    assert pytest.approx(0.030007, abs=1e-6) == 3.5 * SCALE
+    assert verdict_on(run(26, value), nights(26)).red == red
+
+
+def test_a_quiet_series_has_a_limit_of_three_percent():
+    quiet = [run(number, 100.0) for number in range(30)]
+    assert not verdict_on(run(30, 97.01), quiet).red
+    verdict = verdict_on(run(30, 96.99), quiet)
+    assert (verdict.red, verdict.limit) == (True, 0.03)
+    assert "0.40 % at least (the scaled MAD of 24 runs is 0.00 %)" in verdict.text
+
+
+def test_a_metric_that_is_better_when_lower_is_red_above_its_pin():
+    past = nights(26, level=10.0, unit="us", better="lower")
+    verdict = verdict_on(run(26, 11.0, unit="us", better="lower"), past)
+    assert (verdict.kind, verdict.red) == (Kind.SLOWER, True)
+    assert verdict.change == pytest.approx(-0.1)
+    assert "11.00 us is 10.0 % above its pin of 10.00" in verdict.text
+    assert verdict_on(run(26, 9.0, unit="us", better="lower"), past).kind is Kind.OK
+
+
+def test_a_step_is_gone_with_the_next_good_run():
+    verdicts = replay([*nights(26), run(26, 89.0), run(27, 100.0)])
+    assert [verdict.kind for verdict in verdicts[26:]] == [Kind.SLOWER, Kind.OK]
+
+
+# --- the last seven nights -------------------------------------------------------------------------------------------
+
+
+def test_a_small_lasting_loss_is_red_once_it_fills_the_window_and_until_it_is_gone():
+    verdicts = replay([*nights(30), *nights(30, level=98.0, first=30), *nights(9, first=60)])
+    kinds = [verdict.kind for verdict in verdicts[30:]]
+    assert kinds[:3] == [Kind.OK] * 3
+    assert set(kinds[5:30]) == {Kind.DRIFTED}
+    assert kinds[-1] is Kind.OK
+    assert {verdict.red for verdict in verdicts[35:60]} == {True}
+    assert verdicts[50].since == night(30)
+    assert verdicts[50].text.splitlines()[0] == (
+        f"{TEST}: effective throughput of the last 7 nights together, 98.0 samples/s, is 2.0 % below its pin of 100.0 "
+        "(20 runs since 2026-10-02), slower since 2026-11-01"
+    )
+
+
+def test_the_limit_of_the_window_by_hand():
+    past = [*nights(27), *nights(6, level=98.0, first=27)]
+    verdict = verdict_on(run(33, 98.0), past)
+    scale = 0.007413 * (1 + 0.7 / math.sqrt(27))  # all 27 nights before the window
+    error = 1.2533 * scale * math.sqrt(1 / 7 + 1 / 20)
+    assert (verdict.kind, verdict.limit) == (Kind.DRIFTED, pytest.approx(3 * error))
+    assert verdict.change == pytest.approx(-0.02)
+    assert "median of 97.0 98.5 97.5 98.0 99.0 97.0 98.0" in verdict.text
+    assert "0.46 % = sqrt(0.40 %^2 + 0.24 %^2)" in verdict.text
+    assert "0.84 % = 0.74 %, the scaled MAD of 27 runs, x (1 + 0.7 / sqrt(27))" in verdict.text
+
+
+def test_a_night_with_three_runs_narrows_the_limit():
+    thrice = [
+        run(number, 100 + PLUS_MINUS_ONE[(3 * number + place) % 5], hour=20 + place)
+        for number in range(40)
+        for place in range(3)
+    ]
+    once = verdict_on(run(40, 100.0), nights(40))
+    assert once.limit == pytest.approx(3 * 1.2533 * 0.007413 * (1 + 0.7 / math.sqrt(34)) * math.sqrt(1 / 7 + 1 / 20))
+    assert verdict_on(run(40, 100.0), thrice).limit == 0.01  # 3 x 1.2533 x .79 % x sqrt(1 / 19 + 1 / 20) is .96 %
+
+
+def test_twenty_six_nights_and_then_minus_six_percent_is_red_until_it_is_answered():
+    source = random.Random(5)
+    steady = [run(number, 100 + source.uniform(-1, 1)) for number in range(76)]
+    lost = [*steady[:26], *[run(number, one.metrics[METRIC].value * 0.94) for number, one in enumerate(steady)][26:]]
+    assert not any(verdict.red for verdict in replay(steady))
+    verdicts = replay(lost)
+    assert all(verdict.red for verdict in verdicts[26:])
+    assert {verdict.since for verdict in verdicts[26:]} == {night(26)}
+
+
+def test_red_nights_are_not_part_of_the_noise():
+    verdicts = replay([*nights(30), *nights(60, level=96.5, first=30)])
+    calm = sum(not verdict.red for verdict in verdicts[:-7])
+    assert 30 < calm < 36
+    assert f"the scaled MAD of {calm} runs" in verdicts[-1].text
+
+
+def test_outliers_and_gaps_are_no_drift():
+    runs = nights(60)
+    for outlier in (22, 31, 32, 47):
+        runs[outlier] = run(outlier, 92.0)
+    verdicts = replay([one for number, one in enumerate(runs) if number not in (24, 25, 26, 50)])
+    assert [verdict.since for verdict in verdicts if verdict.red] == [night(22), night(31), night(31), night(47)]
+
+
+def test_a_lasting_gain_is_a_finding_and_not_red():
+    verdicts = replay([*nights(30), *nights(10, level=105.0, first=30)])
+    last = verdicts[-1]
+    assert (last.kind, last.red, last.since) == (Kind.FASTER, False, night(30))
+    assert last.short == "+5.0 % of 20, faster since 2026-11-01"
+    assert "reporting accept" in last.text
+    assert "reporting ack" not in last.text
+
+
+# --- doubts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_in_doubt_is_judged():
+    verdict = verdict_on(in_doubt(26, 89.0), nights(26))
+    assert (verdict.kind, verdict.red) == (Kind.SLOWER, True)
+    assert "in doubt (throttled)" in verdict.text
+
+
+def test_a_run_in_doubt_clears_no_step():
+    past = [*nights(26), run(26, 89.0)]
+    verdict = verdict_on(in_doubt(27, 100.0), past)
+    assert (verdict.kind, verdict.red, verdict.since) == (Kind.SLOWER, True, night(26))
+    assert "was 89.0 samples/s in the night of 2026-10-28, 11.0 % below its pin" in verdict.text
+    assert verdict_on(run(28, 100.0), [*past, in_doubt(27, 100.0)]).kind is Kind.OK
+
+
+def test_runs_in_doubt_clear_no_drift():
+    past = [*nights(30), *nights(7, level=98.0, first=30)]
+    doubtful = [in_doubt(number, 100.0) for number in range(37, 44)]
+    assert verdict_on(doubtful[-1], [*past, *doubtful[:-1]]).kind is Kind.DRIFTED
+
+
+@pytest.mark.parametrize(("doubtful", "blind"), [(1, False), (2, False), (3, True), (4, True)])
+def test_three_nights_without_an_eligible_run_are_blind(doubtful, blind):
+    runs = [in_doubt(number, 100.0) for number in range(30, 30 + doubtful)]
+    verdict = verdict_on(runs[-1], [*nights(30), *runs[:-1]])
+    assert (verdict.blind, verdict.red) == (blind, False)
+    assert verdict.kind == (Kind.BLIND if blind else Kind.OK)
+    if blind:
+        assert verdict.short == "blind since 2026-11-01"
+        assert (
+            f"none of the last {doubtful} nights, since 2026-11-01, has a run without doubt (throttled)" in verdict.text
+        )
+
+
+def test_a_series_that_never_had_an_eligible_run_is_blind_after_three_nights():
+    verdicts = replay([in_doubt(number, 100.0) for number in range(4)])
+    assert [verdict.kind for verdict in verdicts] == [Kind.LEARNING, Kind.LEARNING, Kind.BLIND, Kind.BLIND]
+    assert not verdicts[-1].pinned
+
+
+def test_a_red_series_may_be_blind_too():
+    runs = [in_doubt(number, 80.0) for number in range(30, 34)]
+    verdict = verdict_on(runs[-1], [*nights(30), *runs[:-1]])
+    assert (verdict.kind, verdict.red, verdict.blind) == (Kind.SLOWER, True, True)
+
+
+# --- left its series -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_leaves_a_learned_series_through_what_was_measured_is_red():
+    verdicts = replay([*nights(26), run(26, 81.2, fields=MIXED), run(27, 81.0, fields=MIXED), run(28, 100.0)])
+    left = verdicts[27]
+    assert (left.kind, left.red, left.since, left.pinned) == (Kind.LEFT, True, night(26), False)
+    assert left.short == "left its series: data came from storage, is mixed"
+    assert left.text.splitlines()[:2] == [
+        f"{TEST}: effective throughput has left its series: data came from storage, is mixed, since 2026-10-28",
+        "This run has 81.0 samples/s, 19.0 % below the pin that the series had, 100.0 (20 runs since 2026-10-02). "
+        "Runs that differ in this have no common pin.",
+    ]
+    assert verdicts[28].kind is Kind.OK
+
+
+def test_a_run_that_has_left_stays_red_however_long_it_lasts():
+    verdicts = replay([*nights(26), *nights(30, level=81.0, first=26, fields=MIXED)])
+    assert {verdict.kind for verdict in verdicts[26:]} == {Kind.LEFT}
+
+
+def test_an_accepted_series_has_not_left():
+    past = [*nights(26), *nights(6, level=81.0, first=26, fields=MIXED)]
+    references = accepted(81.0, night(26), MIXED)
+    assert verdict_on(run(32, 81.0, fields=MIXED), past, references).kind is Kind.OK
+
+
+def test_what_people_ask_for_makes_a_series_of_its_own():
+    verdict = verdict_on(run(26, 50.0, fields={**FIELDS, "layout": "2x4gpu"}), nights(26))
+    assert verdict.short == "learning 1 of 20"
+
+
+def test_a_series_that_began_before_the_other_was_learned_is_one_of_its_own():
+    past = [*nights(10), run(10, 81.0, fields=MIXED), *nights(20, first=11)]
+    assert verdict_on(run(31, 81.0, fields=MIXED), past).short == "learning 2 of 20"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledged_loss_is_amber():
+    verdict = verdict_on(run(26, 89.2), nights(26), acknowledged(-0.108, night(40)))
+    assert (verdict.kind, verdict.red) == (Kind.ACKNOWLEDGED, False)
+    assert verdict.short == "acked until 2026-11-11: -10.8 % of 20, slower since 2026-10-28"
+    assert verdict.text.splitlines()[1] == (
+        "ada has acknowledged -10.8 % until 2026-11-11 (https://tickets/7), so it is not red."
+    )
+
+
+@pytest.mark.parametrize(("value", "red"), [(86.3, False), (86.1, True)])
+def test_an_acknowledged_loss_is_red_again_once_it_is_worse_by_more_than_its_limit(value, red):
+    verdict = verdict_on(run(26, value), nights(26), acknowledged(-0.108, night(40)))  # -10.8 - 3.0 = -13.8
+    assert verdict.red == red
+    assert ("It is red again" in verdict.text) == red
+
+
+def test_an_acknowledgement_ends_with_its_day():
+    assert not verdict_on(run(26, 89.2), nights(26), acknowledged(-0.108, night(26))).red
+    late = verdict_on(run(27, 89.2), nights(26), acknowledged(-0.108, night(26)))
+    assert late.red
+    assert "The acknowledgement of ada ended on 2026-10-28 (https://tickets/7)." in late.text
+
+
+def test_a_drift_beside_an_acknowledged_step_is_compared_with_its_own_limit():
+    past = [*nights(30), *nights(6, level=90.0, first=30)]
+    assert not verdict_on(run(36, 90.0), past, acknowledged(-0.10, night(50))).red
+    assert verdict_on(run(36, 90.0), past, acknowledged(-0.07, night(50))).red
+
+
+def test_an_accepted_level_is_the_pin_and_its_error_widens_the_limit():
+    past = [*nights(30), *nights(7, level=90.0, first=30)]
+    verdict = verdict_on(run(37, 90.0), past, accepted(90.0, night(30)))
+    assert (verdict.kind, verdict.runs) == (Kind.OK, 5)
+    error = math.hypot(1.2533 * SCALE / math.sqrt(7), 0.003)
+    assert verdict.limit == pytest.approx(3 * error)
+    assert verdict.anchor_change == pytest.approx(-0.1)
+    assert verdict.short == "ok (-10.0 % of the first pin)"
+    assert "accepted by ada on 2026-11-20" in verdict.text
+    assert "kept from the pin before" in verdict.text
+
+
+def test_ten_accepted_slides_are_still_shown_as_minus_eighteen_percent():
+    runs = nights(30)
+    answers = []
+    level = 100.0
+    for slide in range(10):
+        level *= 0.98
+        first = 30 + 10 * slide
+        runs += nights(10, level=level, first=first)
+        answers += accepted(level, night(first)).acceptances
+    verdict = verdict_on(run(130, level), runs, References(acceptances=answers))
+    assert (verdict.kind, verdict.short) == (Kind.OK, "ok (-18.3 % of the first pin)")
+    assert verdict.anchor_change == pytest.approx(0.98**10 - 1)
+
+
+# --- every line ------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_lines_never_matters():
+    runs = [*nights(30), run(12, 99.5, hour=23), *nights(5, level=97.0, first=30), in_doubt(33, 50.0)]
+    runs += [run(14, 100.0, run_id="twice", attempt=number) for number in (1, 2)]
+    runs += nights(12, level=80.0, first=8, fields=MIXED)
+    current = run(35, 97.0)
+    expected = judge(current, runs, References(), NOON)
+    source = random.Random(6)
+    for _ in range(20):
+        source.shuffle(runs)
+        assert judge(current, runs, References(), NOON) == expected
+
+
+def test_later_runs_and_the_run_itself_do_not_count():
+    later = [run(27, 50.0), run(28, 50.0), run(26, 88.0)]
+    assert verdict_on(run(26, 100.0), [*nights(26), *later]) == verdict_on(run(26, 100.0), nights(26))
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_the_past_and_refused_now():
+    past = [*nights(13), run(13, math.nan), run(14, math.inf), *nights(11, first=15)]
+    assert verdict_on(run(27, 100.0), past).kind is Kind.OK
+    with pytest.raises(ValueError, match="effective_throughput is nan"):
+        verdict_on(run(27, math.nan), past)
+
+
+def test_each_metric_has_a_verdict_of_its_own():
+    def both(number, triad):
+        metrics = {"triad": Metric(triad, "GB/s"), "latency": Metric(1.5, "us", "lower")}
+        return run(number, 1.0, metrics=metrics)
+
+    past = [both(number, 812.0) for number in range(25)]
+    verdicts = judge(both(25, 700.0), past, References(), NOON)
+    assert {name: verdict.kind for name, verdict in verdicts.items()} == {"triad": Kind.SLOWER, "latency": Kind.OK}
+    assert "--metric triad" in verdicts["triad"].text
+
+
+def test_a_job_of_another_role_has_no_verdict():
+    assert judge(run(26, 50.0, role="confirm"), nights(26), References(), NOON) == {}
+
+
+def test_a_pin_of_zero_is_not_judged():
+    verdict = verdict_on(run(30, 1.0), [run(number, 0.0) for number in range(25)])
+    assert (verdict.kind, verdict.red, verdict.short) == (Kind.OK, False, "not judged: its pin is 0")
+
+
+def test_imported_lines_are_gated_on_the_first_day():
+    imported = {"source": "reframe", "fields": {}, "started_s": None}
+    past = [dataclasses.replace(one, platform="daint:gpu") for one in nights(25, **imported)]
+    verdict = verdict_on(run(25, 80.0, **imported), past)
+    assert (verdict.kind, verdict.runs, verdict.since) == (Kind.SLOWER, 20, night(25))
+
+
+# --- the text --------------------------------------------------------------------------------------------------------
+
+
+def dressed(number, value, driver, fraction):
+    beside = {"compute_throughput": Metric(120.0, "samples/s"), "compute_fraction": Metric(fraction, "")}
+    provenance = {"driver": driver, "image": "25.10", "nodes": f"gpu{number % 3:02},gpu9"}
+    return run(number, value, beside=beside, provenance=provenance)
+
+
+def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_type():
+    past = [*[dressed(number, one.metrics[METRIC].value, "580.82", 0.83) for number, one in enumerate(nights(30))]]
+    past += [dressed(number, 89.0, "590.11", 0.74) for number in range(30, 36)]
+    notes = [
+        Note("eidf_a100", night(29), "firmware 4.2", AUTHOR),
+        Note("eidf_a100", night(2), "long ago", AUTHOR),
+        Note("other", night(29), "elsewhere", AUTHOR),
+    ]
+    references = References(notes=notes, problems=["references/a.yaml:9: hash: it was edited"])
+    verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
+    assert verdict.text.splitlines()[1:12] == [
+        "What changed at that time:",
+        "  driver: 580.82 -> 590.11 (first in the night of 2026-11-01)",
+        "Note of 2026-10-31 on eidf_a100: firmware 4.2 (ada)",
+        "Where it is (medians before and since):",
+        "  compute throughput 120.0 -> 120.0 samples/s (+0.0 %)",
+        "  compute fraction 0.8300 -> 0.7400 (-10.8 %)",
+        "If the new level is right from now on:",
+        f"  python -m reporting accept '{TEST}' --since 2026-11-01 --reason 'WHY' --site=centre",
+        "If it is wrong and will be mended:",
+        f"  python -m reporting ack '{TEST}' --ticket URL --until 2026-11-21 --site=centre",
+        "This answer does not count: references/a.yaml:9: hash: it was edited",
+    ]
+    (command,) = [line for line in verdict.text.splitlines() if " accept " in line]
+    assert shlex.split(command)[4] == TEST
+
+
+def test_a_change_of_provenance_a_night_after_the_estimated_one_is_found():
+    past = [dressed(number, one.metrics[METRIC].value, "580.82", 0.83) for number, one in enumerate(nights(30))]
+    past += [dressed(number, 97.0, "580.82" if number == 30 else "590.11", 0.83) for number in range(30, 40)]
+    verdict = verdict_on(dressed(40, 97.0, "590.11", 0.83), past)
+    assert verdict.since == night(30)
+    assert "driver: 580.82 -> 590.11 (first in the night of 2026-11-02)" in verdict.text
+
+
+def test_an_unchanged_provenance_is_said_to_be_so():
+    past = [dressed(number, one.metrics[METRIC].value, "580.82", 0.83) for number, one in enumerate(nights(30))]
+    verdict = verdict_on(dressed(30, 89.0, "580.82", 0.83), past)
+    assert "Nothing that is recorded changed at that time (driver, image, nodes)." in verdict.text
+    bare = verdict_on(run(30, 89.0), nights(30))
+    assert "No provenance is recorded, so it is not known what changed at that time." in bare.text
+
+
+def test_the_commands_say_how_many_runs_an_acceptance_still_needs():
+    verdict = verdict_on(run(26, 89.2), nights(26))
+    assert "If the new level is right from now on (this needs 5 runs of it; there are 1):" in verdict.text
