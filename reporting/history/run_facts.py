@@ -60,6 +60,7 @@ def envelope_of(
         started_s=run_json.get("started_s"),
         ended_s=run_json.get("ended_s"),
         metrics=metrics_of(run_json) if metrics is None else metrics,
+        beside=_beside(run_json),
         fields=fields,
         comparability=comparability(fields),
         doubts=tuple(dict.fromkeys(doubts_of(run_json))),
@@ -75,6 +76,15 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
         found[THROUGHPUT] = Metric(throughput, "samples/s")
     for name, metric in _part(run_json, "metrics").items():
         found[name] = Metric(**metric)
+    return found
+
+
+def _beside(run_json: Mapping[str, Any]) -> dict[str, Metric]:
+    """The two numbers whose product is the effective throughput: they say in which part of a run a change is."""
+    found = {}
+    for name, unit in (("compute_throughput", "samples/s"), ("compute_fraction", "")):
+        if run_json.get(name) is not None:
+            found[name] = Metric(run_json[name], unit)
     return found
 
 

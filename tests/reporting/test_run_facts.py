@@ -45,6 +45,13 @@ def test_what_a_test_recorded_is_judged_beside_our_own_number() -> None:
     assert envelope(foreign).metrics == {"triad": Metric(812.0, "GB/s", "higher")}
 
 
+def test_the_factors_of_the_throughput_stand_beside_it_and_are_not_judged() -> None:
+    made = envelope(gpu_run(compute_throughput=421.1, compute_fraction=0.95))
+    assert made.beside == {"compute_throughput": Metric(421.1, "samples/s"), "compute_fraction": Metric(0.95, "")}
+    assert "compute_fraction" not in made.metrics
+    assert envelope(gpu_run(compute_throughput=None, compute_fraction=None)).beside == {}
+
+
 def test_given_metrics_stand_in_place_of_those_of_the_run() -> None:
     given = {"latency": Metric(1.2, "us", "lower")}
     assert envelope(gpu_run(), metrics=given).metrics == given
