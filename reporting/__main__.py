@@ -11,7 +11,11 @@ from platforms.command_line import Command, Program
 
 # A command that reads the history declares that with `add_history` of reporting/commands/opened_site.py:
 # "import": Command("import_runs", "take the results of other programs into the history", add_history).
-COMMANDS: Mapping[str, Command] = MappingProxyType({})
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "anchors": Command("anchors", "show the numbers that others have published for our benchmarks"),
+    }
+)
 PROGRAM = Program("python -m reporting", str(__doc__), "reporting.commands", COMMANDS)
 
 

@@ -25,7 +25,7 @@ IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
 )
 OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
 FOREIGN = ("metric", "value", "unit")
-NUMBERS = (*OURS, "value")
+NUMBERS = (*OURS, "value", "per device", "ours", "published")
 AGAINST_PIN = "against pin"
 WARNINGS = "warnings"
 
