@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reporting.gate import estimates
+from reporting.gate.comparison import DRIFT_NIGHTS
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS
 
 Floats = NDArray[np.float64]
@@ -27,7 +28,6 @@ Flags = NDArray[np.bool_]
 OUTLIER_SHARE = 0.03
 OUTLIER_LOSSES = (0.04, 0.12)
 NODES = 8
-DRIFT_NIGHTS = 4  # after the pin's; until then no drift is judged
 
 
 class Kind(NamedTuple):

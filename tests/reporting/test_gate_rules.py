@@ -1,0 +1,62 @@
+"""The gate that benchmarks/gate_simulation.py simulates gives the verdicts of the gate that judges runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import gate_rules
+from benchmarks.gate_rules import Gate, Kind, Population
+from tests.reporting.gate_nights import replay, run
+
+NIGHTS = 55
+
+
+def series_of(kind, loss, seed):
+    generator = np.random.default_rng(seed)
+    values = 100 * Population.of(kind, 4, generator).nights(NIGHTS, generator)
+    values[:, :20] = np.maximum(values[:, :20], 93.0)  # while the product learns, it knows a coarse step
+    values[:, 35:] *= 1 - loss
+    return values
+
+
+@pytest.mark.parametrize("kind", [Kind(0.015), Kind(0.015, 0.5, 0.01), Kind(0.03)], ids=str)
+@pytest.mark.parametrize("loss", [0.0, 0.05, -0.05])
+def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
+    values = series_of(kind, loss, seed=3)
+    simulated = gate_rules.gate(values)
+    for row, red in zip(values, simulated, strict=True):
+        verdicts = replay([run(night, float(value)) for night, value in enumerate(row)])
+        assert [verdict.red for verdict in verdicts] == red.tolist()
+    assert simulated[:, 35:].any() or loss <= 0
+
+
+def test_a_step_that_its_repeat_does_not_confirm_is_green():
+    values = np.full((2, 21), 100.0)
+    values[:, 1::2] = 101.0
+    values[:, 20] = 90.0
+    repeats = values.copy()
+    repeats[0, 20] = 100.0
+    assert gate_rules.gate(values, repeats)[:, 20].tolist() == [False, True]
+    assert gate_rules.gate(values)[:, 20].tolist() == [True, True]
+
+
+def test_a_repeated_series_goes_on_as_the_series_does():
+    values = series_of(Kind(0.015), 0.0, seed=5)
+    gate = Gate(values[:, :20])
+    for night in range(20, 40):
+        gate.judge(values[:, night])
+    twice = gate.repeated(2)
+    for night in range(40, NIGHTS):
+        red, step = gate.judge(values[:, night] * 0.97)
+        red_twice, step_twice = twice.judge(np.repeat(values[:, night] * 0.97, 2))
+        assert red_twice.tolist() == np.repeat(red, 2).tolist()
+        assert step_twice.tolist() == np.repeat(step, 2).tolist()
+
+
+def test_the_other_rules_are_what_they_are_called():
+    values = np.full((1, 22), 100.0)
+    values[0, 20:] = [94.0, 89.0]
+    assert gate_rules.reframe(values)[0, 20:].tolist() == [False, True]
+    assert gate_rules.last_saved(values)[0, 20:].tolist() == [True, True]
+    assert gate_rules.first_saved(values)[0, 20:].tolist() == [True, True]
