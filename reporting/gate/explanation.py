@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from platforms.rundir import job_folder
 from reporting.gate import estimates
 from reporting.gate.comparison import Comparison, Finding, Window
+from reporting.gate.estimates import Noise
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
-from reporting.references.answers import Acknowledgement, References
+from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
 """The first night of a drift is an estimate: what was before and after it is looked for this many runs away."""
@@ -184,24 +186,23 @@ def doubts(subject: Subject) -> list[str]:
 
 def numbers(subject: Subject, comparison: Comparison) -> list[str]:
     """The lines from which a person can recompute a verdict."""
-    series, pin, noise = subject.series, comparison.pin, comparison.noise
+    series, pin, window = subject.series, comparison.pin, comparison.window
     level = number(pin.level, pin.level)
     lines = ["How it was computed (docs/gate.md):"]
     if pin.acceptance is None:
         lines.append(_line("pin", f"{level} {series.unit}, the median of {pin.runs} runs, {pin.first} to {pin.last}"))
     else:
-        lines.extend(_accepted(subject, pin))
+        lines.extend(_accepted(series, pin, pin.acceptance))
+    lines.append(_line("scale", _scale(comparison.noise)))
+    lines.append(_line("autocorrelation", f"{comparison.noise.autocorrelation:.2f} from run to run"))
     run = f"{number(comparison.run.value, pin.level)}, {percent(comparison.change)}"
     over = "  RED" if comparison.change < -comparison.step_limit else ""
     limit = f"limit of one run {size(comparison.step_limit)} = 3.5 x scale, at least 3 %"
     lines.append(_line("this run", f"{run}; {limit}{over}"))
-    window = comparison.window
     if window is None:
         lines.append(_line("last 7 nights", "are compared once four nights lie after those of the pin"))
     else:
         lines.extend(_window_lines(comparison, window))
-    lines.append(_line("scale", _scale(comparison)))
-    lines.append(_line("autocorrelation", f"{noise.autocorrelation:.2f} from run to run"))
     return lines
 
 
@@ -209,55 +210,53 @@ def _line(name: str, text: str) -> str:
     return f"  {name:<{COLUMN}}{text}"
 
 
-def _accepted(subject: Subject, pin: Pin) -> list[str]:
-    answer = pin.acceptance
-    assert answer is not None
-    series = subject.series
+def _accepted(series: Series, pin: Pin, answer: Acceptance) -> list[str]:
     level = number(pin.level, pin.level)
-    moved = series.change(answer.level, answer.anchor)
-    return [
+    lines = [
         _line("pin", f"{level} {series.unit}, accepted by {answer.author.by} on {answer.author.at.date()} from"),
         _line("", f"{pin.runs} runs since {pin.first}: {answer.reason}"),
-        _line("first pin", f"{number(answer.anchor, pin.level)}; the accepted level is {percent(moved)} from it"),
     ]
+    if answer.anchor != 0:
+        moved = percent(series.change(answer.level, answer.anchor))
+        lines.append(_line("first pin", f"{number(answer.anchor, pin.level)}; the accepted level is {moved} from it"))
+    return lines
+
+
+def _scale(noise: Noise) -> str:
+    if not noise.runs:
+        return f"{size(noise.scale)}, kept from the pin before, until 20 runs of this level lie before the window"
+    deviation = f"{size(noise.deviation)}, the scaled MAD of {noise.runs} runs"
+    if noise.deviation < estimates.LEAST_DEVIATION:
+        least = size(estimates.LEAST_DEVIATION)
+        deviation = f"{least} at least (the scaled MAD of {noise.runs} runs is {size(noise.deviation)})"
+    return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
 
 
 def _window_lines(comparison: Comparison, window: Window) -> list[str]:
     pin, noise = comparison.pin, comparison.noise
-    runs = len(window.runs)
     values = " ".join(number(run.value, pin.level) for run in window.runs)
+    limit = f"limit {size(window.limit)} = 3 x error, at least 1 %"
     over = "  RED" if window.drifted else ""
-    spread = estimates.inflation(noise.autocorrelation, runs)
-    lines = [
-        _line(
-            f"last {nights_in(window)} nights",
-            f"{number(window.value, pin.level)}, {percent(window.change)}; "
-            f"limit {size(window.limit)} = 3 x error, at least 1 %{over}",
-        ),
+    median_of_nights = f"{number(window.value, pin.level)}, {percent(window.change)}; {limit}{over}"
+    parts = f"sqrt({100 * window.own_error:.2f}^2 + {100 * window.pin_error:.2f}^2) %"
+    of_pin = f"{size(window.pin_error)} of the pin"
+    if pin.acceptance is not None:
+        of_pin += ", as it was accepted"
+    else:
+        of_pin += f" = {_error(noise, pin.runs)}"
+    return [
+        _line(f"last {nights_in(window)} nights", median_of_nights),
         _line("", f"median of {values}"),
         _line("", f"({window.runs[0].night} to {window.runs[-1].night})"),
-        _line("error", f"{size(window.error)} = sqrt({size(window.own_error)}^2 + {size(window.pin_error)}^2)"),
-        _line("", f"{size(window.own_error)} of the nights = 1.2533 x scale x sqrt({spread:.2f} / {runs})"),
+        _line("error", f"{size(window.error)} = {parts}"),
+        _line("", f"{size(window.own_error)} of the nights = {_error(noise, len(window.runs))}"),
+        _line("", of_pin),
     ]
-    if pin.acceptance is not None:
-        lines.append(_line("", f"{size(window.pin_error)} of the pin, as it was accepted"))
-    else:
-        spread = estimates.inflation(noise.autocorrelation, pin.runs)
-        lines.append(
-            _line("", f"{size(window.pin_error)} of the pin = 1.2533 x scale x sqrt({spread:.2f} / {pin.runs})")
-        )
-    return lines
 
 
-def _scale(comparison: Comparison) -> str:
-    noise = comparison.noise
-    if not noise.runs:
-        return f"{size(noise.scale)}, kept from the pin before, until 20 runs of this level lie before the window"
-    least = size(estimates.LEAST_DEVIATION)
-    deviation = f"{size(noise.deviation)}, the scaled MAD of {noise.runs} runs"
-    if noise.deviation < estimates.LEAST_DEVIATION:
-        deviation = f"{least} at least (the scaled MAD of {noise.runs} runs is {size(noise.deviation)})"
-    return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
+def _error(noise: Noise, runs: int) -> str:
+    """How the standard error of a median is computed."""
+    return f"1.2533 x scale x sqrt({estimates.inflation(noise.autocorrelation, runs):.2f} / {runs})"
 
 
 def why(
@@ -274,7 +273,7 @@ def why(
         *notes(subject, night),
         *where(subject, before, since),
         *commands(subject, found, night),
-        *[f"This answer does not count: {problem}" for problem in subject.references.problems],
+        *lost_answers(subject),
     ]
 
 
@@ -362,6 +361,13 @@ def notes(subject: Subject, since: datetime.date) -> list[str]:
         f"Note of {note.at} on {note.platform}: {note.text} ({note.author.by})"
         for note in subject.references.notes_on(subject.current.platform, first, last)
     ]
+
+
+def lost_answers(subject: Subject) -> list[str]:
+    """Answers to this test that do not count, since somebody has changed their files."""
+    folder = job_folder.folder_name(subject.series.test)
+    problems = [problem for problem in subject.references.problems if folder in problem]
+    return [f"An answer does not count: {problem}" for problem in problems]
 
 
 def commands(subject: Subject, found: Finding, since: datetime.date) -> list[str]:

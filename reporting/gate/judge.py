@@ -192,7 +192,7 @@ def _of(
 def _anchored(subject: Subject, verdict: Verdict, found: Finding, comparison: Comparison) -> Verdict:
     """After an acceptance a verdict shows the distance from the series' first pin, too, which no acceptance moves."""
     acceptance = comparison.pin.acceptance
-    if acceptance is None:
+    if acceptance is None or acceptance.anchor == 0:
         return verdict
     change = subject.series.change(found.value, acceptance.anchor)
     short = f"{verdict.short} ({explanation.percent(change)} of the first pin)"

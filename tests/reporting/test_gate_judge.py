@@ -170,7 +170,7 @@ def test_the_limit_of_the_window_by_hand():
     assert (verdict.kind, verdict.limit) == (Kind.DRIFTED, pytest.approx(3 * error))
     assert verdict.change == pytest.approx(-0.02)
     assert "median of 97.0 98.5 97.5 98.0 99.0 97.0 98.0" in verdict.text
-    assert "0.46 % = sqrt(0.40 %^2 + 0.24 %^2)" in verdict.text
+    assert "0.46 % = sqrt(0.40^2 + 0.24^2) %" in verdict.text
     assert "0.84 % = 0.74 %, the scaled MAD of 27 runs, x (1 + 0.7 / sqrt(27))" in verdict.text
 
 
@@ -433,7 +433,8 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         Note("eidf_a100", night(2), "long ago", AUTHOR),
         Note("other", night(29), "elsewhere", AUTHOR),
     ]
-    references = References(notes=notes, problems=["references/a.yaml:9: hash: it was edited"])
+    edited = "references/test_resnet50-eidf_a100-1x4gpu-tuned/a.yaml:9: hash: it was edited"
+    references = References(notes=notes, problems=[edited, "references/eidf_a100/b.yaml:9: hash: it was edited"])
     verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
     assert verdict.text.splitlines()[1:12] == [
         "What changed at that time:",
@@ -446,8 +447,9 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
         f"  python -m reporting accept '{TEST}' --since 2026-11-01 --reason 'WHY' --site=centre",
         "If it is wrong and will be mended:",
         f"  python -m reporting ack '{TEST}' --ticket URL --until 2026-11-21 --site=centre",
-        "This answer does not count: references/a.yaml:9: hash: it was edited",
+        f"An answer does not count: {edited}",
     ]
+    assert "b.yaml" not in verdict.text
     (command,) = [line for line in verdict.text.splitlines() if " accept " in line]
     assert shlex.split(command)[4] == TEST
 
