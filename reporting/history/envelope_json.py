@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
+from sys import intern
 from typing import Any
 
 from platforms.job import Outcome
@@ -16,6 +17,13 @@ from platforms.rundir.job_json import as_json
 from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
 
 _START = b'{"test": "'
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)  # to make one for each line takes as long as to parse it
 
 
 def to_line(envelope: Envelope) -> bytes:
@@ -78,7 +86,7 @@ def from_line(line: bytes) -> Envelope:
         ValueError: the line is no envelope, or has another schema. The text says why.
     """
     try:
-        content = json.loads(line, parse_constant=_refuse_constant)
+        content = _DECODER.decode(line.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
@@ -99,9 +107,9 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
     job_id = get("job_id")
     return Envelope(
         key=Key(
-            site=str(content["site"]),
+            site=intern(content["site"]),
             run_id=str(content["run_id"]),
-            test=str(content["test"]),
+            test=intern(content["test"]),
             attempt=int(content["attempt"]),
             job_id=None if job_id is None else str(job_id),
             submitted_s=_seconds(get("submitted_s")),
@@ -110,10 +118,10 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         written_s=_seconds(content["written_s"]) or 0.0,
         outcome=Outcome(content["outcome"]),
         sane=content["sane"] is True,
-        platform=str(content["platform"]),
+        platform=intern(content["platform"]),
         benchmark=get("benchmark"),
-        layout=get("layout", ""),
-        role=get("role", "measure"),
+        layout=intern(get("layout", "")),
+        role=intern(get("role", "measure")),
         label=get("label"),
         arm=get("arm"),
         block=get("block"),
@@ -122,17 +130,13 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         metrics=_metrics(get("metrics", {})),
         beside=_metrics(get("beside", {})),
         fields=_mapping(get("fields", {})),
-        comparability=get("comparability", ""),
+        comparability=intern(get("comparability", "")),
         doubts=tuple(get("doubts", ())),
         verdicts=_mapping(get("verdicts", {})),
         provenance=_mapping(get("provenance", {})),
-        source=get("source", "suite"),
+        source=intern(get("source", "suite")),
         run=_run_reference(get("run")),
     )
-
-
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is no number of JSON")
 
 
 def _seconds(value: object) -> float | None:
@@ -143,10 +147,11 @@ def _seconds(value: object) -> float | None:
     return float(value)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> dict[str, Any]:
+    """An object, with each text kept in memory once: most lines have their devices and drivers in common."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is no object")
-    return value
+    return {intern(name): intern(each) if type(each) is str else each for name, each in value.items()}
 
 
 def _metrics(content: object) -> dict[str, Metric]:
@@ -155,7 +160,7 @@ def _metrics(content: object) -> dict[str, Metric]:
     for name, metric in _mapping(content).items():
         value = metric["value"]
         if value is not None and math.isfinite(value):
-            metrics[name] = Metric(value, metric["unit"], metric["better"])
+            metrics[name] = Metric(value, intern(metric["unit"]), metric["better"])
     return metrics
 
 
