@@ -139,9 +139,12 @@ def test_two_histories_are_merged_by_copying_their_files(tmp_path: Path) -> None
 
 def test_the_files_of_past_months_may_be_joined(tmp_path: Path) -> None:
     written = [writer(tmp_path).write(envelope(attempt=number), {"attempt": number}) for number in (1, 2)]
-    (tmp_path / "past").mkdir()
-    subprocess.run(f"cat {tmp_path}/2026-11/*Z-????????.jsonl > {tmp_path}/past/2026.jsonl", shell=True, check=True)
-    subprocess.run(f"rm {tmp_path}/2026-11/*Z-????????.jsonl", shell=True, check=True)
+    (tmp_path / "joined").mkdir()
+    for path in tmp_path.glob("2026-11/*[0-9a-f].jsonl"):
+        with (tmp_path / "joined/2026.jsonl").open("ab") as file:
+            file.write(path.read_bytes())
+        path.unlink()
+    assert len(files(tmp_path)) == 3
     assert sorted(read(tmp_path), key=lambda each: each.key) == written
     assert [run_of(tmp_path, each)["attempt"] for each in written] == [1, 2]
 

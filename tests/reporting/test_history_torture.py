@@ -68,7 +68,7 @@ def write_and_kill(tmp_path: Path, environ: dict[str, str], seed: int) -> None:
     assert len(noted) > KILLS
     assert noted <= written
     assert len(written - noted) <= KILLS + WRITERS  # each writer may be killed before it notes its last line
-    lines = sum(path.read_bytes().count(b"\n") for path in history.rglob("*Z-????????.jsonl"))
+    lines = sum(path.read_bytes().count(b"\n") for path in history.rglob("*[0-9a-f].jsonl"))
     assert len(found) == len(written) == lines
     for each in found:
         assert run_of(history, each) == run_json(each.key.run_id, each.key.attempt)
