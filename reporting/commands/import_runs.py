@@ -1,0 +1,151 @@
+"""`python -m reporting import reframe|pytest-benchmark FILE…`: takes what other programs recorded into the history."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from platforms.output import print_errors
+from platforms.printable import printable
+from reporting.columns import aligned
+from reporting.commands.judged import print_verdicts
+from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.history.envelope import Envelope
+from reporting.history.reader import read
+from reporting.history.writer import HistoryWriter
+from reporting.imports import pytest_benchmark, reframe
+from reporting.imports.directions import Decision, MetricName, Said
+from reporting.imports.merge import Count, Known, missing
+from reporting.imports.reframe_files import read_files
+from reporting.imports.survey import decisions, survey_of
+
+AT_ONCE = 1000  # envelopes, of about 1 kB each
+
+EPILOG = (
+    "The same files can be imported every night: what the history has is not written again. "
+    "Then `python -m reporting judge` ends with 1 if a number is red."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = EPILOG
+    parser.add_argument("program", choices=("reframe", "pytest-benchmark"), help="what made the files")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="reframe: a results database, a perflog, or a folder of perflogs; pytest-benchmark: a JSON file, or a "
+        "folder of them, such as .benchmarks",
+    )
+    parser.add_argument(
+        "--better",
+        action="append",
+        default=[],
+        metavar="METRIC=lower|higher",
+        help="reframe: which direction of a metric is good, where its references do not say it; CHECK:METRIC=… for one "
+        "check alone",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Import, say what was imported, and what the gate says of it. Returns 1 if a part of the files was skipped."""
+    site = open_site(options)
+    said = Said.parse(options.better)
+    problems: list[str] = []
+    if options.program == "reframe":
+        count = _import_reframe(site, options.files, said, problems)
+    else:
+        count = _import_pytest_benchmark(site, options.files, problems)
+    print(_summary(count, site))
+    print_errors(problems)
+    print()
+    print_verdicts(site, count.tests, explain=False)
+    return 1 if problems else 0
+
+
+def _import_reframe(site: OpenedSite, files: Sequence[Path], said: Said, problems: list[str]) -> Count:
+    survey = survey_of(read_files(files, []))
+    known = _known(read(site.history, survey.all_tests, problems))
+    decided = decisions(survey, said, known.directions)
+    for word in said.unknown(survey.metrics):
+        problems.append(f"--better={word}=…: the files have no metric of this name")
+    _print_decisions(decided)
+    directions = {name: decision.direction for name, decision in decided.items() if decision.direction is not None}
+    now_s = time.time()
+    envelopes = (
+        reframe.envelope_of(case, site.settings.name, directions, now_s)
+        for case in read_files(files, problems)
+        if case.has_run
+    )
+    count = _write(site, envelopes, known)
+    results = ", ".join(f"{number} {result}" for result, number in sorted(survey.cases.items()))
+    print(f"test cases of ReFrame by result: {results or 'none'}")
+    return count
+
+
+def _import_pytest_benchmark(site: OpenedSite, paths: Sequence[Path], problems: list[str]) -> Count:
+    now_s = time.time()
+    envelopes: list[Envelope] = []
+    for path in paths:
+        for file in pytest_benchmark.files_in(path, problems):
+            envelopes += pytest_benchmark.read_file(file, site.settings.name, now_s, problems)
+    tests = {envelope.key.test for envelope in envelopes}
+    return _write(site, envelopes, _known(read(site.history, tests, problems)))
+
+
+def _known(history: Iterable[Envelope]) -> Known:
+    known = Known()
+    for envelope in history:
+        known.add(envelope)
+    return known
+
+
+def _write(site: OpenedSite, envelopes: Iterable[Envelope], known: Known) -> Count:
+    count = Count()
+    writer = HistoryWriter(site.history)
+    for part in _parts(missing(envelopes, known, count, site.settings.night_ends)):
+        writer.write_all(part)
+    return count
+
+
+def _parts(envelopes: Iterator[Envelope]) -> Iterator[list[Envelope]]:
+    while part := list(itertools.islice(envelopes, AT_ONCE)):
+        yield part
+
+
+def _print_decisions(decided: dict[MetricName, Decision]) -> None:
+    """Say which direction is good, once for all checks whose metric has the same name, unit, direction and reason."""
+    checks: dict[tuple[str, ...], list[str]] = {}
+    for name, decision in decided.items():
+        better = decision.direction or "NOT IMPORTED"
+        checks.setdefault((name.metric, name.unit or "-", better, decision.reason), []).append(name.check)
+    rows: list[tuple[str, ...]] = [("metric", "unit", "better", "why", "checks")]
+    for row, names in checks.items():
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        rows.append((*row, shown))
+    for line in aligned(rows, range(len(rows[0]))):
+        print(printable(line))
+    for name, decision in decided.items():
+        if decision.direction is None:
+            print(printable(f"to import it, say what is good: --better={name.check}:{name.metric}=higher (or lower)"))
+    print()
+
+
+def _summary(count: Count, site: OpenedSite) -> str:
+    return (
+        f"{count.new} lines are new, {count.changed} changed, {count.already_there} were there already: "
+        f"{len(count.tests)} tests, {_nights(count)}, in {site.history}"
+    )
+
+
+def _nights(count: Count) -> str:
+    if not count.nights:
+        return "no night"
+    if len(count.nights) == 1:
+        return f"1 night, {min(count.nights)}"
+    return f"{len(count.nights)} nights from {min(count.nights)} to {max(count.nights)}"

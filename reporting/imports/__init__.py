@@ -1,0 +1,1 @@
+"""Imports: what other programs have recorded becomes lines of the history."""

@@ -1,0 +1,93 @@
+"""Which direction of a foreign metric is good. Programs that record no direction leave it to be decided here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from platforms.job import RefusedError
+
+Direction = Literal["higher", "lower"]
+
+_TIME = re.compile(r"(nano|micro|milli|[nuµm])?s(ec(ond)?s?)?|min(ute)?s?|h(our)?s?", re.IGNORECASE)
+_RATE = re.compile(r".+/\s*(s|sec|second|h|hour|day)|[kmgtpe]?flops?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric of a check. All tests that the check is parametrised into share its direction."""
+
+    check: str
+    metric: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which direction is good, and why. None as direction means that a person must say it."""
+
+    direction: Direction | None
+    reason: str
+
+
+@dataclass
+class Evidence:
+    """What the recorded references of one metric say: which of its bounds were ever set alone."""
+
+    only_lower: bool = False
+    only_upper: bool = False
+
+    def add(self, lower: float | None, upper: float | None) -> None:
+        """Take the bounds of one reference; None for a bound that is not set."""
+        self.only_lower |= lower is not None and upper is None
+        self.only_upper |= upper is not None and lower is None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the user has typed: `--better METRIC=lower` or, for one check alone, `--better CHECK:METRIC=lower`."""
+
+    words: Mapping[str, Direction] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Said:
+        """Read the values of `--better`. Raises RefusedError."""
+        said: dict[str, Direction] = {}
+        for word in words:
+            name, _, direction = word.rpartition("=")
+            if not name or direction not in ("lower", "higher"):
+                raise RefusedError(f"--better={word}: write METRIC=lower or METRIC=higher, as in latency=lower")
+            said[name] = "lower" if direction == "lower" else "higher"
+        return cls(said)
+
+    def of(self, name: MetricName) -> Direction | None:
+        return self.words.get(f"{name.check}:{name.metric}", self.words.get(name.metric))
+
+    def unknown(self, names: Iterable[MetricName]) -> list[str]:
+        """The words that fit no metric."""
+        fitting = {word for name in names for word in (name.metric, f"{name.check}:{name.metric}")}
+        return [word for word in self.words if word not in fitting]
+
+
+def decide(name: MetricName, evidence: Evidence, said: Direction | None, before: Direction | None) -> Decision:
+    """Decide one metric.
+
+    Args:
+        said: what the user has typed.
+        before: the direction with which the history already has this metric. It stays, so that a series is one series.
+    """
+    if said is not None:
+        return Decision(said, "as --better says")
+    if before is not None:
+        return Decision(before, "as imported before")
+    if evidence.only_lower and not evidence.only_upper:
+        return Decision("higher", "its reference has only a lower bound")
+    if evidence.only_upper and not evidence.only_lower:
+        return Decision("lower", "its reference has only an upper bound")
+    if _TIME.fullmatch(name.unit.strip()):
+        return Decision("lower", "its unit is a time")
+    if _RATE.fullmatch(name.unit.strip()):
+        return Decision("higher", "its unit is a rate")
+    return Decision(None, "neither its references nor its unit say it")

@@ -1,0 +1,86 @@
+"""Adds to the history what it does not have yet, so that the same results can be imported every night."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from reporting.history.envelope import Envelope, Key
+from reporting.history.nights import night_of
+from reporting.imports.directions import Direction
+
+SUITE = "suite"
+Identity = tuple[object, ...]
+
+
+def identity(envelope: Envelope) -> Identity:
+    """What is the same for one job in every file that records it.
+
+    A results database and a perflog of ReFrame name the session differently, and one of them has times only to the
+    second. A job of ours is known by its run and its test.
+    """
+    key = envelope.key
+    if envelope.source == SUITE:
+        return key.run_id, key.test
+    if envelope.ended_s is None:
+        return tuple(key)
+    return key.test, envelope.platform, key.job_id, int(envelope.ended_s)
+
+
+@dataclass
+class Known:
+    """What the history has of some tests.
+
+    Attributes:
+        jobs: the key of each job, and a digest of what it measured.
+        directions: by test and metric.
+    """
+
+    jobs: dict[Identity, tuple[Key, int]] = field(default_factory=dict)
+    directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
+
+    def add(self, envelope: Envelope) -> None:
+        self.jobs[identity(envelope)] = envelope.key, _digest(envelope)
+        for name, metric in envelope.metrics.items():
+            self.directions[envelope.key.test, name] = metric.better
+
+
+@dataclass
+class Count:
+    """What an import has done, in envelopes."""
+
+    new: int = 0
+    changed: int = 0
+    already_there: int = 0
+    tests: set[str] = field(default_factory=set)
+    nights: set[datetime.date] = field(default_factory=set)
+
+
+def missing(envelopes: Iterable[Envelope], known: Known, count: Count, night_ends: datetime.time) -> Iterator[Envelope]:
+    """The envelopes to write: those of jobs that the history does not have, or has with other numbers.
+
+    An envelope with other numbers has the key of the one that it replaces.
+
+    Args:
+        known: it also gets what is given out, so that no job is given out twice.
+        count: it is kept up to date.
+    """
+    for envelope in envelopes:
+        count.tests.add(envelope.key.test)
+        count.nights.add(night_of(envelope.time_s, night_ends))
+        found = known.jobs.get(identity(envelope))
+        if found is None:
+            count.new += 1
+        elif envelope.source == SUITE or found[1] == _digest(envelope):
+            count.already_there += 1
+            continue
+        else:
+            envelope = replace(envelope, key=found[0])
+            count.changed += 1
+        known.add(envelope)
+        yield envelope
+
+
+def _digest(envelope: Envelope) -> int:
+    return hash((envelope.outcome, envelope.sane, tuple(sorted(envelope.metrics.items(), key=str))))

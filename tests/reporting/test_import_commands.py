@@ -1,0 +1,105 @@
+"""`python -m reporting import` and `judge`, as a centre types them after a run of ReFrame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reporting.__main__ import main
+from reporting.history.reader import read
+
+RECORDINGS = Path(__file__).parent / "recordings"
+DATABASE = RECORDINGS / "reframe" / "results.db"
+PERFLOGS = RECORDINGS / "reframe" / "perflogs"
+SOLVER = "solver@generic:default+builtin"
+STREAM = "stream %size=small@generic:default+builtin"
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "centre"
+    folder.mkdir()
+    (folder / "site.yaml").write_text("name: centre\n")
+    return folder
+
+
+def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the 27th night on `stream` and `solver` were 6 % slower. ReFrame's references did not see it."""
+    assert main(["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]) == 0
+    printed = capsys.readouterr().out
+    assert "138 lines are new, 0 changed, 0 were there already: 4 tests, 34 nights from 2025-12-31" in printed
+    assert f"{STREAM}  " in printed
+    assert printed.count("slower since 2026-01-26") == 7
+    assert "7 red. `python -m reporting judge --site=" in printed
+
+    assert main(["judge", STREAM, f"--site={site}"]) == 1
+    printed = capsys.readouterr().out
+    assert "triad 754.3 GB/s is 5.8 % below its pin of 800.4 (20 runs since 2025-12-31)" in printed
+    assert "latency 1.989 us is 6.1 % above its pin of 1.874" in printed
+    assert SOLVER not in printed
+
+
+def test_the_next_night_adds_only_what_is_new(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "reframe", str(DATABASE), f"--site={site}"]) == 0
+    assert "50 lines are new" in capsys.readouterr().out
+    before = read(site / "history")
+    assert main(["import", "reframe", str(DATABASE), str(PERFLOGS), f"--site={site}"]) == 0
+    printed = capsys.readouterr().out
+    assert "as imported before" in printed
+    assert len(read(site / "history")) > len(before)
+    assert main(["import", "reframe", str(DATABASE), str(PERFLOGS), f"--site={site}"]) == 0
+    assert "\n0 lines are new, 0 changed, " in capsys.readouterr().out
+
+
+def test_a_metric_without_a_direction_waits_until_it_is_said(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "reframe", str(DATABASE), f"--site={site}"]) == 0
+    printed = capsys.readouterr().out
+    assert "NOT IMPORTED" in printed
+    assert "--better=solver:iterations=higher (or lower)" in printed
+    assert not any("iterations" in each.metrics for each in read(site / "history"))
+    again = ["import", "reframe", str(DATABASE), f"--site={site}"]
+    assert main([*again, "--better=solver:iterations=lower"]) == 0
+    assert "0 lines are new, 13 changed, 37 were there already" in capsys.readouterr().out
+    assert main(again) == 0, "the direction stays"
+    assert "0 lines are new, 0 changed, 50 were there already" in capsys.readouterr().out
+    metrics = [each.metrics for each in read(site / "history") if each.key.test == SOLVER]
+    assert all("iterations" in each for each in metrics)
+
+
+def test_a_direction_of_no_metric_is_a_mistake(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "reframe", str(DATABASE), f"--site={site}", "--better=triat=higher"]) == 1
+    assert "--better=triat=…: the files have no metric of this name" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_writes_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "reframe", str(DATABASE), "no.db", f"--site={site}"]) == 2
+    assert "no.db" in capsys.readouterr().err
+    assert read(site / "history") == []
+
+
+def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(RECORDINGS / "pytest_benchmark")
+    assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
+    assert "9 lines are new, 0 changed, 0 were there already: 9 tests, 1 night, 2026-11-22" in capsys.readouterr().out
+    assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
+    printed = capsys.readouterr().out
+    assert "0 lines are new, 0 changed, 9 were there already" in printed
+    assert "test_sort.py::test_join" in printed
+    assert "learning 1 of 20" in printed
+
+
+def test_a_history_without_numbers_is_not_red(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", f"--site={site}"]) == 0
+    assert "the history has no numbers" in capsys.readouterr().out

@@ -1,0 +1,116 @@
+"""Files of pytest-benchmark become envelopes. `foreign.json` and `suite.json` were written by version 5.3.1."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from platforms.job import Metric, Outcome
+from reporting.history.envelope import Envelope
+from reporting.history.nights import NOON
+from reporting.imports.merge import Count, Known, missing
+from reporting.imports.pytest_benchmark import files_in, read_file
+from tests.reporting.history_lines import envelope
+
+RECORDINGS = Path(__file__).parent / "recordings" / "pytest_benchmark"
+FOREIGN = RECORDINGS / "foreign.json"
+SUITE = RECORDINGS / "suite.json"
+
+
+def read(path: Path) -> list[Envelope]:
+    """The envelopes of a file without problems."""
+    problems: list[str] = []
+    found = read_file(path, "centre", 0.0, problems)
+    assert problems == []
+    return found
+
+
+def test_a_foreign_benchmark_is_judged_by_its_mean() -> None:
+    by_test = {each.key.test: each for each in read(FOREIGN)}
+    assert set(by_test) == {"test_sort.py::test_sort[100]", "test_sort.py::test_sort[1000]", "test_sort.py::test_join"}
+    join = by_test["test_sort.py::test_join"]
+    assert join.metrics == {"mean": Metric(2.5932152951953876e-05, "s", "lower")}
+    assert join.eligible
+    assert join.outcome is Outcome.PASSED
+    assert join.source == "pytest-benchmark"
+    assert join.key.site == "centre"
+    assert join.key.run_id == "pytest-benchmark-20261122T221522.769637Z"
+    assert join.time_s == 1795385722.769637
+    assert join.platform == "login1"
+    assert join.fields == {"source": "pytest-benchmark", "device": "AMD EPYC"}
+    assert join.provenance["python"] == "3.11.7"
+    assert join.provenance["nodes"] == "login1"
+
+
+def test_the_benchmarks_of_a_file_are_one_run() -> None:
+    assert len({each.key.run_id for each in read(FOREIGN)}) == 1
+
+
+def test_a_test_of_the_suite_has_all_facts() -> None:
+    by_test = {each.key.test: each for each in read(SUITE)}
+    assert len(by_test) == 6
+    resnet = by_test["test_resnet50.py::test_resnet50[local-1x1cpu-gbs32-smoke]"]
+    assert resnet.key.run_id == "20261122-175140-6a4e"
+    assert resnet.metrics == {"effective_throughput": Metric(31.665113454379387, "samples/s", "higher")}
+    assert resnet.source == "suite"
+    assert resnet.benchmark == "resnet50"
+    assert resnet.layout == "1x1cpu"
+    for name, value in {"mode": "overlap", "size": "smoke", "device": "AMD EPYC", "dtype": "fp32"}.items():
+        assert resnet.fields[name] == value
+    assert "source" not in resnet.fields
+    assert resnet.provenance["torch"] == "2.13.0+cpu"
+
+
+def test_a_run_that_the_suite_has_written_itself_is_not_counted_twice() -> None:
+    saved = read(SUITE)
+    known = Known()
+    for each in saved[:2]:
+        known.add(envelope(each.key.test, run_id=each.key.run_id, job_id="4711"))
+    count = Count()
+    new = list(missing([*saved, *saved], known, count, NOON))
+    assert new == saved[2:]
+    assert (count.new, count.changed, count.already_there) == (4, 0, 8)
+
+
+def test_one_session_saved_twice_is_one_run(tmp_path: Path) -> None:
+    (tmp_path / "Linux").mkdir()
+    shutil.copy(FOREIGN, tmp_path / "Linux" / "0001.json")
+    shutil.copy(FOREIGN, tmp_path / "out.json")
+    found = [each for path in files_in(tmp_path, []) for each in read(path)]
+    assert len(found) == 6
+    assert len(list(missing(found, Known(), Count(), NOON))) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("[1, 2", "Expecting ',' delimiter: line 1 column 6 (char 5)"),
+        ('{"benchmarks": []}', "it has no 'datetime'"),
+        ('{"datetime": "yesterday", "benchmarks": []}', "Invalid isoformat string: 'yesterday'"),
+    ],
+)
+def test_another_file_is_named_and_skipped(tmp_path: Path, content: str, why: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    problems: list[str] = []
+    assert read_file(path, "centre", 0.0, problems) == []
+    assert problems == [f"{path}: this is no file of pytest-benchmark, and is skipped: {why}"]
+
+
+def test_a_benchmark_without_a_number_is_named_and_loses_nothing_else(tmp_path: Path) -> None:
+    content = json.loads(FOREIGN.read_text())
+    content["benchmarks"][1]["stats"]["mean"] = float("nan")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    problems: list[str] = []
+    assert len(read_file(path, "centre", 0.0, problems)) == 2
+    assert problems == [f"{path}: benchmarks[1] is skipped: its mean is nan s"]
+
+
+def test_a_folder_without_files_is_a_problem(tmp_path: Path) -> None:
+    problems: list[str] = []
+    assert files_in(tmp_path, problems) == []
+    assert problems == [f"{tmp_path}: this folder has no file of pytest-benchmark (*.json)"]
