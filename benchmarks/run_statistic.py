@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.job import Run, Window
 from platforms.results.log_reader import parse
 
+ROOT = Path(__file__).resolve().parents[1]
 TRAINING = ("train", "cosmoflow", "--size", "quick", "--windows", "5")
 SHORTEST_S = 5.0  # a window of less is none
 SPELL_S = 4.0  # mean length of a neighbour's busy and idle spells
@@ -37,7 +37,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--neighbours", type=int, default=0, help="how many processes disturb each run")
     parser.add_argument("--data-dir", type=Path, help="data set of the benchmark (default: it is made)")
-    parser.add_argument("--windows-file", type=Path, help="the windows of each run are added to this file, one run a line")
+    parser.add_argument(
+        "--windows-file", type=Path, help="the windows of each run are added to this file, one run a line"
+    )
     parser.add_argument("training", nargs="*", help=f"what `python -m models` does (default: {' '.join(TRAINING)})")
     options = parser.parse_args()
     training = tuple(options.training) or TRAINING

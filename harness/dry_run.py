@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import time
+
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
-from harness import job_checks
+from harness import job_checks, pauses
 from harness.console import Console
 from harness.submission import job_specs
 from harness.suite import Suite, new_run_id
@@ -20,6 +23,9 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
 
     Raises UsageError where the site's rules forbid a job, or its scheduler would refuse it.
     """
+    pauses.skip_paused(suite, items, datetime.date.today())
+    if suite.options.ask_server:
+        pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
     jobs = job_specs(suite, items, new_run_id(suite))
     if suite.options.ask_server:
         job_checks.refuse_incomplete(suite, jobs)

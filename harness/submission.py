@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from harness import job_checks, output_paths, session_start
+from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
 from harness.session_end import ended_properly
 from harness.spec import spec_of
@@ -18,6 +19,7 @@ from platforms import checkout
 from platforms.job import JobSpec, RefusedError
 from platforms.rundir import code_archive
 from platforms.runner import Runner, messages
+from platforms.schedulers import Maintenance
 
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
 
@@ -29,6 +31,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     Raises UsageError, before anything is submitted, for jobs that cannot run and results that cannot be written.
     """
     run_id = new_run_id(suite)
+    maintenances = _skip_what_must_not_run(suite, items)
     chosen = [item for item in items if case_key(item) in suite.cases and will_run(item)]
     if chosen:
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
@@ -36,6 +39,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     cost = job_checks.cost_line(suite, jobs)
     if cost:
         console.line(cost)
+    for line in pauses.coming_lines(jobs.values(), maintenances, time.time()):
+        console.line(line)
     if not jobs:
         yield
         return
@@ -86,6 +91,14 @@ def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
     login = suite.runner.login(job)
     if job.error is not None and login is not None:
         console.once(f"{job.platform.name}: {messages.describe_error(login)}")
+
+
+def _skip_what_must_not_run(suite: Suite, items: list[pytest.Item]) -> Mapping[str, Maintenance]:
+    """Mark the tests that are paused or under maintenance. Returns the maintenances that platforms know of."""
+    pauses.skip_paused(suite, items, datetime.date.today())
+    found = pauses.maintenances(suite, items)
+    pauses.skip_maintained(suite, items, found, time.time())
+    return found
 
 
 def will_run(item: pytest.Item) -> bool:

@@ -169,6 +169,15 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True)
+class Maintenance:
+    """A time, in Unix seconds, in which a scheduler starts none of a platform's jobs. `name` is the scheduler's."""
+
+    name: str
+    begins_s: float
+    ends_s: float
+
+
+@dataclass(frozen=True)
 class PruneOptions:
     """What `python -m platforms prune NAME` is asked for.
 
@@ -228,6 +237,13 @@ class Backend:
     def is_present(self, platform: Platform) -> bool:
         """Whether the platform may be used without being enabled, since this machine has it."""
         return False
+
+    def maintenance(self, platform: Platform) -> Maintenance | None:
+        """The maintenance of the whole platform that is under way, else the next one. None: the scheduler knows none.
+
+        It asks the scheduler once. Raises BenchError.
+        """
+        return None
 
     def lint_file(self, platform: Platform, file: Path) -> list[str]:
         """What the site's rules have against a manifest in a file, a line each. Raises RefusedError."""

@@ -11,6 +11,7 @@ from platforms.schedulers import Backend, Scheduler
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
+    from platforms.schedulers import Maintenance
     from platforms.schedulers.doctor_steps import Step, Visit
     from platforms.schedulers.work_dir.listing import LiveJobs
 
@@ -28,6 +29,16 @@ class SlurmBackend(Backend):
         from platforms.schedulers.slurm.scheduler import SlurmScheduler
 
         return SlurmScheduler(platform)
+
+    def maintenance(self, platform: Platform) -> Maintenance | None:
+        from platforms import transports
+        from platforms.schedulers.slurm import maintenance
+
+        transport = transports.connect(platform)
+        try:
+            return maintenance.ask(transport, platform)
+        finally:
+            transport.close()
 
     def draft(self, request: DraftRequest) -> Draft:
         from platforms.schedulers.machine_draft.draft import draft_machine

@@ -1,0 +1,114 @@
+"""Tests that a person has paused, or whose platform is under maintenance, are skipped and make no job."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+
+import pytest
+
+from reporting.references import store
+from reporting.references.answers import Author, Pause
+from tests.clusters.slurm import Cluster
+from tests.harness.conftest import Project
+
+TODAY = datetime.date.today()
+TEST = "test_mine.py::test_it[far-1x2gpu]"
+SLURM = """\
+scheduler: slurm
+device: cpu
+layouts: {{default: [1x1]}}
+python: {python}
+work_dir: {work}
+poll_s: 0.5
+slurm: {{account: z19, partition: teaching}}
+"""
+
+
+def pause(project: Project, name: str, days: int) -> None:
+    author = Author("ada", datetime.datetime.now(datetime.UTC))
+    until = TODAY + datetime.timedelta(days=days)
+    store.append(project.path / "site", Pause(name, until, "new firmware", author))
+
+
+@pytest.fixture
+def two_platforms(project: Project) -> Project:
+    project.job_test()
+    project.platform("far")
+    return project
+
+
+@pytest.mark.parametrize("name", ["far", TEST])
+def test_what_is_paused_is_skipped_with_the_reason_and_makes_no_job(two_platforms: Project, name: str) -> None:
+    pause(two_platforms, name, days=0)  # its last day
+    result = two_platforms.pytest("-m", "far or local", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED*{name.replace('[', '[[]')} is paused until {TODAY}: new firmware (ada)*"])
+    assert two_platforms.jobs() == ["test_mine-test_it-local-1x1cpu"]
+
+
+def test_a_pause_ends_with_its_last_day(two_platforms: Project) -> None:
+    pause(two_platforms, "far", days=-1)
+    two_platforms.pytest("-m", "far").assert_outcomes(passed=1)
+
+
+def test_a_session_of_paused_tests_only_submits_nothing(two_platforms: Project) -> None:
+    pause(two_platforms, "far", days=3)
+    result = two_platforms.pytest("-m", "far")
+    result.assert_outcomes(skipped=1)
+    assert two_platforms.jobs() == []
+
+
+def test_a_dry_run_says_what_is_paused(two_platforms: Project) -> None:
+    pause(two_platforms, "far", days=3)
+    result = two_platforms.pytest("-m", "far", "--dry-run")
+    result.stdout.fnmatch_lines(["would be skipped: far is paused until *: new firmware (ada)"])
+
+
+# --- maintenance -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_slurm(project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One test on the partition `teaching`, which has one node, with jobs of ten minutes at most."""
+    work = tmp_path_factory.mktemp("work")
+    project.job_test()
+    text = project.path / "test_mine.py"
+    text.write_text(text.read_text().replace(".workload(", ".workload(time_limit='10m', "))
+    project.write("site/platforms/cluster.yaml", SLURM.format(python=sys.executable, work=work))
+    project.write("site/site.yaml", "enabled: [cluster]\n")
+    return project
+
+
+def reserve(slurm: Cluster, start: str) -> None:
+    words = ("ReservationName=m_upgrade", "Nodes=cn4", "Users=root", "Duration=60", "Flags=MAINT,IGNORE_JOBS,OVERLAP")
+    slurm.ask("scontrol", "create", "reservation", f"StartTime={start}", *words)
+
+
+@pytest.mark.real_slurm
+def test_a_platform_under_maintenance_is_skipped_and_makes_no_job(on_slurm: Project, slurm: Cluster) -> None:
+    reserve(slurm, "now")
+    try:
+        result = on_slurm.pytest("-m", "cluster", "-rs")
+        dry = on_slurm.pytest("-m", "cluster", "--dry-run=server")
+    finally:
+        slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
+    result.assert_outcomes(skipped=1)
+    until = time.strftime("%Y-%m-%d %H:", time.localtime(time.time() + 3600))
+    result.stdout.fnmatch_lines([f"SKIPPED*maintenance until {until}*: reservation m_upgrade*"])
+    dry.stdout.fnmatch_lines([f"would be skipped: maintenance until {until}*"])
+    assert on_slurm.jobs() == []
+
+
+@pytest.mark.real_slurm
+def test_a_maintenance_that_begins_before_a_job_must_have_ended_is_said_in_a_line(
+    on_slurm: Project, slurm: Cluster
+) -> None:
+    reserve(slurm, "now+5minutes")
+    try:
+        result = on_slurm.pytest("-m", "cluster", "--wait", "0")
+    finally:
+        slurm.ask("scontrol", "delete", "ReservationName=m_upgrade")
+    result.stdout.fnmatch_lines(["cluster: maintenance from * (reservation m_upgrade): its scheduler holds jobs*"])
+    assert on_slurm.jobs() == ["test_mine-test_it-cluster-1x1cpu"]
