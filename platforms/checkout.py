@@ -94,6 +94,12 @@ def load(site: Path) -> tuple[Site, dict[str, Platform]]:
     return settings, schema.load_platforms(folders, settings, schedulers=FILE_KEYS, benchmarks=benchmarks())
 
 
+def file_names(site: Path) -> set[str]:
+    """The names of the platforms that have a file, even one with mistakes."""
+    shipped = {path.stem for path in SHIPPED.glob("*.yaml")}
+    return shipped | {path.stem for path in (site / "platforms").glob("*.yaml")}
+
+
 def find(name: str, platforms: Mapping[str, Platform]) -> Platform:
     """The platform with that name. Raises RefusedError with the nearest name, and the command that makes a platform."""
     if name not in platforms:

@@ -17,6 +17,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "judge": Command("judge", "ask the gate about the last run of each test; 1 if something is red", add_history),
         "import": Command("import_runs", "take results of ReFrame and pytest-benchmark into the history", add_history),
         "anchors": Command("anchors", "show the numbers that others have published for our benchmarks"),
+        "accept": Command("accept", "a new level is right from now on: it takes the place of the pin", add_history),
+        "ack": Command("ack", "a regression is known and has a ticket: it is amber until a day", add_history),
+        "carry": Command("carry", "the pin of an old workload version becomes that of the new one", add_history),
+        "note": Command("note", "say what happened to a platform that no job can see", add_history),
+        "pause": Command("pause", "skip a platform or a test until a day", add_history),
+        "answers": Command("answers", "list what people have answered"),
     }
 )
 PROGRAM = Program("python -m reporting", str(__doc__), "reporting.commands", COMMANDS)

@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
 def enable(options: argparse.Namespace) -> int:
     """Enable platforms. Raises BenchError."""
     site = checkout.site_folder(options.site)
-    known = _file_names(site)
+    known = checkout.file_names(site)
     for name in options.name:
         if name not in known:
             raise RefusedError(checkout.unknown(name, known))
@@ -59,7 +59,7 @@ def enable(options: argparse.Namespace) -> int:
 def disable(options: argparse.Namespace) -> int:
     """Disable platforms, even those whose file is gone. Raises BenchError."""
     site = checkout.site_folder(options.site)
-    known = {*_names(site / "site.yaml"), *_file_names(site)}
+    known = {*_names(site / "site.yaml"), *checkout.file_names(site)}
     for name in options.name:
         if name not in known:
             raise RefusedError(f"there is no platform {name!r} {nearest(name, known)}")
@@ -103,12 +103,6 @@ def write(site: Path, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Pa
     except OSError as error:
         raise RefusedError(f"{path}: cannot be written ({error.strerror}); its line is `{line}`") from None
     return path
-
-
-def _file_names(site: Path) -> set[str]:
-    """List the names of platforms that have a file, even one with mistakes."""
-    shipped = {path.stem for path in checkout.SHIPPED.glob("*.yaml")}
-    return shipped | {path.stem for path in (site / "platforms").glob("*.yaml")}
 
 
 def _names(path: Path) -> list[str]:

@@ -93,6 +93,8 @@ def text_of(answer: Answer, after: Sequence[str]) -> tuple[str, str]:
     for key, value in keys.items():
         if isinstance(value, tuple):
             lines.append(f"{key}: {_written_list(key, value)}")
+        elif isinstance(value, float):
+            lines.append(f"{key}: {value!r}")
         else:
             lines.append(f"{key}: {_written(key, value)}")
     lines.append(f"after: {_written_list('after', tuple(sorted(after)))}")
@@ -101,7 +103,7 @@ def text_of(answer: Answer, after: Sequence[str]) -> tuple[str, str]:
     return f"{above}{HASH}: {_written(HASH, digest)}\n", digest
 
 
-def _values(answer: Answer) -> dict[str, str | tuple[str, ...]]:
+def _values(answer: Answer) -> dict[str, str | float | tuple[str, ...]]:
     match answer:
         case Acceptance():
             return {
@@ -113,7 +115,7 @@ def _values(answer: Answer) -> dict[str, str | tuple[str, ...]]:
                 "level": _quantity(answer.level, answer.unit),
                 "error": _percent(answer.error),
                 "scale": _percent(answer.scale),
-                "autocorrelation": _percent(answer.autocorrelation),
+                "autocorrelation": answer.autocorrelation,
                 "anchor": _quantity(answer.anchor, answer.unit),
                 "runs": answer.runs,
                 "reason": answer.reason,
@@ -210,7 +212,7 @@ def _answer(keys: _Keys) -> Answer | None:
                 anchor=anchor,
                 reason=keys.text("reason"),
                 author=author,
-                autocorrelation=keys.fraction("autocorrelation"),
+                autocorrelation=keys.number("autocorrelation"),
             )
         case "ack":
             return Acknowledgement(
@@ -294,13 +296,20 @@ class _Keys:
         return datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
     def quantity(self, key: str) -> tuple[float, str]:
-        """A number above zero, and its unit."""
+        """A number that is not zero, and its unit."""
         text = self.text(key)
         number, _, unit = text.partition(" ")
         value = float(_decimal(number))
-        if text and not 0 < value < math.inf:
-            self.complain(key, f"{text!r} is no number above zero with its unit, as in 812.4 samples/s")
+        if text and (value == 0 or not math.isfinite(value)):
+            self.complain(key, f"{text!r} is no number with its unit, as in 812.4 samples/s")
         return value, unit
+
+    def number(self, key: str) -> float:
+        text = self.text(key)
+        value = float(_decimal(text))
+        if text and not math.isfinite(value):
+            self.complain(key, f"{text!r} is no number, as in 0.2")
+        return value
 
     def fraction(self, key: str) -> float:
         """The fraction that stands there in percent."""

@@ -197,7 +197,7 @@ def test_each_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str,
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("level: 812.4 samples/s", "level: -3 samples/s", "level: '-3 samples/s' is no number above zero"),
+        ("level: 812.4 samples/s", "level: 0 samples/s", "level: '0 samples/s' is no number with its unit"),
         ("level: 812.4 samples/s", "level: 812.4 steps/s", "anchor: its unit is 'samples/s', that of the level is"),
         ("error: 0.61 %", "error: 0.61", "error: '0.61' is no number of percent, as in 0.6 %"),
         ("error: 0.61 %", "error: inf %", "error: 'inf %' is no number of percent"),

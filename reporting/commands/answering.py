@@ -1,0 +1,183 @@
+"""What the commands share that people answer with: who and when, dates, texts, and which test or platform is meant."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import getpass
+import os
+import shlex
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from platforms import checkout
+from platforms.config.loading import nearest
+from platforms.job import RefusedError
+from platforms.rundir.accepted_runs import FOLDER
+from reporting.commands.opened_site import OpenedSite
+from reporting.history import reader
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.references import store
+from reporting.references.answer_file import Answer
+from reporting.references.answers import Author, References
+
+CI_USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR")  # who triggered the pipeline
+MOST_SHOWN = 12
+
+
+def add_by(parser: argparse.ArgumentParser) -> None:
+    """Declare `--by`."""
+    parser.add_argument("--by", metavar="WHO", help="who answers (default: the user of the pipeline, or of this login)")
+
+
+def author_of(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Author:
+    """Who answers, and that it is now. Raises RefusedError for an empty `--by`."""
+    if options.by is not None:
+        return Author(text_of("--by", options.by), now())
+    for name in CI_USERS:
+        if environ.get(name, "").strip():
+            return Author(text_of(name, environ[name]), now())
+    try:
+        return Author(getpass.getuser(), now())
+    except (KeyError, OSError):  # a container's user without a name
+        return Author(f"uid {os.getuid()}", now())
+
+
+def now() -> datetime.datetime:
+    """The time, with its zone, in whole seconds as answers have it."""
+    return datetime.datetime.now().astimezone().replace(microsecond=0)
+
+
+def text_of(option: str, typed: str | None) -> str:
+    """A text in one line. Raises RefusedError for one that is empty or cannot be printed."""
+    text = " ".join((typed or "").split())
+    if not text:
+        raise RefusedError(f"{option}: say it in words; this is read by others, for years")
+    if not text.isprintable():
+        raise RefusedError(f"{option}: {text!r} has a character that cannot be printed (write it without)")
+    return text
+
+
+def day_of(option: str, typed: str) -> datetime.date:
+    """A date that was typed. Raises RefusedError."""
+    try:
+        day = datetime.datetime.strptime(typed.strip(), "%Y-%m-%d").date()
+    except ValueError:
+        raise RefusedError(f"{option}: {typed!r} is no day (write YYYY-MM-DD, as in 2026-11-17)") from None
+    return day
+
+
+def coming_day(option: str, typed: str, today: datetime.date) -> datetime.date:
+    """A date that has not passed. Raises RefusedError."""
+    day = day_of(option, typed)
+    if day < today:
+        raise RefusedError(f"{option}: {day} has passed, today is {today}")
+    return day
+
+
+def past_day(option: str, typed: str, today: datetime.date) -> datetime.date:
+    """A date that has come. Raises RefusedError."""
+    day = day_of(option, typed)
+    if day > today:
+        raise RefusedError(f"{option}: {day} is still to come, today is {today}")
+    return day
+
+
+def night_at(opened: OpenedSite, moment: datetime.datetime) -> datetime.date:
+    """The night to which a run belongs that starts at a moment."""
+    return night_of(moment.timestamp(), opened.settings.night_ends)
+
+
+def runs_of_test(opened: OpenedSite, typed: str) -> tuple[str, list[Envelope]]:
+    """The test that is meant, and its part of the history.
+
+    Args:
+        typed: the id of a test, or a part of it that no other test has.
+
+    Raises RefusedError where no test or several tests are meant.
+    """
+    problems: list[str] = []
+    envelopes = reader.read(opened.history, [typed], problems)
+    test = typed
+    if not envelopes:
+        every = reader.read(opened.history, None, problems)
+        if not every:
+            raise RefusedError(f"{opened.history}: the history has no run yet (--history and --site name other ones)")
+        test = one_of(typed, {envelope.key.test for envelope in every})
+        envelopes = [envelope for envelope in every if envelope.key.test == test]
+    warn(dict.fromkeys(problems))
+    return test, envelopes
+
+
+def one_of(typed: str, tests: Collection[str]) -> str:
+    """The test that has this id, or this part in its id. Raises RefusedError where there is none, or several."""
+    found = [typed] if typed in tests else sorted(test for test in tests if typed in test)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise RefusedError(unknown("test", typed, tests))
+    shown = [f"  {shlex.quote(test)}" for test in found[:MOST_SHOWN]]
+    if len(found) > MOST_SHOWN:
+        shown.append(f"  and {len(found) - MOST_SHOWN} more")
+    raise RefusedError("\n".join([f"{typed!r} is a part of {len(found)} tests; name one of them:", *shown]))
+
+
+def platform_names(opened: OpenedSite) -> set[str]:
+    """The platforms that have a file, and those in the history, such as imported ones."""
+    return checkout.file_names(opened.folder) | {run.platform for run in reader.read(opened.history)}
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """The message for a name that nothing has, with the nearest one, or the known ones if they are few."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if not close and len(known) > MOST_SHOWN:
+        return f"there is no {kind} {name!r}"
+    return f"there is no {kind} {name!r} {nearest(name, known)}"
+
+
+def metric_of(typed: str | None, test: str, envelopes: Sequence[Envelope]) -> str:
+    """The metric that is meant. `--metric` is needed only for a test with several ones. Raises RefusedError."""
+    metrics: list[str] = []
+    for envelope in envelopes:
+        if envelope.sane and envelope.role == "measure":
+            metrics = list(envelope.metrics)
+    if not metrics:
+        raise RefusedError(f"{test}: the history has no run of it with numbers")
+    if typed is None and len(metrics) == 1:
+        return metrics[0]
+    if typed is None:
+        raise RefusedError(f"{test} has several metrics; name one: {_choices(metrics)}")
+    for metric in metrics:
+        if metric.replace("_", " ") == typed.replace("_", " "):
+            return metric
+    raise RefusedError(f"--metric: {test} has no {typed!r} {nearest(typed, metrics)}")
+
+
+def _choices(metrics: Iterable[str]) -> str:
+    return ", ".join(f"--metric {shlex.quote(metric)}" for metric in sorted(metrics))
+
+
+def references_of(opened: OpenedSite) -> References:
+    """The answers of a site. What is wrong with some of them is printed."""
+    references = opened.references()
+    warn(references.problems)
+    return references
+
+
+def warn(problems: Iterable[str]) -> None:
+    """Print problems that do not prevent the command."""
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+
+
+def write(opened: OpenedSite, answer: Answer) -> Path:
+    """Write an answer, and say where. Raises RefusedError."""
+    try:
+        path = store.append(opened.folder, answer)
+    except OSError as error:
+        raise RefusedError(f"{opened.folder / FOLDER}: the answer cannot be written: {error}") from None
+    print(f"written to {path}; commit this file, so that every session of the site reads it")
+    return path

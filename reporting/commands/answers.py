@@ -1,0 +1,90 @@
+"""`python -m reporting answers [TEST]`: what people have answered, and what of it is in force."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+
+from platforms.output import print_errors
+from platforms.rundir.accepted_runs import FOLDER
+from reporting.commands import answering
+from reporting.commands.opened_site import open_site
+from reporting.gate.explanation import percent
+from reporting.references.answer_file import Answer, kind_of, subject_of
+from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "subject", metavar="TEST", nargs="?", help="only of tests and platforms with this in their names"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """List the answers. Returns 1 if one of them was edited by hand or cannot be read."""
+    opened = open_site(options)
+    now = answering.now()
+    references = opened.references()
+    wanted = options.subject or ""
+    in_force = []
+    others = []
+    for answer in _all(references):
+        if wanted not in subject_of(answer):
+            continue
+        author = f"{answer.author.by}, {answer.author.at:%Y-%m-%d}"
+        line = f"  {subject_of(answer)}\n    {kind_of(answer)}: {_text(answer)} ({author})"
+        why_not = _why_not(answer, references, now.date(), answering.night_at(opened, now))
+        if why_not:
+            others.append(f"{line} {why_not}")
+        else:
+            in_force.append(line)
+    for title, lines in (("in force:", in_force), ("over:", others)):
+        if lines:
+            print("\n".join([title, *lines]))
+    if not in_force and not others:
+        print(f"there is no answer in {opened.folder / FOLDER}" + (f" about {wanted}" if wanted else ""))
+    return print_errors(references.problems)
+
+
+def _all(references: References) -> list[Answer]:
+    """Every answer, the oldest first."""
+    answers: list[Answer] = [*references.acceptances, *references.acknowledgements]
+    answers += [*references.notes, *references.pauses]
+    return sorted(answers, key=lambda answer: answer.author.at)
+
+
+def _text(answer: Answer) -> str:
+    match answer:
+        case Acceptance():
+            unit = f" {answer.unit}".rstrip()
+            moved = f"anchor {answer.anchor:.6g}{unit}"
+            return f"{_metric(answer)} {answer.level:.6g}{unit} since {answer.since}, {moved}: {answer.reason}"
+        case Acknowledgement():
+            return f"{_metric(answer)} {percent(answer.change)} until {answer.until}: {answer.ticket}"
+        case Note():
+            return f"{answer.at}: {answer.text}"
+        case Pause():
+            return f"until {answer.until}: {answer.reason}"
+
+
+def _metric(answer: Acceptance | Acknowledgement) -> str:
+    return answer.metric.replace("_", " ")
+
+
+def _why_not(answer: Answer, references: References, today: datetime.date, tonight: datetime.date) -> str:
+    """Why an answer is not in force; empty if it is."""
+    match answer:
+        case Acceptance():
+            last = references.acceptance(answer.test, answer.metric, answer.comparability)
+            return "" if answer is last else "replaced"
+        case Acknowledgement():
+            if answer is references.acknowledgement(answer.test, answer.metric, tonight):
+                return ""
+            return "replaced" if tonight <= answer.until else "ended"
+        case Pause():
+            last_pause = {pause.name: pause for pause in references.pauses}[answer.name]
+            if answer is last_pause and today <= answer.until:
+                return ""
+            return "replaced" if today <= answer.until else "ended"
+    return ""
