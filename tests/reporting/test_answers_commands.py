@@ -398,12 +398,9 @@ def test_answers_lists_what_is_in_force_and_what_is_over(site: Path) -> None:
     typed(site, "pause", "eidf_a100", "--end", "--by=ada")
     in_force, over = typed(site, "answers").stdout.split("over:\n")
     assert in_force.startswith("in force:\n")
-    assert re.findall(r"    (\w+): .*\((\w+),", in_force) == [("ack", "ada"), ("accept", "grace")]
-    assert re.findall(r"    (\w+): .*\) (\w+)$", over, re.MULTILINE) == [
-        ("accept", "replaced"),
-        ("pause", "replaced"),
-        ("pause", "ended"),
-    ]
+    assert set(re.findall(r"    (\w+): .*\((\w+),", in_force)) == {("ack", "ada"), ("accept", "grace")}
+    ended = set(re.findall(r"    (\w+): .*\) (\w+)$", over, re.MULTILINE))
+    assert ended == {("accept", "replaced"), ("pause", "replaced"), ("pause", "ended")}
     assert "pause" not in typed(site, "answers", "resnet50").stdout
 
 
