@@ -10,10 +10,10 @@ from platforms import command_line
 from platforms.command_line import Command, Program
 from reporting.commands.opened_site import add_history
 
-# A command that reads the history declares that with `add_history` of reporting/commands/opened_site.py:
-# "import": Command("import_runs", "take the results of other programs into the history", add_history).
+# A command that reads the history declares `--history` with `add_history`.
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
+        "table": Command("table", "show the latest run of each test, in its own unit and against its pin", add_history),
         "judge": Command("judge", "ask the gate about the last run of each test; 1 if something is red", add_history),
         "import": Command("import_runs", "take results of ReFrame and pytest-benchmark into the history", add_history),
         "anchors": Command("anchors", "show the numbers that others have published for our benchmarks"),

@@ -123,14 +123,22 @@ def _anchor(keys: Mapping[str, Any]) -> Anchor:
 
 
 def neighbours(run: Run) -> list[Neighbour]:
-    """The published numbers of the same model, input and device model as a run, the most alike ones first."""
+    """The published numbers of the same model, input and device model as a run, the most alike ones first.
+
+    One that names the device exactly comes before one that names its family, such as A100.
+    """
     found = []
     for anchor in anchors():
         if anchor.likeness is not Likeness.MAGNITUDE and _is_same_work(anchor, run):
             differences = _differences(anchor, run)
             likeness = Likeness.MODEL if differences else anchor.likeness
             found.append(Neighbour(anchor, likeness, differences))
-    return sorted(found, key=lambda neighbour: (neighbour.likeness is not Likeness.SAME, len(neighbour.differences)))
+    return sorted(found, key=_distance)
+
+
+def _distance(neighbour: Neighbour) -> tuple[bool, int, int]:
+    is_other_setting = neighbour.likeness is not Likeness.SAME
+    return is_other_setting, -len(neighbour.anchor.matches), len(neighbour.differences)
 
 
 def _is_same_work(anchor: Anchor, run: Run) -> bool:

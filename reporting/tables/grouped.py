@@ -118,10 +118,11 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
         says_nothing = {
             "platform": texts == {HOME},
             "started": texts == {"-"},
-            "data from": "metric" in headings and texts == {"unknown"},
-            "hardware": "metric" in headings and texts == {"unknown"},
             AGAINST_PIN: texts == {""},
         }
+        if "metric" in headings:  # other programs report less of themselves
+            says_nothing["hardware"] = says_nothing["data from"] = texts == {"unknown"}
+            says_nothing["devices"] = says_nothing["setting"] = texts == {"-"}
         if not says_nothing.get(heading, False):
             kept.append(column)
     return Table(

@@ -26,4 +26,4 @@ def _table(table: Table) -> list[str]:
 
 def _escaped(text: str) -> str:
     """Text that is shown as it is: no cell ends, nothing is set in italics, no person or issue is referred to."""
-    return re.sub(r"([\\|`*_<\[\]@#~$])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\|`*<\[\]@#~$]|\b_|_\b)", r"\\\1", " ".join(text.split()))

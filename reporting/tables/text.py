@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reporting.columns import aligned
-from reporting.tables.grouped import AGAINST_PIN, NUMBERS, WARNINGS, Table
+from reporting.tables.grouped import NUMBERS, WARNINGS, Table
 
 GAP = "  "
-LEAST_WIDTH = 20  # of what the gate says, before it is wrapped
+LEAST_WIDTH = 20  # of the column that is wrapped
 
 
 def text(tables: Sequence[Table], width: int | None = None) -> list[str]:
@@ -63,33 +63,33 @@ def _without_shared_columns(table: Table) -> tuple[Table, list[str]]:
 def _two_lines_a_row(table: Table, width: int) -> list[str]:
     """Say in one line which run a row is, with the marks of its warnings, and its numbers in the next one.
 
-    A heading of two words takes two lines. What the gate says is wrapped.
+    A heading of two words takes two lines. The last column is wrapped, unless it is one of numbers.
     """
     columns = [column for column in range(table.identity, len(table.headings)) if table.headings[column] != WARNINGS]
+    last = columns[-1]
+    is_wrapped = table.headings[last] not in NUMBERS
+    if is_wrapped:
+        columns.remove(last)
     words = [table.headings[column].split(" ") for column in columns]
     top = [pair[0] if len(pair) > 1 else "" for pair in words]
     bottom = [pair[-1] for pair in words]
     cells = [[row[column] for column in columns] for row in table.rows]
-    verdicts = [""] * len(cells)
-    if table.headings[columns[-1]] == AGAINST_PIN:
-        verdicts = [row.pop() for row in cells]
-        top.pop()
-        bottom.pop()
-    text_columns = [place for place in range(len(bottom)) if table.headings[columns[place]] not in NUMBERS]
+    text_columns = [place for place, column in enumerate(columns) if table.headings[column] not in NUMBERS]
     above, below, *numbers = aligned([top, bottom, *cells], text_columns)
     indent = max(map(len, [above, below, *numbers])) + len(GAP)
-    if any(verdicts):
-        below = f"{below:<{indent}}{AGAINST_PIN}"
+    if is_wrapped:
+        below = f"{below:<{indent}}{table.headings[last]}"
     lines = [*filter(None, [above, below]), "-" * width]
     previous = ""
-    for row, number_line, verdict in zip(table.rows, numbers, verdicts, strict=True):
+    for row, number_line in zip(table.rows, numbers, strict=True):
         named = [cell for cell in row[: table.identity] if cell not in ("-", "unknown")]
         marks = [row[-1]] if table.headings[-1] == WARNINGS and row[-1] != "none" else []
         who = " ".join([", ".join(named), *marks])
         if who != previous:
             lines += textwrap.wrap(who, width, subsequent_indent=GAP)
             previous = who
-        wrapped = textwrap.wrap(verdict, max(width - indent, LEAST_WIDTH)) or [""]
+        at_end = row[last] if is_wrapped else ""
+        wrapped = textwrap.wrap(at_end, max(width - indent, LEAST_WIDTH)) or [""]
         lines.append(f"{number_line:<{indent}}{wrapped[0]}".rstrip())
         lines += [f"{'':<{indent}}{more}" for more in wrapped[1:]]
     return lines

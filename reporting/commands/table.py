@@ -1,0 +1,120 @@
+"""`python -m reporting table`: what the history holds, as text, Markdown or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from platforms import atomic_file
+from platforms.job import RefusedError
+from platforms.output import print_errors
+from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.history.reader import read
+from reporting.tables.grouped import Table, tables_of
+from reporting.tables.history_rows import all_rows, latest_rows
+from reporting.tables.markdown import markdown
+from reporting.tables.published import beside
+from reporting.tables.row import Row
+from reporting.tables.text import text
+from reporting.tables.tidy import tidy
+
+NAMED = 5  # tests that a message names at most
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them, such as a platform and a benchmark",
+    )
+    parser.add_argument("--all", action="store_true", help="all runs (default: the latest one of each test)")
+    parser.add_argument("--since", metavar="DATE", type=_date, help="all runs since the night of DATE, as 2026-11-17")
+    parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
+    parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
+
+
+def _date(word: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no date: write it as in 2026-11-17") from None
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print or write the tables. Returns 1 if a file of the history or of the answers cannot be read."""
+    if options.output is not None and not options.output.absolute().parent.is_dir():
+        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    site = open_site(options)
+    problems: list[str] = []
+    envelopes = selected(site, options.selection, problems)
+    rows = _rows(site, envelopes, options, problems)
+    if options.format == "csv":
+        content = tidy(rows, site.settings.night_ends)
+    elif options.format == "markdown":
+        content = "\n".join([*markdown(_tables(rows, options)), ""])
+    else:
+        width = None
+        if options.output is None and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+        content = "\n".join([*text(_tables(rows, options), width), ""])
+    if options.output is None:
+        print(content, end="")
+        sys.stdout.flush()
+    else:
+        atomic_file.write_text(options.output, content)
+        print(f"{len(rows)} runs written to {options.output}", file=sys.stderr)
+    return print_errors(problems)
+
+
+def _tables(rows: Sequence[Row], options: argparse.Namespace) -> list[Table]:
+    tables = tables_of(rows)
+    if options.anchors:
+        tables += beside(rows)
+    return tables
+
+
+def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
+    """The envelopes of the tests whose ids have all these words in them.
+
+    Args:
+        problems: gets a sentence for each file that cannot be read.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    envelopes = read(site.history, problems=problems)
+    if not envelopes:
+        raise RefusedError(
+            f"{site.history}: the history is empty; pytest writes a line into it for each test with a job "
+            "(--history names another folder)"
+        )
+    chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
+    if not chosen:
+        tests = sorted({envelope.key.test for envelope in envelopes})
+        more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
+        raise RefusedError(
+            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id; there are: "
+            f"{', '.join(tests[:NAMED])}{more}"
+        )
+    return chosen
+
+
+def _rows(
+    site: OpenedSite, envelopes: Sequence[Envelope], options: argparse.Namespace, problems: list[str]
+) -> list[Row]:
+    night_ends = site.settings.night_ends
+    if options.all or options.since is not None:
+        first = options.since or datetime.date.min
+        wanted = [envelope for envelope in envelopes if night_of(envelope.time_s, night_ends) >= first]
+        return all_rows(site.history, wanted, problems)
+    references = site.references()
+    problems.extend(references.problems)
+    return latest_rows(site.history, envelopes, references, night_ends, problems)

@@ -1,0 +1,121 @@
+"""Runs of the history become rows: the latest one of each test, or those of many nights."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from platforms.job import RefusedError, Run
+from platforms.rundir import job_json
+from reporting.gate.judge import judge
+from reporting.gate.verdict import Kind, Verdict
+from reporting.history.envelope import Envelope
+from reporting.history.reader import run_of
+from reporting.references.answers import References
+from reporting.tables.row import Row, workload
+
+
+def latest_rows(
+    history: Path,
+    envelopes: Sequence[Envelope],
+    references: References,
+    night_ends: datetime.time,
+    problems: list[str],
+) -> list[Row]:
+    """A row for the latest run of each test that has numbers. It is judged now, with all answers given until now.
+
+    Args:
+        history: the folder that has the run.json's.
+        envelopes: what the history holds, in the order of their starts.
+        problems: gets a sentence for each run.json that cannot be read.
+    """
+    rows = []
+    for of_test in _by_test(envelopes).values():
+        with_numbers = [number for number, envelope in enumerate(of_test) if _has_numbers(envelope)]
+        if not with_numbers:
+            continue
+        current = of_test[with_numbers[-1]]
+        later = [envelope.outcome.value for envelope in of_test[with_numbers[-1] + 1 :]]
+        remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
+        verdicts = judge(current, of_test, references, night_ends)
+        rows.append(_row(history, current, verdicts, remarks, problems))
+    return sorted(rows, key=_place)
+
+
+def _counted(outcomes: Sequence[str]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes).items())
+
+
+def all_rows(history: Path, envelopes: Sequence[Envelope], problems: list[str]) -> list[Row]:
+    """A row for each run that has numbers, with what the gate said when it was recorded. The arguments are as above."""
+    rows = []
+    for envelope in envelopes:
+        if _has_numbers(envelope):
+            rows.append(_row(history, envelope, stored_verdicts(envelope), [], problems))
+    return sorted(rows, key=_place)
+
+
+def stored_verdicts(envelope: Envelope) -> dict[str, Verdict]:
+    """What the gate said of a run when it was recorded."""
+    return {metric: _stored(envelope.key.test, metric, stored) for metric, stored in envelope.verdicts.items()}
+
+
+def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
+    kind = Kind(stored["kind"])
+    change = stored.get("change")
+    since = datetime.date.fromisoformat(str(stored["since"])) if stored.get("since") else None
+    short = kind.value
+    if since is not None and change is not None:
+        word = "faster" if change > 0 else "slower"
+        short = f"{100 * change:+.1f} %, {word} since {since}"
+    return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
+
+
+def _by_test(envelopes: Sequence[Envelope]) -> dict[str, list[Envelope]]:
+    tests: dict[str, list[Envelope]] = {}
+    for envelope in envelopes:
+        if envelope.role == "measure":
+            tests.setdefault(envelope.key.test, []).append(envelope)
+    return tests
+
+
+def _has_numbers(envelope: Envelope) -> bool:
+    return envelope.sane and envelope.role == "measure" and bool(envelope.metrics)
+
+
+def _row(
+    history: Path,
+    envelope: Envelope,
+    verdicts: Mapping[str, Verdict],
+    remarks: Sequence[str],
+    problems: list[str],
+) -> Row:
+    doubts = [f"it fills no pin: {doubt}" for doubt in envelope.doubts]
+    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubts, *remarks))
+
+
+def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:
+    """The whole run; what the line itself says where there is no run.json, or where it cannot be read."""
+    try:
+        content = run_of(history, envelope)
+        if content:
+            return job_json.run_from(content)
+    except RefusedError as error:
+        problems.append(str(error))
+    except (KeyError, ValueError, TypeError) as error:
+        problems.append(f"{history}: the run.json of {envelope.key.test} in {envelope.key.run_id} lacks {error}")
+    return Run(
+        test=envelope.key.test,
+        platform=envelope.platform,
+        benchmark=envelope.benchmark,
+        layout=envelope.layout,
+        metrics=envelope.metrics,
+    )
+
+
+def _place(row: Row) -> tuple[str, str, str]:
+    """Rows of one platform and test stand together, and keep the order of their starts."""
+    return workload(row.run), row.run.platform, row.run.test

@@ -1,0 +1,229 @@
+"""`python -m reporting table`: what the history holds, as text, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from pathlib import Path
+
+import pytest
+
+from platforms.job import Metric
+from reporting.__main__ import main
+from reporting.history.writer import HistoryWriter
+from reporting.references import store
+from reporting.references.answers import Acknowledgement, Author
+from tests.reporting.history_lines import envelope
+from tests.reporting.table_history import record, record_nights
+
+DEEPCAM = {"test": "test_deepcam.py::test_deepcam[a100-1x4gpu-tuned]", "benchmark": "deepcam"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site with an empty history."""
+    folder = tmp_path / "centre"
+    folder.mkdir()
+    return folder
+
+
+def table(site: Path, *words: str) -> int:
+    return main(["table", f"--site={site}", *words])
+
+
+def rows(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("a100 ")]
+
+
+# --- the latest run of each test -------------------------------------------------------------------------------------
+
+
+def test_the_latest_run_of_each_test_stands_against_its_pin(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 22)
+    record(site / "history", 22, 340.0)
+    record(site / "history", 22, 50.0, **DEEPCAM)
+    assert table(site) == 0
+    out = capsys.readouterr().out
+    assert [line.split(":")[0] for line in out.splitlines() if "throughputs in" in line] == [
+        "deepcam, v1.5, subset, overlap, tuned",
+        "resnet50, v1.5, subset, overlap, tuned",
+    ]
+    deepcam, resnet50 = rows(out)
+    assert "learning 1 of 20" in deepcam
+    assert "2026-10-23 22:00" in resnet50
+    assert " 357.9        95.0%           340.0 " in resnet50
+    assert "-15.0 % of 20, slower since 2026-10-23" in resnet50
+
+
+def test_answers_that_were_given_since_count(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 22)
+    run = record(site / "history", 22, 340.0)
+    until = datetime.date(2027, 1, 1)
+    author = Author("ada", datetime.datetime(2026, 10, 24, 9, 0, tzinfo=datetime.UTC))
+    store.append(site, Acknowledgement(run.key.test, "effective_throughput", "https://tickets/1", until, -0.15, author))
+    assert table(site) == 0
+    assert "acked until 2027-01-01: -15.0 % of 20" in rows(capsys.readouterr().out)[0]
+
+
+def test_later_runs_without_numbers_are_counted(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 2)
+    record(site / "history", 2, 400.0, sane=False)
+    record(site / "history", 3, 400.0, sane=False)
+    assert table(site) == 0
+    out = capsys.readouterr().out
+    assert "2026-10-02 22:00" in rows(out)[0]
+    assert "[1] later runs have no numbers: 2 error" in out
+
+
+def test_a_run_in_doubt_says_why(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0, warnings=["crowded: 2 of our threads share a core"])
+    assert table(site) == 0
+    out = capsys.readouterr().out
+    assert "it fills no pin: crowded" in out
+
+
+def test_words_select_tests_by_their_ids(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0)
+    record(site / "history", 0, 50.0, **DEEPCAM)
+    assert table(site, "a100", "deepcam") == 0
+    out = capsys.readouterr().out
+    assert "deepcam" in out
+    assert "resnet50" not in out
+    assert table(site, "mi210") == 2
+    assert "no test has 'mi210' in its id; there are: test_deepcam.py::" in capsys.readouterr().err
+
+
+# --- many nights -----------------------------------------------------------------------------------------------------
+
+
+def test_all_runs_or_those_since_a_night(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 22)
+    record(site / "history", 22, 340.0)
+    assert table(site, "--all") == 0
+    every = rows(capsys.readouterr().out)
+    assert len(every) == 23
+    assert "learning" in every[0]
+    assert "-15.0 %, slower since 2026-10-23" in every[-1]
+    assert table(site, "--since=2026-10-22") == 0
+    assert len(rows(capsys.readouterr().out)) == 2
+
+
+def test_a_date_that_is_none_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        table(site, "--since=yesterday")
+    assert "'yesterday' is no date: write it as in 2026-11-17" in capsys.readouterr().err
+
+
+# --- other metrics, other programs -----------------------------------------------------------------------------------
+
+
+def test_metrics_of_other_programs_have_their_own_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = envelope(
+        "reframe/stream@archer2:compute+gnu",
+        platform="archer2:compute",
+        benchmark=None,
+        layout="",
+        metrics={"triad": Metric(812.0, "GB/s")},
+        source="reframe",
+    )
+    HistoryWriter(site / "history").write(line, None)
+    assert table(site) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "reframe/stream@archer2:compute+gnu: what the test read from the log"
+    assert lines[1].split() == ["platform", "started", "metric", "value", "unit", "against", "pin", "warnings"]
+    assert lines[3].startswith("archer2:compute ")
+    assert lines[3].endswith("  triad   812.0  GB/s  learning 1 of 20  none")
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 22, metrics={"triad": {"value": 812.0, "unit": "GB/s", "better": "higher"}})
+    record(site / "history", 22, 340.0, sane=False)
+    assert table(site, "--all", "--format=csv") == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(lines) == 22 * 4
+    first, triad, compute, fraction = lines[:4]
+    assert [line["metric"] for line in lines[:4]] == [
+        "effective_throughput",
+        "triad",
+        "compute_throughput",
+        "compute_fraction",
+    ]
+    assert (first["value"], first["unit"], first["better"], first["is_judged"]) == (
+        "400.0",
+        "samples/s",
+        "higher",
+        "True",
+    )
+    assert (triad["value"], triad["unit"]) == ("812.0", "GB/s")
+    assert compute["is_judged"] == fraction["is_judged"] == "False"
+    started = datetime.datetime.fromisoformat(first["started"])
+    assert started.tzinfo is not None
+    assert started == datetime.datetime(2026, 10, 1, 22, 0).astimezone()
+    assert first["night"] == "2026-10-01"
+    assert (first["run_id"], first["configuration"], first["device"]) == (
+        "nightly-000",
+        "tuned",
+        "NVIDIA A100-SXM4-80GB",
+    )
+    assert first["provenance_driver"] == "550.54"
+    assert {line["verdict"] for line in lines} == {"learning", "ok", ""}
+
+
+def test_markdown_is_a_table_that_shows_each_character(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0, warnings=["slow|path of @someone in _one_ run"])
+    assert table(site, "--format=markdown") == 0
+    title, _, head, rule, row, _, *notes = capsys.readouterr().out.splitlines()
+    assert title.startswith("**resnet50, v1.5, subset, overlap, tuned: ")
+    assert head.count("|") == rule.count("|") == row.count("|")
+    assert rule.split("|")[7:9] == [" ---: ", " ---: "]
+    assert "- \\[1\\] slow\\|path of \\@someone in \\_one\\_ run" in notes
+
+
+def test_it_is_written_to_a_file(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0)
+    file = tmp_path / "table.csv"
+    assert table(site, "--format=csv", "-o", str(file)) == 0
+    assert file.read_text().splitlines()[1].startswith("test_resnet50.py::")
+    assert capsys.readouterr().out == ""
+    assert table(site, "-o", str(tmp_path / "gone" / "table.txt")) == 2
+    assert "its folder does not exist (mkdir -p" in capsys.readouterr().err
+
+
+def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0, start__request__shape="224x224")
+    assert table(site, "--anchors") == 0
+    out = capsys.readouterr().out
+    assert "published numbers beside ours: effective throughput of one device" in out
+    assert "precision fp16, ours bf16" in out
+    assert table(site) == 0
+    assert "published" not in capsys.readouterr().out
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert table(site) == 2
+    assert f"{site}/history: the history is empty; pytest writes a line into it" in capsys.readouterr().err
+
+
+def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0)
+    for path in (site / "history").rglob("*.runs.jsonl"):
+        path.unlink()
+    record(site / "history", 0, 50.0, **DEEPCAM)
+    assert table(site) == 1
+    captured = capsys.readouterr()
+    assert "the run.json of test_resnet50.py::test_resnet50[a100-1x4gpu-tuned] cannot be read" in captured.err
+    assert "deepcam, v1.5, subset, overlap, tuned: " in captured.out
+    assert "effective_throughput  400.0  samples/s" in captured.out
+
+
+def test_another_history_can_be_named(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "elsewhere", 0, 400.0)
+    assert table(site, f"--history={tmp_path / 'elsewhere'}") == 0
+    assert "400.0" in capsys.readouterr().out
