@@ -18,6 +18,7 @@ from reporting.gate.series import (
     departure,
     learned,
     noise_before,
+    of_test,
     order,
     pin_of,
     series_of,
@@ -83,7 +84,8 @@ def has_pin(current: Envelope, past: Sequence[Envelope], references: References,
 
 
 def _before(current: Envelope, past: Sequence[Envelope]) -> list[Envelope]:
-    return [run for run in past if run.key != current.key and order(run) <= order(current)]
+    """The runs of the same test that started before a run."""
+    return [run for run in of_test(current, past) if run.key != current.key and order(run) <= order(current)]
 
 
 def _verdict(subject: Subject) -> Verdict:

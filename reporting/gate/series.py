@@ -96,14 +96,15 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
 
     Args:
         metric: its name.
-        like: the run. Its test, comparability, unit and direction are those of the series.
+        like: the run. Its site, test, comparability, unit and direction are those of the series.
         envelopes: of any tests, in any order. What does not belong to the series is left out.
         night_ends: the hour at which the site's nights end.
     """
     wanted = like.metrics[metric]
     jobs: dict[str, list[Envelope]] = {}
-    for envelope in sorted(envelopes, key=order):
-        if _belongs(envelope, like) and _usable(envelope.metrics.get(metric), wanted):
+    comparable = [run for run in of_test(like, envelopes) if run.comparability == like.comparability]
+    for envelope in sorted(comparable, key=order):
+        if _usable(envelope.metrics.get(metric), wanted):
             jobs.setdefault(envelope.key.run_id, []).append(envelope)
     runs = [_run_value(metric, jobs_of_run, night_ends) for jobs_of_run in jobs.values()]
     return Series(
@@ -116,10 +117,13 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
     )
 
 
-def _belongs(envelope: Envelope, like: Envelope) -> bool:
-    if not envelope.sane or envelope.role != "measure":
-        return False
-    return envelope.key.test == like.key.test and envelope.comparability == like.comparability
+def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
+    """The sane runs of a run's test at its own site. Sites that share a history may have tests of one name."""
+    return [
+        run
+        for run in envelopes
+        if run.key.test == like.key.test and run.key.site == like.key.site and run.sane and run.role == "measure"
+    ]
 
 
 def _usable(found: Metric | None, wanted: Metric) -> bool:
@@ -211,9 +215,7 @@ def departure(
     test = current.key.test
     if references.acceptance(test, metric, current.comparability) is not None:
         return None
-    same_test = [run for run in past if run.key.test == test and run.sane and run.role == "measure"]
-    same_test.append(current)
-    same_test.sort(key=order)
+    same_test = sorted([*of_test(current, past), current], key=order)
     first = next(run for run in same_test if run.comparability == current.comparability)
     found = None
     for like in _last_of_each_series(same_test, current):

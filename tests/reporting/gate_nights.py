@@ -29,12 +29,14 @@ def night(number: int) -> datetime.date:
 
 
 def run(number: int, value: float, **changes: Any) -> Envelope:
-    """The run of a night at 22:00. `hour`, `run_id`, `test`, `unit`, `better` and an envelope's fields may differ."""
+    """The run of a night at 22:00. The key, `hour`, `unit`, `better` and an envelope's fields may differ."""
     hour = changes.pop("hour", 22.0)
     start = datetime.datetime.combine(night(number), datetime.time()) + datetime.timedelta(hours=hour)
     metric = Metric(value, changes.pop("unit", "samples/s"), changes.pop("better", "higher"))
     run_id = changes.pop("run_id", f"nightly-{number:03}-{hour:g}")
     attempt = changes.pop("attempt", 1)
+    site = changes.pop("site", "site")
+    test = changes.pop("test", TEST)
     fields = changes.pop("fields", FIELDS)
     values: dict[str, Any] = {
         "revision": 2,
@@ -48,8 +50,7 @@ def run(number: int, value: float, **changes: Any) -> Envelope:
         "comparability": comparability(fields),
         **changes,
     }
-    key = Key("site", run_id, changes.pop("test", TEST), attempt, f"{number}-{attempt}", start.timestamp() - 60)
-    values.pop("test", None)
+    key = Key(site, run_id, test, attempt, f"{number}-{attempt}", start.timestamp() - 60)
     return Envelope(key=key, **values)
 
 
