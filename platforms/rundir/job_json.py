@@ -221,13 +221,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_json(value: object) -> str:
-    """A value on one line. A number that is not finite becomes null, since it is not known."""
+def as_json(value: object, *, compact: bool = False) -> str:
+    """A value on one line. A number that is not finite becomes null, since it is not known.
+
+    Args:
+        compact: without blanks.
+    """
+    separators = (",", ":") if compact else (", ", ": ")
     try:
-        return json.dumps(value, default=_to_plain_value, allow_nan=False)
+        return json.dumps(value, default=_to_plain_value, allow_nan=False, separators=separators)
     except ValueError:
         text = json.dumps(value, default=_to_plain_value)
-        return json.dumps(json.loads(text, parse_constant=lambda word: None))
+        return json.dumps(json.loads(text, parse_constant=lambda word: None), separators=separators)
 
 
 def _to_plain_value(value: object) -> object:

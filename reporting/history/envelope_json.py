@@ -1,7 +1,8 @@
 """An envelope as one line of JSON, and back. docs/history.md lists the keys.
 
 A line begins with the test's id, so that a reader can pass over the lines of other tests without parsing them. A key
-without a value is left out. A reader ignores keys that it does not know, so that later versions may add some.
+without a value, or with its default, is left out. A reader ignores keys that it does not know, so that later versions
+may add some.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from platforms.job import Outcome
 from platforms.rundir.job_json import as_json
 from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
 
-_START = b'{"test": "'
+_START = b'{"test":"'
 
 
 def _refuse_constant(word: str) -> float:
@@ -43,24 +44,33 @@ def to_line(envelope: Envelope) -> bytes:
         "platform": envelope.platform,
         "benchmark": envelope.benchmark,
         "layout": envelope.layout,
-        "role": envelope.role,
+        "role": None if envelope.role == "measure" else envelope.role,
         "label": envelope.label,
         "arm": envelope.arm,
         "block": envelope.block,
         "started_s": envelope.started_s,
         "ended_s": envelope.ended_s,
-        "metrics": envelope.metrics,
-        "beside": envelope.beside,
+        "metrics": _metrics_content(envelope.metrics),
+        "beside": _metrics_content(envelope.beside),
         "fields": envelope.fields,
         "comparability": envelope.comparability,
         "doubts": envelope.doubts,
         "verdicts": envelope.verdicts,
         "provenance": envelope.provenance,
-        "source": envelope.source,
+        "source": None if envelope.source == "suite" else envelope.source,
         "run": envelope.run._asdict() if envelope.run else None,
     }
     known = {name: value for name, value in content.items() if value is not None and value not in ("", (), {})}
-    return as_json(known).encode() + b"\n"
+    return as_json(known, compact=True).encode() + b"\n"
+
+
+def _metrics_content(metrics: Mapping[str, Metric]) -> dict[str, dict[str, object]]:
+    content: dict[str, dict[str, object]] = {}
+    for name, metric in metrics.items():
+        content[name] = {"value": metric.value, "unit": metric.unit}
+        if metric.better != "higher":
+            content[name]["better"] = metric.better
+    return content
 
 
 def ids_in_lines(tests: Collection[str]) -> frozenset[bytes]:
@@ -160,7 +170,7 @@ def _metrics(content: object) -> dict[str, Metric]:
     for name, metric in _mapping(content).items():
         value = metric["value"]
         if value is not None and math.isfinite(value):
-            metrics[name] = Metric(value, intern(metric["unit"]), metric["better"])
+            metrics[name] = Metric(value, intern(metric["unit"]), metric.get("better", "higher"))
     return metrics
 
 

@@ -82,7 +82,7 @@ class HistoryWriter:
         digest, known = self._runs.get(envelope.key, (b"", envelope.run))
         if run_json is None:
             return known
-        line = as_json(run_json).encode()
+        line = as_json(run_json, compact=True).encode()
         new_digest = hashlib.sha256(line).digest()
         if known is not None and new_digest == digest:
             return known
