@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
         change = verdict.change or 0.0
         answer = Acknowledgement(test, metric, answering.text_of("--ticket", options.ticket), until, change, author)
         print(f"{test}: {metric.replace('_', ' ')} is {verdict.short}")
-        print(f"  it is amber until the night of {until}, and red again if it is worse than {percent(change)}")
+        print(f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}")
     answering.write(opened, answer)
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from collections.abc import Mapping, Sequence
 
 from platforms.output import print_errors
 from platforms.rundir.accepted_runs import FOLDER
@@ -27,24 +28,31 @@ def main(options: argparse.Namespace) -> int:
     now = answering.now()
     references = opened.references()
     wanted = options.subject or ""
-    in_force = []
-    others = []
+    in_force: dict[str, list[str]] = {}
+    over: dict[str, list[str]] = {}
     for answer in _all(references):
         if wanted not in subject_of(answer):
             continue
         author = f"{answer.author.by}, {answer.author.at:%Y-%m-%d}"
-        line = f"  {subject_of(answer)}\n    {kind_of(answer)}: {_text(answer)} ({author})"
+        line = f"{kind_of(answer)}: {_text(answer)} ({author})"
         why_not = _why_not(answer, references, now.date(), answering.night_at(opened, now))
         if why_not:
-            others.append(f"{line} {why_not}")
+            over.setdefault(subject_of(answer), []).append(f"{line} {why_not}")
         else:
-            in_force.append(line)
-    for title, lines in (("in force:", in_force), ("over:", others)):
-        if lines:
-            print("\n".join([title, *lines]))
-    if not in_force and not others:
+            in_force.setdefault(subject_of(answer), []).append(line)
+    _show("in force", in_force)
+    _show("over", over)
+    if not in_force and not over:
         print(f"there is no answer in {opened.folder / FOLDER}" + (f" about {wanted}" if wanted else ""))
     return print_errors(references.problems)
+
+
+def _show(title: str, lines_of: Mapping[str, Sequence[str]]) -> None:
+    """Print answers below the tests and platforms that they are about."""
+    if lines_of:
+        print(f"{title}:")
+    for subject, lines in lines_of.items():
+        print("\n    ".join([f"  {subject}", *lines]))
 
 
 def _all(references: References) -> list[Answer]:
