@@ -33,7 +33,8 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
-SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait")
+GATES = ("on", "off", "require")
+SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait", "gate")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Options:
     preset: str | None
     layouts: str
     settings: Mapping[str, str]
+    gate: str = "on"
     where: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
 
     def again(self, run_id: str) -> str:
@@ -115,6 +117,17 @@ def add(parser: pytest.Parser) -> None:
         "--runs-dir",
         metavar="DIR",
         help="where jobs leave their evidence (default: runs/ of the checkout, or of the folder that --site names)",
+    )
+    group.addoption(
+        "--history",
+        metavar="DIR",
+        help="where a line is kept for each job (default: `history:` in site.yaml, else history/ in the site's folder)",
+    )
+    group.addoption(
+        "--gate",
+        choices=GATES,
+        help="compare each number with its history: a regression fails its test (on, the default); only record (off); "
+        "a test whose numbers cannot be compared is an error, too (require)",
     )
     group.addoption(
         "--site",
@@ -189,6 +202,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         preset=preset,
         layouts=value("layouts") or "default",
         settings=settings,
+        gate=_gate(config, value("gate") or "on", site),
         where=typed_places(config),
     )
 
@@ -202,6 +216,18 @@ def _seconds_to_wait(text: str | None) -> float | None:
         return seconds_of(text)
     except ValueError as error:
         raise pytest.UsageError(f"--wait: {error}") from None
+
+
+def _gate(config: pytest.Config, named: str, site: Path) -> str:
+    """Check the value of --gate. Raises UsageError."""
+    if named not in GATES:
+        raise pytest.UsageError(f"{site / 'site.yaml'}: options: gate: {named!r} is none of {', '.join(GATES)}")
+    if config.getoption("gate") in ("on", "require") and config.getoption("benchmark_compare_fail", None):
+        raise pytest.UsageError(
+            f"--gate={named} and --benchmark-compare-fail are two gates on the same numbers: leave one of them out "
+            "(docs/gate.md). Nothing was submitted"
+        )
+    return named
 
 
 def typed_places(config: pytest.Config) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from platforms.job import MachineError, Run, StillPending, WorkloadError
+from platforms.job import MachineError, Outcome, Run, StillPending, WorkloadError
 
 if TYPE_CHECKING:  # start-up is counted, and a session that only lists tests runs no jobs
     from platforms.runner import Job
@@ -55,6 +55,27 @@ def _shorten(report: pytest.TestReport, job: Job) -> None:
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
         crash.message = messages.one_line_summary(job.error.status, problems)
+
+
+REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()  # of a test, by phase
+
+
+def of_test(reports: dict[str, pytest.TestReport], job: Job) -> Outcome:
+    """The outcome of a test with a job, after its teardown. A failure that was expected (xfail) is FAILED."""
+    call = reports.get("call")
+    if isinstance(job.error, StillPending):
+        return Outcome.PENDING
+    if call is not None and (call.failed or _failed_as_expected(call)):
+        return Outcome.FAILED
+    if any(report.failed for report in reports.values()):
+        return Outcome.ERROR
+    if any(report.skipped for report in reports.values()):
+        return Outcome.SKIPPED
+    return Outcome.PASSED
+
+
+def _failed_as_expected(report: pytest.TestReport) -> bool:
+    return report.skipped and hasattr(report, "wasxfail")
 
 
 def exit_status(status: int, pending: int) -> int:

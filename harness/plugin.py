@@ -105,7 +105,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         from harness import submission
 
         submission.wait(mine, item, item.config.stash[CONSOLE])
-    return (yield)
+    result = yield
+    mine.test_ended(item)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,6 +118,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     run = record.recorded_run(item)
     if run is not None:
         mine.recorded[item.nodeid] = run
+        mine.judge(item)
         record.replay(item)
     elif item.nodeid in mine.jobs:
         mine.unrecorded.append(item.nodeid)
@@ -126,9 +129,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     mine = suite_of(item.config)
     outcome.finish(report, mine.jobs.get(item.nodeid))
+    item.stash.setdefault(outcome.REPORTS, {})[report.when] = report
     if report.failed:
         record.withdraw(item)
-        mine.recorded.pop(item.nodeid, None)
+        mine.discard(item, report)
     return report
 
 
@@ -150,6 +154,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         yield
     except OSError as error:  # what pytest-benchmark saves, for one
         suite.not_written(mine, error)
+    suite.refuse_unwritten_history(mine)
 
 
 @pytest.hookimpl(trylast=True)

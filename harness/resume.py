@@ -46,6 +46,10 @@ def restore(config: pytest.Config) -> None:
     site = sessions[-1].plan.get("site")
     if site and not config.option.site and Path(site).is_dir():
         config.option.site = site
+    for name in ("history", "gate"):
+        recorded = sessions[-1].plan.get(name)
+        if recorded and not getattr(config.option, name):
+            setattr(config.option, name, recorded)
     test_files = TestFiles(config.rootpath, site_folder(config).absolute())
     paths = dict.fromkeys(test_files.of_test(test) for test in tests)
     config.args = [str(path) for path in paths if path.exists()]

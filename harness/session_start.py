@@ -51,11 +51,15 @@ class SimultaneousStart(Exception):
     """Another session of the run is starting at this moment, and one of the two must wait."""
 
 
-def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec]) -> dict[str, object]:
-    """What another session needs to go on with this one: its tests, options, site and code."""
+def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Path) -> dict[str, object]:
+    """What another session needs to go on with this one: its tests, options, site, code and history."""
     options = {name: value for name in KEPT if (value := config.getoption(name))}
     archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
     plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
+    plan["history"] = str(history.absolute())
+    gate = config.getoption("gate")
+    if gate:
+        plan["gate"] = gate
     site = config.getoption("site")
     if site:
         plan["site"] = str(Path(site).absolute())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +13,8 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
+from harness.history_entries import HistoryEntries
+from harness.judging import Judging
 from harness.session_end import ended_properly
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
@@ -20,6 +23,7 @@ from platforms.job import JobSpec, RefusedError
 from platforms.rundir import code_archive
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
+from reporting.history.place import history_folder
 
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
 
@@ -48,7 +52,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     job_checks.refuse_incomplete(suite, jobs)
     job_checks.refuse_untrainable(suite, jobs, items)
 
-    plan = session_start.session_plan(config, jobs)
+    assert suite.entries is not None
+    plan = session_start.session_plan(config, jobs, suite.entries.folder)
     beat_s = max(suite.platforms[spec.platform].poll_s for spec in jobs.values())
     try:
         started = session_start.start(suite.options, run_id, plan, jobs, beat_s, console.line)
@@ -60,9 +65,11 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         journal=started.journal,
         max_device_hours=suite.site.max_device_hours,
         on_change=console.change,
+        on_end=suite.entries.job_ended,
         resume_command=suite.options.again(run_id),
     )
     suite.runner = runner
+    suite.judging = _judging(suite, config, jobs)
     with ended_properly(suite, runner, started, console):
         for test, spec in jobs.items():
             suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[test])
@@ -78,6 +85,9 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
                 runner.hand_over(HAND_OVER_S)
         except RefusedError as error:
             raise pytest.UsageError(str(error)) from None
+        owed = suite.entries.write_owed(suite.options.runs)
+        if owed:
+            console.line(f"history: {owed} entries that earlier sessions owed are written")
         yield
 
 
@@ -129,6 +139,33 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
         console.problem(f"not compared, as there is no earlier number: {', '.join(unchecked)}")
     try:
         output_paths.refuse_unwritable(config, suite.options.runs)
+        suite.entries = _history_entries(suite, config)
     except pytest.UsageError:
         suite.unwritten = True
         raise
+
+
+def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
+    """This session's entries in the history. Raises UsageError where they could not be written."""
+    folder = history_folder(config.getoption("history"), suite.site, suite.options.site)
+    try:
+        return HistoryEntries(folder, suite.site.name)
+    except RefusedError as error:
+        raise pytest.UsageError(f"{error}. Nothing was submitted") from None
+
+
+def _judging(suite: Suite, config: pytest.Config, tests: Collection[str]) -> Judging | None:
+    """The gate for these tests; None with --gate=off."""
+    if suite.options.gate == "off" or suite.entries is None:
+        return None
+    typed = checkout.site_option(suite.options.site)
+    if config.getoption("history"):
+        typed += f" --history={shlex.quote(str(config.getoption('history')))}"
+    return Judging(
+        suite.entries.folder,
+        suite.site,
+        suite.options.site,
+        tests,
+        require=suite.options.gate == "require",
+        typed=typed.strip(),
+    )

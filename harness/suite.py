@@ -17,9 +17,11 @@ from harness.options import Options
 from harness.select import Case
 from platforms import checkout
 from platforms.config.schema import Platform, Site
-from platforms.job import ConfigError, Run, StillPending
+from platforms.job import ConfigError, Outcome, Run, StillPending
 
 if TYPE_CHECKING:
+    from harness.history_entries import HistoryEntries
+    from harness.judging import Judging
     from platforms.runner import Job, Runner
     from reporting.gate.verdict import Verdict
 
@@ -40,6 +42,9 @@ class Suite:
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
+    regressed: set[str] = field(default_factory=set)  # tests that the gate has failed
+    entries: HistoryEntries | None = None  # set before jobs are submitted
+    judging: Judging | None = None  # None with --gate=off
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
@@ -68,7 +73,48 @@ class Suite:
         job = self.jobs.get(item.nodeid)
         if job is None:  # --setup-only: fixtures run, jobs do not
             return None
-        return outcome.run_or_raise(job)
+        run = outcome.run_or_raise(job)
+        if job.error is None and "record" in getattr(item, "fixturenames", ()):
+            self._require_pin(job)
+        return run
+
+    def _require_pin(self, job: Job) -> None:
+        """Fail where --gate=require finds nothing to compare the job with."""
+        if self.judging is None or self.entries is None:
+            return
+        envelope = self.entries.envelope(job)
+        why = None if envelope is None else self.judging.why_not_comparable(envelope)
+        if why is not None:
+            pytest.fail(why, pytrace=False)
+
+    def judge(self, item: pytest.Item) -> None:
+        """Judge what a test has recorded, once its body has passed. A regression fails the test."""
+        if self.judging is None or self.entries is None:
+            return
+        envelope = self.entries.envelope(self.jobs[item.nodeid])
+        if envelope is None:
+            return
+        verdicts = self.judging.verdicts(envelope)
+        self.verdicts[item.nodeid] = verdicts
+        texts = [verdict.text for verdict in verdicts.values() if self.judging.fails(verdict)]
+        if texts:
+            self.regressed.add(item.nodeid)
+            pytest.fail("\n\n".join(texts), pytrace=False)
+
+    def discard(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Forget the numbers of a test that failed. Those of a regression stay, for the tables and the history."""
+        if report.when != "call" or item.nodeid not in self.regressed:
+            self.recorded.pop(item.nodeid, None)
+
+    def test_ended(self, item: pytest.Item) -> None:
+        """Write the outcome of a test into the history, after its teardown."""
+        job = self.jobs.get(item.nodeid)
+        if job is None or self.entries is None:
+            return
+        test_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), job)
+        if test_outcome is not Outcome.PENDING:
+            verdicts = self.verdicts.get(item.nodeid, {})
+            self.entries.test_ended(job, test_outcome, item.nodeid in self.recorded, verdicts)
 
 
 SUITE = pytest.StashKey[Suite]()
@@ -139,6 +185,9 @@ def report_end(suite: Suite, console: Console) -> None:
     """Show what the jobs took and measured, and one line on those that go on without this session."""
     all_jobs = suite.runner.jobs if suite.runner else []
     console.summary(list(suite.recorded.values()), suite.verdicts, all_jobs, suite.began_s)
+    if suite.judging is not None:
+        for line in suite.judging.summary(suite.verdicts):
+            console.problem(line)
     if suite.unrecorded:
         tests = suite.unrecorded[0]
         if len(suite.unrecorded) > 1:
@@ -161,7 +210,13 @@ def regressed(config: pytest.Config, console: Console) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def not_written(suite: Suite, error: OSError) -> None:
+def refuse_unwritten_history(suite: Suite) -> None:
+    """Leave the run unfinished, because an entry of the history could not be written. Raises pytest's Exit."""
+    if suite.entries is not None and suite.entries.error is not None:
+        not_written(suite, suite.entries.error)
+
+
+def not_written(suite: Suite, error: Exception) -> None:
     """Leave the run unfinished, because its results could not be written.
 
     Raises pytest's Exit, or the error itself where there are no jobs and no earlier message said so.

@@ -167,6 +167,21 @@ def read_session(path: Path) -> SessionRecord | None:
     )
 
 
+def files_of_unfinished(run_folder: Path) -> list[Path]:
+    """The files of a run's sessions that do not end with DONE. Only their ends are read. Raises RefusedError, OSError.
+
+    Such a session lives, was killed, or has left jobs behind; another one may have taken it over.
+    """
+    done = json.dumps({"end": DONE})[1:].encode() + b"\n"
+    return [path for path in _session_files(run_folder) if _last_bytes(path, len(done)) != done]
+
+
+def _last_bytes(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - count))
+        return file.read(count)
+
+
 def read_successor(path: Path) -> str | None:
     """The session that has taken over the session with this file; "" if its name is not written yet."""
     try:

@@ -1,0 +1,200 @@
+"""Writes what becomes of a session's jobs into the history: that a job is left, how it ended, what its test said.
+
+A file `in_history` in a job's folder says that the end of the job is in the history. So the next session finds what a
+session that was killed in between still owes, without reading the history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from platforms.job import BenchError, Outcome, Run
+from platforms.rundir import job_folder, job_json, session_history, session_liveness
+from reporting.history.envelope import Envelope, Revision
+from reporting.history.run_facts import envelope_of
+from reporting.history.writer import HistoryWriter
+
+if TYPE_CHECKING:
+    from platforms.runner import Job
+    from reporting.gate.verdict import Verdict
+
+MARK = "in_history"
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """The folder of one attempt of a test."""
+
+    path: Path
+    attempt: int
+
+    @property
+    def run_id(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def run_json(self) -> dict[str, Any]:
+        return job_json.read_json(self.path / "run.json")
+
+    @property
+    def submitted_s(self) -> float | None:
+        """When we submitted the job. The scheduler's own time may be another one, and is not known from the start."""
+        seconds = job_json.read_json(self.path / "submitted.json").get("submitted_s")
+        return None if seconds is None else float(seconds)
+
+
+class HistoryEntries:
+    """The entries of one session.
+
+    Worker threads call `job_ended`, the main thread calls everything else.
+
+    Args:
+        folder: of the history.
+        site: the name of the site.
+
+    Attributes:
+        error: why an entry could not be written; None if all were. `--resume` writes them again.
+    """
+
+    def __init__(self, folder: Path, site: str) -> None:
+        self.folder = folder
+        self.error: Exception | None = None
+        self._site = site
+        self._writer = HistoryWriter(folder)
+
+    def job_ended(self, job: Job) -> None:
+        """Write how a job has ended. The outcome of a job that succeeded is pending until its test has said more."""
+        folder = JobFolder(job.folder, job.attempt.number)
+        if (folder.path / "run.json").exists():
+            with self._errors_kept():
+                self._write_end(folder)
+
+    def left(self, jobs: Sequence[Job]) -> None:
+        """Write that jobs go on without this session."""
+        for job in jobs:
+            if job.job_id is None:
+                continue
+            with self._errors_kept():
+                spec = job.spec
+                run = Run(
+                    name=spec.name,
+                    test=spec.test,
+                    platform=spec.platform,
+                    benchmark=spec.benchmark,
+                    layout=str(spec.layout),
+                    status=job.status,
+                )
+                content = job_json.run_content(run, spec, job.job_id, job.queue_s, None)
+                folder = JobFolder(job.folder, job.attempt.number)
+                envelope = self._envelope(folder, content, Outcome.PENDING, Revision.PENDING)
+                self._writer.write(envelope, None)
+
+    def envelope(self, job: Job) -> Envelope | None:
+        """The envelope of a job whose test has recorded its numbers; None if there is no run.json."""
+        folder = JobFolder(job.folder, job.attempt.number)
+        content = folder.run_json
+        if not content:
+            return None
+        return replace(self._envelope(folder, content, Outcome.PASSED, Revision.TEST_ENDED), sane=True)
+
+    def test_ended(self, job: Job, outcome: Outcome, sane: bool, verdicts: Mapping[str, Verdict]) -> None:
+        """Write the outcome of a test.
+
+        Args:
+            sane: the test has recorded numbers, and no assertion has failed. A regressed number is sane.
+            verdicts: of the gate, by metric.
+        """
+        with self._errors_kept():
+            envelope = self.envelope(job)
+            if envelope is None:
+                return
+            envelope = replace(envelope, outcome=outcome, sane=sane, verdicts=_as_stored(verdicts))
+            self._write(envelope, JobFolder(job.folder, job.attempt.number))
+
+    def write_owed(self, runs: Path) -> int:
+        """Write the ends of jobs that dead sessions owe. Returns how many they are.
+
+        A session that was killed may owe them, one that could not write, and one whose jobs
+        `python -m platforms cancel` has ended. Sessions that wrote into another history are left out.
+        """
+        folders: list[JobFolder] = []
+        for run_id in session_history.runs_with_sessions(runs):
+            with contextlib.suppress(BenchError, OSError):  # what we may not read, its owner's next session writes
+                if self._may_owe(runs / run_id):
+                    folders += _without_mark(runs / run_id)
+        for folder in folders:
+            with self._errors_kept():
+                self._write_end(folder)
+        return len(folders)
+
+    def _may_owe(self, run_folder: Path) -> bool:
+        """Whether a dead session of the run may not have written everything."""
+        for path in session_history.files_of_unfinished(run_folder):
+            record = session_history.read_session(path)
+            if record is None or record.plan.get("history") != str(self.folder.absolute()):
+                continue
+            if not session_liveness.seems_alive(record):
+                return True
+        return False
+
+    def _write_end(self, folder: JobFolder) -> None:
+        content = folder.run_json
+        outcome = Outcome(content["outcome"])
+        if outcome is Outcome.PASSED:
+            outcome = Outcome.PENDING
+        self._write(self._envelope(folder, content, outcome, Revision.JOB_ENDED), folder)
+
+    def _envelope(
+        self, folder: JobFolder, content: Mapping[str, Any], outcome: Outcome, revision: Revision
+    ) -> Envelope:
+        envelope = envelope_of(
+            content,
+            site=self._site,
+            run_id=folder.run_id,
+            attempt=folder.attempt,
+            outcome=outcome,
+            sane=False,
+            revision=revision,
+            written_s=time.time(),
+        )
+        return replace(envelope, key=envelope.key._replace(submitted_s=folder.submitted_s))
+
+    def _write(self, envelope: Envelope, folder: JobFolder) -> None:
+        written = self._writer.write(envelope, folder.run_json)
+        if written.run is not None:
+            # Without the mark the next session writes the same entry again, which readers find once.
+            with contextlib.suppress(OSError):
+                (folder.path / MARK).write_text(f"{self.folder / written.run.file}\n")
+
+    @contextlib.contextmanager
+    def _errors_kept(self) -> Iterator[None]:
+        """Keep an error for the end of the session. It must not end a job, or the results of other jobs."""
+        try:
+            yield
+        except (BenchError, OSError, ValueError, TypeError, KeyError) as error:
+            self.error = error
+
+
+def _as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:
+    stored: dict[str, dict[str, object]] = {}
+    for metric, verdict in verdicts.items():
+        since = None if verdict.since is None else verdict.since.isoformat()
+        stored[metric] = {"kind": verdict.kind.value, "red": verdict.red, "change": verdict.change, "since": since}
+    return stored
+
+
+def _without_mark(run_folder: Path) -> Iterator[JobFolder]:
+    """The folders of a run that hold the result of a job and no mark, and that we may write to."""
+    for path in sorted(run_folder.iterdir()):
+        if not (path / "run.json").exists() or (path / MARK).exists() or not os.access(path, os.W_OK):
+            continue
+        test = str(job_json.read_json(path / "run.json").get("test", ""))
+        number = path.name.removeprefix(job_folder.folder_name(test)).removeprefix(".") or "1"
+        if number.isdecimal():
+            yield JobFolder(path, int(number))

@@ -1,0 +1,127 @@
+"""The gate in a session: judges what a test has recorded, and fails the test if it is a regression."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from platforms.config.schema import Site
+from platforms.job import BenchError
+from reporting.gate.judge import has_pin, judge
+from reporting.gate.verdict import Kind, Verdict
+from reporting.history import reader
+from reporting.history.envelope import Envelope
+from reporting.references import store
+from reporting.references.answers import References
+
+PROBLEMS = 3  # so many are said; the rest is counted
+
+
+@dataclass(frozen=True)
+class PastRuns:
+    """What a session compares with. `problems` are sentences on what could not be read."""
+
+    envelopes: list[Envelope]
+    references: References
+    problems: list[str]
+
+
+class Judging:
+    """Judges the tests of one session.
+
+    Args:
+        history: the folder.
+        site_folder: with the answers of people.
+        tests: whose history is read, once, when the first of them is judged.
+        require: a number that cannot be compared is an error.
+    """
+
+    def __init__(
+        self, history: Path, site: Site, site_folder: Path, tests: Collection[str], *, require: bool, typed: str
+    ) -> None:
+        self._history = history
+        self._site = site
+        self._site_folder = site_folder
+        self._tests = frozenset(tests)
+        self._require = require
+        self._typed = typed
+
+    @cached_property
+    def past(self) -> PastRuns:
+        """The history of the tests, and people's answers."""
+        problems: list[str] = []
+        references = References()
+        envelopes: list[Envelope] = []
+        try:
+            references = store.load(self._site_folder)
+            envelopes = reader.read(self._history, self._tests, problems)
+        except (BenchError, OSError) as error:
+            problems.append(str(error))
+        return PastRuns(envelopes, references, [*problems, *references.problems])
+
+    @property
+    def problem(self) -> str | None:
+        """What the gate could not read, in a sentence; None if it could read everything."""
+        problems = self.past.problems
+        if not problems:
+            return None
+        text = "; ".join(problems[:PROBLEMS])
+        if len(problems) > PROBLEMS:
+            text += f"; and {len(problems) - PROBLEMS} more"
+        return f"the gate does not see everything: {text}"
+
+    def verdicts(self, current: Envelope) -> Mapping[str, Verdict]:
+        """The verdicts on a run, by metric."""
+        past = self.past
+        return judge(current, past.envelopes, past.references, self._site.night_ends, options=self._typed)
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict fails its test."""
+        return verdict.red or (self._require and verdict.kind in (Kind.BLIND, Kind.LEARNING))
+
+    def why_not_comparable(self, current: Envelope) -> str | None:
+        """Under --gate=require, why a run cannot be compared with anything; None if it can.
+
+        Args:
+            current: of a job that has ended. What its test will read from the log is not known yet, so the metrics of
+                the test's last run stand for it.
+        """
+        if not self._require:
+            return None
+        if self.problem is not None:
+            return f"--gate=require: {self.problem}"
+        past = self.past
+        earlier = [envelope for envelope in past.envelopes if envelope.key.test == current.key.test and envelope.sane]
+        if earlier:
+            current = replace(current, metrics={**earlier[-1].metrics, **current.metrics})
+        has_left = any(verdict.kind is Kind.LEFT for verdict in self.verdicts(current).values())
+        known = bool(current.metrics) and has_pin(current, past.envelopes, past.references, self._site.night_ends)
+        if known or has_left:
+            return None
+        return (
+            f"--gate=require: {current.key.test} has no pin in {shlex.quote(str(self._history))} to be compared with. "
+            "Its first 20 eligible runs with --gate=on, the default, become the pin"
+        )
+
+    def summary(self, verdicts: Mapping[str, Mapping[str, Verdict]]) -> list[str]:
+        """Lines on what a person should know after a session, beside the failures.
+
+        Args:
+            verdicts: by test and metric.
+        """
+        lines = []
+        learning = 0
+        for test, of_test in verdicts.items():
+            for metric, verdict in of_test.items():
+                if verdict.kind is Kind.LEARNING:
+                    learning += 1
+                elif verdict.kind is not Kind.OK:
+                    lines.append(f"{test}: {metric}: {verdict.short}")
+        if learning:
+            lines.append(f"gate: {learning} of {sum(map(len, verdicts.values()))} series are learning their pin")
+        if verdicts and self.problem is not None:
+            lines.append(self.problem)
+        return lines

@@ -1,0 +1,291 @@
+"""What a session writes into the history: who writes which line, also with kill -9 in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platforms.__main__ import main
+from platforms.job import Outcome
+from platforms.schedulers import SCHEDULERS
+from reporting.history import reader
+from reporting.history.envelope import Envelope, Revision
+from tests.harness.conftest import Project
+from tests.harness.test_outcomes import LOSING
+from tests.waiting import until
+
+TEST = "test_mine.py::test_it[local-1x1cpu]"
+ENDED = (Revision.TEST_ENDED, Outcome.PASSED, True)
+
+
+def entries(project: Project, folder: str = "site/history") -> list[Envelope]:
+    problems: list[str] = []
+    found = reader.read(project.path / folder, problems=problems)
+    assert problems == []
+    return found
+
+
+def states(project: Project) -> list[tuple[int, Outcome, bool]]:
+    return [(one.revision, one.outcome, one.sane) for one in entries(project)]
+
+
+def lines(project: Project) -> int:
+    """How many lines all files of envelopes have."""
+    files = [path for path in project.path.glob("site/history/*/*.jsonl") if not path.name.endswith(".runs.jsonl")]
+    return sum(path.read_text().count("\n") for path in files)
+
+
+def killed_in(project: Project, method: str, *words: str) -> None:
+    """A session that is killed when it calls a method of HistoryEntries."""
+    program = "import os, signal\nfrom harness.history_entries import HistoryEntries\n"
+    program += f"HistoryEntries.{method} = lambda *args: os.kill(os.getpid(), signal.SIGKILL)\n"
+    project.write("deadly.py", program)
+    environ = {**os.environ, "PYTHONPATH": str(project.path)}
+    command = [sys.executable, "-m", "pytest", "-p", "deadly", *words]
+    done = subprocess.run(command, cwd=project.path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+
+
+# --- a session that ends ---------------------------------------------------------------------------------------------
+
+
+def test_a_test_that_passes_has_one_entry_and_its_run_json(project: Project) -> None:
+    project.job_test()
+    project.pytest("--run-id=17").assert_outcomes(passed=1)
+    (entry,) = entries(project)
+    assert (entry.revision, entry.outcome, entry.sane) == ENDED
+    assert (entry.key.run_id, entry.key.test, entry.key.attempt) == ("17", TEST, 1)
+    assert entry.metrics["effective_throughput"].value == pytest.approx(50)
+    assert entry.platform == "local"
+    folder = project.path / "runs/17/test_mine-test_it-local-1x1cpu"
+    submitted = json.loads((folder / "submitted.json").read_text())
+    assert (entry.key.job_id, entry.key.submitted_s) == (submitted["job_id"], submitted["submitted_s"])
+    assert reader.run_of(project.path / "site/history", entry) == json.loads((folder / "run.json").read_text())
+    assert (
+        folder / "in_history"
+    ).read_text() == f"{project.path / 'site/history' / str(entry.run and entry.run.file)}\n"
+
+
+BODIES = {
+    "assert False": (Outcome.FAILED, False),
+    "record(run); assert False": (Outcome.FAILED, False),
+    "record(run); pytest.skip('not today')": (Outcome.SKIPPED, False),
+    "record(run); pytest.xfail('known')": (Outcome.FAILED, False),
+    "pass": (Outcome.PASSED, False),
+    "record(run); request.addfinalizer(lambda: 1 / 0)": (Outcome.ERROR, False),
+    "record(run)": (Outcome.PASSED, True),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_entry_has_the_outcome_of_the_test(project: Project, body: str) -> None:
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("run, record", "run, record, request").replace("record(run)", body))
+    project.pytest()
+    outcome, sane = BODIES[body]
+    assert states(project) == [(Revision.TEST_ENDED, outcome, sane)]
+
+
+@pytest.mark.parametrize(
+    ("words", "python", "outcome"),
+    [(("exit=1",), "{python}", Outcome.FAILED), ((), "/no/such/python", Outcome.ERROR)],
+)
+def test_the_entry_of_a_job_that_failed_is_not_sane(
+    project: Project, words: tuple[str, ...], python: str, outcome: Outcome
+) -> None:
+    project.job_test(*words)
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("{python}", python))
+    project.pytest()
+    assert states(project) == [(Revision.TEST_ENDED, outcome, False)]
+
+
+def test_every_attempt_has_an_entry(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEDULERS, "losing", "losing:LosingBackend")
+    project.write("losing.py", LOSING)
+    project.pytester.syspathinsert()
+    project.job_test()
+    project.write("site/platforms/it.yaml", "scheduler: losing\ndevice: cpu\nlayouts: {default: [1x1]}\npoll_s: 0.1\n")
+    project.write("site/site.yaml", "enabled: [it]\n")
+    project.pytest("--platform", "it").assert_outcomes(passed=1)
+    assert [(one.key.attempt, one.revision, one.outcome) for one in entries(project)] == [
+        (1, Revision.JOB_ENDED, Outcome.ERROR),
+        (2, Revision.TEST_ENDED, Outcome.PASSED),
+    ]
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--collect-only", "--setup-only", "--setup-plan"])
+def test_a_session_without_jobs_leaves_nothing(project: Project, option: str) -> None:
+    project.job_test()
+    project.pytest(option)
+    assert not (project.path / "site/history").exists()
+
+
+def test_the_folder_is_named_by_the_option_else_by_the_site(project: Project) -> None:
+    project.job_test()
+    project.write("site/site.yaml", "history: ../records\nname: epcc\n")
+    project.pytest().assert_outcomes(passed=1)
+    project.pytest("--history=elsewhere").assert_outcomes(passed=1)
+    assert not (project.path / "site/history").exists()
+    assert [entry.key.site for entry in entries(project, "records")] == ["epcc"]
+    assert len(entries(project, "elsewhere")) == 1
+
+
+def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Project) -> None:
+    project.job_test()
+    project.write("taken", "a file\n")
+    result = project.pytest("--history=taken")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *taken*: the history cannot be written*--history=DIR*Nothing was submitted"])
+    assert not project.jobs()
+
+
+# --- jobs that outlive their session ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_left_is_pending_until_a_later_session_reads_it(project: Project) -> None:
+    project.job_test(f"gate={project.path}/gate")
+    assert project.pytest("--wait=0", "--history=mine").ret == 75
+    (entry,) = entries(project, "mine")
+    assert (entry.revision, entry.outcome, entry.sane) == (Revision.PENDING, Outcome.PENDING, False)
+    (project.path / "gate").touch()
+    project.pytest("--resume").assert_outcomes(passed=1)  # in the same history, without naming it
+    (final,) = entries(project, "mine")
+    assert final.key == entry.key
+    assert (final.revision, final.outcome, final.sane) == ENDED
+    assert not (project.path / "site/history").exists()
+
+
+def test_killed_before_the_end_of_a_job_is_written(project: Project) -> None:
+    project.job_test()
+    project.job_test("exit=1", name="test_other.py")
+    killed_in(project, "job_ended", "test_other.py", "--run-id=17")
+    assert lines(project) == 0
+    result = project.pytest("test_mine.py")  # of another run
+    result.stdout.fnmatch_lines(["history: 1 entries that earlier sessions owed are written"])
+    owed, mine = entries(project)
+    assert (owed.key.run_id, owed.revision, owed.outcome, owed.sane) == (
+        "17",
+        Revision.JOB_ENDED,
+        Outcome.FAILED,
+        False,
+    )
+    assert (mine.revision, mine.outcome, mine.sane) == ENDED
+    project.pytest("test_mine.py").stdout.no_fnmatch_line("history: *")  # it is owed no more
+    assert len(entries(project)) == 3
+
+
+def test_killed_before_the_test_has_spoken(project: Project) -> None:
+    project.job_test()
+    killed_in(project, "test_ended", "--run-id=17")
+    assert states(project) == [(Revision.JOB_ENDED, Outcome.PENDING, False)]
+    project.pytest("--resume=17").assert_outcomes(passed=1)
+    assert states(project) == [ENDED]
+
+
+def test_killed_after_everything_is_written_and_resumed_counts_once(project: Project) -> None:
+    project.job_test()
+    project.job_test(f"gate={project.path}/gate", name="test_other.py")
+    command = [sys.executable, "-m", "pytest", "--run-id=17"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        try:
+            until(lambda: ENDED in states(project))
+        finally:
+            session.kill()
+    (project.path / "gate").touch()
+    project.pytest_process("--resume=17").assert_outcomes(passed=2)
+    assert states(project) == [ENDED, ENDED]
+    assert lines(project) > 3  # a test that is read again is written again, with the same key
+
+
+def test_what_cancel_has_ended_is_written_by_the_next_session(project: Project) -> None:
+    project.job_test(f"gate={project.path}/gate", name="test_other.py")
+    project.job_test()
+    assert project.pytest("test_other.py", "--wait=0", "--run-id=17").ret == 75
+    assert (
+        main(["cancel", "17", f"--site={project.write('site/x', '').parent}", f"--runs-dir={project.path}/runs"]) == 0
+    )
+    assert states(project) == [(Revision.PENDING, Outcome.PENDING, False)]
+    project.pytest("test_mine.py").assert_outcomes(passed=1)
+    assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False), ENDED]
+
+
+def test_runs_from_before_the_history_owe_nothing(project: Project) -> None:
+    project.job_test()
+    killed_in(project, "job_ended", "--run-id=17")
+    (journal,) = project.path.glob("runs/17/sessions/*.jsonl")
+    first, *others = journal.read_text().splitlines(keepends=True)
+    head = json.loads(first)
+    del head["plan"]["history"]
+    journal.write_text("".join([json.dumps(head) + "\n", *others]))
+    project.pytest("--run-id=18").assert_outcomes(passed=1)
+    assert [entry.key.run_id for entry in entries(project)] == ["18"]
+
+
+def test_an_interrupted_session_writes_that_its_jobs_were_cancelled(project: Project) -> None:
+    project.job_test(f"gate={project.path}/gate", f"marks={project.path}/marks")
+    (project.path / "marks").mkdir()
+    command = [sys.executable, "-m", "pytest"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        until(lambda: (project.path / "marks/started").exists())
+        session.send_signal(signal.SIGINT)
+    assert states(project) == [(Revision.JOB_ENDED, Outcome.ERROR, False)]
+
+
+def test_a_history_that_cannot_be_written_any_more_leaves_the_run_open(project: Project) -> None:
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("record(run)", "record(run); spoil()") + SPOIL)
+    result = project.pytest_process("--run-id=17")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    text = result.stdout.str() + result.stderr.str()
+    assert "results cannot be written: " in text
+    assert "pytest --resume=17 reads and writes them again" in text
+    (project.path / "site/history").unlink()
+    shutil.move(project.path / "site/aside", project.path / "site/history")
+    project.write("spoiled", "")
+    project.pytest_process("--resume=17").assert_outcomes(passed=1)
+    assert states(project) == [ENDED]
+
+
+SPOIL = """
+import pathlib
+
+def spoil():
+    history = pathlib.Path(__file__).parent / "site/history"
+    if not history.parent.parent.joinpath("spoiled").exists():
+        history.rename(history.with_name("aside"))
+        history.write_text("in the way")
+"""
+
+
+def test_a_retry_of_the_same_run_id_is_another_entry(project: Project) -> None:
+    project.job_test()
+    for _ in range(2):
+        project.pytest("--run-id=17").assert_outcomes(passed=1)
+    assert [(entry.key.run_id, entry.key.attempt) for entry in entries(project)] == [("17", 1), ("17", 2)]
+
+
+def test_a_metric_of_a_tests_own_stands_in_the_history(project: Project) -> None:
+    project.job_test()
+    path = project.path / "test_mine.py"
+    path.write_text(path.read_text().replace("record(run)", 'record(run, metrics={"lat": (1.5, "us", "lower")})'))
+    project.pytest().assert_outcomes(passed=1)
+    (entry,) = entries(project)
+    assert set(entry.metrics) == {"effective_throughput", "lat"}
+    assert (entry.metrics["lat"].value, entry.metrics["lat"].unit, entry.metrics["lat"].better) == (1.5, "us", "lower")
+
+
+def test_a_run_of_another_folder_of_runs_is_left_alone(project: Project, tmp_path: Path) -> None:
+    project.job_test()
+    killed_in(project, "job_ended", "--run-id=17", f"--runs-dir={tmp_path}/others")
+    project.pytest("--run-id=18").assert_outcomes(passed=1)
+    assert [entry.key.run_id for entry in entries(project)] == ["18"]
