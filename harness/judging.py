@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platforms.config.schema import Site
 from platforms.job import BenchError
-from reporting.gate.judge import has_pin, judge
+from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
 from reporting.history.envelope import Envelope
@@ -80,7 +80,7 @@ class Judging:
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""
-        return verdict.red or (self._require and verdict.kind in (Kind.BLIND, Kind.LEARNING))
+        return verdict.red or (self._require and (verdict.blind or not verdict.pinned))
 
     def why_not_comparable(self, current: Envelope) -> str | None:
         """Under --gate=require, why a run cannot be compared with anything; None if it can.
@@ -93,13 +93,11 @@ class Judging:
             return None
         if self.problem is not None:
             return f"--gate=require: {self.problem}"
-        past = self.past
-        earlier = [envelope for envelope in past.envelopes if envelope.key.test == current.key.test and envelope.sane]
-        if earlier:
-            current = replace(current, metrics={**earlier[-1].metrics, **current.metrics})
-        has_left = any(verdict.kind is Kind.LEFT for verdict in self.verdicts(current).values())
-        known = bool(current.metrics) and has_pin(current, past.envelopes, past.references, self._site.night_ends)
-        if known or has_left:
+        of_test = [run for run in self.past.envelopes if run.key.test == current.key.test and run.sane]
+        if of_test:
+            current = replace(current, metrics={**of_test[-1].metrics, **current.metrics})
+        verdicts = self.verdicts(current).values()
+        if verdicts and all(verdict.pinned or verdict.red for verdict in verdicts):
             return None
         return (
             f"--gate=require: {current.key.test} has no pin in {shlex.quote(str(self._history))} to be compared with. "
