@@ -1,0 +1,368 @@
+"""The gate in pytest: a regression fails its test, and what people answer counts.
+
+Nights are simulated. In most tests the history gets lines that are copies of one real run, with other dates and values.
+In `test_a_lasting_loss_…` each night is a session of its own, with a real job, and before the next one all lines of the
+history are moved a day back.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from platforms.job import Outcome
+from reporting.__main__ import main
+from reporting.history import reader
+from reporting.history.envelope import Envelope
+from reporting.history.writer import HistoryWriter
+from reporting.references import store
+from reporting.references.answers import Author, Pause
+from tests.harness.conftest import Project
+
+DAY_S = 86_400.0
+NOISE = (0.4, -0.7, 0.1, 0.9, -0.3, -0.9, 0.6, 0.2, -0.5, 0.8, -0.1, -0.8, 0.3, 0.7, -0.4, 0.5, -0.2, -0.6, 0.0, 1.0)
+CALM = [100 + noise for noise in NOISE]  # twenty nights at 100 +- 1 %
+RATE = """
+import os, pytest
+from platforms.results import numbers
+
+@pytest.mark.workload(command=["{python}", "-c", "import os; print('rate:', os.environ['%(name)s'])"])
+def test_%(name)s(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
+    record(run, metrics={"rate": (rate, "GB/s", "%(better)s")})
+"""
+
+
+@pytest.fixture
+def series(project: Project, monkeypatch: pytest.MonkeyPatch) -> RateSeries:
+    return RateSeries(project, monkeypatch)
+
+
+class RateSeries:
+    """A test whose program prints the rate that it is told, and its past."""
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.project, self.monkeypatch = project, monkeypatch
+        self.history = project.path / "site/history"
+        self.add_test("triad")
+
+    def add_test(self, name: str, better: str = "higher") -> None:
+        self.project.write(f"test_{name}.py", RATE % {"name": name, "better": better})
+        self.monkeypatch.setenv(name, "100")
+
+    def run(self, *words: str, **rates: float) -> pytest.RunResult:
+        """One session tonight."""
+        for name, rate in rates.items():
+            self.monkeypatch.setenv(name, repr(rate))
+        return self.project.pytest(*words)
+
+    def entries(self) -> list[Envelope]:
+        return reader.read(self.history)
+
+    def last(self) -> Envelope:
+        return self.entries()[-1]
+
+    def past(self, values: Sequence[float], until: int = 1, **changes: Any) -> None:
+        """Write nights of all tests: copies of a real run with other values, the last one `until` nights ago."""
+        template = self.project.path / "template"
+        if not template.exists():
+            self.run(f"--history={template}", "--gate=off", "-q")
+        writer = HistoryWriter(self.history)
+        for entry in reader.read(template):
+            for night, value in enumerate(reversed(values), until):
+                seconds = night * DAY_S
+                assert entry.started_s is not None
+                key = entry.key._replace(run_id=f"night-{night}", submitted_s=entry.started_s - seconds)
+                metrics = {name: replace(metric, value=value) for name, metric in entry.metrics.items()}
+                moved = {"started_s": entry.started_s - seconds, "written_s": entry.written_s - seconds}
+                writer.write(replace(entry, key=key, metrics=metrics, run=None, **{**moved, **changes}), None)
+
+    def recede(self) -> None:
+        """Let a day pass: move all lines of the history back by one."""
+        for path in self.history.glob("*/*.jsonl"):
+            if path.name.endswith(".runs.jsonl"):
+                continue
+            lines = []
+            for line in path.read_text().splitlines():
+                content = json.loads(line)
+                for name in ("submitted_s", "started_s", "ended_s", "written_s"):
+                    content[name] -= DAY_S
+                lines.append(json.dumps(content) + "\n")
+            path.write_text("".join(lines))
+
+
+# --- red -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_regression_fails_its_test_and_is_kept_and_marked(series: RateSeries) -> None:
+    series.past(CALM)
+    result = series.run("--junitxml=junit.xml", "--benchmark-autosave", triad=89.0)
+    result.assert_outcomes(failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*FAILURES*", "*rate*11.* % below*", "*results*", "*-11.* % of 20, slower since*"])
+    assert "Traceback" not in result.stdout.str()
+    report = (series.project.path / "junit.xml").read_text()
+    assert 'failures="1"' in report
+    assert re.search(r"<failure message=.*rate", report)
+    entry = series.last()
+    assert (entry.outcome, entry.sane, entry.metrics["rate"].value) == (Outcome.FAILED, True, 89.0)
+    assert entry.verdicts["rate"]["red"] is True
+    assert series.project.saved() == []
+
+
+def test_an_equal_run_is_green(series: RateSeries) -> None:
+    series.past(CALM)
+    result = series.run("--benchmark-autosave", triad=99.0)
+    result.assert_outcomes(passed=1)
+    assert series.last().verdicts["rate"] == {
+        "kind": "ok",
+        "red": False,
+        "change": pytest.approx(-0.0105, rel=0.01),
+        "since": None,
+    }
+    assert len(series.project.saved()) == 1
+
+
+def test_lower_is_better_where_the_test_says_so(series: RateSeries) -> None:
+    series.add_test("latency", "lower")
+    series.past(CALM)
+    series.run("test_latency.py", latency=89.0).assert_outcomes(passed=1)
+    series.run("test_latency.py", latency=111.0).assert_outcomes(failed=1)
+
+
+def test_off_only_records(series: RateSeries) -> None:
+    series.past(CALM)
+    series.run("--gate=off", triad=50.0).assert_outcomes(passed=1)
+    entry = series.last()
+    assert (entry.sane, entry.metrics["rate"].value, entry.verdicts) == (True, 50.0, {})
+
+
+def test_the_site_chooses_the_gate(series: RateSeries) -> None:
+    series.past(CALM)
+    series.project.write("site/site.yaml", "options: {gate: off}\n")
+    series.run(triad=50.0).assert_outcomes(passed=1)
+    series.run("--gate=on", triad=50.0).assert_outcomes(failed=1)
+    series.project.write("site/site.yaml", "options: {gate: maybe}\n")
+    result = series.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*options: gate: 'maybe' is none of on, off, require"])
+
+
+@pytest.mark.parametrize("gate", ["on", "require"])
+def test_two_gates_are_refused_before_the_jobs(series: RateSeries, gate: str) -> None:
+    result = series.run(f"--gate={gate}", "--benchmark-compare", "--benchmark-compare-fail=mean:5%")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --gate={gate} and --benchmark-compare-fail are two gates*"])
+    assert not series.project.jobs()
+
+
+# --- the other verdicts ----------------------------------------------------------------------------------------------
+
+
+def test_a_series_learns_its_first_twenty_runs(series: RateSeries) -> None:
+    series.past(CALM[:6])
+    result = series.run(triad=100.0)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*results*", "*learning 7 of 20*", "gate: 1 of 1 series are learning their pin"])
+
+
+def test_a_series_that_learns_sees_a_coarse_step(series: RateSeries) -> None:
+    series.past(CALM[:6])
+    series.run(triad=85.0).assert_outcomes(failed=1)
+
+
+def test_a_lasting_gain_is_a_finding(series: RateSeries) -> None:
+    series.past([*CALM, *(105 + noise for noise in NOISE[:6])])
+    result = series.run(triad=105.0)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*::test_triad*: rate: +4.* % of 20, faster since *"])
+
+
+def test_a_run_that_left_its_series_is_red_and_says_in_what(series: RateSeries) -> None:
+    series.past(CALM)
+    for path in series.history.glob("*/*.jsonl"):
+        content = path.read_text().replace('"fields": {', '"fields": {"data_from": "storage", ')
+        path.write_text(re.sub(r'"comparability": "\w+"', '"comparability": "000000000000"', content))
+    result = series.run(triad=100.0)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*data came from storage*"])
+
+
+def test_two_metrics_of_a_test_are_judged_each_by_itself(series: RateSeries) -> None:
+    path = series.project.path / "test_triad.py"
+    path.write_text(path.read_text().replace('"higher")', '"higher"), "copy": (100, "GB/s", "higher")'))
+    series.past(CALM)
+    result = series.run(triad=80.0)
+    result.assert_outcomes(failed=1)
+    verdicts = series.last().verdicts
+    assert {name: verdict["red"] for name, verdict in verdicts.items()} == {"rate": True, "copy": False}
+
+
+# --- require ---------------------------------------------------------------------------------------------------------
+
+
+def test_require_without_a_pin_is_an_error_in_setup(series: RateSeries) -> None:
+    series.past(CALM[:19])
+    result = series.run("--gate=require")
+    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*--gate=require: *test_triad* has no pin in *20 eligible runs with --gate=on*"])
+    assert (series.last().outcome, series.last().sane) == (Outcome.ERROR, False)
+
+
+def test_require_with_a_pin_judges(series: RateSeries) -> None:
+    series.past(CALM)
+    series.run("--gate=require", triad=100.0).assert_outcomes(passed=1)
+    series.run("--gate=require", triad=80.0).assert_outcomes(failed=1)
+
+
+def test_a_series_without_eligible_runs_is_blind_and_red_under_require(series: RateSeries) -> None:
+    (series.project.path / "test_triad.py").unlink()
+    series.project.job_test("seconds=1,2,3")  # it is never steady, so each real run is in doubt
+    series.past([50.0] * 20, until=4, doubts=())
+    series.past([50.0] * 3)
+    result = series.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*::test_it*: effective_throughput: blind since *"])
+    series.run("--gate=require").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("gate", ["on", "require"])
+def test_a_gate_that_cannot_read_everything_says_so(series: RateSeries, gate: str) -> None:
+    series.past(CALM)
+    series.project.write("site/history/2026-01/torn.jsonl", '{"test": \n')
+    series.project.write("site/references/test_triad/2026-11-01-ack-12345678.yaml", "nonsense: [\n")
+    result = series.run(f"--gate={gate}", triad=100.0)
+    said = "*the gate does not see everything: *torn.jsonl:1:*2026-11-01-ack-12345678.yaml:*"
+    result.stdout.fnmatch_lines([said])
+    if gate == "on":
+        result.assert_outcomes(passed=1)
+    else:
+        result.assert_outcomes(errors=1)
+
+
+# --- the seven holes of pytest-benchmark's own comparison ------------------------------------------------------------
+
+
+def test_hole_1_a_slow_run_is_no_ones_baseline(series: RateSeries) -> None:
+    """pytest-benchmark saves the slow run, and compares the next one with it."""
+    series.past(CALM)
+    for _ in range(3):
+        series.run("--benchmark-autosave", triad=90.0).assert_outcomes(failed=1)
+        series.recede()
+
+
+def test_hole_2_a_test_that_did_not_run_last_time_is_compared(series: RateSeries) -> None:
+    """pytest-benchmark compares with the last file, and passes where that file lacks the test."""
+    series.add_test("copy")
+    series.past(CALM)
+    series.run("test_copy.py", copy=100.0).assert_outcomes(passed=1)
+    series.recede()
+    series.run("test_triad.py", triad=33.0).assert_outcomes(failed=1)
+
+
+def test_hole_3_junit_sees_the_failure(series: RateSeries) -> None:
+    """pytest-benchmark ends the session with an error, and JUnit says failures="0"."""
+    series.past(CALM)
+    series.run("--junitxml=junit.xml", triad=80.0)
+    assert 'errors="0" failures="1"' in (series.project.path / "junit.xml").read_text()
+
+
+def test_hole_4_two_and_a_half_percent_are_seen(series: RateSeries) -> None:
+    """pytest-benchmark takes whole percents of times: `mean:2.5%` and `ops:5%` are refused."""
+    series.past([*CALM, *(97.5 + noise for noise in NOISE[:6])])
+    result = series.run(triad=97.5)
+    result.assert_outcomes(failed=1)
+    assert series.last().verdicts["rate"]["kind"] == "drifted"
+
+
+def test_hole_5_numbers_of_failed_tests_are_no_ones_baseline(series: RateSeries) -> None:
+    """pytest-benchmark saves numbers of tests that failed after they had recorded."""
+    path = series.project.path / "test_triad.py"
+    good = path.read_text()
+    series.past(CALM[:19], until=2)
+    path.write_text(good + "    assert not 'right'\n")
+    series.run("--benchmark-autosave", triad=50.0).assert_outcomes(failed=1)
+    series.recede()
+    path.write_text(good)
+    result = series.run(triad=100.0)
+    result.stdout.fnmatch_lines(["*learning 20 of 20*"])  # and not 21
+
+
+def test_hole_6_a_number_that_is_none_loses_nothing_else(series: RateSeries) -> None:
+    """pytest-benchmark loses the numbers of the whole session to one NaN."""
+    series.add_test("copy")
+    series.past(CALM)
+    path = series.project.path / "test_copy.py"
+    path.write_text(path.read_text().replace("(rate,", "(float('nan'),"))
+    series.run(triad=100.0).assert_outcomes(passed=1, failed=1)
+    tonight = [entry for entry in series.entries() if not entry.key.run_id.startswith("night-")]
+    assert [(entry.key.test.partition("::")[0], entry.sane) for entry in tonight] == [
+        ("test_copy.py", False),
+        ("test_triad.py", True),
+    ]
+
+
+def test_hole_7_an_upgrade_of_python_hides_nothing(series: RateSeries) -> None:
+    """pytest-benchmark looks in a folder that has the version of Python in its name."""
+    series.past(CALM, provenance={"python": "3.9.1", "system": "another"})
+    series.run(triad=90.0).assert_outcomes(failed=1)
+
+
+# --- what people answer ----------------------------------------------------------------------------------------------
+
+
+def answer(series: RateSeries, *words: str) -> None:
+    assert main([*words, f"--site={series.project.path / 'site'}", "--by=a person"]) == 0
+
+
+def test_a_lasting_loss_is_red_within_six_nights_and_until_it_is_answered(series: RateSeries) -> None:
+    """Twenty-six nights at 100 +- 1 %, then -6 %, beside an equal series.
+
+    The first twenty nights are copies of one real run. Each later night is a session with two real jobs.
+    """
+    series.add_test("equal")
+    series.past(CALM)
+    for noise in NOISE[:6]:
+        series.run("-q", triad=100 + noise, equal=100 + noise).assert_outcomes(passed=2)
+        series.recede()
+    outcomes = []
+    for noise in NOISE[6:14]:
+        result = series.run("-q", triad=94 + noise, equal=100 + noise)
+        outcomes.append(result.parseoutcomes())
+        result.stdout.no_fnmatch_line("FAILED *test_equal*")
+        series.recede()
+    first_red = [outcome.get("failed", 0) for outcome in outcomes].index(1)
+    assert first_red < 6
+    assert outcomes[first_red:] == [{"passed": 1, "failed": 1}] * (8 - first_red)  # until it is answered
+
+    tonight = datetime.date.today()
+    answer(series, "ack", "test_triad", "--ticket=https://example.org/1", f"--until={tonight}")
+    result = series.run("-q", triad=94.0, equal=100.0)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*test_triad*: rate: acked until *"])
+    series.run("-q", triad=84.0, equal=100.0).assert_outcomes(passed=1, failed=1)  # it is worse
+    answer(series, "ack", "test_triad", "--end")
+    series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=1, failed=1)
+
+    since = tonight - datetime.timedelta(days=8)
+    answer(series, "accept", "test_triad", f"--since={since}", "--reason=the new driver costs that")
+    series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=2)
+    series.run("-q", triad=84.0, equal=100.0).assert_outcomes(passed=1, failed=1)
+
+
+@pytest.mark.parametrize("name", ["local", "test_triad.py::test_triad[local-1x1cpu]"])
+def test_a_paused_test_is_skipped_with_the_reason_and_has_no_job(series: RateSeries, name: str) -> None:
+    today = datetime.date.today()
+    author = Author("a person", datetime.datetime.now().astimezone().replace(microsecond=0))
+    store.append(series.project.path / "site", Pause(name, today, "the cooling is repaired", author))
+    result = series.run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED*paused until {today} by a person: the cooling is repaired*"])
+    assert not series.project.jobs()
