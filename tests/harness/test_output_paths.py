@@ -104,7 +104,12 @@ def test_a_read_only_checkout_without_a_site_says_which_option_helps(read_only: 
     assert f"ERROR: {read_only.path}/runs: " in done.stderr
     assert "--runs-dir names another place" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    done = session(read_only, tmp_path, f"--runs-dir={tmp_path / 'runs'}")
+    runs = f"--runs-dir={tmp_path / 'runs'}"
+    done = session(read_only, tmp_path, runs)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "the history cannot be written" in done.stderr
+    assert "--history=DIR" in done.stderr
+    done = session(read_only, tmp_path, runs, f"--history={tmp_path / 'history'}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
 
