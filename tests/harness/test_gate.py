@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from platforms.job import Outcome
+from reporting.__main__ import main
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.writer import HistoryWriter
-from reporting.references import store
-from reporting.references.answers import Author, Pause
 from tests.harness.conftest import Project
 
 DAY_S = 86_400.0
@@ -317,7 +316,11 @@ def test_hole_7_an_upgrade_of_python_hides_nothing(series: RateSeries) -> None:
 # --- what people answer ----------------------------------------------------------------------------------------------
 
 
-def test_a_lasting_loss_is_red_within_six_nights_and_stays_red(series: RateSeries) -> None:
+def answer(series: RateSeries, *words: str) -> None:
+    assert main([*words, f"--site={series.project.path / 'site'}", "--by=a person"]) == 0
+
+
+def test_a_lasting_loss_is_red_within_six_nights_and_until_it_is_answered(series: RateSeries) -> None:
     """Twenty-six nights at 100 +- 1 %, then -6 %, beside an equal series.
 
     The first twenty nights are copies of one real run. Each later night is a session with two real jobs.
@@ -337,13 +340,16 @@ def test_a_lasting_loss_is_red_within_six_nights_and_stays_red(series: RateSerie
     assert first_red < 6
     assert outcomes[first_red:] == [{"passed": 1, "failed": 1}] * (8 - first_red)  # until it is answered
 
+    tonight = datetime.date.today()
+    answer(series, "ack", "test_triad", "--ticket=https://example.org/1", f"--until={tonight}")
+    result = series.run("-q", triad=94.0, equal=100.0)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*test_triad*: rate: acked until *"])
+    series.run("-q", triad=84.0, equal=100.0).assert_outcomes(passed=1, failed=1)  # it is worse
+    answer(series, "ack", "test_triad", "--end")
+    series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=1, failed=1)
 
-@pytest.mark.parametrize("name", ["local", "test_triad.py::test_triad[local-1x1cpu]"])
-def test_a_paused_test_is_skipped_with_the_reason_and_has_no_job(series: RateSeries, name: str) -> None:
-    today = datetime.date.today()
-    author = Author("a person", datetime.datetime.now().astimezone().replace(microsecond=0))
-    store.append(series.project.path / "site", Pause(name, today, "the cooling is repaired", author))
-    result = series.run("-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines([f"SKIPPED*paused until {today} by a person: the cooling is repaired*"])
-    assert not series.project.jobs()
+    since = tonight - datetime.timedelta(days=8)
+    answer(series, "accept", "test_triad", f"--since={since}", "--reason=the new driver costs that")
+    series.run("-q", triad=94.0, equal=100.0).assert_outcomes(passed=2)
+    series.run("-q", triad=84.0, equal=100.0).assert_outcomes(passed=1, failed=1)
