@@ -14,6 +14,7 @@ from reporting.commands.opened_site import add_history
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "table": Command("table", "show the latest run of each test, in its own unit and against its pin", add_history),
+        "show": Command("show", "show the nights of one test, and what changed before each of them", add_history),
         "judge": Command("judge", "ask the gate about the last run of each test; 1 if something is red", add_history),
         "import": Command("import_runs", "take results of ReFrame and pytest-benchmark into the history", add_history),
         "anchors": Command("anchors", "show the numbers that others have published for our benchmarks"),

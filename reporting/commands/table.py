@@ -13,9 +13,9 @@ from platforms import atomic_file
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.selection import selected
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.history.reader import read
 from reporting.tables.grouped import Table, tables_of
 from reporting.tables.history_rows import all_rows, latest_rows
 from reporting.tables.markdown import markdown
@@ -23,8 +23,6 @@ from reporting.tables.published import beside
 from reporting.tables.row import Row
 from reporting.tables.text import text
 from reporting.tables.tidy import tidy
-
-NAMED = 5  # tests that a message names at most
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,32 +77,6 @@ def _tables(rows: Sequence[Row], options: argparse.Namespace) -> list[Table]:
     if options.anchors:
         tables += beside(rows)
     return tables
-
-
-def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
-    """The envelopes of the tests whose ids have all these words in them.
-
-    Args:
-        problems: gets a sentence for each file that cannot be read.
-
-    Raises:
-        RefusedError: there is none.
-    """
-    envelopes = read(site.history, problems=problems)
-    if not envelopes:
-        raise RefusedError(
-            f"{site.history}: the history is empty; pytest writes a line into it for each test with a job "
-            "(--history names another folder)"
-        )
-    chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
-    if not chosen:
-        tests = sorted({envelope.key.test for envelope in envelopes})
-        more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
-        raise RefusedError(
-            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id; there are: "
-            f"{', '.join(tests[:NAMED])}{more}"
-        )
-    return chosen
 
 
 def _rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -25,7 +25,7 @@ IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
 )
 OURS = ("compute thr.", "compute fr.", "effective thr.", "spread")
 FOREIGN = ("metric", "value", "unit")
-NUMBERS = (*OURS, "value", "per device", "ours", "published")
+NUMBERS = (*OURS, "value")
 AGAINST_PIN = "against pin"
 WARNINGS = "warnings"
 
@@ -36,6 +36,7 @@ class Table:
 
     Attributes:
         identity: how many columns, from the first one, say which run a row is.
+        numbers: the headings of columns that are aligned to the right.
         notes: lines below the table; the cells of the column `warnings` refer to them by number.
     """
 
@@ -44,10 +45,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     identity: int
     notes: tuple[str, ...] = ()
+    numbers: Collection[str] = NUMBERS
 
     @property
     def text_columns(self) -> list[int]:
-        return [column for column, heading in enumerate(self.headings) if heading not in NUMBERS]
+        return [column for column, heading in enumerate(self.headings) if heading not in self.numbers]
 
 
 def tables_of(rows: Sequence[Row]) -> list[Table]:

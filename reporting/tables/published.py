@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reporting.anchors.catalogue import Anchor, devices_of, neighbours
-from reporting.tables.grouped import Table
+from reporting.tables.grouped import OURS, Table
 from reporting.tables.row import Row, number, percent
 
 EFFECTIVE = "effective_throughput"
@@ -53,6 +53,7 @@ def _anchor_table(name: str, anchors: Sequence[Anchor]) -> Table:
         tuple(rows),
         len(headings),
         tuple(notes),
+        numbers=(*OURS, "per device"),
     )
 
 
@@ -83,7 +84,7 @@ def beside(rows: Sequence[Row]) -> list[Table]:
     headings = ("platform", "test", "ours", "published", "likeness", "system", "what differs")
     notes = [f"[{place}] {source}" for place, source in enumerate(sources, 1)]
     title = "published numbers beside ours: effective throughput of one device, in samples/s"
-    return [Table(title, headings, tuple(lines), 2, tuple(notes))]
+    return [Table(title, headings, tuple(lines), 2, tuple(notes), numbers=("ours", "published"))]
 
 
 def _setting(anchor: Anchor) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reporting.columns import aligned
-from reporting.tables.grouped import NUMBERS, WARNINGS, Table
+from reporting.tables.grouped import WARNINGS, Table
 
 GAP = "  "
-LEAST_WIDTH = 20  # of the column that is wrapped
+LEAST_WIDTH = 20  # of a column that is wrapped
 
 
 def text(tables: Sequence[Table], width: int | None = None) -> list[str]:
@@ -63,21 +63,23 @@ def _without_shared_columns(table: Table) -> tuple[Table, list[str]]:
 def _two_lines_a_row(table: Table, width: int) -> list[str]:
     """Say in one line which run a row is, with the marks of its warnings, and its numbers in the next one.
 
-    A heading of two words takes two lines. The last column is wrapped, unless it is one of numbers.
+    A heading of several words takes two lines. The last column is wrapped, unless it is one of numbers. Where no room
+    is left for it, it has lines of its own.
     """
     columns = [column for column in range(table.identity, len(table.headings)) if table.headings[column] != WARNINGS]
     last = columns[-1]
-    is_wrapped = table.headings[last] not in NUMBERS
+    is_wrapped = table.headings[last] not in table.numbers
     if is_wrapped:
         columns.remove(last)
-    words = [table.headings[column].split(" ") for column in columns]
-    top = [pair[0] if len(pair) > 1 else "" for pair in words]
-    bottom = [pair[-1] for pair in words]
+    parts = [table.headings[column].rpartition(" ") for column in columns]
+    top = [before for before, _, _ in parts]
+    bottom = [after for _, _, after in parts]
     cells = [[row[column] for column in columns] for row in table.rows]
-    text_columns = [place for place, column in enumerate(columns) if table.headings[column] not in NUMBERS]
+    text_columns = [place for place, column in enumerate(columns) if table.headings[column] not in table.numbers]
     above, below, *numbers = aligned([top, bottom, *cells], text_columns)
     indent = max(map(len, [above, below, *numbers])) + len(GAP)
-    if is_wrapped:
+    is_beside = width - indent >= LEAST_WIDTH
+    if is_wrapped and is_beside:
         below = f"{below:<{indent}}{table.headings[last]}"
     lines = [*filter(None, [above, below]), "-" * width]
     previous = ""
@@ -89,7 +91,11 @@ def _two_lines_a_row(table: Table, width: int) -> list[str]:
             lines += textwrap.wrap(who, width, subsequent_indent=GAP)
             previous = who
         at_end = row[last] if is_wrapped else ""
-        wrapped = textwrap.wrap(at_end, max(width - indent, LEAST_WIDTH)) or [""]
-        lines.append(f"{number_line:<{indent}}{wrapped[0]}".rstrip())
-        lines += [f"{'':<{indent}}{more}" for more in wrapped[1:]]
+        if is_beside:
+            wrapped = textwrap.wrap(at_end, width - indent) or [""]
+            lines.append(f"{number_line:<{indent}}{wrapped[0]}".rstrip())
+            lines += [f"{'':<{indent}}{more}" for more in wrapped[1:]]
+        else:
+            lines.append(number_line)
+            lines += textwrap.wrap(at_end if at_end != "-" else "", width, initial_indent=GAP, subsequent_indent=GAP)
     return lines

@@ -1,0 +1,51 @@
+"""`python -m reporting show`: the nights of one test, and all that the gate says of the last one."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from platforms.job import RefusedError
+from platforms.output import print_errors
+from platforms.printable import printable
+from reporting.commands.opened_site import open_site
+from reporting.commands.selection import of_one_test
+from reporting.gate.judge import judge
+from reporting.tables.nights import night_tables
+from reporting.tables.text import text
+
+RUNS = 30
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "test",
+        metavar="TEST",
+        nargs="+",
+        help="the id of a test, or words that only its id has in it, such as a platform and a benchmark",
+    )
+    parser.add_argument("--runs", metavar="N", type=int, default=RUNS, help=f"the last N runs (default: {RUNS})")
+    parser.add_argument("--all", action="store_true", help="all runs")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
+    site = open_site(options)
+    problems: list[str] = []
+    envelopes = of_one_test(site, options.test, problems)
+    with_numbers = [envelope for envelope in envelopes if envelope.sane and envelope.role == "measure"]
+    if not with_numbers:
+        test = envelopes[0].key.test
+        raise RefusedError(f"{test} has {len(envelopes)} jobs in the history, and none recorded a number")
+    references = site.references()
+    shown = len(envelopes) if options.all else max(1, options.runs)
+    night_ends = site.settings.night_ends
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in text(night_tables(envelopes, shown, references, night_ends), width):
+        print(printable(line))
+    for verdict in judge(with_numbers[-1], envelopes, references, night_ends, options=site.options).values():
+        print()
+        print("\n".join(map(printable, verdict.text.splitlines())))
+    sys.stdout.flush()
+    return print_errors([*problems, *references.problems])

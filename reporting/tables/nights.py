@@ -1,0 +1,167 @@
+"""The nights of one test: each run's value beside its pin, what the gate said, and what changed before it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from reporting.gate.explanation import percent, runs_of
+from reporting.gate.judge import judge
+from reporting.gate.series import Pin, Series, pin_of, series_of
+from reporting.gate.verdict import Verdict
+from reporting.history.comparability import differences
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.references.answers import References
+from reporting.tables.grouped import Table
+from reporting.tables.history_rows import stored_verdicts
+from reporting.tables.row import number
+
+RESTLESS = 0.25  # a fact that changes before more than this share of the runs says nothing of any of them
+
+
+def night_tables(
+    envelopes: Sequence[Envelope], shown: int, references: References, night_ends: datetime.time
+) -> list[Table]:
+    """A table for each metric of one test, with a row for each run.
+
+    Args:
+        envelopes: of this test, in the order of their starts.
+        shown: how many runs, from the last one, have a row. All of them count for the pin.
+    """
+    measured = [envelope for envelope in envelopes if envelope.role == "measure"]
+    metrics = dict.fromkeys(name for envelope in measured if envelope.sane for name in envelope.metrics)
+    return [_night_table(metric, measured, shown, references, night_ends) for metric in metrics]
+
+
+def _night_table(
+    metric: str, envelopes: Sequence[Envelope], shown: int, references: References, night_ends: datetime.time
+) -> Table:
+    latest = [envelope for envelope in envelopes if envelope.sane and metric in envelope.metrics][-1]
+    series = series_of(metric, latest, envelopes, night_ends)
+    pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
+    changes, restless = changes_before(envelopes)
+    rows = []
+    for position in range(max(0, len(envelopes) - shown), len(envelopes)):
+        envelope = envelopes[position]
+        night = str(night_of(envelope.time_s, night_ends))
+        remarks = [*(f"in doubt: {doubt}" for doubt in envelope.doubts), *changes[position]]
+        verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
+        rows.append(
+            (
+                night,
+                envelope.key.run_id,
+                *_numbers(metric, envelope, series, pin, list(latest.beside)),
+                _said(envelope, verdict),
+                "; ".join(remarks) or "-",
+            )
+        )
+    notes = [_pin_note(series, pin)]
+    if restless:
+        notes.append(f"not shown, since it changes from run to run: {', '.join(restless)}")
+    shown_nights = [datetime.date.fromisoformat(row[0]) for row in rows]
+    for note in references.notes_on(latest.platform, shown_nights[0], shown_nights[-1]):
+        notes.append(f"note of {note.at} on {note.platform}: {note.text} ({note.author.by})")
+    numbers = [f"value {series.unit}".strip(), "to pin", *(name.replace("_", " ") for name in latest.beside)]
+    return Table(
+        f"{series.test}: {metric}, {series.better} is better",
+        ("night", "run", *numbers, "the gate", "doubts and changes"),
+        tuple(rows),
+        2,
+        tuple(notes),
+        numbers=numbers,
+    )
+
+
+def _numbers(metric: str, envelope: Envelope, series: Series, pin: Pin | None, beside: Sequence[str]) -> list[str]:
+    """The value of a run, its change from the pin, and what stands beside it."""
+    if not envelope.sane or metric not in envelope.metrics:
+        return ["-"] * (2 + len(beside))
+    value = envelope.metrics[metric].value
+    to_pin = "-"
+    if pin is not None and pin.level != 0 and envelope.comparability == series.comparability:
+        to_pin = percent(series.change(value, pin.level))
+    others = [envelope.beside.get(name) for name in beside]
+    return [number(value), to_pin, *(number(other.value if other else None) for other in others)]
+
+
+def _pin_note(series: Series, pin: Pin | None) -> str:
+    if pin is None:
+        return "it has no pin yet"
+    return f"pin {number(pin.level)} {series.unit}: {runs_of(pin)}"
+
+
+def _verdict(
+    metric: str,
+    envelope: Envelope,
+    until_then: Sequence[Envelope],
+    is_latest: bool,
+    references: References,
+    night_ends: datetime.time,
+) -> Verdict | None:
+    """What the gate said then. It is asked now about the latest run, and about lines without a verdict."""
+    if not envelope.sane or metric not in envelope.metrics:
+        return None
+    if metric in envelope.verdicts and not is_latest:
+        return stored_verdicts(envelope)[metric]
+    return judge(envelope, until_then, references, night_ends).get(metric)
+
+
+def _said(envelope: Envelope, verdict: Verdict | None) -> str:
+    if not envelope.sane:
+        return f"no numbers: {envelope.outcome.value}"
+    if verdict is None:
+        return "-"
+    return f"RED {verdict.short}" if verdict.red else verdict.short
+
+
+def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list[str]]:
+    """What is not as it was at the run before: the fields that make runs comparable, then provenance.
+
+    Returns:
+        The changes before each run, and the names that change too often to be shown.
+    """
+    found: list[dict[str, str]] = []
+    previous: Envelope | None = None
+    fields: list[list[str]] = []
+    for envelope in envelopes:
+        changed: dict[str, str] = {}
+        differs: list[str] = []
+        if previous is not None and envelope.provenance:
+            changed = _provenance_changes(previous.provenance, envelope.provenance)
+            differs = differences(previous.fields, envelope.fields)
+        if envelope.provenance:
+            previous = envelope
+        found.append(changed)
+        fields.append(differs)
+    counts: dict[str, int] = {}
+    for changed in found:
+        for name in changed:
+            counts[name] = counts.get(name, 0) + 1
+    restless = sorted(name for name, count in counts.items() if count > max(1, RESTLESS * len(envelopes)))
+    shown = []
+    for differs, changed in zip(fields, found, strict=True):
+        shown.append(differs + [text for name, text in changed.items() if name not in restless])
+    return shown, restless
+
+
+def _provenance_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """`driver 550.54 -> 570.86`, by the name of what changed."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    changed = {}
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            changed[name] = f"{name} {old.get(name, 'not recorded')} -> {new.get(name, 'not recorded')}"
+    return changed
+
+
+def _flat(provenance: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in provenance.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple):
+            yield f"{above}{name}", ", ".join(map(str, value))
+        else:
+            yield f"{above}{name}", value if isinstance(value, str) else json.dumps(value)
