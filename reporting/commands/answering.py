@@ -125,9 +125,14 @@ def one_of(typed: str, tests: Collection[str]) -> str:
     raise RefusedError("\n".join([f"{typed!r} is a part of {len(found)} tests; name one of them:", *shown]))
 
 
-def platform_names(opened: OpenedSite) -> set[str]:
-    """The platforms that have a file, and those in the history, such as imported ones."""
-    return checkout.file_names(opened.folder) | {run.platform for run in reader.read(opened.history)}
+def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
+    """Raise RefusedError for a platform that has no file, and no run in the history, as imported ones have."""
+    with_file = checkout.file_names(opened.folder)
+    if name in with_file:
+        return
+    known = with_file | {envelope.platform for envelope in reader.read(opened.history)}
+    if name not in known:
+        raise RefusedError(unknown("platform", name, known))
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:

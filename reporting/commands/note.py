@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.references.answers import Note
@@ -24,9 +23,7 @@ def main(options: argparse.Namespace) -> int:
     text = answering.text_of("TEXT", options.text)
     opened = open_site(options)
     day = answering.day_of("--at", options.at)
-    known = answering.platform_names(opened)
-    if options.platform not in known:
-        raise RefusedError(answering.unknown("platform", options.platform, known))
+    answering.refuse_unknown_platform(opened, options.platform)
     print(f"{options.platform}, {day}: {text}")
     answering.write(opened, Note(options.platform, day, text, author))
     return 0

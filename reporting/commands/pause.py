@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 
+from platforms import checkout
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
@@ -56,7 +57,7 @@ def _in_force(typed: str, references: References, today: datetime.date) -> Pause
 
 def _name(opened: OpenedSite, typed: str) -> str:
     """The platform or test that is meant. Raises RefusedError."""
-    platforms = answering.platform_names(opened)
+    platforms = checkout.file_names(opened.folder)
     if typed in platforms:
         return typed
     tests = {envelope.key.test for envelope in reader.read(opened.history)}

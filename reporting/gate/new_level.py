@@ -15,12 +15,11 @@ from statistics import median
 from platforms.job import RefusedError
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
-from reporting.gate.explanation import size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, size
 from reporting.gate.series import Pin, RunValue, Series, departure, noise_before, order, pin_of, series_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Acceptance, Author, References
 
-LEAST_RUNS = 5
 DIGITS = 6  # that an answer has
 
 
@@ -100,7 +99,7 @@ def level_since(
     last = _measured(metric, envelopes)[-1]
     series = series_of(metric, last, envelopes, night_ends)
     runs = series.eligible_since(since)
-    if len(runs) < LEAST_RUNS:
+    if len(runs) < RUNS_TO_ACCEPT:
         raise RefusedError(_too_few(series, since, runs, tonight))
     level = median([run.value for run in runs])
     if level == 0:
@@ -116,7 +115,7 @@ def level_since(
         anchor = _anchor(pin)
     else:  # the series is still learning
         before = [run for run in series.runs if run.eligible and run.night < since]
-        known = before if len(before) >= LEAST_RUNS else runs
+        known = before if len(before) >= RUNS_TO_ACCEPT else runs
         anchor = median([run.value for run in known])
         noise = estimates.noise_of(series.changes(known, anchor))
     inflation = estimates.inflation(noise.autocorrelation, len(runs))
@@ -157,13 +156,13 @@ def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], ton
     day = datetime.timedelta(days=1)
     nights = {run.night for run in runs}
     runs_a_night = len(runs) / len(nights) if nights else 1.0
-    missing_nights = math.ceil((LEAST_RUNS - len(runs)) / runs_a_night)
+    missing_nights = math.ceil((RUNS_TO_ACCEPT - len(runs)) / runs_a_night)
     last = max(series.runs[-1].night, since - day, tonight - day)
     in_doubt = len([run for run in series.runs if run.night >= since and not run.eligible])
     beside = f" ({in_doubt} more are in doubt, and do not count)" if in_doubt else ""
     return (
-        f"{series.test}: there are {len(runs)} of the {LEAST_RUNS} runs that a level needs since the night of {since}"
-        f"{beside}. If it runs every night, there are enough after the night of {last + missing_nights * day}"
+        f"{series.test}: there are {len(runs)} of the {RUNS_TO_ACCEPT} runs that a level needs since the night of "
+        f"{since}{beside}. If it runs every night, there are enough after the night of {last + missing_nights * day}"
     )
 
 
@@ -193,7 +192,7 @@ def carried_level(
         series = series_of(metric, candidate, envelopes, night_ends)
         pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
         if pin is not None:
-            olds.append((series, pin, candidate.fields.get("workload_version")))
+            olds.append((series, pin, _version(candidate)))
     if not olds:
         raise RefusedError(
             f"{new.key.test}: no series with a pin differs from the newest one in workload_version only, "
@@ -202,10 +201,10 @@ def carried_level(
     old, pin, version = olds[-1]
     series = series_of(metric, last[new.comparability], envelopes, night_ends)
     nights = _nights_of_both(old, series)
-    if len(nights) < LEAST_RUNS:
+    if len(nights) < RUNS_TO_ACCEPT:
         raise RefusedError(
-            f"{series.test}: {len(nights)} of the {LEAST_RUNS} nights are there in which both workload versions, "
-            f"{version} and {new.fields.get('workload_version')}, have runs without doubt "
+            f"{series.test}: {len(nights)} of the {RUNS_TO_ACCEPT} nights are there in which both workload versions, "
+            f"{version} and {_version(new)}, have runs without doubt "
             "(pytest --code COMMIT measures the old one beside the new one)"
         )
     if any(_value(each, night) == 0 for each in (series, old) for night in nights):
@@ -235,6 +234,10 @@ def carried_level(
         f"{ratio:.4f} +- {error:.4f}, the median of {len(nights)} nights"
     )
     return level, sentence
+
+
+def _version(envelope: Envelope) -> str:
+    return str(envelope.fields.get("workload_version", "unknown"))
 
 
 def _different_fields(one: Envelope, other: Envelope) -> list[str]:

@@ -157,8 +157,8 @@ def learned(series: Series) -> list[RunValue]:
 
 
 def pin_of(series: Series, acceptance: Acceptance | None) -> Pin | None:
-    """The pin of a series; None while it learns."""
-    if acceptance is not None:
+    """The pin of a series; None while it learns. An acceptance in another unit does not count."""
+    if acceptance is not None and (acceptance.unit, acceptance.better) == (series.unit, series.better):
         return Pin(acceptance.level, acceptance.since, None, len(acceptance.runs), acceptance)
     runs = learned(series)
     if len(runs) < PIN_RUNS:

@@ -168,6 +168,23 @@ def test_runs_in_doubt_do_not_count(site: Path) -> None:
     assert "(6 more are in doubt, and do not count)" in done.stderr
 
 
+def test_an_acceptance_in_another_unit_does_not_count(site: Path) -> None:
+    filled(site, slid())
+    accept(site, last_night() - 5 * DAY)
+    in_thousands = [
+        run(last_night() + (index + 1) * DAY, 0.09, metrics={METRIC: Metric(0.09, "ksamples/s")}) for index in range(5)
+    ]
+    filled(site, in_thousands)
+    now = verdict(site)
+    assert (now.kind, now.runs) == (Kind.LEARNING, 5)
+
+
+def test_a_note_on_an_imported_platform(site: Path) -> None:
+    filled(site, [run(last_night(), 100.0, platform="archer2:compute:gnu")])
+    typed(site, "note", "--platform=archer2:compute:gnu", f"--at={TODAY}", "new pumps")
+    assert store.load(site).notes[0].platform == "archer2:compute:gnu"
+
+
 def test_ten_acceptances_leave_the_anchor_where_it_was(site: Path) -> None:
     last = last_night() - 50 * DAY
     filled(site, nights(26, 100.0, last))
