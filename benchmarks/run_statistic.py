@@ -4,7 +4,9 @@ python benchmarks/run_statistic.py [--runs 8] [--neighbours 2] [--windows-file F
 python benchmarks/run_statistic.py --windows-file FILE --runs 0        computes the table again, without training
 
 Each statistic is a rate in samples/s. The table says by how much it varies: standard deviation over mean of the runs.
-Neighbours are processes that use a core for some seconds and then none for some seconds.
+Neighbours are processes that use a core for some seconds (4 in the mean) and then none for longer (12 in the mean).
+On a machine that others use, `taskset -c 0 nice -n -15 python benchmarks/run_statistic.py …` trains on one core, almost
+undisturbed by them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import statistics
 import subprocess
@@ -29,7 +32,8 @@ from platforms.results.log_reader import parse
 ROOT = Path(__file__).resolve().parents[1]
 TRAINING = ("train", "cosmoflow", "--size", "quick", "--windows", "5")
 SHORTEST_S = 5.0  # a window of less is none
-SPELL_S = 4.0  # mean length of a neighbour's busy and idle spells
+BUSY_S = 4.0  # mean length of a neighbour's busy spells
+IDLE_S = 12.0
 
 
 def main() -> int:
@@ -70,8 +74,8 @@ def measure(training: Sequence[str], data_dir: Path, neighbours: int, seed: int)
     try:
         command = [sys.executable, "-m", "models", *training, "--data-dir", str(data_dir)]
         with tempfile.TemporaryDirectory() as folder:
-            archive = {"PYTHONPATH": str(ROOT)}
-            done = subprocess.run(command, cwd=folder, env=environment(archive), capture_output=True, check=False)
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
     finally:
         for process in beside:
             process.kill()
@@ -82,20 +86,14 @@ def measure(training: Sequence[str], data_dir: Path, neighbours: int, seed: int)
     return run.windows
 
 
-def environment(more: Mapping[str, str]) -> dict[str, str]:
-    import os
-
-    return {**os.environ, **more}
-
-
 def disturb(seed: int) -> None:
     """Use a core for a random spell, then none for another, until this process is killed."""
     generator = random.Random(seed)
     while True:
-        until_s = time.monotonic() + generator.expovariate(1 / SPELL_S)
+        until_s = time.monotonic() + generator.expovariate(1 / BUSY_S)
         while time.monotonic() < until_s:
             pass
-        time.sleep(generator.expovariate(1 / SPELL_S))
+        time.sleep(generator.expovariate(1 / IDLE_S))
 
 
 def line_of(run: Run) -> str:

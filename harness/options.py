@@ -30,7 +30,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
 # The options that decide which jobs tests make. A resumed run keeps the values with which it began.
-KEPT = ("platform", *CHOICES, "variant", "layouts", "preset")
+KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code")
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
 GATES = ("on", "off", "require")
@@ -55,6 +55,8 @@ class Options:
     layouts: str
     settings: Mapping[str, str]
     gate: str = "on"
+    code: str | None = None
+    """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
     where: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
 
     def again(self, run_id: str) -> str:
@@ -75,6 +77,11 @@ def add(parser: pytest.Parser) -> None:
         help="which of a platform's named sets of layouts to run, one set in a session (default: default)",
     )
     group.addoption("--preset", choices=sorted(PRESETS), help="all settings of a publication at once: hpdc24")
+    group.addoption(
+        "--code",
+        metavar="COMMIT",
+        help="jobs run the models/ of this commit of the suite (default: that of this checkout)",
+    )
     # Two options, as one with an optional value would take the next word of the command line for it.
     group.addoption(
         "--dry-run",
@@ -203,8 +210,24 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         layouts=value("layouts") or "default",
         settings=settings,
         gate=_gate(config, value("gate") or "on", site),
+        code=_code(config),
         where=typed_places(config),
     )
+
+
+def _code(config: pytest.Config) -> str | None:
+    """The commit that --code names. A resumed run keeps the commit itself, since a branch moves on."""
+    name: str | None = config.getoption("code")
+    if name is None:
+        return None
+    from platforms.rundir import code_archive
+
+    try:
+        config.option.code = code_archive.full_commit(checkout.ROOT, name)
+    except RefusedError as error:
+        raise pytest.UsageError(f"--code: {error}") from None
+    commit: str = config.option.code
+    return commit
 
 
 def _seconds_to_wait(text: str | None) -> float | None:

@@ -125,11 +125,22 @@ def job_specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, 
     if not job_tests:
         return {}
     try:
-        code = code_archive.build(checkout.ROOT / "models", suite.options.runs / "archives")
+        code = _archive(suite)
     except OSError as error:
         raise output_paths.unwritable(suite.options.runs, error) from None
     root = items[0].config.rootpath
     return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, root) for item in job_tests}
+
+
+def _archive(suite: Suite) -> code_archive.Archive:
+    """The code of our benchmarks. Raises OSError, and UsageError for a --code that cannot run."""
+    folder = suite.options.runs / "archives"
+    if suite.options.code is None:
+        return code_archive.build(checkout.ROOT / "models", folder)
+    try:
+        return code_archive.build_from_commit(checkout.ROOT, suite.options.code, folder)
+    except RefusedError as error:
+        raise pytest.UsageError(f"--code: {error}") from None
 
 
 def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], console: Console) -> None:

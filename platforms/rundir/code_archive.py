@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shlex
+import subprocess
+import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from platforms import atomic_file
 from platforms.job import RefusedError
+
+GIT_S = 60.0
 
 # A loader's worker imports this file again when it is spawned; the guard keeps it from training, too.
 MAIN = b"""\
@@ -42,7 +47,57 @@ def build(source: Path, folder: Path) -> Archive:
     """
     if not (source / "__main__.py").is_file():
         raise RefusedError(f"{source} has no __main__.py, so nothing can run from it: it must be the suite's models/")
-    members = {"__main__.py": MAIN, **{name: path.read_bytes() for name, path in _members(source)}}
+    members = {}
+    for path in source.rglob("*"):
+        parts = path.relative_to(source).parts
+        if path.is_file() and _is_code(parts):
+            members["/".join(("models", *parts))] = path.read_bytes()
+    return _write(members, folder)
+
+
+def full_commit(clone: Path, name: str) -> str:
+    """The 40 digits of a commit, a tag or a branch. Raises RefusedError where `clone` has none of this name."""
+    _git(clone, "rev-parse", "--git-dir", why=f"{clone} is no git clone, so it has no other commits")
+    found = _git(
+        clone,
+        *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"),
+        why=f"{clone} has no commit {name!r}: `git -C {shlex.quote(str(clone))} fetch --all --tags` may bring it",
+    )
+    return found.decode().strip()
+
+
+def build_from_commit(clone: Path, commit: str, folder: Path) -> Archive:
+    """Write the archive of models/ as it was in a commit of this suite: the one that `build` wrote there and then.
+
+    Raises:
+        RefusedError: the commit has no models/ that can be run, or `clone` is no git clone.
+    """
+    lacks = f"commit {commit} has no models/__main__.py, so nothing can run from it: is it a commit of this suite?"
+    packed = _git(clone, "archive", "--format=tar", commit, "models", why=lacks)
+    members = {}
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isfile() else None
+            if file is not None and _is_code(Path(member.name).parts[1:]):
+                members[member.name] = file.read()
+    if "models/__main__.py" not in members:
+        raise RefusedError(lacks)
+    return _write(members, folder)
+
+
+def _git(clone: Path, *words: str, why: str) -> bytes:
+    """What git prints. Raises RefusedError with the sentence `why`, and what git says."""
+    try:
+        done = subprocess.run(["git", "-C", str(clone), *words], capture_output=True, timeout=GIT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", b"") or b""
+        cause = said.decode(errors="replace").strip() or str(error)
+        raise RefusedError(f"{why} ({cause})") from None
+    return done.stdout
+
+
+def _write(package: Mapping[str, bytes], folder: Path) -> Archive:
+    members = {"__main__.py": MAIN, **package}
     digest = hashlib.sha256()
     for name in sorted(members):
         digest.update(f"{len(name)} {name} {len(members[name])} ".encode() + members[name])
@@ -57,13 +112,11 @@ def build(source: Path, folder: Path) -> Archive:
     return Archive(path, code)
 
 
-def _members(source: Path) -> Iterator[tuple[str, Path]]:
-    """The files of the package, without hidden files, editors' backups and compiled code (which depends on Python)."""
-    for path in source.rglob("*"):
-        parts = path.relative_to(source).parts
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-        if path.is_file() and not hidden and not path.name.endswith((".pyc", "~")):
-            yield "/".join(("models", *parts)), path
+def _is_code(parts: Sequence[str]) -> bool:
+    """Whether a file of the package is no hidden file, no editor's backup and no compiled code (which depends on
+    Python)."""
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+    return not hidden and not parts[-1].endswith((".pyc", "~"))
 
 
 def _zip(members: dict[str, bytes]) -> bytes:

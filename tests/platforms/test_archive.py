@@ -132,3 +132,59 @@ def test_is_written_once_and_whole(source: Path, tmp_path: Path) -> None:
 def test_needs_something_to_run(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"no __main__\.py"):
         code_archive.build(tmp_path, tmp_path)
+
+
+# --- of another commit -----------------------------------------------------------------------------------------------
+
+
+def git(clone: Path, *words: str) -> str:
+    who = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *who, *words], cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def clone(source: Path) -> Path:
+    """A clone with two commits: `old` has models/, the last one has another models/."""
+    folder = source.parent
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "old")
+    git(folder, "tag", "old")
+    (source / "data" / "numbers.py").write_text("TWO = 3\n")
+    git(folder, "commit", "-q", "-a", "-m", "new")
+    return folder
+
+
+def test_the_archive_of_a_commit_is_the_one_that_was_built_from_its_files(clone: Path, tmp_path: Path) -> None:
+    commit = code_archive.full_commit(clone, "old")
+    assert commit == git(clone, "rev-parse", "old")
+    old = code_archive.build_from_commit(clone, commit, tmp_path / "archives")
+    assert old.code != code_archive.build(clone / "models", tmp_path / "archives").code
+
+    git(clone, "checkout", "-q", "old")
+    now = code_archive.build(clone / "models", tmp_path / "others")
+    assert old.code == now.code
+    assert old.path.read_bytes() == now.path.read_bytes()
+    assert run(sys.executable, old.path, "fail").returncode == 7
+
+
+@pytest.mark.parametrize("name", ["gone", "", "--all", "old^{tree}"])
+def test_an_unknown_commit_is_refused(clone: Path, name: str) -> None:
+    with pytest.raises(RefusedError, match=r"has no commit '.*fetch --all --tags` may bring it"):
+        code_archive.full_commit(clone, name)
+
+
+def test_without_a_clone_there_are_no_other_commits(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"is no git clone, so it has no other commits \(.*not a git repository"):
+        code_archive.full_commit(source.parent, "old")
+
+
+@pytest.mark.parametrize("left", ["README", "models/work.py"])
+def test_a_commit_without_a_package_that_runs_is_refused(clone: Path, tmp_path: Path, left: str) -> None:
+    git(clone, "rm", "-q", "-r", "models")
+    (clone / left).parent.mkdir(exist_ok=True)
+    (clone / left).write_text("something\n")
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "another project")
+    with pytest.raises(RefusedError, match=r"has no models/__main__\.py.*is it a commit of this suite"):
+        code_archive.build_from_commit(clone, code_archive.full_commit(clone, "HEAD"), tmp_path)
