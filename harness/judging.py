@@ -111,15 +111,10 @@ class Judging:
             verdicts: by test and metric.
         """
         lines = []
-        learning = 0
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():
-                if verdict.kind is Kind.LEARNING:
-                    learning += 1
-                elif verdict.kind is not Kind.OK:
+                if verdict.kind not in (Kind.OK, Kind.LEARNING):
                     lines.append(f"{test}: {metric}: {verdict.short}")
-        if learning:
-            lines.append(f"gate: {learning} of {sum(map(len, verdicts.values()))} series are learning their pin")
         if verdicts and self.problem is not None:
             lines.append(self.problem)
         return lines

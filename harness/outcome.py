@@ -48,13 +48,20 @@ def finish(report: pytest.TestReport, job: Job | None) -> None:
 
 
 def _shorten(report: pytest.TestReport, job: Job) -> None:
-    """Put the reason first in pytest's short summary, which cuts its lines at the terminal's width."""
+    """Put the reason of a job's failure first in pytest's short summary."""
     from platforms.runner import messages
 
     crash = getattr(report.longrepr, "reprcrash", None)
     if job.error is not None and crash is not None and crash.message == f"Failed: {job.error}":
         problems = job.run.problems if job.run is not None else ()
-        crash.message = messages.one_line_summary(job.error.status, problems)
+        shorten(report, messages.one_line_summary(job.error.status, problems))
+
+
+def shorten(report: pytest.TestReport, line: str) -> None:
+    """Set the line of pytest's short summary, which cuts it at the terminal's width."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = line
 
 
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()  # of a test, by phase

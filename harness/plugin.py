@@ -132,7 +132,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     item.stash.setdefault(outcome.REPORTS, {})[report.when] = report
     if report.failed:
         record.withdraw(item)
-        mine.discard(item, report)
+        mine.test_failed(item, report)
     return report
 
 

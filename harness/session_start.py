@@ -56,7 +56,7 @@ def session_plan(config: pytest.Config, jobs: Mapping[str, JobSpec], history: Pa
     options = {name: value for name in KEPT if (value := config.getoption(name))}
     archives = {spec.archive.name for spec in jobs.values() if spec.archive is not None}
     plan: dict[str, object] = {"tests": list(jobs), "options": options, "code": sorted(archives)}
-    plan["history"] = str(history.absolute())
+    plan["history"] = str(history)
     gate = config.getoption("gate")
     if gate:
         plan["gate"] = gate

@@ -69,7 +69,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         resume_command=suite.options.again(run_id),
     )
     suite.runner = runner
-    suite.judging = _judging(suite, config, jobs)
+    suite.judging = _judging(suite, jobs)
     with ended_properly(suite, runner, started, console):
         for test, spec in jobs.items():
             suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[test])
@@ -158,20 +158,20 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
 
 def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
     """This session's entries in the history. Raises UsageError where they could not be written."""
-    folder = history_folder(config.getoption("history"), suite.site, suite.options.site)
+    folder = history_folder(config.getoption("history"), suite.site, suite.options.site).absolute()
     try:
         return HistoryEntries(folder, suite.site.name)
     except RefusedError as error:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None
 
 
-def _judging(suite: Suite, config: pytest.Config, tests: Collection[str]) -> Judging | None:
+def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
     """The gate for these tests; None with --gate=off."""
     if suite.options.gate == "off" or suite.entries is None:
         return None
     typed = checkout.site_option(suite.options.site)
-    if config.getoption("history"):
-        typed += f" --history={shlex.quote(str(config.getoption('history')))}"
+    if suite.entries.folder != history_folder(None, suite.site, suite.options.site).absolute():
+        typed += f" --history={shlex.quote(str(suite.entries.folder))}"
     return Judging(
         suite.entries.folder,
         suite.site,

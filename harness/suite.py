@@ -42,7 +42,7 @@ class Suite:
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
-    regressed: set[str] = field(default_factory=set)  # tests that the gate has failed
+    regressed: dict[str, str] = field(default_factory=dict)  # tests that the gate has failed, each with a short line
     entries: HistoryEntries | None = None  # set before jobs are submitted
     judging: Judging | None = None  # None with --gate=off
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
@@ -96,14 +96,16 @@ class Suite:
             return
         verdicts = self.judging.verdicts(envelope)
         self.verdicts[item.nodeid] = verdicts
-        texts = [verdict.text for verdict in verdicts.values() if self.judging.fails(verdict)]
-        if texts:
-            self.regressed.add(item.nodeid)
-            pytest.fail("\n\n".join(texts), pytrace=False)
+        red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
+        if red:
+            self.regressed[item.nodeid] = "; ".join(f"{metric}: {verdict.short}" for metric, verdict in red.items())
+            pytest.fail("\n\n".join(verdict.text for verdict in red.values()), pytrace=False)
 
-    def discard(self, item: pytest.Item, report: pytest.TestReport) -> None:
+    def test_failed(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Forget the numbers of a test that failed. Those of a regression stay, for the tables and the history."""
-        if report.when != "call" or item.nodeid not in self.regressed:
+        if report.when == "call" and item.nodeid in self.regressed:
+            outcome.shorten(report, self.regressed[item.nodeid])
+        else:
             self.recorded.pop(item.nodeid, None)
 
     def test_ended(self, item: pytest.Item) -> None:
