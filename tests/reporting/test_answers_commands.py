@@ -427,3 +427,13 @@ def test_answers_returns_1_for_an_answer_that_was_edited_by_hand(site: Path) -> 
     path.write_text(path.read_text().replace("cooling", "heating"))
     assert f"error: {path}:9: hash: the file was changed by hand" in typed(site, "answers", code=1).stderr
     assert "warning: " in typed(site, "pause", "eidf_a100", "--end", code=2).stderr
+
+
+def test_the_commands_of_the_page_can_be_typed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(site, slid())
+    page = (ROOT / "docs/answers.md").read_text()
+    lines = re.findall(r"^    \$ python -m reporting (.*)$", page, re.MULTILINE)
+    assert len(lines) == 6
+    for line in lines:
+        assert main([*shlex.split(line), f"--site={site}"]) in (0, 2)  # 2 where its dates have passed, or are to come
+        assert "usage:" not in capsys.readouterr().err
