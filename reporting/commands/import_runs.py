@@ -62,10 +62,9 @@ def main(options: argparse.Namespace) -> int:
     else:
         count = _import_pytest_benchmark(site, options.files, problems)
     print(_summary(count, site))
-    print_errors(problems)
     print()
-    print_verdicts(site, count.tests, explain=False)
-    return 1 if problems else 0
+    print_verdicts(site, read(site.history, count.tests, problems), explain=False)
+    return print_errors(list(dict.fromkeys(problems)))
 
 
 def _import_reframe(site: OpenedSite, files: Sequence[Path], said: Said, problems: list[str]) -> Count:

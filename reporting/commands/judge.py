@@ -1,18 +1,27 @@
-"""`python -m reporting judge [TEST…]`: asks the gate about the last run of each test; 1 if something is red."""
+"""`python -m reporting judge [WORD…]`: asks the gate about the latest run of each test; 1 if something is red."""
 
 from __future__ import annotations
 
 import argparse
 
+from platforms.output import print_errors
 from reporting.commands.judged import print_verdicts
 from reporting.commands.opened_site import open_site
+from reporting.commands.selection import selected
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
-    parser.add_argument("tests", nargs="*", metavar="TEST", help="ids of tests (default: all tests of the history)")
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them (default: all tests of the history)",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what the gate says. Returns 1 if something is red."""
-    return 1 if print_verdicts(open_site(options), options.tests or None, explain=True) else 0
+    """Print what the gate says. Returns 1 if something is red, or if a file of the history cannot be read."""
+    site = open_site(options)
+    problems: list[str] = []
+    is_red = print_verdicts(site, selected(site, options.selection, problems), explain=True)
+    return max(int(is_red), print_errors(problems))

@@ -24,6 +24,8 @@ def latest_rows(
     references: References,
     night_ends: datetime.time,
     problems: list[str],
+    *,
+    options: str = "",
 ) -> list[Row]:
     """A row for the latest run of each test that has numbers. It is judged now, with all answers given until now.
 
@@ -31,6 +33,7 @@ def latest_rows(
         history: the folder that has the run.json's.
         envelopes: what the history holds, in the order of their starts.
         problems: gets a sentence for each run.json that cannot be read.
+        options: what the commands in the verdicts' texts need, such as `--site=centre`.
     """
     rows = []
     for of_test in _by_test(envelopes).values():
@@ -40,7 +43,7 @@ def latest_rows(
         current = of_test[with_numbers[-1]]
         later = [envelope.outcome.value for envelope in of_test[with_numbers[-1] + 1 :]]
         remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
-        verdicts = judge(current, of_test, references, night_ends)
+        verdicts = judge(current, of_test, references, night_ends, options=options)
         rows.append(_row(history, current, verdicts, remarks, problems))
     return sorted(rows, key=_place)
 

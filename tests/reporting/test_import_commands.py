@@ -42,7 +42,7 @@ def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: pytest.Captur
     assert "138 lines are new, 0 changed, 0 were there already: 4 tests, 34 nights from 2025-12-31" in printed
     assert f"{STREAM}  " in printed
     assert printed.count("slower since 2026-01-26") == 7
-    assert "7 red. `python -m reporting judge --site=" in printed
+    assert "7 red. How each was computed, and how it can be answered: python -m reporting judge --site=" in printed
 
     assert main(["judge", STREAM, f"--site={site}"]) == 1
     printed = capsys.readouterr().out
@@ -100,6 +100,14 @@ def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str
     assert "learning 1 of 20" in printed
 
 
-def test_a_history_without_numbers_is_not_red(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", f"--site={site}"]) == 0
-    assert "the history has no numbers" in capsys.readouterr().out
+def test_nothing_to_judge_is_not_green(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", f"--site={site}"]) == 2
+    assert "the history is empty" in capsys.readouterr().err
+    assert main(["import", "reframe", str(DATABASE), f"--site={site}"]) == 0
+    assert main(["judge", "no such test", f"--site={site}"]) == 2
+    assert "no test has 'no such test' in its id" in capsys.readouterr().err
+
+
+def test_tests_without_numbers_are_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["import", "reframe", str(DATABASE), f"--site={site}"])
+    assert "insane@generic:default+builtin: no run has numbers" in capsys.readouterr().out
