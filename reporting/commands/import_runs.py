@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
@@ -56,6 +57,8 @@ def main(options: argparse.Namespace) -> int:
     """Import, say what was imported, and what the gate says of it. Returns 1 if a part of the files was skipped."""
     site = open_site(options)
     said = Said.parse(options.better)
+    if options.better and options.program != "reframe":
+        raise RefusedError("--better is for metrics of ReFrame: those of pytest-benchmark are seconds")
     problems: list[str] = []
     if options.program == "reframe":
         count = _import_reframe(site, options.files, said, problems)

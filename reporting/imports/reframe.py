@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from platforms.job import Metric, Outcome
 from reporting.history.comparability import comparability
@@ -17,6 +17,10 @@ from reporting.history.envelope import Envelope, Key, Revision
 from reporting.imports.directions import Direction, MetricName
 
 SOURCE = "reframe"
+
+# These go into the provenance. They are no part of what makes runs comparable: a test that takes the idle nodes has
+# another number of tasks each night.
+SETTINGS = ("modules", "num_tasks", "num_tasks_per_node", "num_cpus_per_task", "num_gpus_per_node")
 
 # `xfail` and `xpass` are tests whose failure was expected. Their numbers are as good as those of others.
 OUTCOMES = {
@@ -52,6 +56,7 @@ class TestCase:
         session: the uuid of ReFrame's session. Perflogs do not have it.
         attempt: 2 for the first retry of a session.
         completed_s: when the job was complete, in Unix seconds; from some perflogs only to the second.
+        settings: what else may explain a change, by ReFrame's names (`SETTINGS`).
     """
 
     __test__ = False  # for pytest: this class is no test
@@ -70,6 +75,7 @@ class TestCase:
     completed_s: float | None = None
     nodes: tuple[str, ...] = ()
     version: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def test(self) -> str:
@@ -113,7 +119,7 @@ def envelope_of(case: TestCase, site: str, directions: Mapping[MetricName, Direc
         if case.sane and direction is not None and value.value is not None and math.isfinite(value.value):
             metrics[value.name] = Metric(value.value, value.unit, direction)
     fields = {"source": SOURCE}
-    provenance = {"nodes": ",".join(case.nodes), "reframe": case.version}
+    provenance = {"nodes": ",".join(case.nodes), "reframe": case.version, **case.settings}
     return Envelope(
         key=Key(site, _run_id(case), case.test, case.attempt, case.job_id, case.submitted_s),
         revision=Revision.TEST_ENDED,

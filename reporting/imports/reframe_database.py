@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import BenchError
-from reporting.imports.reframe import PerformanceValue, TestCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, TestCase
 
 MAGIC = b"SQLite format 3\0"
 BUSY_TIMEOUT_S = 30.0
@@ -81,6 +81,7 @@ def _case(entry: Mapping[str, Any], session: str, run_index: int, version: str |
         completed_s=_number(entry.get("job_completion_time_unix")),
         nodes=tuple(entry.get("job_nodelist") or ()),
         version=version,
+        settings={name: _text(entry[name]) for name in SETTINGS if entry.get(name)},
     )
 
 
@@ -88,6 +89,10 @@ def _value(name: str, found: list[Any]) -> PerformanceValue:
     """From `"daint:gpu:triad": [value, reference, lower, upper, unit, …]`. The bounds are relative to the reference."""
     value, _, lower, upper, unit = found[:5]
     return PerformanceValue(name.rpartition(":")[2], str(unit or ""), *map(_number, (value, lower, upper)))
+
+
+def _text(found: object) -> str:
+    return ",".join(map(str, found)) if isinstance(found, list) else str(found)
 
 
 def _number(found: object) -> float | None:

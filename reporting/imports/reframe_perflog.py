@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reporting.imports.reframe import PerformanceValue, TestCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, TestCase
 
 DELIMITERS = "|,;\t"
 REQUIRED = ("system", "partition", "environ", "result")
@@ -112,6 +112,7 @@ def _case(cells: Mapping[str, str]) -> TestCase:
         completed_s=_completed_s(cells),
         nodes=() if nodes in NOTHING else tuple(nodes.split(",")),
         version=_text(cells.get("version")),
+        settings={name: cells[name] for name in SETTINGS if _text(cells.get(name))},
     )
 
 

@@ -80,7 +80,7 @@ def test_a_test_case_of_the_database_becomes_an_envelope() -> None:
         "copy": Metric(700.0, "GB/s", "higher"),
         "latency": Metric(1.875, "us", "lower"),
     }
-    assert first.provenance == {"nodes": "nid001", "reframe": "4.10.4"}
+    assert first.provenance == {"nodes": "nid001", "reframe": "4.10.4", "num_tasks": "1"}
 
 
 def test_an_imported_line_claims_no_field_that_reframe_does_not_record() -> None:
