@@ -47,8 +47,8 @@ def main() -> None:
         make_database(database, options.sessions, options.tests)
         size_mb = database.stat().st_size / 1e6
         print(f"{options.sessions} sessions x {options.tests} tests, a database of {size_mb:.0f} MB\n")
-        print("| command | wall s | CPU s | memory MB | exit code | last line |")
-        print("|---|---|---|---|---|---|")
+        print("| command | wall s | CPU s | memory MB | exit code | red | it says |")
+        print("|---|---|---|---|---|---|---|")
         reporting = [sys.executable, "-m", "reporting"]
         site = [f"--site={folder / 'site'}"]
         measure("import", [*reporting, "import", "reframe", str(database), *site], folder)
@@ -117,7 +117,7 @@ def _cases(
 
 
 def measure(name: str, command: Sequence[str], folder: Path) -> None:
-    """Run a command and print a row: its times, its largest memory, and the last line that it printed."""
+    """Run a command and print a row: its times, its largest memory, how many metrics are red, and what it says."""
     output = folder / "output"
     with output.open("wb") as file:
         begin_s = time.monotonic()
@@ -131,9 +131,13 @@ def measure(name: str, command: Sequence[str], folder: Path) -> None:
         wall_s = time.monotonic() - begin_s
     lines = output.read_text(errors="replace").splitlines() or [""]
     said = next((line for line in lines if "lines are new" in line), lines[-1])
+    red = sum(line.startswith("test_") and "slower since" in line and " pin of " not in line for line in lines)
     cpu_s = usage.ru_utime + usage.ru_stime
     code = os.waitstatus_to_exitcode(status)
-    print(f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {usage.ru_maxrss / 1024:.0f} | {code} | {said[:100]} |", flush=True)
+    print(
+        f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {usage.ru_maxrss / 1024:.0f} | {code} | {red} | {said[:60]} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
