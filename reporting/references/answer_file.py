@@ -27,7 +27,6 @@ Answer = Acceptance | Acknowledgement | Note | Pause
 COMMENT = "# Written by `python -m reporting`, explained in docs/answers.md. Do not edit it: a new answer replaces it."
 HASH = "hash"  # the key of the last line
 _PLAIN = re.compile(r"[A-Za-z0-9][\w./%+-]*( [\w./%(,;+-]+)*", re.ASCII)  # text that YAML reads as it is written
-_HASH_LINE = re.compile(r"^hash:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def text_of(answer: Answer, after: Sequence[str]) -> tuple[str, str]:
     for key, value in keys.items():
         if isinstance(value, tuple):
             lines.append(f"{key}: {_written_list(key, value)}")
-        elif isinstance(value, float):
+        elif isinstance(value, float | int):
             lines.append(f"{key}: {value!r}")
         else:
             lines.append(f"{key}: {_written(key, value)}")
@@ -178,15 +177,13 @@ def read(path: Path) -> AnswerFile:
 
 
 def _computed_hash(path: Path) -> str:
-    """The hash that the file should have; empty where something stands below the line with the hash."""
+    """The hash that the file should have; empty if its last line is not the one with the hash."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):  # it changed since it was read
         return ""
-    *_, last = _HASH_LINE.finditer(text)
-    if "\n" in text[last.start() :].rstrip():
-        return ""
-    return hash_of(text[: last.start()])
+    above, newline, last_line = text.rstrip().rpartition("\n")
+    return hash_of(above + newline) if last_line.startswith(f"{HASH}:") else ""
 
 
 def _answer(keys: _Keys) -> Answer | None:

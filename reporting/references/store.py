@@ -53,8 +53,8 @@ def append(site_folder: Path, answer: Answer) -> Path:
         OSError: nothing was written.
     """
     folder = site_folder / FOLDER / _folder_name(answer_file.subject_of(answer))
-    folder.mkdir(parents=True, exist_ok=True)
     text, digest = answer_file.text_of(answer, _last_hashes(folder))
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{answer.author.at.date()}-{answer_file.kind_of(answer)}-{digest[:8]}.yaml"
     atomic_file.write_text(path, text, sync=True)
     atomic_file.sync_folder(folder)

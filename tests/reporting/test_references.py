@@ -52,6 +52,12 @@ def test_every_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert references == References([ACCEPTANCE], [ACKNOWLEDGEMENT], [NOTE], [PAUSE], [])
 
 
+def test_whole_numbers_are_written_too(tmp_path: Path) -> None:
+    answer = replace(ACCEPTANCE, level=812, anchor=900, error=0, autocorrelation=0)
+    store.append(tmp_path, answer)
+    assert store.load(tmp_path) == References([answer], [], [], [], [])
+
+
 def test_a_site_without_answers_has_none(tmp_path: Path) -> None:
     assert store.load(tmp_path) == store.load(tmp_path / "absent") == References([], [], [], [], [])
 
@@ -183,6 +189,9 @@ def test_the_git_commands_of_a_problem_can_be_typed(tmp_path: Path) -> None:
         ("name: eidf_a100", "name: [eidf_a100]", "3: name: is no text"),
         ("after: []", "after: none", '8: after: is no list of texts, as in ["a", "b"]'),
         ("name: eidf_a100", "name: a\nname: b", "4: name: written twice"),
+        ("hash: ", "hash : ", "9: hash: the file was changed by hand"),
+        ("hash: ", "'hash': ", "9: hash: the file was changed by hand"),
+        ("after: ", "# hash:\nafter: ", "10: hash: the file was changed by hand"),
     ],
 )
 def test_each_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
