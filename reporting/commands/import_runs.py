@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from reporting.history.reader import read
 from reporting.history.writer import HistoryWriter
 from reporting.imports import pytest_benchmark, reframe
 from reporting.imports.directions import Decision, MetricName, Said
-from reporting.imports.merge import Count, Known, missing
+from reporting.imports.merge import Count, Known, known_of, missing
 from reporting.imports.reframe_files import read_files
 from reporting.imports.survey import decisions, survey_of
 
@@ -51,6 +52,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="reframe: which direction of a metric is good, where its references do not say it; CHECK:METRIC=… for one "
         "check alone",
     )
+    parser.add_argument(
+        "--since",
+        metavar="DATE",
+        type=_date,
+        help="only runs since the night of DATE, as 2026-11-17 (default: all of a test that is new to the history; of "
+        "others those since its first night there)",
+    )
+
+
+def _date(word: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no date: write it as in 2026-11-17") from None
 
 
 def main(options: argparse.Namespace) -> int:
@@ -61,18 +76,24 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError("--better is for metrics of ReFrame: those of pytest-benchmark are seconds")
     problems: list[str] = []
     if options.program == "reframe":
-        count = _import_reframe(site, options.files, said, problems)
+        count = _import_reframe(site, options.files, said, options.since, problems)
     else:
-        count = _import_pytest_benchmark(site, options.files, problems)
+        count = _import_pytest_benchmark(site, options.files, options.since, problems)
     print(_summary(count, site))
+    if count.too_old and options.since is None:
+        print(f"{count.too_old} are older than the first night of their test there, and would move its pin: left out")
+    elif count.too_old:
+        print(f"{count.too_old} are older than {options.since}: left out")
     print()
     print_verdicts(site, read(site.history, count.tests, problems), explain=False)
     return print_errors(list(dict.fromkeys(problems)))
 
 
-def _import_reframe(site: OpenedSite, files: Sequence[Path], said: Said, problems: list[str]) -> Count:
+def _import_reframe(
+    site: OpenedSite, files: Sequence[Path], said: Said, since: datetime.date | None, problems: list[str]
+) -> Count:
     survey = survey_of(read_files(files, []))
-    known = _known(read(site.history, survey.all_tests, problems))
+    known = known_of(read(site.history, survey.all_tests, problems), site.settings.night_ends)
     decided = decisions(survey, said, known.directions)
     for word in said.unknown(survey.metrics):
         problems.append(f"--better={word}=…: the files have no metric of this name")
@@ -84,33 +105,29 @@ def _import_reframe(site: OpenedSite, files: Sequence[Path], said: Said, problem
         for case in read_files(files, problems)
         if case.has_run
     )
-    count = _write(site, envelopes, known)
+    count = _write(site, envelopes, known, since)
     results = ", ".join(f"{number} {result}" for result, number in sorted(survey.cases.items()))
     print(f"test cases of ReFrame by result: {results or 'none'}")
     return count
 
 
-def _import_pytest_benchmark(site: OpenedSite, paths: Sequence[Path], problems: list[str]) -> Count:
+def _import_pytest_benchmark(
+    site: OpenedSite, paths: Sequence[Path], since: datetime.date | None, problems: list[str]
+) -> Count:
     now_s = time.time()
     envelopes: list[Envelope] = []
     for path in paths:
         for file in pytest_benchmark.files_in(path, problems):
             envelopes += pytest_benchmark.read_file(file, site.settings.name, now_s, problems)
     tests = {envelope.key.test for envelope in envelopes}
-    return _write(site, envelopes, _known(read(site.history, tests, problems)))
+    known = known_of(read(site.history, tests, problems), site.settings.night_ends)
+    return _write(site, envelopes, known, since)
 
 
-def _known(history: Iterable[Envelope]) -> Known:
-    known = Known()
-    for envelope in history:
-        known.add(envelope)
-    return known
-
-
-def _write(site: OpenedSite, envelopes: Iterable[Envelope], known: Known) -> Count:
+def _write(site: OpenedSite, envelopes: Iterable[Envelope], known: Known, since: datetime.date | None) -> Count:
     count = Count()
     writer = HistoryWriter(site.history)
-    for part in _parts(missing(envelopes, known, count, site.settings.night_ends)):
+    for part in _parts(missing(envelopes, known, count, site.settings.night_ends, since)):
         writer.write_all(part)
     return count
 

@@ -22,10 +22,10 @@ def identity(envelope: Envelope) -> Identity:
     """
     key = envelope.key
     if envelope.source == SUITE:
-        return key.run_id, key.test
+        return key.site, key.run_id, key.test
     if envelope.ended_s is None:
         return tuple(key)
-    return key.test, envelope.platform, key.job_id, int(envelope.ended_s)
+    return key.site, key.test, envelope.platform, key.job_id, int(envelope.ended_s)
 
 
 @dataclass
@@ -35,15 +35,27 @@ class Known:
     Attributes:
         jobs: the key of each job, and a digest of what it measured.
         directions: by test and metric.
+        first_nights: the first night of each test, by site and test. Older runs would move its pin.
     """
 
     jobs: dict[Identity, tuple[Key, int]] = field(default_factory=dict)
     directions: dict[tuple[str, str], Direction] = field(default_factory=dict)
+    first_nights: dict[tuple[str, str], datetime.date] = field(default_factory=dict)
 
     def add(self, envelope: Envelope) -> None:
         self.jobs[identity(envelope)] = envelope.key, _digest(envelope)
         for name, metric in envelope.metrics.items():
             self.directions[envelope.key.test, name] = metric.better
+
+
+def known_of(history: Iterable[Envelope], night_ends: datetime.time) -> Known:
+    """What the history has. It is in the order of its runs."""
+    known = Known()
+    for envelope in history:
+        known.add(envelope)
+        series = envelope.key.site, envelope.key.test
+        known.first_nights.setdefault(series, night_of(envelope.time_s, night_ends))
+    return known
 
 
 @dataclass
@@ -53,11 +65,18 @@ class Count:
     new: int = 0
     changed: int = 0
     already_there: int = 0
+    too_old: int = 0
     tests: set[str] = field(default_factory=set)
     nights: set[datetime.date] = field(default_factory=set)
 
 
-def missing(envelopes: Iterable[Envelope], known: Known, count: Count, night_ends: datetime.time) -> Iterator[Envelope]:
+def missing(
+    envelopes: Iterable[Envelope],
+    known: Known,
+    count: Count,
+    night_ends: datetime.time,
+    since: datetime.date | None = None,
+) -> Iterator[Envelope]:
     """The envelopes to write: those of jobs that the history does not have, or has with other numbers.
 
     An envelope with other numbers has the key of the one that it replaces.
@@ -65,10 +84,16 @@ def missing(envelopes: Iterable[Envelope], known: Known, count: Count, night_end
     Args:
         known: it also gets what is given out, so that no job is given out twice.
         count: it is kept up to date.
+        since: the first night that is taken; None for the first one that the history has of a test.
     """
     for envelope in envelopes:
+        night = night_of(envelope.time_s, night_ends)
+        first = since or known.first_nights.get((envelope.key.site, envelope.key.test), night)
+        if night < first:
+            count.too_old += 1
+            continue
         count.tests.add(envelope.key.test)
-        count.nights.add(night_of(envelope.time_s, night_ends))
+        count.nights.add(night)
         found = known.jobs.get(identity(envelope))
         if found is None:
             count.new += 1

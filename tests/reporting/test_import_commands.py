@@ -78,6 +78,20 @@ def test_a_metric_without_a_direction_waits_until_it_is_said(site: Path, capsys:
     assert all("iterations" in each for each in metrics)
 
 
+def test_older_runs_do_not_move_a_pin(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = ["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]
+    assert main([*again, "--since=2026-01-05"]) == 0
+    printed = capsys.readouterr().out
+    assert "116 lines are new" in printed
+    assert "22 are older than 2026-01-05: left out" in printed
+    assert main(again) == 0
+    printed = capsys.readouterr().out
+    assert "0 lines are new, 0 changed, 116 were there already" in printed
+    assert "22 are older than the first night of their test there, and would move its pin: left out" in printed
+    assert main([*again, "--since=2020-01-01"]) == 0
+    assert "22 lines are new, 0 changed, 116 were there already" in capsys.readouterr().out
+
+
 def test_a_direction_of_no_metric_is_a_mistake(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "reframe", str(DATABASE), f"--site={site}", "--better=triat=higher"]) == 1
     assert "--better=triat=…: the files have no metric of this name" in capsys.readouterr().err
