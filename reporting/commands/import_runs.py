@@ -139,6 +139,8 @@ def _parts(envelopes: Iterator[Envelope]) -> Iterator[list[Envelope]]:
 
 def _print_decisions(decided: dict[MetricName, Decision]) -> None:
     """Say which direction is good, once for all checks whose metric has the same name, unit, direction and reason."""
+    if not decided:
+        return
     checks: dict[tuple[str, ...], list[str]] = {}
     for name, decision in decided.items():
         better = decision.direction or "NOT IMPORTED"

@@ -82,7 +82,20 @@ def setting(run: Run) -> str:
     parts = [str(request["dtype"])] if request.get("dtype") else []
     if request.get("global_batch_size"):
         parts.append(f"batch {request['global_batch_size']}")
-    return " ".join(parts) or setting_of(run.test) or "-"
+    return " ".join(parts) or setting_of(run.test) or _parameters(run) or "-"
+
+
+def _parameters(run: Run) -> str:
+    """What the id of an imported test says beside its workload and its platform. Such a run has no layout.
+
+    Ids are `test_sort.py::test_sort[100]` and `stream %size=small@daint:gpu+gnu`.
+    """
+    if run.layout or run.benchmark is None:
+        return ""
+    if "::" in run.test:
+        return run.test.partition("[")[2].removesuffix("]")
+    check, _, place = run.test.partition("@")
+    return " ".join(filter(None, [check.partition(" ")[2], place.partition("+")[2]]))
 
 
 def data_from(run: Run) -> str:

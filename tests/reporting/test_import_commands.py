@@ -114,6 +114,21 @@ def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str
     assert "learning 1 of 20" in printed
 
 
+def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["import", "reframe", str(PERFLOGS), f"--site={site}"])
+    main(["import", "pytest-benchmark", str(RECORDINGS / "pytest_benchmark" / "foreign.json"), f"--site={site}"])
+    capsys.readouterr()
+    assert main(["table", f"--site={site}"]) == 0
+    lines = [line.split()[:6] for line in capsys.readouterr().out.splitlines()]
+    for words in (
+        ["generic:default", "2026-02-03", "01:00", "%size=small", "builtin", "triad"],
+        ["generic:default", "2026-02-03", "01:00", "%size=large", "builtin", "triad"],
+        ["twopart:cpu", "2026-01-06", "01:00", "%size=large", "cray", "triad"],
+        ["login1", "2026-11-22", "22:15", "1000", "mean", "6.18e-05"],
+    ):
+        assert words in lines
+
+
 def test_nothing_to_judge_is_not_green(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", f"--site={site}"]) == 2
     assert "the history is empty" in capsys.readouterr().err
