@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.job import Run, Window
 from platforms.results.log_reader import parse
+from reporting.history.judged_stretch import SHORTEST_S, judged_stretch
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINING = ("train", "cosmoflow", "--size", "quick", "--windows", "5")
-SHORTEST_S = 5.0  # a window of less is none
 BUSY_S = 4.0  # mean length of a neighbour's busy spells
 IDLE_S = 12.0
 
@@ -140,6 +140,11 @@ def best_window(windows: Sequence[Window]) -> float:
     return rates(windows)[0]
 
 
+def judged(windows: Sequence[Window]) -> float:
+    """The one that the suite has chosen."""
+    return mean_rate([judged_stretch(windows)])
+
+
 def worst_window(windows: Sequence[Window]) -> float:
     return rates(windows)[-1]
 
@@ -150,6 +155,7 @@ STATISTICS: Mapping[str, Callable[[Sequence[Window]], float]] = {
     "mean of the best half": best_half,
     "second best window": second_best,
     "best window": best_window,
+    "best stretch, judged": judged,
     "worst window": worst_window,
 }
 

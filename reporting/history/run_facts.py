@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from platforms.job import Metric, Outcome
+from platforms.job import Metric, Outcome, Window
 from platforms.results.gates import UNSTEADY
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Key
+from reporting.history.judged_stretch import judged_stretch
 
 THROUGHPUT = "effective_throughput"
 STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
@@ -69,9 +70,13 @@ def envelope_of(
 
 
 def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
-    """What is judged of a run: its effective throughput, if it has any, and the metrics that its test recorded."""
+    """What is judged of a run: its effective throughput, if it has any, and the metrics that its test recorded.
+
+    Throughput is that of the judged stretch. Without windows it is the mean of what the test read from the log.
+    """
     found = {}
-    throughput = run_json.get("effective_throughput")
+    stretch = _stretch(run_json)
+    throughput = run_json.get("effective_throughput") if stretch is None else stretch.samples / stretch.wall_s
     if throughput is not None:
         found[THROUGHPUT] = Metric(throughput, "samples/s")
     for name, metric in _part(run_json, "metrics").items():
@@ -81,11 +86,18 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
 
 def _beside(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     """The two numbers whose product is the effective throughput: they say in which part of a run a change is."""
-    found = {}
-    for name, unit in (("compute_throughput", "samples/s"), ("compute_fraction", "")):
-        if run_json.get(name) is not None:
-            found[name] = Metric(run_json[name], unit)
-    return found
+    stretch = _stretch(run_json)
+    if stretch is None:
+        return {}
+    return {
+        "compute_throughput": Metric(stretch.samples / stretch.compute_s, "samples/s"),
+        "compute_fraction": Metric(1 - stretch.stall_s / stretch.wall_s, ""),
+    }
+
+
+def _stretch(run_json: Mapping[str, Any]) -> Window | None:
+    windows = [Window(**window) for window in run_json.get("windows") or ()]
+    return judged_stretch(windows) if windows else None
 
 
 def doubts_of(run_json: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from platforms.job import Metric, Outcome
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Revision
 from reporting.history.run_facts import envelope_of
-from tests.reporting.run_json import gpu_run
+from tests.reporting.run_json import WINDOW, gpu_run
 
 
 def envelope(run: dict[str, Any], **changes: Any) -> Envelope:
@@ -38,18 +38,26 @@ def test_an_envelope_says_which_job_it_was_and_when() -> None:
     assert made.eligible
 
 
+def test_the_fastest_window_is_judged_and_its_parts_stand_beside() -> None:
+    slow = {**WINDOW, "wall_s": 12.5, "stall_s": 3.0}
+    made = envelope(gpu_run(windows=[slow, WINDOW, slow], effective_throughput=342.9))
+    assert made.metrics["effective_throughput"].value == 400.0
+    product = made.beside["compute_throughput"].value * made.beside["compute_fraction"].value
+    assert product == pytest.approx(400.0)
+    assert "compute_fraction" not in made.metrics
+
+
+def test_without_windows_the_mean_of_what_a_test_read_is_judged() -> None:
+    made = envelope(gpu_run(windows=[], read_by_test=[0.01, 0.03], effective_throughput=50.0))
+    assert made.metrics["effective_throughput"].value == 50.0
+    assert made.beside == {}
+
+
 def test_what_a_test_recorded_is_judged_beside_our_own_number() -> None:
     triad = {"value": 812.0, "unit": "GB/s", "better": "higher"}
     assert list(envelope(gpu_run(metrics={"triad": triad})).metrics) == ["effective_throughput", "triad"]
     foreign = gpu_run(windows=[], effective_throughput=None, spread_within_job=None, metrics={"triad": triad})
     assert envelope(foreign).metrics == {"triad": Metric(812.0, "GB/s", "higher")}
-
-
-def test_the_factors_of_the_throughput_stand_beside_it_and_are_not_judged() -> None:
-    made = envelope(gpu_run(compute_throughput=421.1, compute_fraction=0.95))
-    assert made.beside == {"compute_throughput": Metric(421.1, "samples/s"), "compute_fraction": Metric(0.95, "")}
-    assert "compute_fraction" not in made.metrics
-    assert envelope(gpu_run(compute_throughput=None, compute_fraction=None)).beside == {}
 
 
 def test_given_metrics_stand_in_place_of_those_of_the_run() -> None:
