@@ -47,6 +47,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, objec
         "versions": versions(),
         "host": {
             "name": platform.node(),
+            "kernel": platform.release(),
             "cpu": host.cpu_name(),
             "cores": host.own_cores(),
             "cpu_quota": _quota(cgroups.cpu_quota()),

@@ -66,6 +66,7 @@ class JobSpec:
     user's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
     `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
     label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
+    `image` is the container's, as the platform's file names it; a scheduler renders it from its own keys.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
     """
@@ -89,6 +90,7 @@ class JobSpec:
     run: str = ""
     manifest: Path | Mapping[str, object] | Sequence[Mapping[str, object]] | None = None
     avoid_nodes: tuple[str, ...] = ()
+    image: str | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -21,6 +21,8 @@ def new_spec(
         label: what its name begins with; with the layout, `run_id` and `test` that makes the name.
         arguments: the whole command line, or what follows the code archive if the job gets one.
     """
+    backend = backend_of(platform)
+    key_and_image = backend.image_key(platform)
     return JobSpec(
         name=job_name(label, layout, run_id, test),
         test=test,
@@ -29,11 +31,12 @@ def new_spec(
         arguments=tuple(arguments),
         ranks_per_device=platform.ranks_per_device,
         threads_per_rank=platform.threads_per_rank,
-        python=backend_of(platform).job_python(platform),
+        python=backend.job_python(platform),
         env=platform.env,
         time_limit_s=platform.time_limit_s,
         start_limit_s=platform.start_limit_s,
         run=run_label(run_id),
+        image=key_and_image[1] if key_and_image else None,
     )
 
 

@@ -144,6 +144,8 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
         "nodes": ",".join(run_json.get("nodes") or ()) or host.get("name"),
         "device": device.get("name"),
         "driver": device.get("driver"),
+        "kernel": host.get("kernel"),
+        "image": asked.get("image"),
         "cpu": host.get("cpu"),
         "cores": host.get("cores"),
         "threads": host.get("threads"),

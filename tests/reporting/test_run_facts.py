@@ -111,5 +111,7 @@ def test_provenance_is_flat_and_short() -> None:
 
 
 def test_the_command_of_a_program_without_the_wire_is_provenance() -> None:
-    run = gpu_run(start={}, summary={}, asked__arguments=["./stream", "-n", "100"])
-    assert envelope(run).provenance["command"] == "./stream -n 100"
+    run = gpu_run(start={}, summary={}, asked__image="registry/stream:1", asked__arguments=["./stream", "-n", "100"])
+    provenance = envelope(run).provenance
+    assert provenance["command"] == "./stream -n 100"
+    assert provenance["image"] == "registry/stream:1"
