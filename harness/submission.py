@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
@@ -14,7 +15,6 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
 from harness.history_entries import HistoryEntries
-from harness.judging import Judging
 from harness.session_end import ended_properly
 from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
@@ -24,6 +24,9 @@ from platforms.rundir import code_archive
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
 from reporting.history.place import history_folder
+
+if TYPE_CHECKING:
+    from harness.judging import Judging
 
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
 
@@ -69,7 +72,6 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         resume_command=suite.options.again(run_id),
     )
     suite.runner = runner
-    suite.judging = _judging(suite, jobs)
     with ended_properly(suite, runner, started, console):
         for test, spec in jobs.items():
             suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[test])
@@ -85,6 +87,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
                 runner.hand_over(HAND_OVER_S)
         except RefusedError as error:
             raise pytest.UsageError(str(error)) from None
+        suite.judging = _judging(suite, jobs)
         owed = suite.entries.write_owed(suite.options.runs)
         if owed:
             console.line(f"history: {owed} entries that earlier sessions owed are written")
@@ -169,6 +172,8 @@ def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
     """The gate for these tests; None with --gate=off."""
     if suite.options.gate == "off" or suite.entries is None:
         return None
+    from harness.judging import Judging  # imported here, so that jobs are submitted before the gate is loaded
+
     typed = checkout.site_option(suite.options.site)
     if suite.entries.folder != history_folder(None, suite.site, suite.options.site).absolute():
         typed += f" --history={shlex.quote(str(suite.entries.folder))}"
