@@ -1,6 +1,6 @@
 """Writes what becomes of a session's jobs into the history: that a job is left, how it ended, what its test said.
 
-A file `in_history` in a job's folder says that the end of the job is in the history. So the next session finds what a
+A file `in_history` in a job's folder names the history that has the end of the job. So the next session finds what a
 session that was killed in between still owes, without reading the history.
 """
 
@@ -55,7 +55,7 @@ class HistoryEntries:
     Worker threads call `job_ended`, the main thread calls everything else.
 
     Args:
-        folder: of the history.
+        folder: of the history, absolute.
         site: the name of the site.
 
     Attributes:
@@ -139,7 +139,7 @@ class HistoryEntries:
         """Whether a dead session of the run may not have written everything."""
         for path in session_history.files_of_unfinished(run_folder):
             record = session_history.read_session(path)
-            if record is None or record.plan.get("history") != str(self.folder.absolute()):
+            if record is None or record.plan.get("history") != str(self.folder):
                 continue
             if not session_liveness.seems_alive(record):
                 return True
@@ -168,11 +168,9 @@ class HistoryEntries:
         return replace(envelope, key=envelope.key._replace(submitted_s=folder.submitted_s))
 
     def _write(self, envelope: Envelope, folder: JobFolder) -> None:
-        written = self._writer.write(envelope, folder.run_json)
-        if written.run is not None:
-            # Without the mark the next session writes the same entry again, which readers find once.
-            with contextlib.suppress(OSError):
-                (folder.path / MARK).write_text(f"{self.folder / written.run.file}\n")
+        self._writer.write(envelope, folder.run_json)
+        with contextlib.suppress(OSError):  # without it a later session writes the entry again, with the same key
+            (folder.path / MARK).write_text(f"{self.folder}\n")
 
     @contextlib.contextmanager
     def _errors_kept(self) -> Iterator[None]:

@@ -37,6 +37,7 @@ class Judging:
         site_folder: with the answers of people.
         tests: whose history is read, once, when the first of them is judged.
         require: a number that cannot be compared is an error.
+        typed: what printed commands need beside their arguments, such as `--site=DIR`.
     """
 
     def __init__(
