@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import itertools
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -41,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="reframe: a results database, a perflog, or a folder of perflogs; pytest-benchmark: a JSON file, or a "
-        "folder of them, such as .benchmarks",
+        help="reframe: a results database, a report (JSON), a perflog, or a folder of these two; pytest-benchmark: a "
+        "JSON file, or a folder of them, such as .benchmarks",
     )
     parser.add_argument(
         "--better",
@@ -81,7 +82,10 @@ def main(options: argparse.Namespace) -> int:
         count = _import_pytest_benchmark(site, options.files, options.since, problems)
     print(_summary(count, site))
     if count.too_old and options.since is None:
-        print(f"{count.too_old} are older than the first night of their test there, and would move its pin: left out")
+        print(
+            f"{count.too_old} are older than the first night of their test there, and would move its pin: left out "
+            "(to take them, type --since=DATE)"
+        )
     elif count.too_old:
         print(f"{count.too_old} are older than {options.since}: left out")
     print()
@@ -153,7 +157,8 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
         print(printable(line))
     for name, decision in decided.items():
         if decision.direction is None:
-            print(printable(f"to import it, say what is good: --better={name.check}:{name.metric}=higher (or lower)"))
+            typed = shlex.quote(f"--better={name.check}:{name.metric}=higher")
+            print(printable(f"to import it, say what is good: {typed} (or lower)"))
     print()
 
 

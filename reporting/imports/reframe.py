@@ -46,7 +46,7 @@ class PerformanceValue:
 
 
 @dataclass(frozen=True)
-class TestCase:
+class ReframeCase:
     """One test case of one run of ReFrame.
 
     Attributes:
@@ -55,11 +55,10 @@ class TestCase:
         fail_phase: the stage of ReFrame in which it failed. Perflogs do not always have it.
         session: the uuid of ReFrame's session. Perflogs do not have it.
         attempt: 2 for the first retry of a session.
+        nodes: with commas between them.
         completed_s: when the job was complete, in Unix seconds; from some perflogs only to the second.
         settings: what else may explain a change, by ReFrame's names (`SETTINGS`).
     """
-
-    __test__ = False  # for pytest: this class is no test
 
     check: str
     system: str
@@ -73,7 +72,7 @@ class TestCase:
     job_id: str | None = None
     submitted_s: float | None = None
     completed_s: float | None = None
-    nodes: tuple[str, ...] = ()
+    nodes: str = ""
     version: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,7 +110,7 @@ class TestCase:
         return MetricName(self.check.partition(" ")[0], value.name, value.unit)
 
 
-def envelope_of(case: TestCase, site: str, directions: Mapping[MetricName, Direction], written_s: float) -> Envelope:
+def envelope_of(case: ReframeCase, site: str, directions: Mapping[MetricName, Direction], written_s: float) -> Envelope:
     """The envelope of a test case. It has only those metrics whose direction is known."""
     metrics = {}
     for value in case.values:
@@ -119,7 +118,7 @@ def envelope_of(case: TestCase, site: str, directions: Mapping[MetricName, Direc
         if case.sane and direction is not None and value.value is not None and math.isfinite(value.value):
             metrics[value.name] = Metric(value.value, value.unit, direction)
     fields = {"source": SOURCE}
-    provenance = {"nodes": ",".join(case.nodes), "reframe": case.version, **case.settings}
+    provenance = {"nodes": case.nodes, "reframe": case.version, **case.settings}
     return Envelope(
         key=Key(site, _run_id(case), case.test, case.attempt, case.job_id, case.submitted_s),
         revision=Revision.TEST_ENDED,
@@ -137,7 +136,7 @@ def envelope_of(case: TestCase, site: str, directions: Mapping[MetricName, Direc
     )
 
 
-def _run_id(case: TestCase) -> str:
+def _run_id(case: ReframeCase) -> str:
     """The session; for a line of a perflog, which does not name it, the job."""
     if case.session is not None:
         return f"reframe-{case.session}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reporting.imports.reframe import SETTINGS, PerformanceValue, TestCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase
 
 DELIMITERS = "|,;\t"
 REQUIRED = ("system", "partition", "environ", "result")
@@ -23,18 +23,7 @@ NOTHING = frozenset({"", "None", "null"})
 _REPEAT = re.compile(r" %\.repeat_no=\d+")
 
 
-def perflogs_in(path: Path) -> list[Path]:
-    """The file itself, or the perflogs in a folder, with those that ReFrame set aside when their header changed.
-
-    Raises OSError.
-    """
-    if not path.is_dir():
-        return [path]
-    found = [file for pattern in ("*.log", "*.log.h*") for file in path.rglob(pattern)]
-    return sorted(found)
-
-
-def read_perflog(path: Path, problems: list[str]) -> Iterator[TestCase]:
+def read_perflog(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     """The test cases of a file in the order of its lines. Lines of one test case that follow each other are one.
 
     Args:
@@ -44,7 +33,7 @@ def read_perflog(path: Path, problems: list[str]) -> Iterator[TestCase]:
         OSError: the file cannot be read.
     """
     bad: list[tuple[int, str]] = []
-    waiting: TestCase | None = None
+    waiting: ReframeCase | None = None
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         header = file.readline().rstrip("\r\n")
         delimiter = max(DELIMITERS, key=header.count)
@@ -95,11 +84,10 @@ def _missing(columns: Sequence[str]) -> str | None:
     return None
 
 
-def _case(cells: Mapping[str, str]) -> TestCase:
+def _case(cells: Mapping[str, str]) -> ReframeCase:
     """A test case of a line. Raises ValueError with a sentence."""
     check = cells.get("name") or cells["display_name"]
-    nodes = cells.get("job_nodelist", "")
-    return TestCase(
+    return ReframeCase(
         check=_REPEAT.sub("", check),
         system=cells["system"],
         partition=cells["partition"],
@@ -110,7 +98,7 @@ def _case(cells: Mapping[str, str]) -> TestCase:
         job_id=_text(cells.get("jobid")),
         submitted_s=_number(cells, "job_submit_time"),
         completed_s=_completed_s(cells),
-        nodes=() if nodes in NOTHING else tuple(nodes.split(",")),
+        nodes=_text(cells.get("job_nodelist")) or "",
         version=_text(cells.get("version")),
         settings={name: cells[name] for name in SETTINGS if _text(cells.get(name))},
     )

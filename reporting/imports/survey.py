@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reporting.imports.directions import Decision, Direction, Evidence, MetricName, Said, decide
-from reporting.imports.reframe import TestCase
+from reporting.imports.reframe import ReframeCase
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Survey:
     cases: dict[str, int] = field(default_factory=dict)
 
 
-def survey_of(cases: Iterable[TestCase]) -> Survey:
+def survey_of(cases: Iterable[ReframeCase]) -> Survey:
     """Read all test cases once."""
     survey = Survey()
     for case in cases:

@@ -17,9 +17,9 @@ from reporting.history.nights import NOON
 from reporting.imports import reframe
 from reporting.imports.directions import Decision, Evidence, MetricName, Said, decide
 from reporting.imports.merge import Count, Known, missing
-from reporting.imports.reframe import PerformanceValue, TestCase
-from reporting.imports.reframe_database import read_database
+from reporting.imports.reframe import PerformanceValue, ReframeCase
 from reporting.imports.reframe_files import read_files
+from reporting.imports.reframe_sessions import read_database
 from reporting.imports.survey import decisions, survey_of
 
 RECORDINGS = Path(__file__).parent / "recordings" / "reframe"
@@ -39,7 +39,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def read(*paths: Path) -> list[TestCase]:
+def read(*paths: Path) -> list[ReframeCase]:
     """The test cases of files that have no problems."""
     problems: list[str] = []
     cases = list(read_files(paths, problems))
@@ -47,7 +47,7 @@ def read(*paths: Path) -> list[TestCase]:
     return cases
 
 
-def envelopes(cases: list[TestCase]) -> list[Envelope]:
+def envelopes(cases: list[ReframeCase]) -> list[Envelope]:
     directions = {}
     for name, decision in decisions(survey_of(cases), Said(), {}).items():
         if decision.direction is not None:
@@ -142,7 +142,7 @@ def test_a_skipped_test_has_not_run() -> None:
 )
 def test_which_numbers_count(result: str, phase: str | None, outcome: Outcome, sane: bool) -> None:
     values = (PerformanceValue("triad", "GB/s", 800.0),)
-    case = TestCase("stream", "daint", "gpu", "gnu", result, values, phase, "session")
+    case = ReframeCase("stream", "daint", "gpu", "gnu", result, values, phase, "session")
     assert (case.outcome, case.sane) == (outcome, sane)
 
 
@@ -182,7 +182,20 @@ def test_a_damaged_session_is_named_and_loses_nothing_else(tmp_path: Path) -> No
     cases = list(read_files([copy], problems))
     assert len({case.session for case in cases}) == 7
     (problem,) = problems
-    assert problem.startswith(f"{copy}: session {key}: ")
+    assert problem.startswith(f"{copy}: session {key}: this session is skipped: ")
+
+
+def test_report_files_say_what_the_database_says(tmp_path: Path) -> None:
+    """ReFrame stores in its database the text of the report that it writes after each session."""
+    with sqlite3.connect(DATABASE) as database:
+        reports = database.execute("SELECT json_blob FROM sessions ORDER BY session_start_unix").fetchall()
+    database.close()
+    for number, (text,) in enumerate(reports):
+        (tmp_path / f"run-report-{number}.json").write_text(text)
+    (tmp_path / "latest.json").symlink_to("run-report-7.json")
+    cases = read(tmp_path)
+    assert {case.test for case in cases} == {case.test for case in read(DATABASE)}
+    assert len(merged(envelopes(cases), Known())[0]) == 50
 
 
 def test_another_database_is_refused(tmp_path: Path) -> None:
@@ -252,7 +265,7 @@ def test_a_file_without_the_columns_that_name_a_test_is_skipped(tmp_path: Path) 
 def test_a_folder_without_perflogs_is_a_problem(tmp_path: Path) -> None:
     problems: list[str] = []
     assert list(read_files([tmp_path], problems)) == []
-    assert problems == [f"{tmp_path}: this folder has no perflog (*.log)"]
+    assert problems == [f"{tmp_path}: this folder has no perflog (*.log) and no report (*.json)"]
 
 
 def test_logs_that_reframe_set_aside_are_read(tmp_path: Path) -> None:

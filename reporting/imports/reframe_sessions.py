@@ -1,7 +1,7 @@
-"""Reads the database in which ReFrame stores its results (SQLite, schema 1.0 of ReFrame 4.7 and later).
+"""Reads ReFrame's sessions, each of which is one JSON document: a row of its results database, or a report file.
 
-A session is one row with one JSON document. They are read one by one, so that the memory that it takes does not depend
-on how many there are, and so that ReFrame can write between two of them.
+They are read one by one, so that the memory that it takes does not depend on how many there are, and so that ReFrame
+can write to its database (SQLite, schema 1.0 of ReFrame 4.7 and later) between two of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import BenchError
-from reporting.imports.reframe import SETTINGS, PerformanceValue, TestCase
+from reporting.imports.reframe import SETTINGS, PerformanceValue, ReframeCase
 
 MAGIC = b"SQLite format 3\0"
 BUSY_TIMEOUT_S = 30.0
@@ -26,7 +26,18 @@ def is_database(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_database(path: Path, problems: list[str]) -> Iterator[TestCase]:
+def is_report(path: Path) -> bool:
+    """Whether a file is JSON. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
+def read_report(path: Path, problems: list[str]) -> list[ReframeCase]:
+    """The test cases of a report file, such as `run-report-17.json`. Raises OSError."""
+    return _cases(str(path), path.read_bytes(), problems)
+
+
+def read_database(path: Path, problems: list[str]) -> Iterator[ReframeCase]:
     """The test cases of all sessions, in the order of the sessions.
 
     Args:
@@ -42,7 +53,7 @@ def read_database(path: Path, problems: list[str]) -> Iterator[TestCase]:
             for (session,) in sessions:
                 row = database.execute("SELECT json_blob FROM sessions WHERE uuid = ?", (session,)).fetchone()
                 if row is not None:  # else ReFrame has deleted it meanwhile
-                    yield from _cases(path, str(session), row[0], problems)
+                    yield from _cases(f"{path}: session {session}", row[0], problems)
     except sqlite3.Error as error:
         raise BenchError(
             f"{path}: this is no results database of ReFrame that can be read: {error} (if ReFrame writes to it now, "
@@ -50,9 +61,10 @@ def read_database(path: Path, problems: list[str]) -> Iterator[TestCase]:
         ) from None
 
 
-def _cases(path: Path, session: str, blob: str | bytes, problems: list[str]) -> list[TestCase]:
+def _cases(where: str, document: str | bytes, problems: list[str]) -> list[ReframeCase]:
     try:
-        report = json.loads(blob)
+        report = json.loads(document)
+        session = str(report["session_info"]["uuid"])
         version = report["session_info"].get("version")
         cases = []
         for run in report["runs"]:
@@ -60,13 +72,13 @@ def _cases(path: Path, session: str, blob: str | bytes, problems: list[str]) -> 
                 cases.append(_case(entry, session, int(run.get("run_index", 0)), version))
         return cases
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        problems.append(f"{path}: session {session}: it is skipped: {type(error).__name__}: {error}")
+        problems.append(f"{where}: this session is skipped: {type(error).__name__}: {error}")
         return []
 
 
-def _case(entry: Mapping[str, Any], session: str, run_index: int, version: str | None) -> TestCase:
+def _case(entry: Mapping[str, Any], session: str, run_index: int, version: str | None) -> ReframeCase:
     job_id = entry.get("jobid")
-    return TestCase(
+    return ReframeCase(
         check=str(entry["name"]),
         system=str(entry["system"]),
         partition=str(entry["partition"]),
@@ -79,7 +91,7 @@ def _case(entry: Mapping[str, Any], session: str, run_index: int, version: str |
         job_id=None if job_id is None else str(job_id),
         submitted_s=_number(entry.get("job_submit_time")),
         completed_s=_number(entry.get("job_completion_time_unix")),
-        nodes=tuple(entry.get("job_nodelist") or ()),
+        nodes=_text(entry.get("job_nodelist") or ""),
         version=version,
         settings={name: _text(entry[name]) for name in SETTINGS if entry.get(name)},
     )
