@@ -121,8 +121,12 @@ class Comparison:
         return runs
 
     def start(self) -> int:
-        """Where the change began: an index of `runs_at_level`."""
-        return estimates.start_of_change(self.series.changes(self.runs_at_level(), self.pin.level))
+        """Where the change began: an index of `runs_at_level`. Of a step and a drift, the milder loss counts."""
+        findings = self.findings()
+        found = findings[0].change
+        if findings[-1].kind is Kind.DRIFTED:
+            found = max(found, findings[-1].change)
+        return estimates.start_of_change(self.series.changes(self.runs_at_level(), self.pin.level), found)
 
     def since(self) -> datetime.date:
         """The first night of the change."""

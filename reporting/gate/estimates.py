@@ -5,7 +5,6 @@ All values are fractions of a level: .02 is 2 % of it. docs/gate.md has a worked
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections.abc import Sequence
@@ -116,24 +115,21 @@ def step_limit(noise: Noise) -> float:
     return max(STEP_SCALES * noise.scale, LEAST_STEP)
 
 
-def start_of_change(changes: Sequence[float]) -> int:
+def start_of_change(changes: Sequence[float], found: float) -> int:
     """The index of the first run of a change that still lasts.
 
-    It is the split with the least sum of absolute deviations: of the runs before from the pin, which is 0, and of the
-    runs since from their own median.
+    Each run is nearer to the pin or nearer to what was found, by |change| - |change - found|. The sum of this over the
+    runs from the first one on is the largest there is.
 
     Args:
-        changes: of each run from the pin, in order; the last one is away from it.
+        changes: of each run from the pin, in order.
+        found: the change whose start is looked for.
     """
     best = len(changes) - 1
-    least = math.inf
-    before = math.fsum(abs(change) for change in changes)
-    since: list[float] = []
+    largest = -math.inf
+    total = 0.0
     for index in range(len(changes) - 1, -1, -1):
-        before -= abs(changes[index])
-        bisect.insort(since, changes[index])
-        half = len(since) // 2
-        total = before + sum(since[len(since) - half :]) - sum(since[:half])
-        if total < least - 1e-12:
-            best, least = index, total
+        total += abs(changes[index]) - abs(changes[index] - found)
+        if total > largest + 1e-12:
+            best, largest = index, total
     return best

@@ -80,15 +80,17 @@ def test_no_limit_is_below_its_floor():
 
 
 @pytest.mark.parametrize(
-    ("changes", "first"),
+    ("changes", "found", "first"),
     [
-        ([0.01, -0.01, 0.0, -0.06, -0.05, -0.07], 3),
-        ([0.01, -0.01, 0.0, -0.06], 3),
-        ([-0.08, 0.0, 0.01, -0.01, -0.05, -0.06, -0.05], 4),  # an outlier long before
-        ([0.0, -0.1, -0.1, 0.0, 0.01, 0.0, 0.0, -0.05, -0.06], 7),  # a regression that is over
-        ([0.0, -0.05, -0.06, 0.01, -0.05, -0.06, -0.06], 1),  # one good run within
-        ([-0.05], 0),
+        ([0.01, -0.01, 0.0, -0.06, -0.05, -0.07], -0.06, 3),
+        ([0.01, -0.01, 0.0, -0.06], -0.06, 3),
+        ([-0.08, 0.0, 0.01, -0.01, -0.05, -0.06, -0.05], -0.05, 4),  # an outlier long before
+        ([0.0, -0.1, -0.1, 0.0, 0.01, 0.0, 0.0, -0.05, -0.06], -0.05, 7),  # a regression that is over
+        ([0.0, -0.05, -0.06, 0.01, -0.05, -0.06, -0.06], -0.05, 1),  # one good run within
+        ([0.0, -0.01, -0.02, -0.01, -0.02, -0.01, -0.1], -0.1, 6),  # a level that is a little low for weeks
+        ([0.0, 0.01, 0.05, 0.05], 0.05, 2),  # for the better
+        ([-0.05], -0.05, 0),
     ],
 )
-def test_where_a_change_that_still_lasts_began(changes, first):
-    assert estimates.start_of_change(changes) == first
+def test_where_a_change_that_still_lasts_began(changes, found, first):
+    assert estimates.start_of_change(changes, found) == first

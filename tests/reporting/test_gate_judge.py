@@ -219,6 +219,18 @@ def test_a_lasting_gain_is_a_finding_and_not_red():
     assert "reporting ack" not in last.text
 
 
+def test_a_bad_run_in_a_series_that_is_faster_began_in_its_own_night():
+    past = [*nights(30), *nights(10, level=105.0, first=30)]
+    verdict = verdict_on(run(40, 90.0), past)
+    assert (verdict.kind, verdict.since) == (Kind.SLOWER, night(40))
+
+
+def test_a_run_far_below_a_series_that_drifts_is_slower_since_the_drift_began():
+    past = [*nights(30), *nights(10, level=97.5, first=30)]
+    verdict = verdict_on(run(40, 88.0), past)
+    assert (verdict.kind, verdict.since) == (Kind.SLOWER, night(30))
+
+
 # --- doubts ----------------------------------------------------------------------------------------------------------
 
 
