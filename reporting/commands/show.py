@@ -12,6 +12,7 @@ from platforms.printable import printable
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
 from reporting.gate.judge import judge
+from reporting.tables.history_rows import by_site_and_test
 from reporting.tables.nights import night_tables
 from reporting.tables.text import text
 
@@ -30,22 +31,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
+    """Print for each site the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
     site = open_site(options)
     problems: list[str] = []
     envelopes = of_one_test(site, options.test, problems)
-    with_numbers = [envelope for envelope in envelopes if envelope.sane and envelope.role == "measure"]
-    if not with_numbers:
-        test = envelopes[0].key.test
-        raise RefusedError(f"{test} has {len(envelopes)} jobs in the history, and none recorded a number")
     references = site.references()
-    shown = len(envelopes) if options.all else max(1, options.runs)
     night_ends = site.settings.night_ends
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in text(night_tables(envelopes, shown, references, night_ends), width):
-        print(printable(line))
-    for verdict in judge(with_numbers[-1], envelopes, references, night_ends, options=site.options).values():
-        print()
-        print("\n".join(map(printable, verdict.text.splitlines())))
+    for (name, test), runs in by_site_and_test(envelopes).items():
+        shown = len(runs) if options.all else max(1, options.runs)
+        tables = night_tables(runs, shown, references, night_ends)
+        if not tables:
+            raise RefusedError(f"{test} of {name} has {len(runs)} jobs in the history, and none recorded a number")
+        for line in text(tables, width):
+            print(printable(line))
+        last = [run for run in runs if run.sane][-1]
+        for verdict in judge(last, runs, references, night_ends, options=site.options).values():
+            print()
+            print("\n".join(map(printable, verdict.text.splitlines())))
     sys.stdout.flush()
     return print_errors([*problems, *references.problems])

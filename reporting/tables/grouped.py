@@ -15,6 +15,7 @@ HOME = "local"  # a table of this machine alone need not name it
 # What says which run it is, in the order of the columns; every table begins with these.
 IDENTITY: Mapping[str, Callable[[Row], str]] = MappingProxyType(
     {
+        "site": lambda row: row.envelope.key.site if row.envelope else "-",
         "platform": lambda row: row.run.platform,
         "started": cells.started,
         "hardware": lambda row: cells.hardware(row.run),
@@ -118,6 +119,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], n
     for column, heading in enumerate(headings):
         texts = {row[column] for row in rows}
         says_nothing = {
+            "site": len(texts) == 1,
             "platform": texts == {HOME},
             "started": texts == {"-"},
             AGAINST_PIN: texts == {""},

@@ -36,7 +36,7 @@ def latest_rows(
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
     """
     rows = []
-    for of_test in _by_test(envelopes).values():
+    for of_test in by_site_and_test(envelopes).values():
         with_numbers = [number for number, envelope in enumerate(of_test) if _has_numbers(envelope)]
         if not with_numbers:
             continue
@@ -63,7 +63,11 @@ def all_rows(history: Path, envelopes: Sequence[Envelope], problems: list[str]) 
 
 def stored_verdicts(envelope: Envelope) -> dict[str, Verdict]:
     """What the gate said of a run when it was recorded."""
-    return {metric: _stored(envelope.key.test, metric, stored) for metric, stored in envelope.verdicts.items()}
+    return {
+        metric: _stored(envelope.key.test, metric, stored)
+        for metric, stored in envelope.verdicts.items()
+        if stored.get("kind") in set(Kind)  # else a later version of the suite has written it
+    }
 
 
 def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
@@ -77,11 +81,12 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
     return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
 
 
-def _by_test(envelopes: Sequence[Envelope]) -> dict[str, list[Envelope]]:
-    tests: dict[str, list[Envelope]] = {}
+def by_site_and_test(envelopes: Sequence[Envelope]) -> dict[tuple[str, str], list[Envelope]]:
+    """The jobs that a test asked for, of each test of each site: sites may share a history."""
+    tests: dict[tuple[str, str], list[Envelope]] = {}
     for envelope in envelopes:
         if envelope.role == "measure":
-            tests.setdefault(envelope.key.test, []).append(envelope)
+            tests.setdefault((envelope.key.site, envelope.key.test), []).append(envelope)
     return tests
 
 
@@ -96,7 +101,7 @@ def _row(
     remarks: Sequence[str],
     problems: list[str],
 ) -> Row:
-    doubts = [f"it fills no pin: {doubt}" for doubt in envelope.doubts]
+    doubts = [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
     return Row(_run(history, envelope, problems), verdicts, envelope, (*doubts, *remarks))
 
 

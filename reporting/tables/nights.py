@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,15 +26,14 @@ RESTLESS = 0.25  # a fact that changes before more than this share of the runs s
 def night_tables(
     envelopes: Sequence[Envelope], shown: int, references: References, night_ends: datetime.time
 ) -> list[Table]:
-    """A table for each metric of one test, with a row for each run.
+    """A table for each metric of one test, with a row for each run; none if no run has numbers.
 
     Args:
-        envelopes: of this test, in the order of their starts.
+        envelopes: the jobs that this test of one site asked for, in the order of their starts.
         shown: how many runs, from the last one, have a row. All of them count for the pin.
     """
-    measured = [envelope for envelope in envelopes if envelope.role == "measure"]
-    metrics = dict.fromkeys(name for envelope in measured if envelope.sane for name in envelope.metrics)
-    return [_night_table(metric, measured, shown, references, night_ends) for metric in metrics]
+    metrics = dict.fromkeys(name for envelope in envelopes if envelope.sane for name in envelope.metrics)
+    return [_night_table(metric, envelopes, shown, references, night_ends) for metric in metrics]
 
 
 def _night_table(
@@ -47,7 +47,7 @@ def _night_table(
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]
         night = str(night_of(envelope.time_s, night_ends))
-        remarks = [*(f"in doubt: {doubt}" for doubt in envelope.doubts), *changes[position]]
+        doubts = [f"in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
         verdict = _verdict(metric, envelope, envelopes[: position + 1], envelope is latest, references, night_ends)
         rows.append(
             (
@@ -55,7 +55,7 @@ def _night_table(
                 envelope.key.run_id,
                 *_numbers(metric, envelope, series, pin, list(latest.beside)),
                 _said(envelope, verdict),
-                "; ".join(remarks) or "-",
+                "; ".join([*doubts, *changes[position]]) or "-",
             )
         )
     notes = [_pin_note(series, pin)]
@@ -118,31 +118,26 @@ def _said(envelope: Envelope, verdict: Verdict | None) -> str:
 
 
 def changes_before(envelopes: Sequence[Envelope]) -> tuple[list[list[str]], list[str]]:
-    """What is not as it was at the run before: the fields that make runs comparable, then provenance.
+    """What is not as it was at the last run before that has numbers: comparable fields, then provenance.
 
     Returns:
-        The changes before each run, and the names that change too often to be shown.
+        The changes before each run, empty for a run without numbers, and the names that change too often to be shown.
     """
-    found: list[dict[str, str]] = []
+    fields: list[list[str]] = [[] for _ in envelopes]
+    provenance: list[dict[str, str]] = [{} for _ in envelopes]
+    counts: Counter[str] = Counter()
     previous: Envelope | None = None
-    fields: list[list[str]] = []
-    for envelope in envelopes:
-        changed: dict[str, str] = {}
-        differs: list[str] = []
-        if previous is not None and envelope.provenance:
-            changed = _provenance_changes(previous.provenance, envelope.provenance)
-            differs = differences(previous.fields, envelope.fields)
-        if envelope.provenance:
-            previous = envelope
-        found.append(changed)
-        fields.append(differs)
-    counts: dict[str, int] = {}
-    for changed in found:
-        for name in changed:
-            counts[name] = counts.get(name, 0) + 1
+    for position, envelope in enumerate(envelopes):
+        if not envelope.sane:
+            continue
+        if previous is not None:
+            fields[position] = differences(previous.fields, envelope.fields)
+            provenance[position] = _provenance_changes(previous.provenance, envelope.provenance)
+            counts.update(provenance[position].keys())
+        previous = envelope
     restless = sorted(name for name, count in counts.items() if count > max(1, RESTLESS * len(envelopes)))
     shown = []
-    for differs, changed in zip(fields, found, strict=True):
+    for differs, changed in zip(fields, provenance, strict=True):
         shown.append(differs + [text for name, text in changed.items() if name not in restless])
     return shown, restless
 

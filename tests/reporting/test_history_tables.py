@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,23 @@ def test_a_run_in_doubt_says_why(site: Path, capsys: pytest.CaptureFixture[str])
     record(site / "history", 0, 400.0, warnings=["crowded: 2 of our threads share a core"])
     assert table(site) == 0
     out = capsys.readouterr().out
-    assert "it fills no pin: crowded" in out
+    assert "[2] it fills no pin, since it is in doubt: crowded" in out
+
+
+def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = envelope(metrics={"triad": Metric(812.0, "GB/s")})
+    theirs = replace(ours, key=ours.key._replace(site="theirs"), metrics={"triad": Metric(400.0, "GB/s")})
+    HistoryWriter(site / "history").write_all([ours, theirs])
+    assert table(site) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["site", "-" * len(lines[2]), "site", "theirs"]
+
+
+def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    later = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
+    HistoryWriter(site / "history").write(later, None)
+    assert table(site, "--all") == 0
+    assert "against pin" not in capsys.readouterr().out
 
 
 def test_words_select_tests_by_their_ids(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_a_test_must_be_the_only_one(site: Path, capsys: pytest.CaptureFixture[s
 def test_a_test_that_never_recorded_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path / "history", 0, 400.0, sane=False)
     assert show(tmp_path, "resnet50") == 2
-    assert "has 1 jobs in the history, and none recorded a number" in capsys.readouterr().err
+    assert "of site has 1 jobs in the history, and none recorded a number" in capsys.readouterr().err
 
 
 def test_lines_without_a_verdict_are_judged_when_they_are_shown(
@@ -100,6 +100,11 @@ def test_lines_without_a_verdict_are_judged_when_they_are_shown(
     out = capsys.readouterr().out
     assert "learning 1 of 20" in out
     assert "RED -26.1 % of 20, slower since" in out
+
+
+def test_a_run_is_compared_with_the_last_one_that_has_numbers() -> None:
+    runs = [envelope(run_id="0"), envelope(run_id="1", sane=False, provenance={}, fields={}), envelope(run_id="2")]
+    assert changes_before(runs) == ([[], [], []], [])
 
 
 def test_what_changes_from_run_to_run_is_not_shown() -> None:
