@@ -49,7 +49,7 @@ def judge(
         current: a run whose test has passed its own assertions and recorded its numbers. A job of another role than
             `measure` gets no verdict.
         past: the history. Runs of other tests, and runs that started later, are left out.
-        references: what people have answered.
+        references: what people have answered. An accepted level counts from its first night on.
         night_ends: the hour at which the site's nights end.
         options: what the commands in the texts need beside their arguments, such as `--site=centre`.
 
@@ -76,9 +76,10 @@ def judge(
 def has_pin(current: Envelope, past: Sequence[Envelope], references: References, night_ends: datetime.time) -> bool:
     """Whether every judged metric of a run has a pin to be compared with. The arguments are those of `judge`."""
     before = _before(current, past)
+    night = night_of(current.time_s, night_ends)
     for metric in current.metrics:
         series = series_of(metric, current, before, night_ends)
-        if pin_of(series, references.acceptance(series.test, metric, series.comparability)) is None:
+        if pin_of(series, references.acceptance(series.test, metric, series.comparability, night)) is None:
             return False
     return True
 
@@ -92,7 +93,8 @@ def _verdict(subject: Subject) -> Verdict:
     """The verdict on a run that has not left its series."""
     series = subject.series
     previous = dataclasses.replace(series, runs=series.runs[:-1])
-    pin = pin_of(previous, subject.references.acceptance(series.test, series.metric, series.comparability))
+    acceptance = subject.references.acceptance(series.test, series.metric, series.comparability, subject.night)
+    pin = pin_of(previous, acceptance)
     if pin is None:
         return _learning(subject, learned(previous))
     if pin.level == 0:

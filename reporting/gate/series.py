@@ -213,7 +213,8 @@ def departure(
     A series that began before the other one was learned is a series of its own, and so is one that was accepted.
     """
     test = current.key.test
-    if references.acceptance(test, metric, current.comparability) is not None:
+    night = night_of(current.time_s, night_ends)
+    if references.acceptance(test, metric, current.comparability, night) is not None:
         return None
     same_test = sorted([*of_test(current, past), current], key=order)
     first = next(run for run in same_test if run.comparability == current.comparability)
@@ -223,7 +224,7 @@ def departure(
             continue
         earlier = [run for run in same_test if order(run) < order(first)]
         series = series_of(metric, like, earlier, night_ends)
-        pin = pin_of(series, references.acceptance(test, metric, like.comparability))
+        pin = pin_of(series, references.acceptance(test, metric, like.comparability, night))
         if pin is not None:
             changed = tuple(differences(like.fields, current.fields))
             found = Departure(series, pin, changed, night_of(first.time_s, night_ends))

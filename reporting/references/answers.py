@@ -95,12 +95,15 @@ class References:
     pauses: Sequence[Pause] = ()
     problems: Sequence[str] = ()
 
-    def acceptance(self, test: str, metric: str, comparability: str) -> Acceptance | None:
-        """The last acceptance of a series."""
+    def acceptance(
+        self, test: str, metric: str, comparability: str, night: datetime.date = datetime.date.max
+    ) -> Acceptance | None:
+        """The last acceptance of a series whose level is that of a night; without a night the last one of all."""
         found = [
             answer
             for answer in self.acceptances
             if (answer.test, answer.metric, answer.comparability) == (test, metric, comparability)
+            and answer.since <= night
         ]
         return found[-1] if found else None
 

@@ -360,6 +360,14 @@ def test_an_accepted_level_is_the_pin_and_its_error_widens_the_limit():
     assert "kept from the pin before" in verdict.text
 
 
+def test_a_run_before_the_first_night_of_an_acceptance_has_the_pin_of_its_own_time():
+    past = nights(26)
+    later = accepted(90.0, night(30))
+    assert verdict_on(run(26, 90.0), past, later) == verdict_on(run(26, 90.0), past)
+    both = References(acceptances=[*accepted(95.0, night(20)).acceptances, *later.acceptances])
+    assert "its pin of 95.00 (accepted by ada" in verdict_on(run(26, 80.0), past, both).text
+
+
 def test_ten_accepted_slides_are_still_shown_as_minus_eighteen_percent():
     runs = nights(30)
     answers = []
