@@ -12,6 +12,7 @@ from pathlib import Path
 from platforms import atomic_file
 from platforms.job import RefusedError
 from platforms.output import print_errors
+from platforms.printable import printable
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
 from reporting.history.envelope import Envelope
@@ -50,10 +51,14 @@ def main(options: argparse.Namespace) -> int:
     """Print or write the tables. Returns 1 if a file of the history or of the answers cannot be read."""
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    if options.anchors and options.format == "csv":
+        raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
     envelopes = selected(site, options.selection, problems)
     rows = _rows(site, envelopes, options, problems)
+    if not rows:
+        raise RefusedError(f"{site.history}: it holds {len(envelopes)} jobs of these tests, and no numbers of them")
     if options.format == "csv":
         content = tidy(rows, site.settings.night_ends)
     elif options.format == "markdown":
@@ -62,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
         width = None
         if options.output is None and sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
-        content = "\n".join([*text(_tables(rows, options), width), ""])
+        content = "\n".join([*map(printable, text(_tables(rows, options), width)), ""])
     if options.output is None:
         print(content, end="")
         sys.stdout.flush()

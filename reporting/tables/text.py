@@ -84,9 +84,7 @@ def _two_lines_a_row(table: Table, width: int) -> list[str]:
     lines = [*filter(None, [above, below]), "-" * width]
     previous = ""
     for row, number_line in zip(table.rows, numbers, strict=True):
-        named = [cell for cell in row[: table.identity] if cell not in ("-", "unknown")]
-        marks = [row[-1]] if table.headings[-1] == WARNINGS and row[-1] != "none" else []
-        who = " ".join([", ".join(named), *marks])
+        who = _who(table, row)
         if who != previous:
             lines += textwrap.wrap(who, width, subsequent_indent=GAP)
             previous = who
@@ -99,3 +97,11 @@ def _two_lines_a_row(table: Table, width: int) -> list[str]:
             lines.append(number_line)
             lines += textwrap.wrap(at_end if at_end != "-" else "", width, initial_indent=GAP, subsequent_indent=GAP)
     return lines
+
+
+def _who(table: Table, row: Sequence[str]) -> str:
+    """Which run a row is, in one text, with the marks of its warnings."""
+    named = [cell for cell in row[: table.identity] if cell not in ("-", "unknown")]
+    if table.headings[-1] != WARNINGS or row[-1] == "none":
+        return ", ".join(named)
+    return f"{', '.join(named)} {row[-1]}"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,6 +222,8 @@ def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.Cap
     assert "precision fp16, ours bf16" in out
     assert table(site) == 0
     assert "published" not in capsys.readouterr().out
+    assert table(site, "--anchors", "--format=csv") == 2
+    assert "--anchors: CSV has our own runs only" in capsys.readouterr().err
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -226,6 +232,22 @@ def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.Cap
 def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert table(site) == 2
     assert f"{site}/history: the history is empty; pytest writes a line into it" in capsys.readouterr().err
+
+
+def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0, sane=False)
+    assert table(site) == 2
+    assert "it holds 1 jobs of these tests, and no numbers of them" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_mistake(site: Path) -> None:
+    record_nights(site / "history", 3)
+    command = [sys.executable, "-m", "reporting", "table", "--all", f"--site={site}"]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_a_lost_run_json_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
