@@ -26,6 +26,7 @@ NOTE_DAYS_AFTER = 2
 ACKNOWLEDGED_FOR = datetime.timedelta(days=14)
 RUNS_TO_ACCEPT = 5
 COLUMN = 16
+MOST_DECIMALS = 9
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def size(fraction: float) -> str:
 def number(value: float, level: float) -> str:
     """A value with as many decimals as make four digits of the level that it stands beside."""
     decimals = 3 - math.floor(math.log10(abs(level))) if level else 1
-    return f"{value:.{min(max(decimals, 0), 9)}f}"
+    if decimals > MOST_DECIMALS:
+        return f"{value:.4g}"
+    return f"{value:.{max(decimals, 0)}f}"
 
 
 def away(change: float, series: Series) -> str:
@@ -110,13 +113,13 @@ def learning_sentence(subject: Subject, runs: int) -> str:
     return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {estimates.PIN_RUNS} runs are there"
 
 
-def coarse_sentence(subject: Subject, found: Finding, level: float, known: Sequence[RunValue]) -> str:
-    """The first sentence on a coarse step while a series has no pin."""
+def coarse_sentence(subject: Subject, found: Finding, level: float, runs: int, night: datetime.date) -> str:
+    """The first sentence on a coarse step in a night, while a series has no pin."""
     series = subject.series
+    value = f"{number(found.value, level)} {series.unit} in the night of {night}"
     return (
-        f"{series.test}: {subject.name} {number(found.value, level)} {series.unit} is {away(found.change, series)} "
-        f"{number(level, level)}, the median of the {len(known)} runs before it. "
-        f"Before there is a pin, more than {size(found.limit)} is red"
+        f"{series.test}: {subject.name} of {value} is {away(found.change, series)} {number(level, level)}, the median "
+        f"of {runs} other runs. More than {100 * found.limit:.0f} % is red while the series has no pin"
     )
 
 

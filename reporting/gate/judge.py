@@ -15,6 +15,7 @@ from reporting.gate.explanation import Subject
 from reporting.gate.series import (
     Departure,
     RunValue,
+    Series,
     departure,
     learned,
     noise_before,
@@ -108,19 +109,32 @@ def _learning(subject: Subject, known: Sequence[RunValue]) -> Verdict:
     series, run = subject.series, subject.series.runs[-1]
     if len(known) >= COARSE_RUNS:
         level = median([value.value for value in known])
-        if level != 0 and series.change(run.value, level) < -COARSE_STEP:
-            found = Finding(Kind.SLOWER, run.value, series.change(run.value, level), COARSE_STEP)
-            lines = [
-                explanation.coarse_sentence(subject, found, level, known),
-                *explanation.doubts(subject),
-                *explanation.why(subject, found, known, [run], run.night),
-            ]
-            short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
-            verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known))
-            return _answered(subject, verdict, [found])
+        far = [one for one in _unanswered(series) if level and series.change(one.value, level) < -COARSE_STEP]
+        if far:
+            return _coarse(subject, known, level, far[-1])
     runs = len(known) + (1 if run.eligible else 0)
     lines = [explanation.learning_sentence(subject, runs), *explanation.doubts(subject)]
     return _of(subject, Kind.LEARNING, f"learning {runs} of {PIN_RUNS}", lines, runs=runs)
+
+
+def _unanswered(series: Series) -> list[RunValue]:
+    """The last run; if it is in doubt, the last eligible one before it, too, since a run in doubt clears no red."""
+    *earlier, run = series.runs
+    if run.eligible:
+        return [run]
+    return [*[one for one in earlier if one.eligible][-1:], run]
+
+
+def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
+    found = Finding(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
+    lines = [
+        explanation.coarse_sentence(subject, found, level, len(known), run.night),
+        *explanation.doubts(subject),
+        *explanation.why(subject, found, known, [run], run.night),
+    ]
+    short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
+    verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known))
+    return _answered(subject, verdict, [found])
 
 
 def _compared(subject: Subject, comparison: Comparison) -> Verdict:

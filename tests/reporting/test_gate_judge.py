@@ -90,6 +90,17 @@ def test_a_coarse_step_is_part_of_no_pin():
     assert [verdict.short for verdict in verdicts[19:]] == ["learning 19 of 20", "learning 20 of 20", "ok"]
 
 
+def test_a_run_in_doubt_clears_no_coarse_step():
+    past = [*nights(10), run(10, 60.0, verdicts={METRIC: {"kind": "slower", "red": True}})]
+    verdict = verdict_on(in_doubt(11, 100.0), past)
+    assert (verdict.red, verdict.since) == (True, night(10))
+    assert verdict.text.splitlines()[0] == (
+        f"{TEST}: effective throughput of 60.0 samples/s in the night of 2026-10-12 is 40.0 % below 100.0, the median "
+        "of 10 other runs. More than 10 % is red while the series has no pin"
+    )
+    assert verdict_on(run(11, 100.0), past).short == "learning 11 of 20"
+
+
 def test_runs_in_doubt_are_not_counted():
     verdict = verdict_on(in_doubt(7, 100.0), nights(7))
     assert verdict.short == "learning 7 of 20"
