@@ -17,6 +17,8 @@ from reporting.history.reader import run_of
 from reporting.references.answers import References
 from reporting.tables.row import Row, workload
 
+CHANGED = (Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED)
+
 
 def latest_rows(
     history: Path,
@@ -75,9 +77,11 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
     change = stored.get("change")
     since = datetime.date.fromisoformat(str(stored["since"])) if stored.get("since") else None
     short = kind.value
-    if since is not None and change is not None:
-        word = "faster" if change > 0 else "slower"
+    if kind in CHANGED and since is not None and change is not None:
+        word = "faster" if kind is Kind.FASTER else "slower"
         short = f"{100 * change:+.1f} %, {word} since {since}"
+        if kind is Kind.ACKNOWLEDGED:
+            short = f"{kind.value}: {short}"
     return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
 
 

@@ -50,6 +50,7 @@ COLUMNS = (
     "comparability",
     "source",
 )
+ALL_WINDOWS = "effective_throughput_of_all_windows"  # as in the tables; the gate judges the fastest stretch
 PROVENANCE = "provenance_"  # begins the names of the columns that say what may explain a change
 
 
@@ -64,17 +65,20 @@ def tidy(rows: Sequence[Row], night_ends: datetime.time) -> str:
         if row.envelope is None:
             continue
         shared = {**_of_run(row.run), **_of_envelope(row.envelope, night_ends)}
-        for name, metric, is_judged in _metrics(row.envelope):
+        for name, metric, is_judged in _metrics(row, row.envelope):
             line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
             writer.writerow({column: _cell(value) for column, value in line.items()})
     return text.getvalue()
 
 
-def _metrics(envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]:
+def _metrics(row: Row, envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]:
+    """Every number of a run, by name, and whether it is judged."""
     for name, metric in envelope.metrics.items():
         yield name, metric, True
     for name, metric in envelope.beside.items():
         yield name, metric, False
+    if row.run.windows and row.run.effective_throughput is not None:
+        yield ALL_WINDOWS, Metric(row.run.effective_throughput, "samples/s"), False
 
 
 def _of_run(run: Run) -> dict[str, object]:

@@ -16,9 +16,11 @@ import pytest
 
 from platforms.job import Metric
 from reporting.__main__ import main
+from reporting.gate.verdict import Kind
 from reporting.history.writer import HistoryWriter
 from reporting.references import store
 from reporting.references.answers import Acknowledgement, Author
+from reporting.tables.history_rows import stored_verdicts
 from tests.reporting.history_lines import envelope
 from tests.reporting.table_history import record, record_nights
 
@@ -130,6 +132,21 @@ def test_all_runs_or_those_since_a_night(site: Path, capsys: pytest.CaptureFixtu
     assert len(rows(capsys.readouterr().out)) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Kind.DRIFTED, "-5.0 %, slower since 2026-10-01"),
+        (Kind.FASTER, "-5.0 %, faster since 2026-10-01"),
+        (Kind.ACKNOWLEDGED, "acknowledged: -5.0 %, slower since 2026-10-01"),
+        (Kind.LEFT, "left its series"),
+        (Kind.OK, "ok"),
+    ],
+)
+def test_what_the_gate_said_in_a_night(kind: Kind, said: str) -> None:
+    stored = {"triad": {"kind": kind.value, "red": False, "change": -0.05, "since": "2026-10-01"}}
+    assert stored_verdicts(envelope(verdicts=stored))["triad"].short == said
+
+
 def test_a_date_that_is_none_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         table(site, "--since=yesterday")
@@ -165,13 +182,14 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
     record(site / "history", 22, 340.0, sane=False)
     assert table(site, "--all", "--format=csv") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(lines) == 22 * 4
-    first, triad, compute, fraction = lines[:4]
-    assert [line["metric"] for line in lines[:4]] == [
+    assert len(lines) == 22 * 5
+    first, triad, compute, fraction, of_all_windows = lines[:5]
+    assert [line["metric"] for line in lines[:5]] == [
         "effective_throughput",
         "triad",
         "compute_throughput",
         "compute_fraction",
+        "effective_throughput_of_all_windows",
     ]
     assert (first["value"], first["unit"], first["better"], first["is_judged"]) == (
         "400.0",
@@ -180,7 +198,7 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
         "True",
     )
     assert (triad["value"], triad["unit"]) == ("812.0", "GB/s")
-    assert compute["is_judged"] == fraction["is_judged"] == "False"
+    assert {line["is_judged"] for line in (compute, fraction, of_all_windows)} == {"False"}
     started = datetime.datetime.fromisoformat(first["started"])
     assert started.tzinfo is not None
     assert started == datetime.datetime(2026, 10, 1, 22, 0).astimezone()
