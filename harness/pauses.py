@@ -19,14 +19,13 @@ from platforms.schedulers import Maintenance, backend_of
 
 def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date) -> None:
     """Mark the tests that people have paused, so that no job is made for them."""
-    if not (suite.options.site / FOLDER).is_dir():
+    job_tests = [item for item in items if case_key(item) in suite.cases]
+    if not job_tests or not (suite.options.site / FOLDER).is_dir():
         return
     from reporting.references import store
 
     references = store.load(suite.options.site)
-    for item in items:
-        if case_key(item) not in suite.cases:
-            continue
+    for item in job_tests:
         pause = references.pause(item.nodeid, suite.case(item).platform.name, today)
         if pause is not None:
             _skip(item, f"{pause.name} is paused until {pause.until}: {pause.reason} ({pause.author.by})")

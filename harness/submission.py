@@ -107,7 +107,12 @@ def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
 
 
 def _skip_what_must_not_run(suite: Suite, items: list[pytest.Item]) -> Mapping[str, Maintenance]:
-    """Mark the tests that are paused or under maintenance. Returns the maintenances that platforms know of."""
+    """Mark the tests that are paused or under maintenance. Returns the maintenances that platforms know of.
+
+    A resumed run goes on with the jobs that it has, so nothing is marked.
+    """
+    if suite.options.resume:
+        return {}
     pauses.skip_paused(suite, items, datetime.date.today())
     found = pauses.maintenances(suite, items)
     pauses.skip_maintained(suite, items, found, time.time())

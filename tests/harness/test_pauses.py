@@ -66,6 +66,15 @@ def test_a_dry_run_says_what_is_paused(two_platforms: Project) -> None:
     result.stdout.fnmatch_lines(["would be skipped: far is paused until *: new firmware (ada)"])
 
 
+def test_a_resumed_run_goes_on_with_a_job_that_was_begun_before_the_pause(two_platforms: Project) -> None:
+    gate = two_platforms.path / "gate"
+    two_platforms.job_test(f"gate={gate}")
+    two_platforms.pytest("-m", "far", "--wait", "0").assert_outcomes(skipped=1)  # PENDING
+    pause(two_platforms, "far", days=3)
+    gate.touch()
+    two_platforms.pytest("--resume").assert_outcomes(passed=1)
+
+
 # --- maintenance -----------------------------------------------------------------------------------------------------
 
 
