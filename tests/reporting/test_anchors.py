@@ -130,6 +130,15 @@ def test_nothing_stands_beside_other_work_or_another_device(other: Run) -> None:
     assert beside([Row(other)]) == []
 
 
+def test_what_has_only_the_magnitude_in_common_stands_beside_nothing() -> None:
+    (archer2,) = [each for each in anchors() if each.likeness is Likeness.MAGNITUDE]
+    run = as_in_table_3()
+    on_cpus = replace(run, start={**run.start, "device": {"name": "AMD EPYC 7742 64-Core Processor"}})
+    beside_it = [each.anchor for each in neighbours(on_cpus)]
+    assert [anchor.place for anchor in beside_it] == ["Table 3"]
+    assert archer2 not in beside_it
+
+
 def test_the_table_beside_ours_is_of_one_device() -> None:
     (table,) = beside([Row(as_in_table_3())])
     first = dict(zip(table.headings, table.rows[0], strict=True))
