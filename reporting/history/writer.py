@@ -46,7 +46,7 @@ class HistoryWriter:
         self._name = f"{time.strftime('%Y%m%dT%H%M%SZ', began)}-{secrets.token_hex(4)}"
         self._lock = threading.Lock()
         self._created: set[str] = set()
-        self._torn: set[str] = set()  # files whose last line may be incomplete
+        self._torn: dict[str, int] = {}  # by file, where a line begins that could not be written as a whole
         self._runs: dict[Key, tuple[bytes, RunReference]] = {}  # with the digest of the line
         _try_folder(folder, self._month)
 
@@ -98,12 +98,14 @@ class HistoryWriter:
             _make_month(self._folder, self._month)
             file = self._open(name)
             try:
-                line_end = b"\n" if name in self._torn else b""
-                begin = os.fstat(file).st_size + len(line_end)
-                self._torn.add(name)
-                _write_whole(file, line_end + line)
+                size = os.fstat(file).st_size
+                begin = min(size, self._torn.get(name, size))
+                if begin < size:
+                    os.ftruncate(file, begin)
+                self._torn[name] = begin
+                _write_whole(file, line)
                 os.fsync(file)
-                self._torn.discard(name)
+                del self._torn[name]
             finally:
                 os.close(file)
         except OSError as error:
