@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def nothing(parser: argparse.ArgumentParser) -> None:
-    """What a command shares with no other one."""
+    """Declare nothing: the command shares no argument with other commands."""
 
 
 @dataclass(frozen=True)

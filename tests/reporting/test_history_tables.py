@@ -6,6 +6,8 @@ import csv
 import datetime
 import io
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,9 +23,11 @@ from reporting.history.writer import HistoryWriter
 from reporting.references import store
 from reporting.references.answers import Acknowledgement, Author
 from reporting.tables.history_rows import stored_verdicts
+from reporting.tables.tidy import COLUMNS
 from tests.reporting.history_lines import envelope
 from tests.reporting.table_history import record, record_nights
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tables.md"
 DEEPCAM = {"test": "test_deepcam.py::test_deepcam[a100-1x4gpu-tuned]", "benchmark": "deepcam"}
 
 
@@ -242,6 +246,27 @@ def test_published_numbers_stand_below_the_tables(site: Path, capsys: pytest.Cap
     assert "published" not in capsys.readouterr().out
     assert table(site, "--anchors", "--format=csv") == 2
     assert "--anchors: CSV has our own runs only" in capsys.readouterr().err
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_page_work(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(site)
+    monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
+    record(site / "history", 40, 400.0)
+    typed = re.findall(r"^    python -m reporting (.*?)(?: +#.*)?$", PAGE.read_text(), re.MULTILINE)
+    assert len(typed) == 7
+    for line in typed:
+        assert main(shlex.split(line)) == 0, line
+    assert (site / "runs.csv").exists()
+
+
+def test_the_page_has_every_column_of_the_csv() -> None:
+    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
+    assert [column for column in COLUMNS if column not in named] == []
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
