@@ -105,7 +105,7 @@ def _verdict(
     if not envelope.sane or metric not in envelope.metrics:
         return None
     if metric in envelope.verdicts and not is_latest:
-        return stored_verdicts(envelope)[metric]
+        return stored_verdicts(envelope).get(metric)
     return judge(envelope, until_then, references, night_ends).get(metric)
 
 
