@@ -58,12 +58,10 @@ def build(source: Path, folder: Path) -> Archive:
 def full_commit(clone: Path, name: str) -> str:
     """The 40 digits of a commit, a tag or a branch. Raises RefusedError where `clone` has none of this name."""
     _git(clone, "rev-parse", "--git-dir", why=f"{clone} is no git clone, so it has no other commits")
-    found = _git(
-        clone,
-        *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"),
-        why=f"{clone} has no commit {name!r}: `git -C {shlex.quote(str(clone))} fetch --all --tags` may bring it",
-    )
-    return found.decode().strip()
+    unknown = f"{clone} has no commit {name!r}: `git -C {shlex.quote(str(clone))} fetch --all --tags` may bring it"
+    if name.startswith("-"):  # git would take it for an option
+        raise RefusedError(unknown)
+    return _git(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", why=unknown).decode().strip()
 
 
 def build_from_commit(clone: Path, commit: str, folder: Path) -> Archive:
@@ -88,11 +86,12 @@ def build_from_commit(clone: Path, commit: str, folder: Path) -> Archive:
 def _git(clone: Path, *words: str, why: str) -> bytes:
     """What git prints. Raises RefusedError with the sentence `why`, and what git says."""
     try:
-        done = subprocess.run(["git", "-C", str(clone), *words], capture_output=True, timeout=GIT_S, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        cause = said.decode(errors="replace").strip() or str(error)
-        raise RefusedError(f"{why} ({cause})") from None
+        done = subprocess.run(["git", "-C", str(clone), *words], capture_output=True, timeout=GIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RefusedError(f"{why} ({error})") from None
+    if done.returncode:
+        errors = done.stderr.decode(errors="replace").strip()
+        raise RefusedError(f"{why} ({errors})" if errors else why)
     return done.stdout
 
 
