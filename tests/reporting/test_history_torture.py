@@ -65,7 +65,7 @@ def write_and_kill(tmp_path: Path, environ: dict[str, str], seed: int) -> None:
     assert problems == []
     noted = {tuple(line.split()) for path in acknowledged.iterdir() for line in path.read_text().splitlines()}
     written = {(each.key.run_id, str(each.key.attempt)) for each in found}
-    assert len(noted) > KILLS
+    assert noted
     assert noted <= written
     assert len(written - noted) <= KILLS + WRITERS  # each writer may be killed before it notes its last line
     lines = sum(path.read_bytes().count(b"\n") for path in history.rglob("*[0-9a-f].jsonl"))
