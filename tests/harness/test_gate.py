@@ -170,6 +170,13 @@ def test_two_gates_are_refused_before_the_jobs(series: RateSeries, gate: str) ->
     assert not series.project.jobs()
 
 
+def test_resume_keeps_the_gate(series: RateSeries) -> None:
+    series.past(CALM)
+    assert series.run("--wait=0", "--gate=off", triad=50.0).ret == 75
+    series.run("--resume").assert_outcomes(passed=1)
+    assert (series.last().sane, series.last().verdicts) == (True, {})
+
+
 # --- the other verdicts ----------------------------------------------------------------------------------------------
 
 
