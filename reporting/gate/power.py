@@ -1,0 +1,221 @@
+"""What the gate can see in one series: which loss it finds within six nights, and how often it cries for nothing.
+
+The runs of many nights are simulated, with the level, the deviation, the autocorrelation and the outliers that the
+series has shown. The gate's limits are applied to them. docs/gate.md says how well the answers hold.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, median, stdev
+
+from reporting.gate import estimates
+from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise
+from reporting.gate.quiet import quiet_runs, runs_per_night
+from reporting.gate.series import Pin, Series, noise_before
+
+NIGHTS = 6
+"""A lasting loss is to be found within this many nights."""
+MONTH = 30
+"""Nights for which false alarms are counted."""
+CHANCE = 0.8
+"""The chance with which `Sight.loss` is found."""
+
+TRIALS = 1000
+OUTLIER = 3.0  # deviations; a run farther away is no part of the deviation, and is drawn as it is
+DEVIATION_ERROR = 0.71  # of a standard deviation of n runs, as a fraction, times sqrt(n)
+BEFORE = WINDOW_NIGHTS - 1  # nights that a window shares with those before the first one that is judged
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the gate sees in a series.
+
+    Attributes:
+        runs_per_night: with so many runs each night.
+        least_losses: of each trial the least lasting loss that is red within six nights, as a fraction; sorted.
+        drifts: how many false alarms of the last seven nights together begin in 30 nights.
+        steps: how many false alarms of single runs begin in 30 nights.
+    """
+
+    runs_per_night: int
+    least_losses: tuple[float, ...]
+    drifts: float
+    steps: float
+
+    def chance(self, loss: float) -> float:
+        """The chance that a lasting loss, such as .04, is red within six nights."""
+        return bisect.bisect_left(self.least_losses, loss) / len(self.least_losses)
+
+    def loss(self, chance: float = CHANCE) -> float:
+        """The lasting loss that is red within six nights with this chance."""
+        return self.least_losses[math.ceil(chance * len(self.least_losses)) - 1]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How far a window's median, and a single run, may be below the pin."""
+
+    drift: float
+    step: float
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the simulated runs are drawn from. All are changes from the pin.
+
+    Attributes:
+        level: the mean of the runs that are no outliers.
+        deviation: their standard deviation.
+        autocorrelation: of neighbouring runs.
+        outliers: relative to the level.
+        outlier_share: how many of the runs are outliers.
+        runs: how many runs this was estimated from.
+    """
+
+    level: float
+    deviation: float
+    autocorrelation: float
+    outliers: Sequence[float]
+    outlier_share: float
+    runs: int
+
+
+def sight_of(series: Series, pin: Pin, each_night: int | None = None, trials: int = TRIALS) -> Sight | None:
+    """What the gate sees in a series.
+
+    Args:
+        each_night: with so many runs each night; None for as many as it has.
+        trials: how many series are simulated; a chance is exact to about 1 / sqrt(trials).
+
+    Returns:
+        None where fewer than 20 runs lie at the pin's level: they say too little about its noise.
+    """
+    runs = quiet_runs(series, pin)
+    if len(runs) < PIN_RUNS or pin.level == 0:
+        return None
+    now = runs_per_night(runs)
+    wanted = now if each_night is None else each_night
+    source = _denser(_source_of(series.changes(runs, pin.level)), wanted / now)
+    limits = _limits(noise_before(series, pin, ()), pin, now, wanted)
+    least_losses = []
+    drifts = 0
+    steps = 0
+    generator = random.Random(1)  # the same question has the same answer
+    for drawn in _drawn_sources(source, trials, generator):
+        values = _simulated(drawn, (BEFORE + 1 + MONTH) * wanted, generator)
+        least_losses.append(_least_loss(values, limits, wanted))
+        began = _false_alarms(values, limits, wanted)
+        drifts += began[0]
+        steps += began[1]
+    return Sight(wanted, tuple(sorted(least_losses)), drifts / trials, steps / trials)
+
+
+def _source_of(changes: Sequence[float]) -> _Source:
+    centre = median(changes)
+    scale = max(estimates.scaled_mad(changes), estimates.LEAST_DEVIATION)
+    usual = [change for change in changes if abs(change - centre) <= OUTLIER * scale]
+    outliers = [change - centre for change in changes if abs(change - centre) > OUTLIER * scale]
+    correlation = estimates.plain_autocorrelation(changes, scale)
+    share = 0.0
+    if outliers:
+        share = (len(outliers) + 0.5) / (len(changes) + 1)  # Jeffreys' estimate: outliers are few
+    return _Source(
+        level=fmean(usual),
+        deviation=stdev(usual),
+        autocorrelation=min(max(correlation, 0.0), estimates.HIGHEST_AUTOCORRELATION),
+        outliers=outliers,
+        outlier_share=share,
+        runs=len(changes),
+    )
+
+
+def _denser(source: _Source, times: float) -> _Source:
+    """The same noise with more runs a night, which resemble each other more than those of two nights."""
+    return dataclasses.replace(source, autocorrelation=source.autocorrelation ** (1 / times))
+
+
+def _limits(noise: Noise, pin: Pin, now: int, wanted: int) -> _Limits:
+    if pin.acceptance is None:
+        pin_error = estimates.error_of_median(noise, pin.runs)
+    else:
+        pin_error = pin.acceptance.error
+    denser = dataclasses.replace(noise, autocorrelation=noise.autocorrelation ** (now / wanted))
+    error = estimates.standard_error_of_change(denser, WINDOW_NIGHTS * wanted, pin_error)
+    return _Limits(estimates.drift_limit(error), estimates.step_limit(noise))
+
+
+def _drawn_sources(source: _Source, trials: int, generator: random.Random) -> list[_Source]:
+    """What the source may be in truth, since it is an estimate: evenly spread over the estimate's errors."""
+    spread = [NormalDist().inv_cdf((trial + 0.5) / trials) for trial in range(trials)]
+    levels = generator.sample(spread, trials)
+    deviations = generator.sample(spread, trials)
+    correlations = generator.sample(spread, trials)
+    memory = (1 + source.autocorrelation) / (1 - source.autocorrelation)  # so much larger is the variance of a mean
+    level_error = source.deviation * math.sqrt(memory / source.runs)
+    correlation_error = math.sqrt((1 - source.autocorrelation**2) / source.runs)
+    drawn = []
+    for trial in range(trials):
+        correlation = source.autocorrelation + correlation_error * correlations[trial]
+        drawn.append(
+            dataclasses.replace(
+                source,
+                level=source.level + level_error * levels[trial],
+                deviation=source.deviation * math.exp(DEVIATION_ERROR * deviations[trial] / math.sqrt(source.runs)),
+                autocorrelation=min(max(correlation, 0.0), estimates.HIGHEST_AUTOCORRELATION),
+            )
+        )
+    return drawn
+
+
+def _simulated(source: _Source, runs: int, generator: random.Random) -> list[float]:
+    kept = source.autocorrelation
+    fresh = math.sqrt(1 - kept * kept)
+    normal = generator.gauss(0, 1)
+    values = []
+    for _ in range(runs):
+        normal = kept * normal + fresh * generator.gauss(0, 1)
+        if generator.random() < source.outlier_share:
+            values.append(source.level + generator.choice(source.outliers))
+        else:
+            values.append(source.level + source.deviation * normal)
+    return values
+
+
+def _least_loss(values: Sequence[float], limits: _Limits, each_night: int) -> float:
+    """The least loss since the seventh night that is red within six nights.
+
+    A window's median is below the limit once more than half of its runs are. So the loss must bring as many of the runs
+    since the seventh night there as are lacking; the highest of these needs the largest loss.
+    """
+    first = BEFORE * each_night
+    half = WINDOW_NIGHTS * each_night // 2 + 1
+    least = min(values[first : first + NIGHTS * each_night]) + limits.step
+    for night in range(1, NIGHTS + 1):
+        before = values[(night - 1) * each_night : first]
+        since = sorted(values[first : first + night * each_night])
+        lacking = half - sum(value < -limits.drift for value in before)
+        if lacking <= len(since):
+            least = min(least, since[max(lacking, 1) - 1] + limits.drift)
+    return max(least, 0.0)
+
+
+def _false_alarms(values: Sequence[float], limits: _Limits, each_night: int) -> tuple[int, int]:
+    """How often a drift, and a step without one, begins in the nights after the seventh."""
+    drifts = 0
+    steps = 0
+    length = WINDOW_NIGHTS * each_night
+    was_red = True  # the seventh night begins nothing
+    for end in range(length, len(values) + 1, each_night):
+        drift = median(values[end - length : end]) < -limits.drift
+        step = min(values[end - each_night : end]) < -limits.step
+        if not was_red:
+            drifts += drift
+            steps += step and not drift
+        was_red = drift or step
+    return drifts, steps

@@ -1,0 +1,72 @@
+"""The gate's verdicts on a series' own nights in shuffled order."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from reporting.gate.replay import BLOCK, judged, replay, shuffled
+from reporting.gate.series import pin_of, series_of
+from reporting.gate.verdict import Kind
+from reporting.history.nights import NOON
+from tests.reporting import gate_nights
+from tests.reporting.gate_nights import METRIC, nights, run
+from tests.reporting.test_power import noisy, series_and_pin
+
+
+def test_a_series_is_judged_as_its_runs_were_judged_one_by_one():
+    runs = [*noisy(40, 1.5, 7, outliers=0.1), *(run(night, 93.0) for night in range(40, 48))]
+    expected = [verdict.kind for verdict in gate_nights.replay(runs)]
+    assert {Kind.LEARNING, Kind.OK, Kind.SLOWER} <= set(expected)
+    assert judged(series_of(METRIC, runs[-1], runs, NOON)) == expected
+
+
+def test_shuffled_nights_are_the_same_nights_whole_and_in_blocks():
+    runs = noisy(30, 1.5, 8, hours=(20.0, 23.0))
+    series, _ = series_and_pin(runs)
+    values = [one.value for one in series.runs]
+    pairs = set(zip(values[::2], values[1::2], strict=True))
+    for block in (1, BLOCK):
+        mixed = shuffled(series.runs, block, random.Random(1))
+        found = [one.value for one in mixed]
+        assert sorted(found) == sorted(values)
+        assert found != values
+        assert set(zip(found[::2], found[1::2], strict=True)) == pairs
+        assert [one.night for one in mixed] == [one.night for one in series.runs]
+    neighbours = set(pairwise(values))
+    kept = sum(pair in neighbours for pair in pairwise(found))
+    assert kept >= 59 - 2  # 30 nights are three blocks
+
+
+def test_steady_nights_cry_for_nothing_never():
+    said = replay(*series_and_pin(nights(50)), shuffles=4)
+    assert (said.nights, said.drifts, said.steps, said.block) == (120, 0, 0, 1)
+
+
+def test_outliers_cry_as_often_as_they_come():
+    runs = nights(50)
+    runs[30] = run(30, 88.0, verdicts={METRIC: {"kind": "slower", "red": True}})
+    said = replay(*series_and_pin(runs), shuffles=20)
+    assert said.drifts == 0
+    assert 6 <= said.steps <= 18  # it is in the pin in two of five orders
+
+
+def test_a_lasting_change_is_left_out():
+    runs = [
+        *nights(40),
+        *(run(night, 90.0, verdicts={METRIC: {"kind": "slower", "red": True}}) for night in range(40, 50)),
+    ]
+    said = replay(*series_and_pin(runs), shuffles=2)
+    assert (said.nights, said.steps) == (40, 0)
+
+
+def test_nights_that_resemble_each_other_stay_together():
+    said = replay(*series_and_pin(noisy(120, 1.5, 9, memory=0.7)), shuffles=1)
+    assert said.block == BLOCK
+
+
+def test_a_pin_alone_has_nothing_to_judge():
+    runs = nights(20)
+    series, pin = series_and_pin(runs)
+    assert pin == pin_of(series, None)
+    assert replay(series, pin, shuffles=2) is None
