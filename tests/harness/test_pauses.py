@@ -39,7 +39,7 @@ def two_platforms(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("name", ["far", TEST])
+@pytest.mark.parametrize("name", ["far", TEST], ids=["platform", "test"])
 def test_what_is_paused_is_skipped_with_the_reason_and_makes_no_job(two_platforms: Project, name: str) -> None:
     pause(two_platforms, name, days=0)  # its last day
     result = two_platforms.pytest("-m", "far or local", "-rs")
