@@ -81,7 +81,7 @@ def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> 
     generator.shuffle(blocks)
     mixed = [date for dates_of_block in blocks for date in dates_of_block]
     return [
-        dataclasses.replace(run, night=date, calm=True)
+        dataclasses.replace(run, night=date, calm=True, judged=True)
         for date, origin in zip(dates, mixed, strict=True)
         for run in by_night[origin]
     ]
@@ -100,5 +100,5 @@ def judged(series: Series) -> list[Kind]:
             findings = compare(dataclasses.replace(series, runs=(*seen, run)), pin).findings()
             kind = findings[0].kind if findings else Kind.OK
         kinds.append(kind)
-        seen.append(dataclasses.replace(run, calm=kind in CALM))
+        seen.append(dataclasses.replace(run, calm=kind in CALM, judged=True))
     return kinds

@@ -29,6 +29,7 @@ class RunValue:
         eligible: it may fill a pin, stand in a window and clear a red.
         calm: it is eligible, and no stored verdict says that it was away from the pin.
         envelope: of the last job.
+        judged: a verdict is stored. Imported runs have none, nor have those of `--gate=off`.
     """
 
     run_id: str
@@ -37,6 +38,7 @@ class RunValue:
     eligible: bool
     calm: bool
     envelope: Envelope
+    judged: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,12 @@ def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time)
     eligible = [job for job in jobs if job.eligible]
     counted = eligible or jobs
     calm = bool(eligible)
+    judged = True
     for job in counted:
         stored = job.verdicts.get(metric)
-        if stored is not None and (stored.get("red") or stored.get("kind", Kind.OK) not in CALM):
+        if stored is None:
+            judged = False
+        elif stored.get("red") or stored.get("kind", Kind.OK) not in CALM:
             calm = False
     return RunValue(
         run_id=jobs[-1].key.run_id,
@@ -148,6 +153,7 @@ def _run_value(metric: str, jobs: Sequence[Envelope], night_ends: datetime.time)
         eligible=bool(eligible),
         calm=calm,
         envelope=counted[-1],
+        judged=judged,
     )
 
 
@@ -178,9 +184,14 @@ def noise_before(series: Series, pin: Pin, window: Sequence[RunValue]) -> Noise:
 
     There are at least the 20 runs of the pin. After an acceptance, the noise of the pin before it is kept until 20 runs
     of the new level lie before the window.
+
+    Beyond the pin's own runs only those with a stored verdict count. Otherwise a loss that nothing has judged would
+    widen the limits night by night, until it is not red any more.
     """
     calm = [run for run in series.runs if run.calm and run.night >= pin.first]
-    before = [run for run in calm if not window or run.night < window[0].night]
+    of_pin = 0 if pin.acceptance is not None else PIN_RUNS
+    known = [*calm[:of_pin], *[run for run in calm[of_pin:] if run.judged]]
+    before = [run for run in known if not window or run.night < window[0].night]
     if len(before) >= PIN_RUNS:
         return noise_of(series.changes(before, pin.level))
     if pin.acceptance is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from platforms.job import Metric, Outcome
 from reporting.gate.judge import judge
-from reporting.gate.verdict import Verdict
+from reporting.gate.verdict import Kind, Verdict
 from reporting.history.comparability import comparability
 from reporting.history.envelope import Envelope, Key
 from reporting.history.nights import NOON
@@ -48,6 +48,7 @@ def run(number: int, value: float, **changes: Any) -> Envelope:
         "metrics": {METRIC: metric},
         "fields": fields,
         "comparability": comparability(fields),
+        "verdicts": {METRIC: {"kind": Kind.OK, "red": False}},
         **changes,
     }
     key = Key(site, run_id, test, attempt, f"{number}-{attempt}", start.timestamp() - 60)

@@ -213,6 +213,13 @@ def test_red_nights_are_not_part_of_the_noise():
     assert f"the scaled MAD of {calm} runs" in verdicts[-1].text
 
 
+def test_a_lasting_loss_that_nothing_has_judged_does_not_widen_the_limits():
+    imported = [*nights(40, verdicts={}), *nights(80, level=96.5, first=40, verdicts={})]
+    verdict = verdict_on(imported[-1], imported[:-1])
+    assert verdict.red
+    assert "the scaled MAD of 20 runs" in verdict.text
+
+
 def test_outliers_and_gaps_are_no_drift():
     runs = nights(60)
     for outlier in (22, 31, 32, 47):
