@@ -406,7 +406,7 @@ def test_prune_tells_what_it_may_not_see(cloud: Cloud, capsys: pytest.CaptureFix
 
 
 def test_prune_leaves_what_kueue_lets_wait_and_its_code(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
-    cloud.kube.kueue(queue="mine", quota={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"})
+    cloud.kube.kueue(queue="mine", quota={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}).pause()
     cloud.platform(CLOUD.replace("cpu: 100m", "cpu: 100m, queue: mine"))
     cloud.test('@pytest.mark.workload(benchmark="resnet50")\ndef test_mine(run): pass\n')
     jobs = cloud.kube.store.list
