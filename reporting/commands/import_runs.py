@@ -75,22 +75,37 @@ def main(options: argparse.Namespace) -> int:
     said = Said.parse(options.better)
     if options.better and options.program != "reframe":
         raise RefusedError("--better is for metrics of ReFrame: those of pytest-benchmark are seconds")
+    for path in options.files:
+        if not path.exists():
+            raise RefusedError(f"{path}: no such file or folder")
     problems: list[str] = []
     if options.program == "reframe":
         count = _import_reframe(site, options.files, said, options.since, problems)
     else:
         count = _import_pytest_benchmark(site, options.files, options.since, problems)
     print(_summary(count, site))
-    if count.too_old and options.since is None:
-        print(
+    for line in _left_out(count, options.since):
+        print(line)
+    if count.tests:
+        print()
+        print_verdicts(site, read(site.history, count.tests, problems), explain=False)
+    return print_errors(list(dict.fromkeys(problems)))
+
+
+def _left_out(count: Count, since: datetime.date | None) -> list[str]:
+    """A line for each reason why runs were not imported."""
+    lines = []
+    if count.in_future:
+        runs = "1 run is" if count.in_future == 1 else f"{count.in_future} runs are"
+        lines.append(f"{runs} dated more than a day in the future: left out (was the clock of that machine wrong?)")
+    if count.too_old and since is None:
+        lines.append(
             f"{count.too_old} are older than the first night of their test there, and would move its pin: left out "
             "(to take them, type --since=DATE)"
         )
     elif count.too_old:
-        print(f"{count.too_old} are older than {options.since}: left out")
-    print()
-    print_verdicts(site, read(site.history, count.tests, problems), explain=False)
-    return print_errors(list(dict.fromkeys(problems)))
+        lines.append(f"{count.too_old} are older than {since}: left out")
+    return lines
 
 
 def _import_reframe(
@@ -163,10 +178,10 @@ def _print_decisions(decided: dict[MetricName, Decision]) -> None:
 
 
 def _summary(count: Count, site: OpenedSite) -> str:
-    return (
-        f"{count.new} lines are new, {count.changed} changed, {count.already_there} were there already: "
-        f"{len(count.tests)} tests, {_nights(count)}, in {site.history}"
-    )
+    new = "1 line is new" if count.new == 1 else f"{count.new} lines are new"
+    there = "1 was there already" if count.already_there == 1 else f"{count.already_there} were there already"
+    tests = "1 test" if len(count.tests) == 1 else f"{len(count.tests)} tests"
+    return f"{new}, {count.changed} changed, {there}: {tests}, {_nights(count)}, in {site.history}"
 
 
 def _nights(count: Count) -> str:

@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     envelopes = selected(site, options.selection, problems)
     rows = _rows(site, envelopes, options, problems)
     if not rows:
-        raise RefusedError(f"{site.history}: it holds {len(envelopes)} jobs of these tests, and no numbers of them")
+        raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")
     if options.format == "csv":
         content = tidy(rows, site.settings.night_ends)
     elif options.format == "markdown":
@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
     else:
         atomic_file.write_text(options.output, content)
-        print(f"{len(rows)} runs written to {options.output}", file=sys.stderr)
+        print(f"{len(rows)} {'run' if len(rows) == 1 else 'runs'} written to {options.output}", file=sys.stderr)
     return print_errors(problems)
 
 
@@ -84,14 +84,21 @@ def _tables(rows: Sequence[Row], options: argparse.Namespace) -> list[Table]:
     return tables
 
 
+def _why_empty(site: OpenedSite, envelopes: Sequence[Envelope], since: datetime.date | None) -> str:
+    last = night_of(envelopes[-1].time_s, site.settings.night_ends)
+    if since is not None and last < since:
+        return f"no run since the night of {since}: the last one of these tests is of the night of {last}"
+    jobs = "1 job" if len(envelopes) == 1 else f"{len(envelopes)} jobs"
+    return f"it holds {jobs} of these tests, and no numbers of them" + (f" since {since}" if since else "")
+
+
 def _rows(
     site: OpenedSite, envelopes: Sequence[Envelope], options: argparse.Namespace, problems: list[str]
 ) -> list[Row]:
     night_ends = site.settings.night_ends
-    if options.all or options.since is not None:
-        first = options.since or datetime.date.min
-        wanted = [envelope for envelope in envelopes if night_of(envelope.time_s, night_ends) >= first]
-        return all_rows(site.history, wanted, problems)
     references = site.references()
     problems.extend(references.problems)
+    if options.all or options.since is not None:
+        first = options.since or datetime.date.min
+        return all_rows(site.history, envelopes, references, night_ends, problems, first=first)
     return latest_rows(site.history, envelopes, references, night_ends, problems)

@@ -11,6 +11,7 @@ from reporting.history.nights import night_of
 from reporting.imports.directions import Direction
 
 SUITE = "suite"
+CLOCKS_DIFFER_S = 86400.0  # at most; a run later than that would stay the latest one of its test
 Identity = tuple[object, ...]
 
 
@@ -60,12 +61,13 @@ def known_of(history: Iterable[Envelope], night_ends: datetime.time) -> Known:
 
 @dataclass
 class Count:
-    """What an import has done, in envelopes."""
+    """What an import has done, in envelopes. Runs that are too old or in the future are left out."""
 
     new: int = 0
     changed: int = 0
     already_there: int = 0
     too_old: int = 0
+    in_future: int = 0
     tests: set[str] = field(default_factory=set)
     nights: set[datetime.date] = field(default_factory=set)
 
@@ -87,6 +89,9 @@ def missing(
         since: the first night that is taken; None for the first one that the history has of a test.
     """
     for envelope in envelopes:
+        if envelope.time_s > envelope.written_s + CLOCKS_DIFFER_S:
+            count.in_future += 1
+            continue
         night = night_of(envelope.time_s, night_ends)
         first = since or known.first_nights.get((envelope.key.site, envelope.key.test), night)
         if night < first:

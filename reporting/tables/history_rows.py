@@ -13,6 +13,7 @@ from platforms.rundir import job_json
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
 from reporting.history.reader import run_of
 from reporting.references.answers import References
 from reporting.tables.row import Row, workload
@@ -54,12 +55,32 @@ def _counted(outcomes: Sequence[str]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes).items())
 
 
-def all_rows(history: Path, envelopes: Sequence[Envelope], problems: list[str]) -> list[Row]:
-    """A row for each run that has numbers, with what the gate said when it was recorded. The arguments are as above."""
+def all_rows(
+    history: Path,
+    envelopes: Sequence[Envelope],
+    references: References,
+    night_ends: datetime.time,
+    problems: list[str],
+    *,
+    first: datetime.date = datetime.date.min,
+) -> list[Row]:
+    """A row for each run that has numbers, with what the gate said when it was recorded. The latest one is judged now.
+
+    Args:
+        envelopes: all runs of these tests, since the latest ones are judged; the other arguments are as above.
+        first: the first night whose runs have rows.
+    """
     rows = []
-    for envelope in envelopes:
-        if _has_numbers(envelope):
-            rows.append(_row(history, envelope, stored_verdicts(envelope), [], problems))
+    for of_test in by_site_and_test(envelopes).values():
+        with_numbers = [envelope for envelope in of_test if _has_numbers(envelope)]
+        for envelope in with_numbers:
+            if night_of(envelope.time_s, night_ends) < first:
+                continue
+            if envelope is with_numbers[-1]:
+                verdicts = judge(envelope, of_test, references, night_ends)
+            else:
+                verdicts = stored_verdicts(envelope)
+            rows.append(_row(history, envelope, verdicts, [], problems))
     return sorted(rows, key=_place)
 
 

@@ -24,7 +24,7 @@ from reporting.references import store
 from reporting.references.answers import Acknowledgement, Author
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.tidy import COLUMNS
-from tests.reporting.history_lines import envelope
+from tests.reporting.history_lines import BEGAN_S, envelope
 from tests.reporting.table_history import record, record_nights
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tables.md"
@@ -104,10 +104,12 @@ def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: p
 
 
 def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    later = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
-    HistoryWriter(site / "history").write(later, None)
+    of_later_version = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
+    latest = envelope(run_id="nightly-2", started_s=BEGAN_S + 86400)
+    HistoryWriter(site / "history").write_all([of_later_version, latest])
     assert table(site, "--all") == 0
-    assert "against pin" not in capsys.readouterr().out
+    first, _ = rows(capsys.readouterr().out)
+    assert first.split()[-2:] == ["-", "none"]
 
 
 def test_words_select_tests_by_their_ids(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +133,7 @@ def test_all_runs_or_those_since_a_night(site: Path, capsys: pytest.CaptureFixtu
     every = rows(capsys.readouterr().out)
     assert len(every) == 23
     assert "learning" in every[0]
-    assert "-15.0 %, slower since 2026-10-23" in every[-1]
+    assert "-15.0 % of 20, slower since 2026-10-23" in every[-1]
     assert table(site, "--since=2026-10-22") == 0
     assert len(rows(capsys.readouterr().out)) == 2
 
@@ -149,6 +151,49 @@ def test_all_runs_or_those_since_a_night(site: Path, capsys: pytest.CaptureFixtu
 def test_what_the_gate_said_in_a_night(kind: Kind, said: str) -> None:
     stored = {"triad": {"kind": kind.value, "red": False, "change": -0.05, "since": "2026-10-01"}}
     assert stored_verdicts(envelope(verdicts=stored))["triad"].short == said
+
+
+def record_imported(site: Path, nights: int) -> None:
+    """Runs of another program, which records neither starts nor verdicts."""
+    for night in range(nights):
+        ended_s = datetime.datetime(2026, 10, 1, 22).timestamp() + night * 86400
+        line = envelope(
+            "stream@daint:gpu+gnu",
+            run_id=f"reframe-{night}",
+            submitted_s=ended_s - 60,
+            started_s=None,
+            ended_s=ended_s,
+            metrics={"triad": Metric(800.0 + night % 3, "GB/s")},
+            source="reframe",
+        )
+        HistoryWriter(site / "history").write(line, None)
+
+
+def test_the_latest_imported_run_is_judged_among_many(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_imported(site, 3)
+    assert table(site, "--since=2026-10-02") == 0
+    _, head, _, second, third = capsys.readouterr().out.splitlines()
+    assert "against pin" in head
+    assert second.split()[-2:] == ["-", "none"]
+    assert third.endswith("learning 3 of 20  none")
+
+
+def test_the_csv_of_imported_runs_has_nights_and_the_latest_verdict(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_imported(site, 3)
+    assert table(site, "--all", "--format=csv") == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    (index,) = re.findall(r'index="(\w+)"', PAGE.read_text())
+    assert [line[index] for line in lines] == ["2026-10-01", "2026-10-02", "2026-10-03"]
+    assert [line["against_pin"] for line in lines] == ["", "", "learning 3 of 20"]
+    assert [line["verdict"] for line in lines] == ["", "", "learning"]
+
+
+def test_a_night_after_the_last_one_is_said(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0)
+    assert table(site, "--since=2027-01-01") == 2
+    assert "no run since the night of 2027-01-01: the last one of these tests is of" in capsys.readouterr().err
 
 
 def test_a_date_that_is_none_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +325,7 @@ def test_an_empty_history_says_what_fills_it(site: Path, capsys: pytest.CaptureF
 def test_tests_without_numbers_give_no_empty_table(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(site / "history", 0, 400.0, sane=False)
     assert table(site) == 2
-    assert "it holds 1 jobs of these tests, and no numbers of them" in capsys.readouterr().err
+    assert "it holds 1 job of these tests, and no numbers of them" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_mistake(site: Path) -> None:

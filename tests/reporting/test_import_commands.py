@@ -103,6 +103,42 @@ def test_a_file_that_is_not_there_writes_nothing(site: Path, capsys: pytest.Capt
     assert read(site / "history") == []
 
 
+def test_a_missing_folder_is_named_without_an_empty_table(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    for program in ("reframe", "pytest-benchmark"):
+        assert main(["import", program, str(gone), f"--site={site}"]) == 2
+        printed = capsys.readouterr()
+        assert f"{gone}: no such file or folder" in printed.err
+        assert printed.out == ""
+
+
+def test_a_folder_without_files_gives_no_empty_table(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["import", "reframe", str(tmp_path / "empty"), f"--site={site}"]) == 1
+    printed = capsys.readouterr()
+    assert "this folder has no perflog (*.log) and no report (*.json)" in printed.err
+    assert "against pin" not in printed.out
+
+
+@pytest.mark.parametrize(("days", "taken"), [(0.5, 1), (1.5, 0)])
+def test_a_run_in_the_future_is_left_out(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], days: float, taken: int
+) -> None:
+    ended_s = time.time() + days * 86400
+    log = tmp_path / "stream.log"
+    header = "job_completion_time_unix|name|system|partition|environ|result|jobid|triad_value|triad_unit"
+    log.write_text(f"{header}\n{ended_s}|stream|daint|gpu|gnu|pass|17|800.0|GB/s\n")
+    assert main(["import", "reframe", str(log), f"--site={site}"]) == 0
+    printed = capsys.readouterr().out
+    assert ("1 run is dated more than a day in the future: left out" in printed) == (not taken)
+    assert ("1 line is new, 0 changed, 0 were there already: 1 test, 1 night" in printed) == bool(taken)
+    assert len(read(site / "history")) == taken
+
+
 def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(RECORDINGS / "pytest_benchmark")
     assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
