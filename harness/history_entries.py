@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from platforms.job import BenchError, Outcome, Run
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from reporting.history.envelope import Envelope, Revision
+from reporting.history.reader import is_empty
 from reporting.history.run_facts import envelope_of
 from reporting.history.writer import HistoryWriter
 
@@ -59,6 +60,7 @@ class HistoryEntries:
         site: the name of the site.
 
     Attributes:
+        is_first: the history had no line when this session began.
         error: why an entry could not be written; None if all were. `--resume` writes them again.
     """
 
@@ -66,6 +68,7 @@ class HistoryEntries:
         self.folder = folder
         self.error: Exception | None = None
         self._site = site
+        self.is_first = is_empty(folder)
         self._writer = HistoryWriter(folder)
 
     def job_ended(self, job: Job) -> None:

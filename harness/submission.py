@@ -23,7 +23,7 @@ from platforms.job import JobSpec, RefusedError
 from platforms.rundir import code_archive
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
-from reporting.history.place import history_folder
+from reporting.history.place import history_folder, refuse_missing
 
 if TYPE_CHECKING:
     from harness.judging import Judging
@@ -79,6 +79,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
         for notice in started.notices:
             console.line(notice)
+        if suite.entries.is_first:
+            console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
         if suite.options.wait_s is not None:
             suite.deadline = time.monotonic() + suite.options.wait_s
         try:
@@ -166,8 +168,10 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
 
 def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
     """This session's entries in the history. Raises UsageError where they could not be written."""
-    folder = history_folder(config.getoption("history"), suite.site, suite.options.site).absolute()
+    typed = config.getoption("history")
+    folder = history_folder(typed, suite.site, suite.options.site).absolute()
     try:
+        refuse_missing(folder, typed, suite.options.site)
         return HistoryEntries(folder, suite.site.name)
     except RefusedError as error:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None

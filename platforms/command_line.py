@@ -19,10 +19,14 @@ class Parser(argparse.ArgumentParser):
     """Shows `--site=DIR`, as it must be typed in pytest, too, which takes a folder after a blank for one of tests."""
 
     def format_help(self) -> str:
-        return super().format_help().replace("--site DIR", "--site=DIR")
+        return _with_equals_signs(super().format_help())
 
     def format_usage(self) -> str:
-        return super().format_usage().replace("--site DIR", "--site=DIR")
+        return _with_equals_signs(super().format_usage())
+
+
+def _with_equals_signs(text: str) -> str:
+    return text.replace("--site DIR", "--site=DIR").replace("--history DIR", "--history=DIR")
 
 
 def nothing(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,7 @@ from platforms.config.values import (
     Name,
     NoMpiLauncher,
     Option,
+    PlainFolder,
     Seconds,
     Some,
     Text,
@@ -213,7 +214,7 @@ class Site(BaseModel):
     keep_days: Annotated[float, Field(ge=0, strict=True)] = 30.0
     keep_failed_days: Annotated[float, Field(ge=0, strict=True)] = 180.0
     name: Name = "site"
-    history: Filled | None = None
+    history: PlainFolder | None = None
     night_ends: TimeOfDay = datetime.time(12)
     options: Mapping[str, Option] = {}
     values: Mapping[Variable, Text] = {}

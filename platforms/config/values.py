@@ -67,6 +67,12 @@ def _filled(value: str) -> str:
     return value
 
 
+def _without_variables(value: str) -> str:
+    if "$" in value:
+        raise ValueError(f"{value!r} has a $, and variables are not filled in here (write the path; ~ is your home)")
+    return value
+
+
 def _seconds(value: object) -> float:
     """Read `1:30:00`, `1-12:00:00`, `90m`, `1h30m`; a plain number is taken from code (seconds) but not from a file."""
     if isinstance(value, Int | Float):
@@ -374,6 +380,9 @@ _TIME = WithJsonSchema(
 
 Text = Annotated[str, BeforeValidator(text_of), SCALAR]
 Filled = Annotated[str, BeforeValidator(text_of), AfterValidator(_filled), SCALAR]
+PlainFolder = Annotated[
+    str, BeforeValidator(text_of), AfterValidator(_filled), AfterValidator(_without_variables), SCALAR
+]
 Seconds = Annotated[float, BeforeValidator(_seconds), _TIME]
 Count = Annotated[int, Field(ge=1, strict=True)]
 ZeroOrMore = Annotated[int, Field(ge=0, strict=True)]

@@ -45,6 +45,16 @@ def read(folder: Path, tests: Collection[str] | None = None, problems: list[str]
     return sorted(latest.values(), key=_order)
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether no session has written to the history. A part that cannot be read may hold lines."""
+    problems: list[str] = []
+    for path in _files(folder, problems):
+        with contextlib.suppress(OSError):
+            if Path(path).stat().st_size:
+                return False
+    return not problems
+
+
 def run_of(folder: Path, envelope: Envelope) -> dict[str, Any]:
     """The content of the run.json that an envelope refers to; empty if it refers to none.
 

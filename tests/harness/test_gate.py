@@ -71,6 +71,7 @@ class RateSeries:
         """The entries of a real session, which are in no history that is judged."""
         folder = self.project.path / "template"
         if not folder.exists():
+            folder.mkdir()
             self.run(f"--history={folder}", "--gate=off", "-q")
         return reader.read(folder)
 

@@ -130,11 +130,41 @@ def test_a_session_without_jobs_leaves_nothing(project: Project, option: str) ->
 def test_the_folder_is_named_by_the_option_else_by_the_site(project: Project) -> None:
     project.job_test()
     project.write("site/site.yaml", "history: ../records\nname: epcc\n")
+    (project.path / "records").mkdir()
+    (project.path / "elsewhere").mkdir()
     project.pytest().assert_outcomes(passed=1)
     project.pytest("--history=elsewhere").assert_outcomes(passed=1)
     assert not (project.path / "site/history").exists()
     assert [entry.key.site for entry in entries(project, "records")] == ["epcc"]
     assert len(entries(project, "elsewhere")) == 1
+
+
+@pytest.mark.parametrize("typed", [True, False], ids=["option", "site.yaml"])
+def test_a_named_history_that_is_gone_is_refused_before_the_jobs(project: Project, typed: bool) -> None:
+    project.job_test()
+    gone = project.path / "not mounted" / "history"
+    if typed:
+        result = project.pytest(f"--history={gone}")
+        where = "--history"
+    else:
+        project.write("site/site.yaml", f"name: epcc\nhistory: {gone}\n")
+        result = project.pytest()
+        where = f"{project.path}/site/site.yaml:2: history"
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: {where}: there is no folder {gone}: is *mounted*: mkdir -p '{gone}'. Nothing was submitted"]
+    )
+    assert not gone.parent.exists()
+    assert not project.jobs()
+
+
+def test_a_session_says_that_it_begins_a_history(project: Project) -> None:
+    project.job_test()
+    line = f"history: {project.path}/site/history has no run yet: this session begins a new history"
+    project.pytest("-q").stdout.fnmatch_lines([line])
+    project.pytest().stdout.no_fnmatch_line(line)
+    shutil.rmtree(project.path / "site/history")
+    project.pytest().stdout.fnmatch_lines([line])
 
 
 def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Project) -> None:
@@ -151,6 +181,7 @@ def test_a_history_that_cannot_be_written_is_refused_before_the_jobs(project: Pr
 
 def test_a_job_that_is_left_is_pending_until_a_later_session_reads_it(project: Project) -> None:
     project.job_test(f"gate={project.path}/gate")
+    (project.path / "mine").mkdir()
     assert project.pytest("--wait=0", "--history=mine").ret == 75
     (entry,) = entries(project, "mine")
     assert (entry.revision, entry.outcome, entry.sane) == (Revision.PENDING, Outcome.PENDING, False)

@@ -109,6 +109,7 @@ def test_a_read_only_checkout_without_a_site_says_which_option_helps(read_only: 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "the history cannot be written" in done.stderr
     assert "--history=DIR" in done.stderr
+    (tmp_path / "history").mkdir()
     done = session(read_only, tmp_path, runs, f"--history={tmp_path / 'history'}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -422,6 +422,10 @@ def test_the_keys_of_the_history_have_defaults(tmp_path: Path) -> None:
         ("options: {size: [a]}\n", "1: options.size: needs one value, not a list or a mapping"),
         ("values: {a b: 1}\n", "1: values.a b: 'a b' is no name"),
         ("name: Our Site\n", "1: name: 'Our Site' is no name (small letters, digits and _, beginning with a letter)"),
+        (
+            "history: $HOME/h\n",
+            "1: history: '$HOME/h' has a $, and variables are not filled in here (write the path; ~ is your home)",
+        ),
         ("history: ''\n", "1: history: is empty (write a text, or remove the line)"),
         ("night_ends: 12\n", "1: night_ends: '12' is no time of day (write HH:MM, as in 12:00)"),
         ("night_ends: 24:00\n", "1: night_ends: '24:00' is no time of day (write HH:MM, as in 12:00)"),

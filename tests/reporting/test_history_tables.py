@@ -354,3 +354,11 @@ def test_another_history_can_be_named(site: Path, tmp_path: Path, capsys: pytest
     record(tmp_path / "elsewhere", 0, 400.0)
     assert table(site, f"--history={tmp_path / 'elsewhere'}") == 0
     assert "400.0" in capsys.readouterr().out
+
+
+def test_the_help_shows_the_history_as_pytest_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["table", "--help"])
+    shown = capsys.readouterr().out
+    assert "--history=DIR" in shown
+    assert "--history DIR" not in shown
