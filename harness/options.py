@@ -128,8 +128,8 @@ def add(parser: pytest.Parser) -> None:
     group.addoption(
         "--history",
         metavar="DIR",
-        help="an existing folder where a line is kept for each job, as --history=DIR (default: `history:` in site.yaml, "
-        "else history/ in the site's folder)",
+        help="a folder where a line is kept for each job, as --history=DIR; it must exist (default: `history:` in "
+        "site.yaml, else history/ in the site's folder)",
     )
     group.addoption(
         "--gate",
