@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platforms.config.schema import Site
 from platforms.job import BenchError
+from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
@@ -49,6 +50,7 @@ class Judging:
         self._tests = frozenset(tests)
         self._require = require
         self._typed = typed
+        self._judged: dict[str, Envelope] = {}  # by test
 
     @cached_property
     def past(self) -> PastRuns:
@@ -75,7 +77,11 @@ class Judging:
         return f"the gate does not see everything: {text}"
 
     def verdicts(self, current: Envelope) -> Mapping[str, Verdict]:
-        """The verdicts on a run, by metric."""
+        """The verdicts on what a test has recorded, by metric."""
+        self._judged[current.key.test] = current
+        return self._verdicts(current)
+
+    def _verdicts(self, current: Envelope) -> Mapping[str, Verdict]:
         past = self.past
         return judge(current, past.envelopes, past.references, self._site.night_ends, options=self._typed)
 
@@ -97,7 +103,7 @@ class Judging:
         of_test = [run for run in self.past.envelopes if run.key.test == current.key.test and run.sane]
         if of_test:
             current = replace(current, metrics={**of_test[-1].metrics, **current.metrics})
-        verdicts = self.verdicts(current).values()
+        verdicts = self._verdicts(current).values()
         if verdicts and all(verdict.pinned or verdict.red for verdict in verdicts):
             return None
         return (
@@ -112,6 +118,9 @@ class Judging:
             verdicts: by test and metric.
         """
         lines = []
+        for test, current in self._judged.items():
+            changes = changed_metrics(current, self.past.envelopes, self._site.night_ends)
+            lines += [f"{test}: {change}" for change in changes]
         for test, of_test in verdicts.items():
             for metric, verdict in of_test.items():
                 if verdict.kind not in (Kind.OK, Kind.LEARNING):

@@ -8,6 +8,7 @@ from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
 from reporting.commands.opened_site import OpenedSite
+from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.verdict import Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
@@ -39,7 +40,8 @@ def print_verdicts(site: OpenedSite, envelopes: Sequence[Envelope], *, explain: 
         if row.envelope is None:
             continue
         without_numbers.discard(row.envelope.key.test)
-        remarks += [f"{row.envelope.key.test}: {remark}" for remark in row.remarks]
+        changes = changed_metrics(row.envelope, envelopes, night_ends)
+        remarks += [f"{row.envelope.key.test}: {remark}" for remark in (*row.remarks, *changes)]
         for verdict in row.verdicts.values():
             metric = row.envelope.metrics[verdict.metric]
             night = str(night_of(row.envelope.time_s, night_ends))

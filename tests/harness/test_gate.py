@@ -178,6 +178,22 @@ def test_resume_keeps_the_gate(series: RateSeries) -> None:
     assert (series.last().sane, series.last().verdicts) == (True, {})
 
 
+def test_a_metric_that_has_gone_and_another_unit_are_said(
+    series: RateSeries, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series.past(CALM)
+    path = series.project.path / "test_triad.py"
+    path.write_text(path.read_text().replace("GB/s", "MB/s"))
+    line = "test_triad.py::test_triad*: rate is in MB/s now, was in GB/s: a new series"
+    series.run().stdout.fnmatch_lines([line])
+    path.write_text(path.read_text().replace('{"rate"', '{"speed"'))
+    gone = "test_triad.py::test_triad*: rate is no longer recorded; its last value, 100.0 MB/s, is of *"
+    series.run().stdout.fnmatch_lines([gone])
+    capsys.readouterr()
+    assert main(["judge", f"--site={series.project.path}/site"]) == 0
+    assert "rate is no longer recorded; its last value, 100.0 MB/s, is of " in capsys.readouterr().out
+
+
 # --- the other verdicts ----------------------------------------------------------------------------------------------
 
 
