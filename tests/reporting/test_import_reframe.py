@@ -27,6 +27,7 @@ DATABASE = RECORDINGS / "results.db"
 GENERIC = RECORDINGS / "perflogs" / "generic" / "default"
 STREAM = "stream %size=small@generic:default+builtin"
 SOLVER = "solver@generic:default+builtin"
+IMPORTED_S = 1_800_000_000.0  # later than all recordings
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def envelopes(cases: list[ReframeCase]) -> list[Envelope]:
     for name, decision in decisions(survey_of(cases), Said(), {}).items():
         if decision.direction is not None:
             directions[name] = decision.direction
-    return [reframe.envelope_of(case, "centre", directions, written_s=0.0) for case in cases if case.has_run]
+    return [reframe.envelope_of(case, "centre", directions, written_s=IMPORTED_S) for case in cases if case.has_run]
 
 
 def of(test: str, found: list[Envelope]) -> list[Envelope]:
@@ -371,7 +372,7 @@ def test_a_metric_whose_direction_is_said_later_replaces_the_line() -> None:
     before = of(SOLVER, merged(envelopes(cases), known)[0])
     name = MetricName("solver", "iterations", "")
     directions = {name: decide(name, Evidence(), "lower", None).direction or "higher"}
-    later = [reframe.envelope_of(case, "centre", directions, 1.0) for case in cases if case.test == SOLVER]
+    later = [reframe.envelope_of(case, "centre", directions, IMPORTED_S + 1) for case in cases if case.test == SOLVER]
     changed, count = merged(later, known)
     assert count.changed == len(later)
     assert [envelope.key for envelope in changed] == [envelope.key for envelope in before]
