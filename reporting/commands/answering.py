@@ -17,7 +17,6 @@ from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands.opened_site import OpenedSite
-from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references import store
@@ -92,7 +91,7 @@ def night_at(opened: OpenedSite, moment: datetime.datetime) -> datetime.date:
 
 
 def runs_of_test(opened: OpenedSite, typed: str) -> tuple[str, list[Envelope]]:
-    """The test that is meant, and its part of the history.
+    """The test that is meant, and its runs at this site.
 
     Args:
         typed: the id of a test, or a part of it that no other test has.
@@ -100,12 +99,12 @@ def runs_of_test(opened: OpenedSite, typed: str) -> tuple[str, list[Envelope]]:
     Raises RefusedError where no test or several tests are meant.
     """
     problems: list[str] = []
-    envelopes = reader.read(opened.history, [typed], problems)
+    envelopes = opened.read([typed], problems)
     test = typed
     if not envelopes:
-        every = reader.read(opened.history, None, problems)
+        every = opened.read(None, problems)
         if not every:
-            raise RefusedError(f"{opened.history}: the history has no run yet (--history and --site name other ones)")
+            raise RefusedError(opened.why_empty())
         test = one_of(typed, {envelope.key.test for envelope in every})
         envelopes = [envelope for envelope in every if envelope.key.test == test]
     warn(dict.fromkeys(problems))
@@ -130,7 +129,7 @@ def refuse_unknown_platform(opened: OpenedSite, name: str) -> None:
     with_file = checkout.file_names(opened.folder)
     if name in with_file:
         return
-    known = with_file | {envelope.platform for envelope in reader.read(opened.history)}
+    known = with_file | {envelope.platform for envelope in opened.read()}
     if name not in known:
         raise RefusedError(unknown("platform", name, known))
 

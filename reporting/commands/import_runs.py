@@ -17,7 +17,6 @@ from reporting.columns import aligned
 from reporting.commands.judged import print_verdicts
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.history.envelope import Envelope
-from reporting.history.reader import read
 from reporting.history.writer import HistoryWriter
 from reporting.imports import pytest_benchmark, reframe
 from reporting.imports.directions import Decision, MetricName, Said
@@ -88,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
         print(line)
     if count.tests:
         print()
-        print_verdicts(site, read(site.history, count.tests, problems), explain=False)
+        print_verdicts(site, site.read(count.tests, problems), explain=False)
     return print_errors(list(dict.fromkeys(problems)))
 
 
@@ -112,7 +111,7 @@ def _import_reframe(
     site: OpenedSite, files: Sequence[Path], said: Said, since: datetime.date | None, problems: list[str]
 ) -> Count:
     survey = survey_of(read_files(files, []))
-    known = known_of(read(site.history, survey.all_tests, problems), site.settings.night_ends)
+    known = known_of(site.read(survey.all_tests, problems), site.settings.night_ends)
     decided = decisions(survey, said, known.directions)
     for word in said.unknown(survey.metrics):
         problems.append(f"--better={word}=…: the files have no metric of this name")
@@ -139,7 +138,7 @@ def _import_pytest_benchmark(
         for file in pytest_benchmark.files_in(path, problems):
             envelopes += pytest_benchmark.read_file(file, site.settings.name, now_s, problems)
     tests = {envelope.key.test for envelope in envelopes}
-    known = known_of(read(site.history, tests, problems), site.settings.night_ends)
+    known = known_of(site.read(tests, problems), site.settings.night_ends)
     return _write(site, envelopes, known, since)
 
 

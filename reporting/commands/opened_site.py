@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from platforms import checkout
 from platforms.config import schema
 from platforms.config.schema import Site
+from reporting.history import reader
+from reporting.history.envelope import Envelope
 from reporting.history.place import history_folder
 from reporting.references import store
 from reporting.references.answers import References
@@ -34,6 +37,23 @@ class OpenedSite:
     def references(self) -> References:
         """Everything that people have answered. Its `problems` are for whoever typed the command."""
         return store.load(self.folder)
+
+    def read(self, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:
+        """The runs of this site; other sites may share its history. The arguments are those of `reader.read`."""
+        return [run for run in reader.read(self.history, tests, problems) if run.key.site == self.settings.name]
+
+    def why_empty(self) -> str:
+        """Why `read` finds no run at all, and what to do."""
+        others = sorted({run.key.site for run in reader.read(self.history)} - {self.settings.name})
+        if not others:
+            return (
+                f"{self.history}: the history is empty; pytest writes a line into it for each test with a job "
+                "(--history and --site name other ones)"
+            )
+        return (
+            f"{self.history}: the history has no run of the site {self.settings.name}, only those of "
+            f"{' and '.join(others)}; `name:` in {self.folder / 'site.yaml'} says which site this is"
+        )
 
 
 def add_history(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,6 @@ from platforms import checkout
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.history import reader
 from reporting.references.answers import Pause, References
 
 
@@ -60,7 +59,7 @@ def _name(opened: OpenedSite, typed: str) -> str:
     platforms = checkout.file_names(opened.folder)
     if typed in platforms:
         return typed
-    tests = {envelope.key.test for envelope in reader.read(opened.history)}
+    tests = {envelope.key.test for envelope in opened.read()}
     like_a_platform = any(typed in platform for platform in platforms)
     if like_a_platform or not any(typed in test for test in tests):  # who mistypes a platform means no test
         raise RefusedError(answering.unknown("platform or test", typed, platforms | tests))

@@ -13,7 +13,6 @@ from reporting.commands.answering import unknown
 from reporting.commands.opened_site import OpenedSite
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.history.envelope import Envelope
-from reporting.history.reader import read
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,21 @@ def pinned_series(site: OpenedSite, tests: Collection[str]) -> list[PinnedSeries
     """
     problems: list[str] = []
     references = site.references()
-    envelopes = read(site.history, tests or None, problems)
+    envelopes = site.read(tests or None, problems)
     print_errors([*problems, *references.problems])
-    last: dict[tuple[str, str], Envelope] = {}
+    last: dict[str, Envelope] = {}
     for envelope in envelopes:
         if envelope.sane and envelope.metrics and envelope.role == "measure":
-            last[envelope.key.test, envelope.key.site] = envelope
-    known = {test for test, _ in last}
+            last[envelope.key.test] = envelope
+    if not last and not site.read():
+        raise RefusedError(site.why_empty())
     for test in tests:
-        if test not in known:
+        if test not in last:
             raise RefusedError(f"{site.history}: {unknown('test with numbers', test, _all_tests(site))}")
     if not last:
         raise RefusedError(f"{site.history}: the history has no numbers yet (--history and --site name other ones)")
     found = []
-    for _, like in sorted(last.items()):
+    for _test, like in sorted(last.items()):
         for metric in sorted(like.metrics):
             series = series_of(metric, like, envelopes, site.settings.night_ends)
             acceptance = references.acceptance(series.test, metric, series.comparability)
@@ -53,7 +53,7 @@ def pinned_series(site: OpenedSite, tests: Collection[str]) -> list[PinnedSeries
 
 
 def _all_tests(site: OpenedSite) -> set[str]:
-    return {envelope.key.test for envelope in read(site.history) if envelope.sane and envelope.metrics}
+    return {envelope.key.test for envelope in site.read() if envelope.sane and envelope.metrics}
 
 
 def print_table(rows: list[tuple[str, ...]], text_columns: Collection[int]) -> None:

@@ -12,21 +12,19 @@ from reporting.history.reader import read
 NAMED = 5  # tests that a message names at most
 
 
-def selected(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
-    """The envelopes of the tests whose ids have all these words in them.
+def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all_sites: bool = False) -> list[Envelope]:
+    """The envelopes of the site's tests whose ids have all these words in them.
 
     Args:
         problems: gets a sentence for each file that cannot be read.
+        all_sites: take those of all sites that share the history.
 
     Raises:
         RefusedError: there is none.
     """
-    envelopes = read(site.history, problems=problems)
+    envelopes = read(site.history, problems=problems) if all_sites else site.read(problems=problems)
     if not envelopes:
-        raise RefusedError(
-            f"{site.history}: the history is empty; pytest writes a line into it for each test with a job "
-            "(--history names another folder)"
-        )
+        raise RefusedError(site.why_empty())
     chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
     if not chosen:
         raise RefusedError(

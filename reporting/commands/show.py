@@ -31,18 +31,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print for each site the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
+    """Print the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
     site = open_site(options)
     problems: list[str] = []
     envelopes = of_one_test(site, options.test, problems)
     references = site.references()
     night_ends = site.settings.night_ends
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for (name, test), runs in by_site_and_test(envelopes).items():
+    for (_site, test), runs in by_site_and_test(envelopes).items():
         shown = len(runs) if options.all else max(1, options.runs)
         tables = night_tables(runs, shown, references, night_ends)
         if not tables:
-            raise RefusedError(f"{test} of {name} has {len(runs)} jobs in the history, and none recorded a number")
+            raise RefusedError(f"{test} has {len(runs)} jobs in the history, and none recorded a number")
         for line in text(tables, width):
             print(printable(line))
         last = [run for run in runs if run.sane][-1]

@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="all runs (default: the latest one of each test)")
     parser.add_argument("--since", metavar="DATE", type=_date, help="all runs since the night of DATE, as 2026-11-17")
+    parser.add_argument("--all-sites", action="store_true", help="also those of other sites that share the history")
     parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
@@ -55,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
-    envelopes = selected(site, options.selection, problems)
+    envelopes = selected(site, options.selection, problems, all_sites=options.all_sites)
     rows = _rows(site, envelopes, options, problems)
     if not rows:
         raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")

@@ -365,7 +365,7 @@ def test_each_mistake_gets_one_clear_message(
 
 def test_an_empty_history_says_so(site: Path) -> None:
     done = accept(site, TODAY, code=2)
-    assert f"{site}/history: the history has no run yet" in done.stderr
+    assert f"{site}/history: the history is empty" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_one_message(site: Path) -> None:

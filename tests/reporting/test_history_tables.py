@@ -99,8 +99,36 @@ def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: p
     theirs = replace(ours, key=ours.key._replace(site="theirs"), metrics={"triad": Metric(400.0, "GB/s")})
     HistoryWriter(site / "history").write_all([ours, theirs])
     assert table(site) == 0
+    assert "theirs" not in capsys.readouterr().out
+    assert table(site, "--all-sites") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["site", "-" * len(lines[2]), "site", "theirs"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["judge"],
+        ["table"],
+        ["show", "resnet50"],
+        ["power"],
+        ["aa", "test_resnet50.py::test_resnet50[a100-1x4gpu-tuned]"],
+        ["accept", "resnet50", "--since=2026-10-01", "--reason=why"],
+        ["ack", "resnet50", "--ticket=17", "--until=2100-01-01"],
+        ["carry", "resnet50"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_runs_of_another_site_are_not_ours(
+    site: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a rename of the site, too: the message names the site that the runs are of."""
+    record_nights(site / "history", 8)
+    (site / "site.yaml").write_text("name: campus\n")
+    assert main([*command, f"--site={site}"]) == 2
+    error = capsys.readouterr().err
+    assert "the history has no run of the site campus, only those of site; `name:` in " in error
+    assert not (site / "references").exists()
 
 
 def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

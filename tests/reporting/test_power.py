@@ -126,7 +126,7 @@ def site(tmp_path):
     """A centre with a series of 40 nights, one of 10, and another metric."""
     folder = tmp_path / "centre"
     folder.mkdir()
-    (folder / "site.yaml").write_text("name: centre\n")
+    (folder / "site.yaml").write_text("name: site\n")
     writer = HistoryWriter(folder / "history")
     writer.write_all(noisy(40, 1.5, 6, outliers=0.05))
     writer.write_all([run(night, 5.0, test="site/test_new.py::test_new") for night in range(10)])
@@ -160,5 +160,5 @@ def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site,
     assert main([command, TEST[:-2], f"--site={site}"]) == 2
     assert TEST in capsys.readouterr().err
     assert main([command, f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
-    assert "no numbers yet" in capsys.readouterr().err
+    assert "the history is empty" in capsys.readouterr().err
     assert main(["aa", "--shuffles=0", f"--site={site}"]) == 2
