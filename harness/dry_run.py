@@ -23,7 +23,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
 
     Raises UsageError where the site's rules forbid a job, or its scheduler would refuse it.
     """
-    pauses.skip_paused(suite, items, datetime.date.today())
+    pauses.skip_paused(suite, items, datetime.date.today())  # which is said below, at each test
     if suite.options.ask_server:
         pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
     jobs = job_specs(suite, items, new_run_id(suite))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.skipping import evaluate_skip_marks
@@ -16,19 +18,33 @@ from platforms.job import BenchError, JobSpec
 from platforms.rundir.accepted_runs import FOLDER
 from platforms.schedulers import Maintenance, backend_of
 
+if TYPE_CHECKING:
+    from reporting.references.answers import Pause
 
-def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date) -> None:
-    """Mark the tests that people have paused, so that no job is made for them."""
+
+def skip_paused(suite: Suite, items: Sequence[pytest.Item], today: datetime.date) -> list[str]:
+    """Mark the tests that people have paused, so that no job is made for them.
+
+    Returns a line on each pause that skips something.
+    """
     job_tests = [item for item in items if case_key(item) in suite.cases]
     if not job_tests or not (suite.options.site / FOLDER).is_dir():
-        return
+        return []
     from reporting.references import store
 
     references = store.load(suite.options.site)
+    skipped: Counter[Pause] = Counter()
     for item in job_tests:
         pause = references.pause(item.nodeid, suite.case(item).platform.name, today)
         if pause is not None:
             _skip(item, f"{pause.name} is paused until {pause.until}: {pause.reason} ({pause.author.by})")
+            skipped[pause] += 1
+    return [_paused_line(pause, count) for pause, count in skipped.items()]
+
+
+def _paused_line(pause: Pause, count: int) -> str:
+    tests = "1 test" if count == 1 else f"{count} tests"
+    return f"paused until {pause.until}: {pause.name}: {pause.reason} ({pause.author.by}): {tests} skipped"
 
 
 def maintenances(suite: Suite, items: Sequence[pytest.Item]) -> dict[str, Maintenance]:

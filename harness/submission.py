@@ -38,7 +38,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     Raises UsageError, before anything is submitted, for jobs that cannot run and results that cannot be written.
     """
     run_id = new_run_id(suite)
-    maintenances = _skip_what_must_not_run(suite, items)
+    maintenances = _skip_what_must_not_run(suite, items, console)
     chosen = [item for item in items if case_key(item) in suite.cases and will_run(item)]
     if chosen:
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
@@ -108,14 +108,15 @@ def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
         console.once(f"{job.platform.name}: {messages.describe_error(login)}")
 
 
-def _skip_what_must_not_run(suite: Suite, items: list[pytest.Item]) -> Mapping[str, Maintenance]:
+def _skip_what_must_not_run(suite: Suite, items: list[pytest.Item], console: Console) -> Mapping[str, Maintenance]:
     """Mark the tests that are paused or under maintenance. Returns the maintenances that platforms know of.
 
     A resumed run goes on with the jobs that it has, so nothing is marked.
     """
     if suite.options.resume:
         return {}
-    pauses.skip_paused(suite, items, datetime.date.today())
+    for line in pauses.skip_paused(suite, items, datetime.date.today()):
+        console.problem(line)
     found = pauses.maintenances(suite, items)
     pauses.skip_maintained(suite, items, found, time.time())
     return found

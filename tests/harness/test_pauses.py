@@ -60,6 +60,21 @@ def test_a_session_of_paused_tests_only_submits_nothing(two_platforms: Project) 
     assert two_platforms.jobs() == []
 
 
+def test_a_line_says_which_pause_skips_how_many_tests(two_platforms: Project) -> None:
+    two_platforms.job_test(name="test_other.py")
+    pause(two_platforms, "far", days=3)
+    pause(two_platforms, "test_mine.py::test_it[local-1x1cpu]", days=1)
+    pause(two_platforms, "elsewhere", days=1)
+    result = two_platforms.pytest("-q", "-m", "far or local")
+    result.assert_outcomes(passed=1, skipped=3)
+    said = [line for line in result.outlines if line.startswith("paused until")]
+    assert sorted(said, key=len) == [
+        f"paused until {TODAY + datetime.timedelta(days=3)}: far: new firmware (ada): 2 tests skipped",
+        f"paused until {TODAY + datetime.timedelta(days=1)}: test_mine.py::test_it[local-1x1cpu]: new firmware (ada): "
+        "1 test skipped",
+    ]
+
+
 def test_a_dry_run_says_what_is_paused(two_platforms: Project) -> None:
     pause(two_platforms, "far", days=3)
     result = two_platforms.pytest("-m", "far", "--dry-run")
