@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import datetime
+import shlex
 
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.gate import estimates, new_level
-from reporting.gate.explanation import percent, size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, accept_command, eligible_from, percent, size
 from reporting.gate.new_level import NewLevel
+from reporting.gate.verdict import Verdict
 
 WIDE = 2.0  # runs of one level do not vary by so many scales
 
@@ -16,7 +20,9 @@ WIDE = 2.0  # runs of one level do not vary by so many scales
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("test", metavar="TEST", help="the id of a test, or a part that only one id has")
-    parser.add_argument("--since", metavar="DATE", required=True, help="the first night of the new level")
+    parser.add_argument(
+        "--since", metavar="DATE", required=True, help="the first night of the new level, or its first run's id"
+    )
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why the new level is right")
     parser.add_argument("--metric", metavar="NAME", help="which metric, if the test has several")
     answering.add_by(parser)
@@ -28,15 +34,66 @@ def main(options: argparse.Namespace) -> int:
     reason = answering.text_of("--reason", options.reason)
     opened = open_site(options)
     tonight = answering.night_at(opened, author.at)
-    since = answering.past_day("--since", options.since, author.at.date())
     test, envelopes = answering.runs_of_test(opened, options.test)
     metric = answering.metric_of(options.metric, test, envelopes)
     references = answering.references_of(opened)
+    since: datetime.date | str = options.since
+    if options.since not in {envelope.key.run_id for envelope in envelopes}:
+        since = answering.past_day("--since", options.since, author.at.date())
     level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
-    print(f"{test}: {metric.replace('_', ' ')} is accepted as it is since the night of {since}")
+    print(f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}")
     show(level)
-    answering.write(opened, level.acceptance(reason, author))
+    acceptance = level.acceptance(reason, author)
+    before = answering.last_verdict(metric, envelopes, references, opened)
+    with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
+    after = answering.last_verdict(metric, envelopes, with_answer, opened)
+    for line in _too_early(level, before, after):
+        print(f"  {line}")
+    better = _better(level, before, after)
+    if better is not None:
+        metrics = len(level.runs[-1].envelope.metrics)
+        print(f"  a better start is {_named(better)}{_missing(level, better)}:")
+        print(f"    {accept_command(level.series, better, shlex.quote(reason), metrics, opened.options)}")
+    answering.write(opened, acceptance)
     return 0
+
+
+def _named(since: datetime.date | str) -> str:
+    return f"the run {since}" if isinstance(since, str) else f"the night of {since}"
+
+
+def _began(verdict: Verdict) -> datetime.date | str | None:
+    """Where the change began that a verdict is about, as it is typed."""
+    return verdict.since_run or verdict.since
+
+
+def _is_later(began: datetime.date | str | None, level: NewLevel) -> bool:
+    """Whether a change began after the first run of a level."""
+    return began is not None and len(eligible_from(level.series, began)) < len(level.runs)
+
+
+def _too_early(level: NewLevel, before: Verdict, after: Verdict) -> list[str]:
+    """Warnings about a level that begins before the change that it shall answer."""
+    lines = []
+    began = _began(before)
+    if began is not None and _is_later(began, level):
+        lines.append(f"WARNING: the gate sees the change since {_named(began)}, so this level has runs from before it")
+    if after.since is not None:
+        lines.append(f"WARNING: the gate is not satisfied with this level; the last run is {after.short}")
+    return lines
+
+
+def _better(level: NewLevel, before: Verdict, after: Verdict) -> datetime.date | str | None:
+    """A later start of the level; None if there is none."""
+    for verdict in (before, after):
+        if _is_later(_began(verdict), level):
+            return _began(verdict)
+    return None
+
+
+def _missing(level: NewLevel, since: datetime.date | str) -> str:
+    runs = len(eligible_from(level.series, since))
+    return "" if runs >= RUNS_TO_ACCEPT else f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
 
 
 def show(level: NewLevel) -> None:
@@ -46,8 +103,9 @@ def show(level: NewLevel) -> None:
     print(f"  level   {level.level:.6g}{unit}, from {len(level.runs)} runs")
     if level.old_level is not None:
         print(f"  before  {level.old_level:.6g}{unit}; the new level is {_moved(level, level.old_level)} from it")
-    print(f"  anchor  {level.anchor:.6g}{unit}, the first pin; the new level is {_moved(level, level.anchor)} from it")
-    print(f"  scale   {size(noise.scale)} of one run, as before; autocorrelation {noise.autocorrelation:.2f}")
+    moved = _moved(level, level.anchor)
+    print(f"  anchor  {level.anchor:.6g}{unit}, {level.anchor_text}; the new level is {moved} from it")
+    print(f"  scale   {size(noise.scale)} of one run, {level.scale_text}; autocorrelation {noise.autocorrelation:.2f}")
     print(f"  error   {size(level.error)} of the level {level.error_text}")
     before = "" if level.old_error is None else f" (before {size(level.drift_limit(level.old_error))})"
     print(f"  limits  seven nights together {size(level.drift_limit(level.error))}{before}, ", end="")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Sequence
 
 from platforms.job import RefusedError
 from reporting.commands import answering
-from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.opened_site import open_site
 from reporting.gate.explanation import percent
-from reporting.gate.judge import judge
-from reporting.gate.series import order
-from reporting.gate.verdict import Kind, Verdict
-from reporting.history.envelope import Envelope
+from reporting.gate.verdict import Kind
 from reporting.references.answers import Acknowledgement, Author, References
 
 
@@ -44,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin")
     else:
         until = answering.coming_day("--until", options.until, tonight)
-        verdict = _verdict(metric, envelopes, references, opened)
+        verdict = answering.last_verdict(metric, envelopes, references, opened)
         if not verdict.red and verdict.kind is not Kind.ACKNOWLEDGED:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")
         change = verdict.change or 0.0
@@ -53,13 +49,6 @@ def main(options: argparse.Namespace) -> int:
         print(f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}")
     answering.write(opened, answer)
     return 0
-
-
-def _verdict(metric: str, envelopes: Sequence[Envelope], references: References, opened: OpenedSite) -> Verdict:
-    """What the gate says of the last run that has the metric."""
-    runs = [run for run in envelopes if run.sane and run.role == "measure" and metric in run.metrics]
-    last = max(runs, key=order)
-    return judge(last, envelopes, references, opened.settings.night_ends)[metric]
 
 
 def _ended(test: str, metric: str, references: References, tonight: datetime.date, author: Author) -> Acknowledgement:

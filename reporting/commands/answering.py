@@ -17,6 +17,9 @@ from platforms.config.loading import nearest
 from platforms.job import RefusedError
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands.opened_site import OpenedSite
+from reporting.gate.judge import judge
+from reporting.gate.series import order
+from reporting.gate.verdict import Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references import store
@@ -158,6 +161,13 @@ def metric_of(typed: str | None, test: str, envelopes: Sequence[Envelope]) -> st
         if metric.replace("_", " ") == typed.replace("_", " "):
             return metric
     raise RefusedError(f"--metric: {test} has no {typed!r} {nearest(typed, metrics)}")
+
+
+def last_verdict(metric: str, envelopes: Sequence[Envelope], references: References, opened: OpenedSite) -> Verdict:
+    """What the gate says of the last run of a test that has the metric."""
+    runs = [run for run in envelopes if run.sane and run.role == "measure" and metric in run.metrics]
+    last = max(runs, key=order)
+    return judge(last, envelopes, references, opened.settings.night_ends)[metric]
 
 
 def _choices(metrics: Iterable[str]) -> str:

@@ -132,6 +132,14 @@ class Comparison:
         """The first night of the change."""
         return self.runs_at_level()[self.start()].night
 
+    def since_run(self) -> str | None:
+        """The run id with which the change began, if earlier runs of that night are without it."""
+        runs = self.runs_at_level()
+        start = self.start()
+        if start == 0 or runs[start - 1].night != runs[start].night:
+            return None
+        return runs[start].run_id
+
 
 def compare(series: Series, pin: Pin) -> Comparison:
     """The last run of a series beside its pin."""

@@ -263,19 +263,25 @@ def _error(noise: Noise, runs: int) -> str:
 
 
 def why(
-    subject: Subject, found: Finding, before: Sequence[RunValue], since: Sequence[RunValue], night: datetime.date
+    subject: Subject,
+    found: Finding,
+    before: Sequence[RunValue],
+    since: Sequence[RunValue],
+    night: datetime.date,
+    since_run: str | None = None,
 ) -> list[str]:
     """Everything that may explain a change, and the commands that answer it.
 
     Args:
         before, since: runs surely before and surely after the change.
         night: the first one of the change.
+        since_run: the run id with which it began, if earlier runs of that night are without it.
     """
     return [
         *what_changed(before, since, subject.series.runs),
         *notes(subject, night),
         *where(subject, before, since),
-        *commands(subject, found, night),
+        *commands(subject, found, since_run or night),
         *lost_answers(subject),
     ]
 
@@ -373,20 +379,46 @@ def lost_answers(subject: Subject) -> list[str]:
     return [f"An answer does not count: {problem}" for problem in problems]
 
 
-def commands(subject: Subject, found: Finding, since: datetime.date) -> list[str]:
-    """What can be typed to answer a verdict."""
-    words = [shlex.quote(subject.series.test)]
-    if len(subject.current.metrics) > 1:
-        words.append(f"--metric {shlex.quote(subject.series.metric)}")
-    test = " ".join(words)
-    options = f" {subject.options}" if subject.options else ""
-    runs = len(subject.series.eligible_since(since))
+def eligible_from(series: Series, since: datetime.date | str) -> list[RunValue]:
+    """The eligible runs from a night on, or from the run with this id on; none if the series has no such run."""
+    if isinstance(since, datetime.date):
+        return series.eligible_since(since)
+    ids = [run.run_id for run in series.runs]
+    if since not in ids:
+        return []
+    return [run for run in series.runs[ids.index(since) :] if run.eligible]
+
+
+def accept_command(series: Series, since: datetime.date | str, reason: str, metrics: int, options: str) -> str:
+    """What is typed to accept the level since a night, or since a run.
+
+    Args:
+        reason: with the quotes that a shell needs.
+        metrics: how many the test has.
+        options: what the command needs beside its arguments, such as `--site=centre`.
+    """
+    typed = f"--since {shlex.quote(str(since))} --reason {reason} {options}"
+    return f"python -m reporting accept {_asked(series, metrics)} {typed}".rstrip()
+
+
+def _asked(series: Series, metrics: int) -> str:
+    """How a command names a series; the metric only if the test has several."""
+    test = shlex.quote(series.test)
+    return test if metrics == 1 else f"{test} --metric {shlex.quote(series.metric)}"
+
+
+def commands(subject: Subject, found: Finding, since: datetime.date | str) -> list[str]:
+    """What can be typed to answer a verdict. `since` is the first night of a change, or the id of its first run."""
+    runs = len(eligible_from(subject.series, since))
     right = "If the new level is right from now on"
     if runs < RUNS_TO_ACCEPT:
         right += f" (this needs {RUNS_TO_ACCEPT} runs of it; there are {runs})"
-    lines = [f"{right}:", f"  python -m reporting accept {test} --since {since} --reason 'WHY'{options}"]
+    metrics = len(subject.current.metrics)
+    accept = accept_command(subject.series, since, "'WHY'", metrics, subject.options)
+    lines = [f"{right}:", f"  {accept}"]
     if found.kind is not Kind.FASTER:
         until = subject.night + ACKNOWLEDGED_FOR
         lines.append("If it is wrong and will be mended:")
-        lines.append(f"  python -m reporting ack {test} --ticket URL --until {until}{options}")
+        typed = f"--ticket URL --until {until} {subject.options}"
+        lines.append(f"  python -m reporting ack {_asked(subject.series, metrics)} {typed}".rstrip())
     return lines

@@ -153,12 +153,13 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     lines = [
         explanation.change_sentence(subject, comparison, found),
         *doubts,
-        *explanation.why(subject, found, before, after, since),
+        *explanation.why(subject, found, before, after, since, comparison.since_run()),
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
     short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True)
+    verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
     verdict = _anchored(subject, verdict, found, comparison)
     return _answered(subject, verdict, [finding for finding in findings if finding.kind in RED])
 

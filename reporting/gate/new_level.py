@@ -15,7 +15,7 @@ from statistics import median
 from platforms.job import RefusedError
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
-from reporting.gate.explanation import RUNS_TO_ACCEPT, size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, size
 from reporting.gate.series import Pin, RunValue, Series, departure, noise_before, order, pin_of, series_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Acceptance, Author, References
@@ -35,7 +35,7 @@ class NewLevel:
         old_level, old_error: of the pin that it replaces; None if the series had none.
         anchor: the level of the series' first pin of all.
         spread: the scaled MAD of the runs, as a fraction of the level.
-        error_text: how the error was computed.
+        error_text, scale_text, anchor_text: where these come from.
     """
 
     series: Series
@@ -49,6 +49,8 @@ class NewLevel:
     anchor: float
     spread: float
     error_text: str
+    scale_text: str = "as before"
+    anchor_text: str = "the first pin"
 
     def acceptance(self, reason: str, author: Author) -> Acceptance:
         """The answer that puts this level in place of the pin."""
@@ -80,30 +82,34 @@ def _rounded(value: float) -> float:
 
 
 def level_since(
-    since: datetime.date,
+    since: datetime.date | str,
     metric: str,
     envelopes: Sequence[Envelope],
     references: References,
     night_ends: datetime.time,
     tonight: datetime.date,
 ) -> NewLevel:
-    """The level of the series to which the last run belongs, from its eligible runs since a night.
+    """The level of the series to which the last run belongs, from its eligible runs since a night or a run.
 
     Args:
+        since: the night, or the id of the run.
         envelopes: of one test.
         tonight: the night to which a run would belong that starts now.
 
     Raises:
-        RefusedError: there are fewer than five of them.
+        RefusedError: there are fewer than five of them, or the series began later.
     """
     last = _measured(metric, envelopes)[-1]
     series = series_of(metric, last, envelopes, night_ends)
-    runs = series.eligible_since(since)
+    runs = eligible_from(series, since)
+    night = _first_night(series, since)
     if len(runs) < RUNS_TO_ACCEPT:
-        raise RefusedError(_too_few(series, since, runs, tonight))
+        raise RefusedError(_too_few(series, night, runs, tonight))
     level = median([run.value for run in runs])
     if level == 0:
         raise RefusedError(f"{series.test}: the median of the runs since {since} is 0, and 0 cannot be a pin")
+    scale_text = NewLevel.scale_text
+    anchor_text = NewLevel.anchor_text
     pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
     left = departure(metric, last, envelopes, references, night_ends)
     if left is not None:  # the new runs become a series, with the noise and the anchor of the one that was left
@@ -114,14 +120,18 @@ def level_since(
         noise = noise_before(series, pin, runs)
         anchor = _anchor(pin)
     else:  # the series is still learning
-        before = [run for run in series.runs if run.eligible and run.night < since]
+        eligible = [run for run in series.runs if run.eligible]
+        before = eligible[: len(eligible) - len(runs)]
         known = before if len(before) >= RUNS_TO_ACCEPT else runs
+        which = f"the {len(known)} runs before" if known is before else "these runs"
+        scale_text = f"as {which} vary, since the series had no pin"
+        anchor_text = f"the median of {which}"
         anchor = median([run.value for run in known])
         noise = estimates.noise_of(series.changes(known, anchor))
     inflation = estimates.inflation(noise.autocorrelation, len(runs))
     return NewLevel(
         series=series,
-        since=since,
+        since=night,
         level=level,
         error=estimates.error_of_median(noise, len(runs)),
         noise=noise,
@@ -131,7 +141,25 @@ def level_since(
         anchor=anchor,
         spread=estimates.scaled_mad(series.changes(runs, level)),
         error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",
+        scale_text=scale_text,
+        anchor_text=anchor_text,
     )
+
+
+def _first_night(series: Series, since: datetime.date | str) -> datetime.date:
+    """The night of a run, or the night itself. Raises RefusedError if the series has no such run, or began later."""
+    first = series.runs[0].night
+    if isinstance(since, datetime.date):
+        if since < first:
+            raise RefusedError(
+                f"--since: {since} is before the first comparable run of {series.test}, which is of the night of "
+                f"{first} (if all of its runs are one level, type --since {first})"
+            )
+        return since
+    for run in series.runs:
+        if run.run_id == since:
+            return run.night
+    raise RefusedError(f"--since: the run {since} of {series.test} is not comparable with its last run")
 
 
 def _error(pin: Pin, noise: Noise) -> float:

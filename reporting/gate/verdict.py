@@ -37,6 +37,7 @@ class Verdict:
             direction. None without a pin.
         limit: the change beyond which it is red, as a positive fraction.
         since: the first night of the change.
+        since_run: the run id with which it began, if earlier runs of that night are without it.
         runs: how many runs the pin, or what has been learned of it, consists of.
         pinned: the series has a pin. `--gate=require` needs one.
         blind: there was no eligible run for three nights, whatever the kind. It is red under `--gate=require`.
@@ -55,6 +56,7 @@ class Verdict:
     change: float | None = None
     limit: float | None = None
     since: datetime.date | None = None
+    since_run: str | None = None
     runs: int = 0
     pinned: bool = False
     blind: bool = False

@@ -222,6 +222,78 @@ def test_a_level_is_accepted_while_the_series_learns(site: Path) -> None:
     assert accepted(site).scale < 0.05
 
 
+def test_while_the_series_learns_there_is_no_pin_before(site: Path) -> None:
+    since = last_night() - 4 * DAY
+    filled(site, [*nights(8, 100.0, since - DAY), *nights(5, 80.0)])
+    out = accept(site, since).stdout
+    assert "samples/s, the median of the 8 runs before; the new level is -" in out
+    assert "of one run, as the 8 runs before vary, since the series had no pin;" in out
+    assert "first pin" not in out
+    assert "as before" not in out
+
+
+def test_all_runs_of_a_series_that_learns_are_its_level(site: Path) -> None:
+    filled(site, nights(8, 100.0))
+    out = accept(site, last_night() - 7 * DAY).stdout
+    assert "samples/s, the median of these runs; the new level is +0.0 % from it" in out
+    assert "first pin" not in out
+    assert "as before" not in out
+
+
+def test_a_start_before_the_change_is_warned_of_with_a_better_one(site: Path) -> None:
+    filled(site, slid())
+    since = last_night() - 5 * DAY
+    too_early = since - 12 * DAY
+    out = accept(site, too_early).stdout
+    assert f"WARNING: the gate sees the change since the night of {since}, so this level has runs from before" in out
+    assert "WARNING: the gate is not satisfied with this level; the last run is -" in out
+    assert verdict(site).red
+    (command,) = re.findall(r"python -m reporting accept (.*)", out)
+    assert f"--since {since} --reason 'driver 570'" in command
+    done = typed(site, "accept", *shlex.split(command))
+    assert "WARNING" not in done.stdout
+    assert not verdict(site).red
+
+
+def test_a_better_start_without_five_runs_says_so(site: Path) -> None:
+    filled(site, slid(3))
+    out = accept(site, last_night() - 9 * DAY).stdout
+    assert f"a better start is the night of {last_night() - 2 * DAY}, once it has 5 runs (there are 3):" in out
+
+
+def test_a_start_before_the_first_run_is_refused(site: Path) -> None:
+    filled(site, slid())
+    first = last_night() - 31 * DAY
+    done = accept(site, datetime.date(2016, 1, 1), code=2)
+    assert "--since: 2016-01-01 is before the first comparable run of" in done.stderr
+    assert f"which is of the night of {first} (if all of its runs are one level, type --since {first})" in done.stderr
+    assert not (site / "references").exists()
+
+
+def test_a_change_between_two_runs_of_a_night_begins_with_a_run(site: Path) -> None:
+    """Ten runs in the last night, of which the first four are as before."""
+    last = [
+        run(last_night(), 100.0 if number < 4 else 90.0 + number / 10, which=str(number), started_s=started)
+        for number, started in enumerate(evening(last_night(), 10))
+    ]
+    filled(site, [*nights(26, 100.0, last_night() - DAY), *last])
+    (command,) = re.findall(r"python -m reporting accept (.*)", verdict(site).text)
+    assert f"--since {last[4].key.run_id} " in command
+    done = typed(site, "accept", *shlex.split(command))
+    assert f"is accepted as it is since the run {last[4].key.run_id}" in done.stdout
+    assert "from 6 runs" in done.stdout
+    assert "WARNING" not in done.stdout
+    answer = accepted(site)
+    assert (answer.since, answer.runs) == (last_night(), tuple(each.key.run_id for each in last[4:]))
+    assert not verdict(site).red
+
+
+def evening(night: datetime.date, runs: int) -> list[float]:
+    """The starts of runs, ten minutes apart."""
+    first = datetime.datetime.combine(night, datetime.time(22)).timestamp()
+    return [first + 600 * number for number in range(runs)]
+
+
 def test_runs_of_two_levels_are_remarked_upon(site: Path) -> None:
     filled(
         site, [*nights(26, 100.0, last_night() - 6 * DAY), *nights(3, 90.0, last_night() - 3 * DAY), *nights(3, 70.0)]
