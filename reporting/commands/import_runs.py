@@ -14,9 +14,11 @@ from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
-from reporting.commands.judged import print_verdicts
+from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.tonight import beginning_of
 from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
 from reporting.history.writer import HistoryWriter
 from reporting.imports import pytest_benchmark, reframe
 from reporting.imports.directions import Decision, MetricName, Said
@@ -87,7 +89,10 @@ def main(options: argparse.Namespace) -> int:
         print(line)
     if count.tests:
         print()
-        print_verdicts(site, site.read(count.tests, problems), explain=False)
+        runs = site.read(count.tests, problems)
+        last_night = max(night_of(run.time_s, site.settings.night_ends) for run in runs)
+        judged = judged_tests(site, runs, beginning_of(last_night, site), problems)
+        print_judged(judged, site, explain=False)
     return print_errors(list(dict.fromkeys(problems)))
 
 

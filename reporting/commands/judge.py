@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from platforms.output import print_errors
-from reporting.commands.judged import print_verdicts
+from reporting.commands import answering
+from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import selected
+from reporting.commands.tonight import add_tonight, now_of
+from reporting.gate.verdict import Kind
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +19,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help="only tests whose ids have all these words in them (default: all tests of the history)",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the rows that are ok or learning, too")
+    parser.add_argument(
+        "--require",
+        action="store_true",
+        help="end with 1 also if a series is blind or has no pin, or if a part of the history cannot be read",
+    )
+    add_tonight(parser)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what the gate says. Returns 1 if something is red, or if a file of the history cannot be read."""
+    """Print what the gate says. Returns 1 if something is red, and with `--require` if something is not judged."""
     site = open_site(options)
     problems: list[str] = []
-    is_red = print_verdicts(site, selected(site, options.selection, problems), explain=True)
-    return max(int(is_red), print_errors(problems))
+    envelopes = selected(site, options.selection, problems)
+    judged = judged_tests(site, envelopes, now_of(options, site), problems)
+    print_judged(judged, site, explain=True, verbose=options.verbose)
+    answering.warn(problems)
+    if any(verdict.red for verdict in judged.verdicts):
+        return 1
+    is_blind = any(verdict.blind for verdict in judged.verdicts) or bool(judged.without_numbers)
+    has_no_pin = any(not verdict.pinned for verdict in judged.verdicts if verdict.kind is not Kind.PAUSED)
+    return int(options.require and (is_blind or has_no_pin or bool(problems)))

@@ -56,10 +56,11 @@ def _in_force(typed: str, references: References, today: datetime.date) -> Pause
 
 def _name(opened: OpenedSite, typed: str) -> str:
     """The platform or test that is meant. Raises RefusedError."""
-    platforms = checkout.file_names(opened.folder)
+    runs = opened.read()
+    platforms = checkout.file_names(opened.folder) | {run.platform for run in runs}
     if typed in platforms:
         return typed
-    tests = {envelope.key.test for envelope in opened.read()}
+    tests = {run.key.test for run in runs}
     like_a_platform = any(typed in platform for platform in platforms)
     if like_a_platform or not any(typed in test for test in tests):  # who mistypes a platform means no test
         raise RefusedError(answering.unknown("platform or test", typed, platforms | tests))

@@ -11,7 +11,8 @@ from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
-from reporting.gate.judge import judge
+from reporting.commands.tonight import add_tonight, now_of
+from reporting.gate.tonight import judge_tonight
 from reporting.tables.history_rows import by_site_and_test
 from reporting.tables.nights import night_tables
 from reporting.tables.text import text
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the id of a test, or words that only its id has in it, such as a platform and a benchmark",
     )
     parser.add_argument("--runs", metavar="N", type=int, default=RUNS, help=f"the last N runs (default: {RUNS})")
+    add_tonight(parser)
     parser.add_argument("--all", action="store_true", help="all runs")
 
 
@@ -37,6 +39,7 @@ def main(options: argparse.Namespace) -> int:
     envelopes = of_one_test(site, options.test, problems)
     references = site.references()
     night_ends = site.settings.night_ends
+    now = now_of(options, site)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for (_site, test), runs in by_site_and_test(envelopes).items():
         shown = len(runs) if options.all else max(1, options.runs)
@@ -46,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
         for line in text(tables, width):
             print(printable(line))
         last = [run for run in runs if run.sane][-1]
-        for verdict in judge(last, runs, references, night_ends, options=site.options).values():
+        for verdict in judge_tonight(last, runs, references, night_ends, now, options=site.options).values():
             print()
             print("\n".join(map(printable, verdict.text.splitlines())))
     sys.stdout.flush()

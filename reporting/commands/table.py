@@ -11,10 +11,11 @@ from pathlib import Path
 
 from platforms import atomic_file
 from platforms.job import RefusedError
-from platforms.output import print_errors
 from platforms.printable import printable
+from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
+from reporting.commands.tonight import add_tonight, now_of
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.grouped import Table, tables_of
@@ -37,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="DATE", type=_date, help="all runs since the night of DATE, as 2026-11-17")
     parser.add_argument("--all-sites", action="store_true", help="also those of other sites that share the history")
     parser.add_argument("--anchors", action="store_true", help="show published numbers beside those that are like them")
+    add_tonight(parser)
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
 
@@ -49,7 +51,7 @@ def _date(word: str) -> datetime.date:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print or write the tables. Returns 1 if a file of the history or of the answers cannot be read."""
+    """Print or write the tables, and to stderr what cannot be read of the history and of the answers. Returns 0."""
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
     if options.anchors and options.format == "csv":
@@ -75,7 +77,8 @@ def main(options: argparse.Namespace) -> int:
     else:
         atomic_file.write_text(options.output, content)
         print(f"{len(rows)} {'run' if len(rows) == 1 else 'runs'} written to {options.output}", file=sys.stderr)
-    return print_errors(problems)
+    answering.warn(problems)
+    return 0
 
 
 def _tables(rows: Sequence[Row], options: argparse.Namespace) -> list[Table]:
@@ -97,9 +100,10 @@ def _rows(
     site: OpenedSite, envelopes: Sequence[Envelope], options: argparse.Namespace, problems: list[str]
 ) -> list[Row]:
     night_ends = site.settings.night_ends
+    now = now_of(options, site)
     references = site.references()
     problems.extend(references.problems)
     if options.all or options.since is not None:
         first = options.since or datetime.date.min
-        return all_rows(site.history, envelopes, references, night_ends, problems, first=first)
-    return latest_rows(site.history, envelopes, references, night_ends, problems)
+        return all_rows(site.history, envelopes, references, night_ends, now, problems, first=first)
+    return latest_rows(site.history, envelopes, references, night_ends, now, problems)

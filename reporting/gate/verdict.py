@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """No eligible run for three nights."""
     ACKNOWLEDGED = "acknowledged"
     """It is worse than the pin, and a person has said so and given a ticket."""
+    PAUSED = "paused"
+    """A person has paused the test or its platform. No run has this verdict; only tables do."""
     FASTER = "faster"
     """The last seven nights together are better than the pin: a finding."""
 

@@ -18,6 +18,7 @@ from platforms.printable import printable
 from reporting.history.envelope import Envelope, Key
 from reporting.history.envelope_json import from_line, ids_in_lines, may_be_of
 
+WHAT_TO_DO = " (copy the file again from a backup, or delete this line)"
 _BUFFER = 1 << 16  # a session's file is read in one go
 
 
@@ -137,7 +138,9 @@ def _envelopes(path: str, ids: frozenset[bytes] | None, problems: list[str]) -> 
                     except ValueError as error:
                         if line.endswith(b"\n") and line.strip():
                             damaged += 1
-                            first = first or f"{path}:{number}: this line of the history is skipped: {error}"
+                            first = (
+                                first or f"{path}:{number}: this line of the history is skipped: {error}{WHAT_TO_DO}"
+                            )
                 if not line.endswith(b"\n"):
                     break  # if a session writes it now, its rest would look like the next line
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from platforms.job import RefusedError, Run
 from platforms.rundir import job_json
-from reporting.gate.judge import judge
+from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
@@ -26,6 +26,7 @@ def latest_rows(
     envelopes: Sequence[Envelope],
     references: References,
     night_ends: datetime.time,
+    now: datetime.datetime,
     problems: list[str],
     *,
     options: str = "",
@@ -35,6 +36,7 @@ def latest_rows(
     Args:
         history: the folder that has the run.json's.
         envelopes: what the history holds, in the order of their starts.
+        now: the present time; a series whose last run is old is blind.
         problems: gets a sentence for each run.json that cannot be read.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
     """
@@ -46,7 +48,7 @@ def latest_rows(
         current = of_test[with_numbers[-1]]
         later = [envelope.outcome.value for envelope in of_test[with_numbers[-1] + 1 :]]
         remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
-        verdicts = judge(current, of_test, references, night_ends, options=options)
+        verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
         rows.append(_row(history, current, verdicts, remarks, problems))
     return sorted(rows, key=_place)
 
@@ -60,6 +62,7 @@ def all_rows(
     envelopes: Sequence[Envelope],
     references: References,
     night_ends: datetime.time,
+    now: datetime.datetime,
     problems: list[str],
     *,
     first: datetime.date = datetime.date.min,
@@ -77,7 +80,7 @@ def all_rows(
             if night_of(envelope.time_s, night_ends) < first:
                 continue
             if envelope is with_numbers[-1]:
-                verdicts = judge(envelope, of_test, references, night_ends)
+                verdicts = judge_tonight(envelope, of_test, references, night_ends, now)
             else:
                 verdicts = stored_verdicts(envelope)
             rows.append(_row(history, envelope, verdicts, [], problems))

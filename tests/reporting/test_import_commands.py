@@ -40,9 +40,9 @@ def test_a_year_of_reframe_is_gated_on_day_one(site: Path, capsys: pytest.Captur
     assert main(["import", "reframe", str(PERFLOGS / "generic"), f"--site={site}"]) == 0
     printed = capsys.readouterr().out
     assert "138 lines are new, 0 changed, 0 were there already: 4 tests, 34 nights from 2025-12-31" in printed
-    assert f"{STREAM}  " in printed
+    assert f"{STREAM}, 2026-02-02\n" in printed
     assert printed.count("slower since 2026-01-26") == 7
-    assert "7 red. How each was computed, and how it can be answered: python -m reporting judge --site=" in printed
+    assert "How each red number was computed, and how it can be answered: python -m reporting judge --site=" in printed
 
     assert main(["judge", STREAM, f"--site={site}"]) == 1
     printed = capsys.readouterr().out
@@ -146,8 +146,7 @@ def test_files_of_pytest_benchmark(site: Path, capsys: pytest.CaptureFixture[str
     assert main(["import", "pytest-benchmark", folder, f"--site={site}"]) == 0
     printed = capsys.readouterr().out
     assert "0 lines are new, 0 changed, 9 were there already" in printed
-    assert "test_sort.py::test_join" in printed
-    assert "learning 1 of 20" in printed
+    assert printed.endswith("\n9 learning\n")
 
 
 def test_a_table_tells_imported_tests_apart(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
