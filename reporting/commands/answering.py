@@ -25,6 +25,7 @@ from reporting.history.nights import night_of
 from reporting.references import store
 from reporting.references.answer_file import Answer
 from reporting.references.answers import Author, References
+from reporting.references.kept_in_git import can_be_committed
 
 CI_USERS = ("GITLAB_USER_LOGIN", "GITHUB_ACTOR")  # who triggered the pipeline
 MOST_SHOWN = 12
@@ -193,5 +194,8 @@ def write(opened: OpenedSite, answer: Answer) -> Path:
         path = store.append(opened.folder, answer)
     except OSError as error:
         raise RefusedError(f"{opened.folder / FOLDER}: the answer cannot be written: {error}") from None
-    print(f"written to {path}; commit this file, so that every session of the site reads it")
+    if can_be_committed(path):
+        print(f"written to {path}; commit this file, so that every session of the site reads it")
+    else:
+        print(f"written to {path}; git does not keep this folder yet (docs/answers.md says how)")
     return path

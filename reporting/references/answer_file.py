@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -21,6 +20,7 @@ from typing import Literal
 from platforms.config import yaml_lines
 from platforms.job import RefusedError
 from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, Pause
+from reporting.references.kept_in_git import log_command
 
 Answer = Acceptance | Acknowledgement | Note | Pause
 
@@ -165,11 +165,12 @@ def read(path: Path) -> AnswerFile:
     answer = _answer(keys)
     keys.refuse_others()
     if digest and digest != _computed_hash(path):
+        shown = log_command(path.parent, path.name)
+        undo = "undo the change" if shown is None else f"`{shown}` shows the change: undo it"
         document.complain(
             (HASH,),
             "the file was changed by hand after this answer was given, so the answer does not count "
-            f"(`git -C {shlex.quote(str(path.parent))} log -p -- {shlex.quote(path.name)}` shows the change: undo it, "
-            "or delete the file and answer again)",
+            f"({undo}, or delete the file and answer again)",
         )
     if document.problems:
         answer = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from platforms.rundir.accepted_runs import FOLDER
 from reporting.references import answer_file
 from reporting.references.answer_file import Answer, AnswerFile
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
+from reporting.references.kept_in_git import log_command
 
 
 def load(site_folder: Path) -> References:
@@ -90,10 +90,11 @@ def _gaps(folder: Path, files: Sequence[AnswerFile]) -> list[str]:
     for file in files:
         for digest in file.after:
             if digest not in known:
+                shown = log_command(folder, ".")
+                bring = "bring it back" if shown is None else f"`{shown}` shows how: bring it back"
                 problems.append(
                     f"{file.path}:{file.after_line}: after: the answer before this one, with the hash {digest[:8]}, is "
-                    f"gone (`git -C {shlex.quote(str(folder))} log -p -- .` shows how: bring it back, "
-                    "or delete this file, too, and answer again)"
+                    f"gone ({bring}, or delete this file, too, and answer again)"
                 )
     return problems
 

@@ -501,6 +501,54 @@ def test_answers_returns_1_for_an_answer_that_was_edited_by_hand(site: Path) -> 
     assert "warning: " in typed(site, "pause", "eidf_a100", "--end", code=2).stderr
 
 
+def test_a_site_is_kept_in_git_by_the_lines_of_the_page(tmp_path: Path) -> None:
+    """The checkout ignores `site/`, so that it is a repository of its own."""
+    names = {
+        "GIT_AUTHOR_NAME": "ada",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "ada",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+
+    def shell(line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env={**os.environ, **names}, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    shell("git init . && echo /site/ > .gitignore && mkdir site")
+    site = tmp_path / "site"
+    filled(site, slid())
+    said = accept(site, last_night() - 5 * DAY).stdout
+    assert "git does not keep this folder yet (docs/answers.md says how)" in said
+    page = (ROOT / "docs/answers.md").read_text()
+    lines = re.findall(r"^    (git .*)$", page, re.MULTILINE)
+    assert len(lines) == 3
+    for line in lines:
+        shell(line)
+    (answer,) = (site / "references").rglob("*.yaml")
+    kept = shell("git -C site ls-files").splitlines()
+    assert kept == [".gitignore", str(answer.relative_to(site))]
+    assert "; commit this file, so that" in accept(site, last_night() - 5 * DAY).stdout
+    answer.write_text(answer.read_text().replace("driver 570", "driver 580"))
+    (command,) = re.findall(r"`(git .*?)` shows the change: undo it", typed(site, "answers", code=1).stderr)
+    assert "+reason: driver 570" in shell(command)
+
+
+def test_a_site_outside_of_git_gets_no_hint_of_git(site: Path) -> None:
+    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=cooling")
+    (path,) = (site / "references").rglob("*.yaml")
+    typed(site, "pause", "eidf_a100", f"--until={TODAY}", "--reason=pumps")
+    path.unlink()
+    gone = typed(site, "answers", code=1).stderr
+    assert "is gone (bring it back, or delete this file, too, and answer again)" in gone
+    (path,) = (site / "references").rglob("*.yaml")
+    path.write_text(path.read_text().replace("pumps", "cooling"))
+    edited = typed(site, "answers", code=1).stderr
+    assert "does not count (undo the change, or delete the file and answer again)" in edited
+    assert "git -C" not in gone + edited
+
+
 def test_the_commands_of_the_page_can_be_typed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(site, slid())
     page = (ROOT / "docs/answers.md").read_text()
