@@ -9,6 +9,7 @@ import sys
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
+from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
 from reporting.commands.tonight import add_tonight, now_of
@@ -29,11 +30,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runs", metavar="N", type=int, default=RUNS, help=f"the last N runs (default: {RUNS})")
     add_tonight(parser)
+    parser.add_argument("--metric", metavar="NAME", help="only this metric (default: all of the test)")
     parser.add_argument("--all", action="store_true", help="all runs")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the tables, then the whole text of the verdict. Returns 1 if a file cannot be read."""
+    if options.runs < 1:
+        raise RefusedError(f"--runs: {options.runs} is less than 1 (--all shows all runs)")
     site = open_site(options)
     problems: list[str] = []
     envelopes = of_one_test(site, options.test, problems)
@@ -42,14 +46,18 @@ def main(options: argparse.Namespace) -> int:
     now = now_of(options, site)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for (_site, test), runs in by_site_and_test(envelopes).items():
-        shown = len(runs) if options.all else max(1, options.runs)
-        tables = night_tables(runs, shown, references, night_ends)
+        shown = len(runs) if options.all else options.runs
+        metric = None if options.metric is None else answering.metric_of(options.metric, test, runs)
+        tables = night_tables(runs, shown, references, night_ends, metric)
         if not tables:
             raise RefusedError(f"{test} has {len(runs)} jobs in the history, and none recorded a number")
         for line in text(tables, width):
             print(printable(line))
         last = [run for run in runs if run.sane][-1]
-        for verdict in judge_tonight(last, runs, references, night_ends, now, options=site.options).values():
+        verdicts = judge_tonight(last, runs, references, night_ends, now, options=site.options)
+        for verdict in verdicts.values():
+            if metric not in (None, verdict.metric):
+                continue
             print()
             print("\n".join(map(printable, verdict.text.splitlines())))
     sys.stdout.flush()

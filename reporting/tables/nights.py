@@ -24,16 +24,22 @@ RESTLESS = 0.25  # a fact that changes before more than this share of the runs s
 
 
 def night_tables(
-    envelopes: Sequence[Envelope], shown: int, references: References, night_ends: datetime.time
+    envelopes: Sequence[Envelope],
+    shown: int,
+    references: References,
+    night_ends: datetime.time,
+    metric: str | None = None,
 ) -> list[Table]:
     """A table for each metric of one test, with a row for each run; none if no run has numbers.
 
     Args:
         envelopes: the jobs that this test of one site asked for, in the order of their starts.
         shown: how many runs, from the last one, have a row. All of them count for the pin.
+        metric: only this one.
     """
     metrics = dict.fromkeys(name for envelope in envelopes if envelope.sane for name in envelope.metrics)
-    return [_night_table(metric, envelopes, shown, references, night_ends) for metric in metrics]
+    wanted = [name for name in metrics if metric in (None, name)]
+    return [_night_table(name, envelopes, shown, references, night_ends) for name in wanted]
 
 
 def _night_table(

@@ -421,6 +421,7 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["pause", "eidf_a10", f"--until={TODAY}", "--reason=x"], r"no platform or test 'eidf_a10' \(did you mean"),
         (["note", "--platform=eidf_a10", f"--at={TODAY}", "x"], r"no platform 'eidf_a10' \(did you mean 'eidf_a100'"),
         (["note", "--platform=eidf_a100", "--at=today", "x"], "--at: 'today' is no day"),
+        (["note", "--platform=eidf_a100", f"--at={TODAY + DAY}", "x"], "is still to come"),
         (["note", "--platform=eidf_a100", f"--at={TODAY}", " "], "TEXT: say it in words"),
     ],
 )

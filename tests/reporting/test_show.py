@@ -68,6 +68,22 @@ def test_the_last_runs_or_all(site: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.count("  nightly-") == 26
 
 
+def test_no_run_at_all_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(site, "resnet50", "--runs=0") == 2
+    assert "--runs: 0 is less than 1" in capsys.readouterr().err
+
+
+def test_one_metric_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = {"copy": Metric(700.0, "GB/s"), "triad": Metric(800.0, "GB/s")}
+    HistoryWriter(tmp_path / "history").write(envelope("stream", metrics=metrics), None)
+    assert show(tmp_path, "stream", "--metric=triad") == 0
+    out = capsys.readouterr().out
+    assert "stream: triad, higher is better" in out
+    assert "copy" not in out
+    assert show(tmp_path, "stream", "--metric=scale") == 2
+    assert "--metric: stream has no 'scale'" in capsys.readouterr().err
+
+
 def test_notes_on_the_platform_stand_below(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     author = Author("ada", datetime.datetime(2026, 10, 24, 9, 0, tzinfo=datetime.UTC))
     store.append(site, Note("a100", datetime.date(2026, 10, 23), "new firmware of the switches", author))
