@@ -109,7 +109,10 @@ def runs_of_test(opened: OpenedSite, typed: str) -> tuple[str, list[Envelope]]:
         every = opened.read(None, problems)
         if not every:
             raise RefusedError(opened.why_empty())
-        test = one_of(typed, {envelope.key.test for envelope in every})
+        tests = {envelope.key.test for envelope in every}
+        if not any(typed in test for test in tests):
+            raise RefusedError(unknown("test", typed, tests) + opened.elsewhere([typed]))
+        test = one_of(typed, tests)
         envelopes = [envelope for envelope in every if envelope.key.test == test]
     warn(dict.fromkeys(problems))
     return test, envelopes

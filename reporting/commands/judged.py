@@ -84,7 +84,9 @@ def print_judged(judged: Judged, site: OpenedSite, *, explain: bool, verbose: bo
         verbose: show what is ok or learning, too.
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = [*_lines(judged.rows, site.settings.night_ends, width, verbose=verbose), *judged.remarks]
+    lines = _lines(judged.rows, site.settings.night_ends, width, verbose=verbose)
+    for remark in judged.remarks:
+        lines += _wrapped(remark, width)
     for line in lines:
         print(printable(line))
     red = [verdict for verdict in judged.verdicts if verdict.red]
@@ -114,7 +116,7 @@ def _lines(rows: Sequence[Row], night_ends: datetime.time, width: int | None, *,
     previous = None
     for (row, verdict), cells in zip(chosen, numbers, strict=True):
         if row is not previous and row.envelope is not None:
-            lines.append(f"{verdict.test}, {night_of(row.envelope.time_s, night_ends)}")
+            lines += _wrapped(f"{verdict.test}, {night_of(row.envelope.time_s, night_ends)}", width)
             previous = row
         whole = f"  {cells:<{indent - 4}}  {verdict.short}"
         if width is None or len(whole) <= width:
@@ -126,6 +128,10 @@ def _lines(rows: Sequence[Row], night_ends: datetime.time, width: int | None, *,
             said = textwrap.wrap(verdict.short, width, initial_indent=" " * 4, subsequent_indent=" " * 4)
             lines += [f"  {cells}".rstrip(), *said]
     return lines
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    return [line] if width is None else textwrap.wrap(line, width, subsequent_indent="  ")
 
 
 def _cells(row: Row, verdict: Verdict) -> tuple[str, str, str, str]:

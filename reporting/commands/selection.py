@@ -28,7 +28,8 @@ def selected(site: OpenedSite, words: Sequence[str], problems: list[str], *, all
     chosen = [envelope for envelope in envelopes if all(word in envelope.key.test for word in words)]
     if not chosen:
         raise RefusedError(
-            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id; there are: {_listed(envelopes)}"
+            f"{site.history}: no test has {' and '.join(map(repr, words))} in its id"
+            f"{site.elsewhere(words)}; there are: {_listed(envelopes)}"
         )
     return chosen
 

@@ -131,6 +131,16 @@ def test_the_runs_of_another_site_are_not_ours(
     assert not (site / "references").exists()
 
 
+@pytest.mark.parametrize("command", [["show"], ["judge"], ["accept", "--since=2026-10-01", "--reason=why"]])
+def test_a_test_that_only_another_site_has(site: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    ours = envelope()
+    theirs = envelope("stream")
+    writer = HistoryWriter(site / "history")
+    writer.write_all([ours, replace(theirs, key=theirs.key._replace(site="theirs"))])
+    assert main([*command, "stream", f"--site={site}"]) == 2
+    assert "(the site theirs has one in this history)" in capsys.readouterr().err
+
+
 def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     of_later_version = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
     latest = envelope(run_id="nightly-2", started_s=BEGAN_S + 86400)
