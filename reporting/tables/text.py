@@ -63,17 +63,20 @@ def _without_shared_columns(table: Table) -> tuple[Table, list[str]]:
 def _two_lines_a_row(table: Table, width: int) -> list[str]:
     """Say in one line which run a row is, with the marks of its warnings, and its numbers in the next one.
 
-    A heading of several words takes two lines. The last column is wrapped, unless it is one of numbers. Where no room
-    is left for it, it has lines of its own.
+    The headings stand in the same order. One that is wider than its column takes two lines. The last column is wrapped,
+    unless it is one of numbers. Where no room is left for it, it has lines of its own.
     """
     columns = [column for column in range(table.identity, len(table.headings)) if table.headings[column] != WARNINGS]
     last = columns[-1]
     is_wrapped = table.headings[last] not in table.numbers
     if is_wrapped:
         columns.remove(last)
-    parts = [table.headings[column].rpartition(" ") for column in columns]
-    top = [before for before, _, _ in parts]
-    bottom = [after for _, _, after in parts]
+    top = []
+    bottom = []
+    for column in columns:
+        before, after = _heading(table.headings[column], [row[column] for row in table.rows])
+        top.append(before)
+        bottom.append(after)
     cells = [[row[column] for column in columns] for row in table.rows]
     text_columns = [place for place, column in enumerate(columns) if table.headings[column] not in table.numbers]
     above, below, *numbers = aligned([top, bottom, *cells], text_columns)
@@ -81,7 +84,11 @@ def _two_lines_a_row(table: Table, width: int) -> list[str]:
     is_beside = width - indent >= LEAST_WIDTH
     if is_wrapped and is_beside:
         below = f"{below:<{indent}}{table.headings[last]}"
-    lines = [*filter(None, [above, below]), "-" * width]
+    lines = textwrap.wrap(", ".join(table.headings[: table.identity]), width)
+    lines += filter(None, [above, below])
+    if is_wrapped and not is_beside:
+        lines.append(GAP + table.headings[last])
+    lines.append("-" * width)
     previous = ""
     for row, number_line in zip(table.rows, numbers, strict=True):
         who = _who(table, row)
@@ -97,6 +104,14 @@ def _two_lines_a_row(table: Table, width: int) -> list[str]:
             lines.append(number_line)
             lines += textwrap.wrap(at_end if at_end != "-" else "", width, initial_indent=GAP, subsequent_indent=GAP)
     return lines
+
+
+def _heading(heading: str, cells: Sequence[str]) -> tuple[str, str]:
+    """The two lines of a heading; the first one is empty if it is no wider than its column."""
+    if len(heading) <= max(map(len, cells)):
+        return "", heading
+    before, _, after = heading.rpartition(" ")
+    return before, after
 
 
 def _who(table: Table, row: Sequence[str]) -> str:

@@ -9,10 +9,12 @@ import pytest
 
 from platforms.job import Metric
 from reporting.__main__ import main
+from reporting.history.reader import read
 from reporting.history.writer import HistoryWriter
 from reporting.references import store
-from reporting.references.answers import Author, Note
-from reporting.tables.nights import changes_before
+from reporting.references.answers import Author, Note, References
+from reporting.tables.nights import changes_before, night_tables
+from reporting.tables.text import text
 from tests.reporting.history_lines import BEGAN_S, envelope
 from tests.reporting.table_history import record, record_nights
 
@@ -82,6 +84,29 @@ def test_one_metric_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "copy" not in out
     assert show(tmp_path, "stream", "--metric=scale") == 2
     assert "--metric: stream has no 'scale'" in capsys.readouterr().err
+
+
+def test_in_80_columns_each_line_of_a_run_has_a_heading(site: Path) -> None:
+    tables = night_tables(read(site / "history"), 4, References(), datetime.time(12))
+    lines = text(tables, 80)
+    assert lines[2:] == [
+        "night, run",
+        "    value              compute   compute",
+        "samples/s   to pin  throughput  fraction  the gate",
+        "  doubts and changes",
+        "-" * 80,
+        "2026-10-23, nightly-022",
+        "    402.0   +0.5 %       423.2     0.950  ok",
+        "  driver 550.54 -> 570.86",
+        "2026-10-24, nightly-023",
+        "    340.0  -15.0 %       357.9     0.950  RED -15.0 %, slower since 2026-10-24",
+        "2026-10-25, nightly-024",
+        "        -        -           -         -  no numbers: error",
+        "2026-10-26, nightly-025",
+        "    340.0  -15.0 %       357.9     0.950  RED -15.0 % of 20, slower since 2026-10-24",
+        "  in doubt: crowded",
+        "pin 400.0 samples/s: 20 runs since 2026-10-01",
+    ]
 
 
 def test_notes_on_the_platform_stand_below(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -177,6 +177,7 @@ def test_in_a_narrow_terminal_a_row_takes_two_lines() -> None:
         "devices, spread within the job",
         "all rows: hardware NVIDIA A100-SXM4-40GB, devices 4x8gpu, setting fp32 batch 4,",
         "data from storage",
+        "platform",
         "compute  compute  effective",
         "   thr.      fr.       thr.  spread  against pin",
         "-" * 80,
