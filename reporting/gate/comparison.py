@@ -17,7 +17,7 @@ DRIFT_NIGHTS = 4
 
 
 @dataclass(frozen=True)
-class Finding:
+class LevelChange:
     """Something that is away from the pin.
 
     Attributes:
@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Window:
+class RecentNights:
     """The last seven nights together.
 
     Attributes:
@@ -80,9 +80,9 @@ class Comparison:
     noise: Noise
     step_limit: float
     standing: RunValue | None
-    window: Window | None
+    window: RecentNights | None
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LevelChange]:
         """What is away from the pin. The first one is the verdict; nothing, if the run is ok."""
         found = []
         step = self.step()
@@ -94,7 +94,7 @@ class Comparison:
             found.append(self._of_window(Kind.FASTER, self.window))
         return found
 
-    def step(self) -> Finding | None:
+    def step(self) -> LevelChange | None:
         """This run, if it is far from the pin; if it is in doubt, the step that still stands."""
         value = self.run.value
         if self.standing is not None:
@@ -102,16 +102,16 @@ class Comparison:
         change = self.series.change(value, self.pin.level)
         if change >= -self.step_limit:
             return None
-        return Finding(Kind.SLOWER, value, change, self.step_limit)
+        return LevelChange(Kind.SLOWER, value, change, self.step_limit)
 
-    def summary(self) -> Finding:
+    def summary(self) -> LevelChange:
         """What a verdict on a run that is ok says: the last seven nights, or this run before there are enough."""
         if self.window is not None:
             return self._of_window(Kind.OK, self.window)
-        return Finding(Kind.OK, self.run.value, self.change, self.step_limit)
+        return LevelChange(Kind.OK, self.run.value, self.change, self.step_limit)
 
-    def _of_window(self, kind: Kind, window: Window) -> Finding:
-        return Finding(kind, window.value, window.change, window.limit)
+    def _of_window(self, kind: Kind, window: RecentNights) -> LevelChange:
+        return LevelChange(kind, window.value, window.change, window.limit)
 
     def runs_at_level(self) -> list[RunValue]:
         """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped."""
@@ -162,7 +162,7 @@ def compare(series: Series, pin: Pin) -> Comparison:
     )
 
 
-def _window(series: Series, pin: Pin, runs: Sequence[RunValue], noise: Noise) -> Window | None:
+def _window(series: Series, pin: Pin, runs: Sequence[RunValue], noise: Noise) -> RecentNights | None:
     if pin.last is None:
         later = {run.night for run in runs}
     else:
@@ -175,7 +175,7 @@ def _window(series: Series, pin: Pin, runs: Sequence[RunValue], noise: Noise) ->
         pin_error = pin.acceptance.error
     value = median([run.value for run in runs])
     error = estimates.standard_error_of_change(noise, len(runs), pin_error)
-    return Window(
+    return RecentNights(
         runs=tuple(runs),
         value=value,
         change=series.change(value, pin.level),

@@ -11,7 +11,7 @@ from statistics import median
 
 from platforms.rundir import job_folder
 from reporting.gate import estimates
-from reporting.gate.comparison import Comparison, Finding, Window
+from reporting.gate.comparison import Comparison, LevelChange, RecentNights
 from reporting.gate.estimates import Noise
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
@@ -81,7 +81,7 @@ def runs_of(pin: Pin) -> str:
     return f"accepted by {pin.acceptance.author.by} from {pin.runs} runs since {pin.first}"
 
 
-def change_sentence(subject: Subject, comparison: Comparison, found: Finding) -> str:
+def change_sentence(subject: Subject, comparison: Comparison, found: LevelChange) -> str:
     """The first sentence of a verdict on something that is away from its pin."""
     pin, series, window = comparison.pin, subject.series, comparison.window
     value = f"{number(found.value, pin.level)} {series.unit}"
@@ -113,7 +113,7 @@ def learning_sentence(subject: Subject, runs: int) -> str:
     return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {estimates.PIN_RUNS} runs are there"
 
 
-def coarse_sentence(subject: Subject, found: Finding, level: float, runs: int, night: datetime.date) -> str:
+def coarse_sentence(subject: Subject, found: LevelChange, level: float, runs: int, night: datetime.date) -> str:
     """The first sentence on a coarse step in a night, while a series has no pin."""
     series = subject.series
     value = f"{number(found.value, level)} {series.unit} in the night of {night}"
@@ -134,7 +134,7 @@ def left_sentence(subject: Subject, left: Departure) -> str:
     return f"{subject.series.test}: {subject.name} has left its series: {what}, since {left.since}"
 
 
-def left_numbers(subject: Subject, left: Departure, found: Finding) -> str:
+def left_numbers(subject: Subject, left: Departure, found: LevelChange) -> str:
     """How far a run is from the pin of the series that it has left."""
     level = left.pin.level
     value = f"{number(found.value, level)} {subject.series.unit}"
@@ -167,7 +167,7 @@ def expired_line(answer: Acknowledgement) -> str:
     return f"The acknowledgement of {answer.author.by} ended on {answer.until} ({answer.ticket})."
 
 
-def worse_line(answer: Acknowledgement, loss: Finding) -> str:
+def worse_line(answer: Acknowledgement, loss: LevelChange) -> str:
     """What is said of an acknowledged regression that is worse than it was."""
     return (
         f"{answer.author.by} has acknowledged {percent(answer.change)} until {answer.until} ({answer.ticket}). "
@@ -175,7 +175,7 @@ def worse_line(answer: Acknowledgement, loss: Finding) -> str:
     )
 
 
-def nights_in(window: Window) -> int:
+def nights_in(window: RecentNights) -> int:
     """How many nights a window has."""
     return len({run.night for run in window.runs})
 
@@ -235,7 +235,7 @@ def _scale(noise: Noise) -> str:
     return f"{size(noise.scale)} = {deviation}, x (1 + 0.7 / sqrt({noise.runs}))"
 
 
-def _window_lines(comparison: Comparison, window: Window) -> list[str]:
+def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
     pin, noise = comparison.pin, comparison.noise
     values = " ".join(number(run.value, pin.level) for run in window.runs)
     limit = f"limit {size(window.limit)} = 3 x error, at least 1 %"
@@ -264,7 +264,7 @@ def _error(noise: Noise, runs: int) -> str:
 
 def why(
     subject: Subject,
-    found: Finding,
+    found: LevelChange,
     before: Sequence[RunValue],
     since: Sequence[RunValue],
     night: datetime.date,
@@ -407,7 +407,7 @@ def _asked(series: Series, metrics: int) -> str:
     return test if metrics == 1 else f"{test} --metric {shlex.quote(series.metric)}"
 
 
-def commands(subject: Subject, found: Finding, since: datetime.date | str) -> list[str]:
+def commands(subject: Subject, found: LevelChange, since: datetime.date | str) -> list[str]:
     """What can be typed to answer a verdict. `since` is the first night of a change, or the id of its first run."""
     runs = len(eligible_from(subject.series, since))
     right = "If the new level is right from now on"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from reporting.gate import estimates, explanation
-from reporting.gate.comparison import Comparison, Finding, compare
+from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
@@ -126,7 +126,7 @@ def _unanswered(series: Series) -> list[RunValue]:
 
 
 def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
-    found = Finding(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
+    found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
     lines = [
         explanation.coarse_sentence(subject, found, level, len(known), run.night),
         *explanation.doubts(subject),
@@ -170,7 +170,7 @@ def _left(subject: Subject, left: Departure) -> Verdict:
     noise = noise_before(series, pin, window_of(series, pin))
     run = subject.series.runs[-1]
     change = series.change(run.value, pin.level) if pin.level else 0.0
-    found = Finding(Kind.LEFT, run.value, change, estimates.step_limit(noise))
+    found = LevelChange(Kind.LEFT, run.value, change, estimates.step_limit(noise))
     lines = [
         explanation.left_sentence(subject, left),
         *explanation.doubts(subject),
@@ -187,7 +187,7 @@ def _of(
     kind: Kind,
     short: str,
     lines: Sequence[str],
-    found: Finding | None = None,
+    found: LevelChange | None = None,
     *,
     runs: int,
     since: datetime.date | None = None,
@@ -208,7 +208,7 @@ def _of(
     )
 
 
-def _anchored(subject: Subject, verdict: Verdict, found: Finding, comparison: Comparison) -> Verdict:
+def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison: Comparison) -> Verdict:
     """After an acceptance a verdict shows the distance from the series' first pin, too, which no acceptance moves."""
     acceptance = comparison.pin.acceptance
     if acceptance is None or acceptance.anchor == 0:
@@ -218,7 +218,7 @@ def _anchored(subject: Subject, verdict: Verdict, found: Finding, comparison: Co
     return dataclasses.replace(verdict, short=short, anchor_change=change)
 
 
-def _answered(subject: Subject, verdict: Verdict, losses: Sequence[Finding]) -> Verdict:
+def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange]) -> Verdict:
     """A red verdict is amber while an acknowledgement holds: until its day, and unless it is worse than then."""
     if not losses:
         return verdict

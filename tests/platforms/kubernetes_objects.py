@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import State
-from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
+from platforms.schedulers.kubernetes.status.judge import JobVerdict, Observation, judge
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parent / "kubernetes_recorded"
@@ -110,13 +110,13 @@ def event(reason: str, message: str, about: str = "j", *, at: int = 0, **more: A
     return {"reason": reason, "message": message, "involvedObject": {"uid": about}, "lastTimestamp": when, **more}
 
 
-def look(root: Json | None, *pods: Json, waited: float | Callable[[str], float] = 0.0, **more: Any) -> Verdict:
+def look(root: Json | None, *pods: Json, waited: float | Callable[[str], float] = 0.0, **more: Any) -> JobVerdict:
     clock = waited if callable(waited) else (lambda name: waited)
     lists = {key: tuple(more.pop(key, ())) for key in ("gone_pods", "events")}
     return judge(Observation(root, tuple(pods), waited_s=clock, **lists, **more))
 
 
-def patience(root: Json | None, *pods: Json, **more: Any) -> tuple[State, State, Verdict]:
+def patience(root: Json | None, *pods: Json, **more: Any) -> tuple[State, State, JobVerdict]:
     """The state at the first look, the one after a long time, and the verdict then."""
     later = look(root, *pods, waited=LONG, **more)
     return look(root, *pods, **more).status.state, later.status.state, later

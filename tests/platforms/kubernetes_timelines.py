@@ -16,7 +16,7 @@ from typing import Any
 
 from platforms.schedulers.kubernetes.api.informer import ObjectCache, version_of
 from platforms.schedulers.kubernetes.objects.pod_history import PodHistory
-from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
+from platforms.schedulers.kubernetes.status.judge import JobVerdict, Observation, judge
 from tests.platforms.kubernetes_objects import RECORDED, Json
 
 FOLDER = RECORDED / "timelines"
@@ -92,7 +92,7 @@ class Observer:
         self._at = to
         return self
 
-    def judges(self, waited: Callable[[str], float], *, events: bool = True) -> Verdict:
+    def judges(self, waited: Callable[[str], float], *, events: bool = True) -> JobVerdict:
         """Where events are not ours to see, without them."""
         pods, jobs = self._caches["Pod"], self._caches["Job"]
         roots = jobs if self._root == "Job" else pods

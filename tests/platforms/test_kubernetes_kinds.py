@@ -9,7 +9,7 @@ import pytest
 from platforms.job import State
 from platforms.schedulers.kubernetes.objects.pod_templates import templates
 from platforms.schedulers.kubernetes.status import kinds, kueue
-from platforms.schedulers.kubernetes.status.judge import Verdict
+from platforms.schedulers.kubernetes.status.judge import JobVerdict
 from tests.platforms.kubernetes_objects import (
     BORN,
     COMPLETE,
@@ -445,7 +445,7 @@ def test_the_reason_of_a_pending_workload_is_kueues_message(
 def test_admission_checks_decide_about_a_workload() -> None:
     reserved = ("QuotaReserved", "True", "QuotaReserved", "")
 
-    def checked(state: str) -> Verdict:
+    def checked(state: str) -> JobVerdict:
         checks = [{"name": "prov", "state": state, "message": "wait"}, {"name": "ok", "state": "Ready"}]
         return look(queued(), workload=workload(reserved, admissionChecks=checks), waited=LONG)
 

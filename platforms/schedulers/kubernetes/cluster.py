@@ -16,13 +16,13 @@ from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.log.job_log import JobLog
 from platforms.schedulers.kubernetes.snapshot import SnapshotReader
 from platforms.schedulers.kubernetes.status import kinds
-from platforms.schedulers.kubernetes.status.judge import Observation, Verdict, judge
+from platforms.schedulers.kubernetes.status.judge import JobVerdict, Observation, judge
 
 STOP_S = 30.0  # pods may take so long to stop before their job is deleted
 UNSTOPPED_S = 600.0  # so long we try to stop a job while the cluster does not answer
 WAITING = (State.QUEUED, State.STARTING, State.UNKNOWN)
 
-Verdicts = Mapping[str, tuple[Observation, Verdict]]  # by job id
+Verdicts = Mapping[str, tuple[Observation, JobVerdict]]  # by job id
 
 
 class Cluster:
@@ -82,7 +82,7 @@ class Cluster:
         observations = self._snapshots.look(jobs, fresh=fresh, explain=explain)
         return {job_id: (observation, judge(observation)) for job_id, observation in observations.items()}
 
-    def _settle(self, job: JobRecord, observation: Observation, verdict: Verdict, *, stop: bool) -> Status:
+    def _settle(self, job: JobRecord, observation: Observation, verdict: JobVerdict, *, stop: bool) -> Status:
         """Return the job's status. It has ended only when none of its pods runs any more.
 
         A problem with its folder or with stopping it is part of its own status and concerns no other job.
@@ -117,7 +117,7 @@ class Cluster:
         how = "is being stopped" if stop else "goes on until a session, or `cancel`, stops it"
         return replace(failed, state=state, reason=_joined(f"what is left of it {how}: {failed}", job.unstopped))
 
-    def _stop(self, job: JobRecord, observation: Observation, verdict: Verdict) -> bool:
+    def _stop(self, job: JobRecord, observation: Observation, verdict: JobVerdict) -> bool:
         """Stop what still runs of a failed job, so that it holds no device.
 
         Returns whether something may still run, so that the job must be looked at again. When it is given up, the
@@ -168,12 +168,12 @@ def _needs_explanation(jobs: Sequence[JobRecord], verdicts: Verdicts) -> bool:
     return any(verdict.status.state in WAITING for _observation, verdict in verdicts.values())
 
 
-def _would_restart(observation: Observation, verdict: Verdict) -> bool:
+def _would_restart(observation: Observation, verdict: JobVerdict) -> bool:
     """Say whether the root's controller would start again what we stop."""
     return verdict.stop and observation.root is not None and kinds.restartable(observation.root)
 
 
-def _goes_on(observation: Observation, verdict: Verdict) -> bool:
+def _goes_on(observation: Observation, verdict: JobVerdict) -> bool:
     return _would_restart(observation, verdict) or bool(delete.live_pods(_existing_pods(observation)))
 
 

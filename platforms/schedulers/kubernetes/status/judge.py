@@ -29,7 +29,7 @@ from platforms.schedulers.kubernetes.status.pods import Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding
 from platforms.schedulers.kubernetes.status.wait_reasons import why_waiting
 
-__all__ = ["Observation", "Verdict", "judge"]
+__all__ = ["JobVerdict", "Observation", "judge"]
 
 LOST_S = 60.0  # how long a job may be missing in the cluster before it is lost
 REPLACED_S = 30.0  # how long the controller of a kind that we do not know may take to replace a pod
@@ -39,7 +39,7 @@ SHORT_TTL_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobVerdict:
     """The status of a job and what follows from it.
 
     `stop`: it has failed, and a part of it still holds a device or could start again. `final`: it will not change.
@@ -50,13 +50,13 @@ class Verdict:
     final: bool
 
 
-def judge(observation: Observation) -> Verdict:
+def judge(observation: Observation) -> JobVerdict:
     """Say what became of a job. Its state stays live as long as its end is not certain."""
     job = JobView(observation)
     found = _decide(job)
     final = not found.state.live
     failed = final and found.state is not State.SUCCEEDED
-    return Verdict(_status(job, found), stop=failed and _could_go_on(job), final=final)
+    return JobVerdict(_status(job, found), stop=failed and _could_go_on(job), final=final)
 
 
 def _decide(job: JobView) -> Finding:
