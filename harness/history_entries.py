@@ -22,6 +22,7 @@ from reporting.history.run_facts import envelope_of
 from reporting.history.writer import HistoryWriter
 
 if TYPE_CHECKING:
+    from platforms.rundir.session_history import SessionRecord
     from platforms.runner import Job
     from reporting.gate.verdict import Verdict
 
@@ -48,6 +49,18 @@ class JobFolder:
         """When we submitted the job. The scheduler's own time may be another one, and is not known from the start."""
         seconds = job_json.read_json(self.path / "submitted.json").get("submitted_s")
         return None if seconds is None else float(seconds)
+
+
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """A run with a dead session that may owe entries.
+
+    Attributes:
+        killed: the session has not ended, and no other one has taken its jobs over.
+    """
+
+    folder: Path
+    killed: bool
 
 
 class HistoryEntries:
@@ -120,17 +133,27 @@ class HistoryEntries:
             envelope = replace(envelope, outcome=outcome, sane=sane, verdicts=_as_stored(verdicts))
             self._write(envelope, JobFolder(job.folder, job.attempt.number))
 
-    def write_owed(self, runs: Path) -> int:
-        """Write the ends of jobs that dead sessions owe. Returns how many they are.
+    def unfinished(self, runs: Path) -> list[UnfinishedRun]:
+        """The runs of which a dead session may not have written everything.
 
-        A session that was killed may owe them, one that could not write, and one whose jobs
-        `python -m platforms cancel` has ended. Sessions that wrote into another history are left out.
+        Such a session was killed, could not write, or left jobs that `python -m platforms cancel` has ended. Sessions
+        that wrote into another history are left out, and so are runs that we may not read.
         """
-        folders: list[JobFolder] = []
+        found = []
         for run_id in session_history.runs_with_sessions(runs):
-            with contextlib.suppress(BenchError, OSError):  # what we may not read, its owner's next session writes
-                if self._may_owe(runs / run_id):
-                    folders += _without_mark(runs / run_id)
+            with contextlib.suppress(BenchError, OSError):  # its owner's next session looks at it
+                dead = self._dead_sessions(runs / run_id)
+                if dead:
+                    killed = any(record.end is None and record.successor is None for record in dead)
+                    found.append(UnfinishedRun(runs / run_id, killed))
+        return found
+
+    def write_owed(self, runs: Sequence[UnfinishedRun]) -> int:
+        """Write the ends of jobs that dead sessions of these runs owe. Returns how many they are."""
+        folders: list[JobFolder] = []
+        for run in runs:
+            with contextlib.suppress(BenchError, OSError):
+                folders += _without_mark(run.folder)
         written = 0
         for folder in folders:
             with contextlib.suppress(Exception):  # a later session tries again
@@ -138,15 +161,16 @@ class HistoryEntries:
                 written += 1
         return written
 
-    def _may_owe(self, run_folder: Path) -> bool:
-        """Whether a dead session of the run may not have written everything."""
+    def _dead_sessions(self, run_folder: Path) -> list[SessionRecord]:
+        """The dead sessions of a run that may not have written everything into this history."""
+        dead = []
         for path in session_history.files_of_unfinished(run_folder):
             record = session_history.read_session(path)
             if record is None or record.plan.get("history") != str(self.folder):
                 continue
             if not session_liveness.seems_alive(record):
-                return True
-        return False
+                dead.append(record)
+        return dead
 
     def _write_end(self, folder: JobFolder) -> None:
         content = folder.run_json

@@ -28,6 +28,7 @@ from reporting.history.place import history_folder, refuse_missing
 if TYPE_CHECKING:
     from harness.judging import Judging
 
+KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
 
 
@@ -90,10 +91,21 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         except RefusedError as error:
             raise pytest.UsageError(str(error)) from None
         suite.judging = _judging(suite, jobs)
-        owed = suite.entries.write_owed(suite.options.runs)
-        if owed:
-            console.line(f"history: {owed} entries that earlier sessions owed are written")
+        _look_back(suite, suite.entries, run_id, console)
         yield
+
+
+def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Console) -> None:
+    """Write what earlier sessions owe to the history, and name the runs whose session was killed."""
+    unfinished = entries.unfinished(suite.options.runs)
+    owed = entries.write_owed(unfinished)
+    if owed:
+        console.line(f"history: {owed} entries that earlier sessions owed are written")
+    killed = [run.folder.name for run in unfinished if run.killed and run.folder.name != run_id]
+    for other in killed[-KILLED_RUNS:]:
+        console.problem(f"run {other} was not finished: {suite.options.again(other)} reads its jobs")
+    if len(killed) > KILLED_RUNS:
+        console.problem(f"and {len(killed) - KILLED_RUNS} earlier ones: python -m platforms jobs{suite.options.where}")
 
 
 def wait(suite: Suite, item: pytest.Item, console: Console) -> None:

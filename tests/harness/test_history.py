@@ -212,6 +212,30 @@ def test_killed_before_the_end_of_a_job_is_written(project: Project) -> None:
     assert len(entries(project)) == 3
 
 
+def test_a_run_whose_session_was_killed_is_named_until_it_is_resumed(project: Project) -> None:
+    project.job_test()
+    project.job_test(f"gate={project.path}/gate", name="test_other.py")
+    killed_in(project, "write_owed", "test_other.py", "--run-id=17")
+    line = f"run 17 was not finished: pytest --resume=17 --runs-dir={project.path}/runs reads its jobs"
+    runs = f"--runs-dir={project.path}/runs"
+    project.pytest("test_mine.py", "--run-id=18", "--wait=0", runs).stdout.fnmatch_lines([line])
+    assert "17" not in {entry.key.run_id for entry in entries(project)}
+    (project.path / "gate").touch()  # this machine runs one job at a time
+    result = project.pytest("--resume=17")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*was not finished*")
+    project.pytest("test_mine.py", runs).stdout.no_fnmatch_line("*was not finished*")
+
+
+def test_of_many_killed_sessions_the_last_ones_are_named(project: Project) -> None:
+    project.job_test()
+    for run_id in range(17, 21):
+        killed_in(project, "write_owed", f"--run-id={run_id}")
+    project.pytest("-q", "--run-id=21").stdout.fnmatch_lines(
+        ["run 18 was *", "run 19 was *", "run 20 was *", "and 1 earlier ones: python -m platforms jobs"]
+    )
+
+
 def test_killed_before_the_test_has_spoken(project: Project) -> None:
     project.job_test()
     killed_in(project, "test_ended", "--run-id=17")
