@@ -33,6 +33,7 @@ class Console:
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._terminal = bool(getattr(self._reporter, "isatty", False)) and os.environ.get("TERM") != "dumb"
         self._quiet = self._reporter is None or config.get_verbosity() < 0
+        self.verbose = config.get_verbosity() > 0
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
         self._drawn = 0.0

@@ -12,12 +12,15 @@ from platforms.config.schema import Site
 from platforms.job import BenchError
 from reporting.gate.changed_metrics import changed_metrics
 from reporting.gate.judge import judge
+from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
+from reporting.gate.series import pin_of, series_of
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.references import store
 from reporting.references.answers import References
 
+TRIALS = 200  # 10 ms for each series
 PROBLEMS = 3  # so many are said; the rest is counted
 
 
@@ -128,3 +131,39 @@ class Judging:
         if verdicts and self.problem is not None:
             lines.append(self.problem)
         return lines
+
+    def sight_lines(self, verdicts: Mapping[str, Mapping[str, Verdict]], *, each: bool) -> list[str]:
+        """What the gate can see in this session's series that have a pin: a line, and with `each` one for every series.
+
+        Args:
+            verdicts: by test and metric.
+        """
+        losses = []
+        for test, of_test in verdicts.items():
+            for metric in of_test:
+                sight = self._sight(self._judged[test], metric)
+                if sight is not None:
+                    losses.append((sight.loss(), f"{test} {metric}"))
+        if not losses:
+            return []
+        least, most = min(losses), max(losses)
+        found = f"{_percent(least[0])} ({least[1]})"
+        if len(losses) > 1:
+            found += f" to {_percent(most[0])} ({most[1]})"
+        command = f"python -m reporting power {self._typed}".strip()
+        lines = [
+            f"gate: {len(losses)} series; a lasting loss of {found} is found within {NIGHTS} nights "
+            f"{100 * CHANCE:.0f} times of 100 ({command})"
+        ]
+        if each:
+            lines += [f"  {_percent(loss)}  {name}" for loss, name in losses]
+        return lines
+
+    def _sight(self, current: Envelope, metric: str) -> Sight | None:
+        series = series_of(metric, current, self.past.envelopes, self._site.night_ends)
+        pin = pin_of(series, self.past.references.acceptance(series.test, metric, series.comparability))
+        return None if pin is None else sight_of(series, pin, trials=TRIALS)
+
+
+def _percent(loss: float) -> str:
+    return f"{100 * loss:.1f} %"

@@ -190,6 +190,8 @@ def report_end(suite: Suite, console: Console) -> None:
     if suite.judging is not None:
         for line in suite.judging.summary(suite.verdicts):
             console.problem(line)
+        for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
+            console.line(line)
     if suite.unrecorded:
         tests = suite.unrecorded[0]
         if len(suite.unrecorded) > 1:
