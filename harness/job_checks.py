@@ -19,7 +19,7 @@ from platforms.job import JobSpec
 CHECK_S = 60.0  # the time limit of a Python interpreter that parses one command line
 
 # The id of a job test begins like this: select.case_id.
-JOB_TEST = re.compile(r"\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b")
+JOB_TEST = re.compile(r"[^[]*\[[a-z][a-z0-9_]*-\d+x\d+(cpu|gpu|ipu|csx)\b")
 
 # Options and marks of pytest-rerunfailures and pytest-timeout act on a test's body, and not on its job. What acts on
 # the job stands beside them.
@@ -133,7 +133,7 @@ def _without_effect(cause: str, instead: str) -> pytest.UsageError:
 
 def refuse_xdist(ids: Sequence[str]) -> None:
     """Raise UsageError for job tests under xdist, which disables pytest-benchmark."""
-    job_tests = [test for test in ids if JOB_TEST.search(test)]
+    job_tests = [test for test in ids if JOB_TEST.match(test)]
     if job_tests:
         raise pytest.UsageError(
             f"-n (xdist) does not go with job tests such as {job_tests[0]}: leave it out, they run side by side anyway"
