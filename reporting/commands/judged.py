@@ -32,7 +32,7 @@ class Judged:
     Attributes:
         rows: the latest run of each test with numbers.
         remarks: on tests, each a line.
-        without_numbers: tests that no run has numbers of, and that nobody has paused.
+        without_numbers: tests without any numbers that are not paused.
     """
 
     rows: Sequence[Row]

@@ -35,7 +35,7 @@ class OpenedSite:
     options: str
 
     def references(self) -> References:
-        """Everything that people have answered. Its `problems` are for whoever typed the command."""
+        """Everything that people have answered. The caller prints its `problems`."""
         return store.load(self.folder)
 
     def read(self, tests: Collection[str] | None = None, problems: list[str] | None = None) -> list[Envelope]:

@@ -373,7 +373,7 @@ def notes(subject: Subject, since: datetime.date) -> list[str]:
 
 
 def lost_answers(subject: Subject) -> list[str]:
-    """Answers to this test that do not count, since somebody has changed their files."""
+    """Answers to this test that do not count, because their files were changed by hand."""
     folder = job_folder.folder_name(subject.series.test)
     problems = [problem for problem in subject.references.problems if folder in problem]
     return [f"An answer does not count: {problem}" for problem in problems]

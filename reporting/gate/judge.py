@@ -74,17 +74,6 @@ def judge(
     return verdicts
 
 
-def has_pin(current: Envelope, past: Sequence[Envelope], references: References, night_ends: datetime.time) -> bool:
-    """Whether every judged metric of a run has a pin to be compared with. The arguments are those of `judge`."""
-    before = _before(current, past)
-    night = night_of(current.time_s, night_ends)
-    for metric in current.metrics:
-        series = series_of(metric, current, before, night_ends)
-        if pin_of(series, references.acceptance(series.test, metric, series.comparability, night)) is None:
-            return False
-    return True
-
-
 def _before(current: Envelope, past: Sequence[Envelope]) -> list[Envelope]:
     """The runs of the same test that started before a run."""
     return [run for run in of_test(current, past) if run.key != current.key and order(run) <= order(current)]

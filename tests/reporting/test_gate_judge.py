@@ -14,7 +14,7 @@ import shlex
 import pytest
 
 from platforms.job import Metric
-from reporting.gate.judge import has_pin, judge
+from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import comparability
 from reporting.history.nights import NOON
@@ -107,10 +107,10 @@ def test_runs_in_doubt_are_not_counted():
     assert "This run is in doubt (throttled): it fills no pin and clears no red." in verdict.text
 
 
-def test_has_pin_once_twenty_runs_are_there():
-    assert not has_pin(run(19, 100.0), nights(19), References(), NOON)
-    assert has_pin(run(20, 100.0), nights(20), References(), NOON)
-    assert has_pin(run(20, 100.0), [], accepted(100.0, night(0)), NOON)
+def test_a_verdict_has_a_pin_once_twenty_runs_are_there():
+    assert not verdict_on(run(19, 100.0), nights(19)).pinned
+    assert verdict_on(run(20, 100.0), nights(20)).pinned
+    assert verdict_on(run(20, 100.0), [], accepted(100.0, night(0))).pinned
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
