@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platforms.job import BenchError, Outcome, Run
+from platforms.job import BenchError, Outcome, Run, Trial, job_key
 from platforms.rundir import job_folder, job_json, session_history, session_liveness
 from reporting.history.envelope import Envelope, Revision
 from reporting.history.reader import is_empty
@@ -221,7 +221,8 @@ def _without_mark(run_folder: Path) -> Iterator[JobFolder]:
     for path in sorted(run_folder.iterdir()):
         if not (path / "run.json").exists() or (path / MARK).exists() or not os.access(path, os.W_OK):
             continue
-        test = str(job_json.read_json(path / "run.json").get("test", ""))
-        number = path.name.removeprefix(job_folder.folder_name(test)).removeprefix(".") or "1"
+        content = job_json.read_json(path / "run.json")
+        key = job_key(str(content.get("test", "")), Trial.from_content(content.get("trial", {})).key)
+        number = path.name.removeprefix(job_folder.folder_name(key)).removeprefix(".") or "1"
         if number.isdecimal():
             yield JobFolder(path, int(number))

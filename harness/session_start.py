@@ -32,7 +32,8 @@ class StartedSession:
     """This session's journal, and what it goes on with.
 
     Attributes:
-        attempts: the attempt of each of this session's tests.
+        attempts: what earlier sessions have begun of this session's tests, and each test's first job, by the key of
+            a job.
         begun_before: tests of this session whose jobs earlier sessions have begun, or may have begun.
         without_record: the run has no journal of an earlier session, so jobs must be searched for by their names.
         carried: tests of earlier sessions that are not among this session's and have no result yet.
@@ -120,11 +121,12 @@ def _start(
     except BaseException:
         journal.end(session_history.PENDING if taken else session_history.DONE)
         raise
-    begun = {test: attempt for test, attempt in own.attempts.items() if test in jobs}
+    begun = {key: attempt for key, attempt in own.attempts.items() if own.states[key]["test"] in jobs}
     carried = [test for test in own.tests if test not in jobs and not has_result(run_folder, own, test)]
     notices = []
     if taken:
-        notices.append(f"going on with run {run_id}: {len(begun)} of {len(jobs)} jobs were begun before")
+        first = sum(spec.key in begun for spec in jobs.values())
+        notices.append(f"going on with run {run_id}: {first} of {len(jobs)} jobs were begun before")
     if 0 < len(begun) < len(jobs) and any(record.plan.get("code") != plan["code"] for record in rivals):
         notices.append("the code has changed since: jobs that begin now run other code than the rest")
     if carried:
@@ -134,9 +136,10 @@ def _start(
     notices += _left_for_later(options, run_id, [record for record in others if record not in rivals])
     without_record = options.resume and not others
     attempts = {
-        test: _attempt(options.runs, run_id, test, begun.get(test), without_record=without_record) for test in jobs
+        key: _attempt(options.runs, run_id, key, begun.get(key), without_record=without_record)
+        for key in dict.fromkeys((*(spec.key for spec in jobs.values()), *begun))
     }
-    begun_before = frozenset(jobs if without_record else begun)
+    begun_before = frozenset(jobs if without_record else (str(own.states[key]["test"]) for key in begun))
     return StartedSession(journal, attempts, begun_before, without_record, carried, notices)
 
 
@@ -187,27 +190,27 @@ def _carried_notice(options: Options, run_id: str, carried: Sequence[str]) -> st
     )
 
 
-def _attempt(runs: Path, run_id: str, test: str, begun: Attempt | None, *, without_record: bool) -> Attempt:
-    """Which attempt of a test this session goes on with, or makes.
+def _attempt(runs: Path, run_id: str, key: str, begun: Attempt | None, *, without_record: bool) -> Attempt:
+    """Which attempt of a job this session goes on with, or makes, by the key of the job.
 
     A new attempt never gets a folder that is in use, because the files there belong to another measurement. In a run
     without a record the last folder in use is the attempt to look for.
     """
     number = 1
-    while job_folder.is_used(job_folder.attempt_folder(runs, run_id, test, number)):
+    while job_folder.is_used(job_folder.attempt_folder(runs, run_id, key, number)):
         number += 1
     if without_record:
         return Attempt(max(1, number - 1))
     if begun is None:
         return Attempt(number)
-    if _was_cancelled(runs, run_id, test, begun):
+    if _was_cancelled(runs, run_id, key, begun):
         return replace(begun, number=number, asked_s=None, ending=False)
     return begun
 
 
-def _was_cancelled(runs: Path, run_id: str, test: str, attempt: Attempt) -> bool:
+def _was_cancelled(runs: Path, run_id: str, key: str, attempt: Attempt) -> bool:
     """Whether a session of this run has cancelled the job: then it has no result, and is measured again."""
-    found = job_json.read_run(job_folder.attempt_folder(runs, run_id, test, attempt.number))
+    found = job_json.read_run(job_folder.attempt_folder(runs, run_id, key, attempt.number))
     return found is not None and found[0].status.reason in (messages.ENDED_BY_US, messages.NEVER_SUBMITTED)
 
 
@@ -225,12 +228,12 @@ def refuse_archived(runs: Path, run_id: str) -> None:
 
 
 def has_result(run_folder: Path, record: SessionRecord, test: str) -> bool:
-    """Whether a session has written down the result of a test."""
-    attempt = record.attempts.get(test)
-    if attempt is None:
-        return False
-    folder = job_folder.attempt_folder(run_folder.parent, run_folder.name, test, attempt.number)
-    return (folder / "run.json").exists()
+    """Whether a session has written down the results of all jobs that it has begun for a test."""
+    begun = [key for key in record.attempts if record.states[key]["test"] == test]
+    folders = [
+        job_folder.attempt_folder(run_folder.parent, run_folder.name, key, record.attempts[key].number) for key in begun
+    ]
+    return bool(begun) and all((folder / "run.json").exists() for folder in folders)
 
 
 def _too_late(run_id: str) -> str:

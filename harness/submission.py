@@ -75,7 +75,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     suite.runner = runner
     with ended_properly(suite, runner, started, console):
         for test, spec in jobs.items():
-            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[test])
+            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[spec.key])
         count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
         console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
         for notice in started.notices:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
@@ -58,6 +58,66 @@ class Layout:
         return f"{self.nodes}x{self.devices_per_node}{self.unit}"
 
 
+class Role(StrEnum):
+    """Why a job was begun."""
+
+    MEASURE = "measure"
+    """A test asked for it."""
+    CONFIRM = "confirm"
+    """The repeat of a suspect run, on other nodes."""
+    PINNED = "pinned"
+    """The repeat of a suspect run, on its own nodes."""
+    VISIT = "visit"
+    """One of the jobs of `--each-node`."""
+    AB = "ab"
+    """A run of an A/B comparison."""
+    CHECK = "check"
+    """A user asked whether these nodes are as fast as others (`--check`)."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Which of several jobs of one test in one run this is. The only job of a test has the default.
+
+    Attributes:
+        role: why it was begun.
+        label: of a campaign, as `--label` has named it.
+        arm: of an A/B comparison: the name of a stack.
+        block: of an A/B comparison, from 1. The runs of a block share their nodes.
+        node: the one that is visited.
+        repeat: its number, from 1, among jobs that are otherwise alike.
+    """
+
+    role: Role = Role.MEASURE
+    label: str | None = None
+    arm: str | None = None
+    block: int | None = None
+    node: str | None = None
+    repeat: int | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other jobs of its test in the same run: `confirm-1`; "" for the only one."""
+        if self == ONLY:
+            return ""
+        block = None if self.block is None else f"b{self.block}"
+        parts = (self.role, self.label, self.arm, block, self.node, self.repeat)
+        return "-".join(str(part) for part in parts if part is not None)
+
+    def content(self) -> dict[str, object]:
+        """What differs from the default, as it stands in run.json and in the history."""
+        return {name: value for name, value in vars(self).items() if value != getattr(ONLY, name)}
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Trial:
+        """Read what `content` has written. Keys that are not its own are left out. Raises ValueError."""
+        values = {name: content[name] for name in vars(ONLY) if content.get(name) is not None}
+        return cls(**{**values, "role": Role(values.get("role", Role.MEASURE))})
+
+
+ONLY = Trial()
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """One complete submission. A scheduler renders it to text without sending a request.
@@ -66,6 +126,8 @@ class JobSpec:
     user's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
     `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
     label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
+    `nodes` are the ones that it must run on, as many as the layout has; () leaves the choice to the scheduler.
+    `reservation` is the scheduler's name of one that it may use.
     `image` is the container's, as the platform's file names it; a scheduler renders it from its own keys.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
@@ -92,6 +154,14 @@ class JobSpec:
     avoid_nodes: tuple[str, ...] = ()
     image: str | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    reservation: str | None = None
+    trial: Trial = ONLY
+
+    @property
+    def key(self) -> str:
+        """What identifies its test and trial in a run: the test's id, and for one of several trials `…]+confirm-1`."""
+        return job_key(self.test, self.trial.key)
 
     @property
     def ranks_per_node(self) -> int:
@@ -124,13 +194,20 @@ def setting_of(test: str) -> str:
     return "".join(case.split("-", 2)[2:])
 
 
-def job_name(label: str, layout: Layout, run_id: str, test: str, attempt: int = 1) -> str:
-    """A readable name, unique and always the same for one attempt of one test of one run: `resnet50-1x4gpu-k3f9a2bc`.
+def job_key(test: str, trial: str) -> str:
+    """What identifies a job's test and trial in a run, from the test's id and the key of the trial."""
+    return f"{test}+{trial}" if trial else test
+
+
+def job_name(label: str, layout: Layout, run_id: str, key: str, attempt: int = 1) -> str:
+    """A readable name, unique and always the same for one attempt of one job of one run: `resnet50-1x4gpu-k3f9a2bc`.
+
+    The key is that of the JobSpec.
 
     Legal as a Slurm job name and as a Kubernetes name; at most 36 characters, the limit of an IPUJob.
     """
     head = re.sub(r"[^a-z0-9]+", "-", f"{label}-{layout}".lower()).strip("-")
-    key = _digest(f"{run_id}\n{test}\n{attempt}")
+    key = _digest(f"{run_id}\n{key}\n{attempt}")
     return f"{head[:27].rstrip('-')}-k{key}"
 
 

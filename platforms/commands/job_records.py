@@ -62,15 +62,15 @@ def recorded_jobs(runs: Path, run_id: str) -> list[RecordedJob]:
     sessions.sort(key=lambda session: session.successor is None)
     jobs: dict[str, RecordedJob] = {}
     for session in sessions:
-        for test, attempt in session.attempts.items():
-            folder = job_folder.attempt_folder(runs, run_id, test, attempt.number)
-            jobs[test] = _recorded_job(run_id, session, test, folder)
+        for key, attempt in session.attempts.items():
+            folder = job_folder.attempt_folder(runs, run_id, key, attempt.number)
+            jobs[key] = _recorded_job(run_id, session, key, folder)
     return list(jobs.values())
 
 
-def _recorded_job(run_id: str, session: SessionRecord, test: str, folder: Path) -> RecordedJob:
-    entry = session.states[test]
-    attempt = session.attempts[test]
+def _recorded_job(run_id: str, session: SessionRecord, key: str, folder: Path) -> RecordedJob:
+    entry = session.states[key]
+    attempt = session.attempts[key]
     name = str(entry["name"])
     submitted = _submitted(name, folder)
     if submitted is None and entry.get("job_id"):  # the machine went down before the folder was on the disk
@@ -80,7 +80,7 @@ def _recorded_job(run_id: str, session: SessionRecord, test: str, folder: Path) 
         last_state += f": {entry['reason']}"
     return RecordedJob(
         run=run_id,
-        test=test,
+        test=key,
         name=name,
         platform=str(entry["platform"]),
         folder=folder,

@@ -18,41 +18,42 @@ RENDERED = ("job.sh", "manifest.yaml")  # the names that schedulers give to the 
 LONGEST_NAME = 120  # characters of a test's id that becomes a folder's name as it is
 
 
-def folder_name(test: str) -> str:
-    """The folder's name for a test's id.
+def folder_name(key: str) -> str:
+    """The folder's name for the key of a job: its test's id, and for one of several trials `+` and its key.
 
-    `test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]` becomes `test_resnet50-local-1x1cpu-gbs32`. A test of the
-    site begins with `site-`. An id for which that could be ambiguous gets a hash.
+    `test_resnet50.py::test_resnet50[local-1x1cpu-gbs32]` becomes `test_resnet50-local-1x1cpu-gbs32`, and its trial
+    `…+confirm-1` has that at its end. A test of the site begins with `site-`. A key for which that could be ambiguous
+    gets a hash.
     """
-    match = re.fullmatch(r"(site/)?(test_\w+)\.py::(test_\w+)\[([\w.=-]+)\]", test, re.ASCII)
-    if match and len(test) < LONGEST_NAME:
-        site, file, function, parameters = match.groups()
+    match = re.fullmatch(r"(site/)?(test_\w+)\.py::(test_\w+)\[([\w.=-]+)\](\+[\w.-]+)?", key, re.ASCII)
+    if match and len(key) < LONGEST_NAME:
+        site, file, function, parameters, trial = match.groups()
         parts = ["site"] if site else []
         parts.append(file)
         if function != file:
             parts.append(function)
-        parts.append(parameters)
+        parts.append(parameters + (trial or ""))
         return "-".join(parts)
-    words = re.sub(r"[^\w.=]+", "-", test, flags=re.ASCII).strip("-.")[:80]
-    digest = hashlib.sha256(test.encode(errors="surrogateescape")).hexdigest()
+    words = re.sub(r"[^\w.=]+", "-", key, flags=re.ASCII).strip("-.")[:80]
+    digest = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
     return f"{words}-{digest[:8]}"
 
 
-def attempt_folder(runs: Path, run_id: str, test: str, number: int) -> Path:
-    """The folder of a test's attempt; the first attempt has number 1."""
-    first = runs / run_id / folder_name(test)
+def attempt_folder(runs: Path, run_id: str, key: str, number: int) -> Path:
+    """The folder of a job's attempt, by the key of its JobSpec; the first attempt has number 1."""
+    first = runs / run_id / folder_name(key)
     if number == 1:
         return first
     return first.with_name(f"{first.name}.{number}")
 
 
-def next_attempt_number(runs: Path, run_id: str, test: str) -> int:
+def next_attempt_number(runs: Path, run_id: str, key: str) -> int:
     """The number of the attempt that is about to run: the first whose folder has no run.json.
 
     Such a folder may hold a job that still runs, or one that ended unobserved; that job is then found again.
     """
     number = 1
-    while (attempt_folder(runs, run_id, test, number) / "run.json").exists():
+    while (attempt_folder(runs, run_id, key, number) / "run.json").exists():
         number += 1
     return number
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms import atomic_file
-from platforms.job import JobSpec, Layout, Metric, Run, State, Status, Window, names_a_secret
+from platforms.job import JobSpec, Layout, Metric, Run, State, Status, Trial, Window, names_a_secret
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +41,7 @@ def run_content(
         "platform": run.platform,
         "benchmark": run.benchmark,
         "layout": run.layout,
+        "trial": spec.trial.content(),
         "outcome": status.state.outcome,
         "state": status.state,
         "reason": status.reason,
@@ -155,7 +156,7 @@ def spec_from_submitted(name: str, test: str, platform: str, content: Mapping[st
         content: of submitted.json; if it is empty, the layout is read from the job's name.
     """
     asked = content.get("asked") or {}
-    named = {"name", "test", "platform", "layout", "benchmark", "archive"}
+    named = {"name", "test", "platform", "layout", "benchmark", "archive", "trial"}
     others: dict[str, Any] = {"arguments": ()}
     for field in fields(JobSpec):
         value = asked.get(field.name)
@@ -168,6 +169,7 @@ def spec_from_submitted(name: str, test: str, platform: str, content: Mapping[st
         layout=_layout_at_end(str(asked.get("layout", name))),
         benchmark=content.get("benchmark"),
         archive=Path(asked["archive"]) if asked.get("archive") else None,
+        trial=Trial.from_content(asked.get("trial") or {}),
         **others,
     )
 
@@ -185,6 +187,7 @@ def _asked(spec: JobSpec) -> dict[str, object]:
     content = {key: value for key, value in vars(spec).items() if key not in ("name", "test", "platform", "benchmark")}
     content["env"] = {name: "(hidden)" if names_a_secret(name) else value for name, value in spec.env.items()}
     content["layout"] = str(spec.layout)
+    content["trial"] = spec.trial.content()
     content["ranks"] = spec.ranks
     return content
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from platforms.job import RefusedError
+from platforms.job import RefusedError, job_key
 
 SCHEMA = 1
 FOLDER = "sessions"
@@ -79,8 +79,8 @@ class SessionRecord:
         beat_s: how often the session gives a sign of life.
         plan: its tests and options, as it wrote them at its start.
         options: by test, the options with which the test was selected; also of tests that it took over.
-        attempts: by test, the last attempt that was begun.
-        states: by test, the last line about its job.
+        attempts: by the key of a job (JobSpec.key), the last attempt that was begun.
+        states: by the key of a job, the last line about it.
         take_overs: names of the sessions that it has taken over, or has tried to.
         end: DONE or PENDING; None while it lives, or if it was killed.
         successor: the session that has taken it over; "" if that one was killed before it wrote its name.
@@ -145,7 +145,7 @@ def read_session(path: Path) -> SessionRecord | None:
     end = None
     for line in lines[1:]:
         if "test" in line:
-            states[str(line["test"])] = line
+            states[job_key(str(line["test"]), str(line.get("trial", "")))] = line
         if "takes" in line:
             take_overs.add(str(line["takes"]))
         if "end" in line:
@@ -158,13 +158,17 @@ def read_session(path: Path) -> SessionRecord | None:
         process=head["process"],
         beat_s=head["beat_s"],
         plan=plan,
-        options=dict.fromkeys((*plan.get("tests", ()), *states), plan.get("options", {})),
-        attempts={test: Attempt.from_journal(line) for test, line in states.items()},
+        options=dict.fromkeys((*plan.get("tests", ()), *_tests_of(states)), plan.get("options", {})),
+        attempts={key: Attempt.from_journal(line) for key, line in states.items()},
         states=states,
         take_overs=frozenset(take_overs),
         end=end,
         successor=read_successor(path),
     )
+
+
+def _tests_of(states: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    return (str(line["test"]) for line in states.values())
 
 
 def files_of_unfinished(run_folder: Path) -> list[Path]:
@@ -259,13 +263,13 @@ def _successor(record: SessionRecord, records: Sequence[SessionRecord]) -> str |
 
 
 def _merge(successor: SessionRecord, record: SessionRecord) -> SessionRecord:
-    """Merge two sessions, keeping each test's later attempt."""
+    """Merge two sessions, keeping each job's later attempt."""
     attempts = {**successor.attempts}
     states = {**successor.states}
-    for test, attempt in record.attempts.items():
-        if test not in attempts or attempt.number > attempts[test].number:
-            attempts[test] = attempt
-            states[test] = record.states[test]
+    for key, attempt in record.attempts.items():
+        if key not in attempts or attempt.number > attempts[key].number:
+            attempts[key] = attempt
+            states[key] = record.states[key]
     return replace(successor, options={**record.options, **successor.options}, attempts=attempts, states=states)
 
 

@@ -268,8 +268,10 @@ def journal_entry(job: Job) -> dict[str, object]:
     """A job's line in the journal of the session. Once its id is known, the time of the request is left out."""
     attempt = job.attempt
     asked_s = None if job.job_id else job.asked_s
+    trial = job.spec.trial.key
     return {
         "test": job.spec.test,
+        **({"trial": trial} if trial else {}),
         **replace(attempt, asked_s=asked_s).journal_entry(),
         "name": job.spec.name,
         "platform": job.spec.platform,

@@ -17,7 +17,7 @@ def spec_of_attempt(spec: JobSpec, run_id: str, attempt: Attempt) -> JobSpec:
     spec = replace(spec, avoid_nodes=attempt.avoid)
     if attempt.number == 1:
         return spec
-    key = job_name("", spec.layout, run_id, spec.test, attempt.number).rpartition("-")[2]
+    key = job_name("", spec.layout, run_id, spec.key, attempt.number).rpartition("-")[2]
     label = spec.name.rpartition("-")[0]
     return replace(spec, name=f"{label}-{key}")
 

@@ -92,8 +92,8 @@ class Runner:
             attempt: one that an earlier session has made: go on with it, whatever has become of it.
         """
         if attempt is None:
-            attempt = Attempt(job_folder.next_attempt_number(self.runs, self.run_id, spec.test))
-        folder = job_folder.attempt_folder(self.runs, self.run_id, spec.test, attempt.number)
+            attempt = Attempt(job_folder.next_attempt_number(self.runs, self.run_id, spec.key))
+        folder = job_folder.attempt_folder(self.runs, self.run_id, spec.key, attempt.number)
         known = self._by_folder.get(folder)
         if known is not None and not known.done:
             return known
@@ -281,7 +281,7 @@ class Runner:
         queue.finalizer.retry_restored()
         while queue.finalizer.retries:
             failed, attempt = queue.finalizer.retries[0]
-            folder = job_folder.attempt_folder(self.runs, self.run_id, failed.spec.test, attempt.number)
+            folder = job_folder.attempt_folder(self.runs, self.run_id, failed.spec.key, attempt.number)
             spec = spec_of_attempt(failed.spec, self.run_id, attempt)
             status = Status(State.QUEUED, messages.retried(attempt))
             failed.successor = self._queue_job(spec, failed.platform, folder, attempt, status)

@@ -33,7 +33,7 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
 
     `home` is the work_dir of a job on another machine, about which nothing else is known here; None on this machine.
     """
-    head = ["#!/bin/sh", f"# {printable(spec.test)} on {printable(spec.platform)}, {spec.layout}"]
+    head = ["#!/bin/sh", f"# {printable(spec.key)} on {printable(spec.platform)}, {spec.layout}"]
     head += [f"#JOB name={printable(spec.name)}", f"#JOB time_limit_s={spec.time_limit_s:.15g}"]
     head += [f"#JOB start_limit_s={spec.start_limit_s:.15g}"]
     python = _python(spec, platform, home)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from platforms.job import Role
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.estimates import PIN_RUNS
@@ -57,7 +58,7 @@ def judge(
     Raises:
         ValueError: a metric of the run is not finite.
     """
-    if current.role != "measure":
+    if current.trial.role is not Role.MEASURE:
         return {}
     current = dataclasses.replace(current, sane=True)
     before = _before(current, past)

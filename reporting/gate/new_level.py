@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from platforms.job import RefusedError
+from platforms.job import RefusedError, Role
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
 from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, size
@@ -176,7 +176,8 @@ def _anchor(pin: Pin) -> float:
 
 def _measured(metric: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The runs that have the metric, in order of their starts. The caller has chosen one that some have."""
-    return sorted((run for run in envelopes if run.sane and run.role == "measure" and metric in run.metrics), key=order)
+    of_series = [run for run in envelopes if run.sane and run.trial.role is Role.MEASURE and metric in run.metrics]
+    return sorted(of_series, key=order)
 
 
 def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], tonight: datetime.date) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from platforms.job import Role
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, noise_of
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import asked, differences
@@ -124,7 +125,10 @@ def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
     return [
         run
         for run in envelopes
-        if run.key.test == like.key.test and run.key.site == like.key.site and run.sane and run.role == "measure"
+        if run.key.test == like.key.test
+        and run.key.site == like.key.site
+        and run.sane
+        and run.trial.role is Role.MEASURE
     ]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from platforms.job import Metric, Outcome
+from platforms.job import ONLY, Metric, Outcome, Role, Trial
 
 __all__ = ["Envelope", "Key", "Metric", "Revision", "RunReference"]
 
@@ -21,6 +21,7 @@ class Key(NamedTuple):
     """What identifies a job in the history of many sites for years.
 
     A job's name or its scheduler's id alone would not do: schedulers give ids again, and a run id may be used twice.
+    `trial` is the key of the job's trial. Jobs that could not be submitted have no other difference.
     """
 
     site: str
@@ -29,6 +30,7 @@ class Key(NamedTuple):
     attempt: int
     job_id: str | None
     submitted_s: float | None
+    trial: str = ""
 
 
 class Revision(IntEnum):
@@ -64,8 +66,7 @@ class Envelope:
         outcome: of the test, or of the job while its test has not ended.
         sane: the test has passed its own assertions and recorded its numbers. A regressed number is sane. Metrics of
             an envelope that is not sane mean nothing.
-        role: `measure` for a job that a test asked for.
-        label, arm, block: of a campaign.
+        trial: which of the test's jobs it is, and why it was begun.
         started_s: by the scheduler's clock; None where the program that made the line does not record it.
         metrics: what is judged, by name.
         beside: what is not judged and says where a change is, by name: compute throughput, compute fraction.
@@ -86,10 +87,7 @@ class Envelope:
     platform: str
     benchmark: str | None = None
     layout: str = ""
-    role: str = "measure"
-    label: str | None = None
-    arm: str | None = None
-    block: str | None = None
+    trial: Trial = ONLY
     started_s: float | None = None
     ended_s: float | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -113,4 +111,4 @@ class Envelope:
     @property
     def eligible(self) -> bool:
         """Whether the run may fill a pin and clear a red."""
-        return self.sane and not self.doubts and self.role == "measure"
+        return self.sane and not self.doubts and self.trial.role is Role.MEASURE

@@ -13,10 +13,11 @@ from collections.abc import Collection, Mapping
 from sys import intern
 from typing import Any
 
-from platforms.job import Outcome
+from platforms.job import ONLY, Outcome, Trial
 from platforms.rundir.job_json import as_json
 from reporting.history.envelope import SCHEMA, Envelope, Key, Metric, RunReference
 
+TRIAL_KEYS = vars(ONLY).keys()
 _START = b'{"test":"'
 
 
@@ -44,10 +45,7 @@ def to_line(envelope: Envelope) -> bytes:
         "platform": envelope.platform,
         "benchmark": envelope.benchmark,
         "layout": envelope.layout,
-        "role": None if envelope.role == "measure" else envelope.role,
-        "label": envelope.label,
-        "arm": envelope.arm,
-        "block": envelope.block,
+        **envelope.trial.content(),
         "started_s": envelope.started_s,
         "ended_s": envelope.ended_s,
         "metrics": _metrics_content(envelope.metrics),
@@ -115,6 +113,7 @@ def from_line(line: bytes) -> Envelope:
 def _envelope(content: Mapping[str, Any]) -> Envelope:
     get = content.get
     job_id = get("job_id")
+    trial = Trial.from_content(content) if content.keys() & TRIAL_KEYS else ONLY
     return Envelope(
         key=Key(
             site=intern(content["site"]),
@@ -123,6 +122,7 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
             attempt=int(content["attempt"]),
             job_id=None if job_id is None else str(job_id),
             submitted_s=_seconds(get("submitted_s")),
+            trial=trial.key,
         ),
         revision=int(content["revision"]),
         written_s=_seconds(content["written_s"]) or 0.0,
@@ -131,10 +131,7 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         platform=intern(content["platform"]),
         benchmark=get("benchmark"),
         layout=intern(get("layout", "")),
-        role=intern(get("role", "measure")),
-        label=get("label"),
-        arm=get("arm"),
-        block=get("block"),
+        trial=trial,
         started_s=_seconds(get("started_s")),
         ended_s=_seconds(get("ended_s")),
         metrics=_metrics(get("metrics", {})),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from platforms.job import Metric, Outcome, Window
+from platforms.job import Metric, Outcome, Trial, Window
 from platforms.results.gates import UNSTEADY
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Key
@@ -49,8 +49,11 @@ def envelope_of(
         metrics: what is judged; None for effective throughput and the metrics that the test recorded.
     """
     fields = fields_of(run_json)
+    trial = Trial.from_content(_part(run_json, "trial"))
     return Envelope(
-        key=Key(site, run_id, run_json["test"], attempt, run_json.get("job_id"), run_json.get("submitted_s")),
+        key=Key(
+            site, run_id, run_json["test"], attempt, run_json.get("job_id"), run_json.get("submitted_s"), trial.key
+        ),
         revision=revision,
         written_s=written_s,
         outcome=outcome,
@@ -58,6 +61,7 @@ def envelope_of(
         platform=run_json["platform"],
         benchmark=run_json.get("benchmark"),
         layout=run_json.get("layout") or "",
+        trial=trial,
         started_s=run_json.get("started_s"),
         ended_s=run_json.get("ended_s"),
         metrics=metrics_of(run_json) if metrics is None else metrics,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from platforms.job import RefusedError, Run
+from platforms.job import RefusedError, Role, Run
 from platforms.rundir import job_json
 from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
@@ -113,13 +113,13 @@ def by_site_and_test(envelopes: Sequence[Envelope]) -> dict[tuple[str, str], lis
     """The jobs that a test asked for, of each test of each site: sites may share a history."""
     tests: dict[tuple[str, str], list[Envelope]] = {}
     for envelope in envelopes:
-        if envelope.role == "measure":
+        if envelope.trial.role is Role.MEASURE:
             tests.setdefault((envelope.key.site, envelope.key.test), []).append(envelope)
     return tests
 
 
 def _has_numbers(envelope: Envelope) -> bool:
-    return envelope.sane and envelope.role == "measure" and bool(envelope.metrics)
+    return envelope.sane and envelope.trial.role is Role.MEASURE and bool(envelope.metrics)
 
 
 def _row(

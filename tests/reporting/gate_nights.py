@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from platforms.job import Metric, Outcome
+from platforms.job import ONLY, Metric, Outcome
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.comparability import comparability
@@ -38,6 +38,7 @@ def run(number: int, value: float, **changes: Any) -> Envelope:
     site = changes.pop("site", "site")
     test = changes.pop("test", TEST)
     fields = changes.pop("fields", FIELDS)
+    trial = changes.get("trial", ONLY)
     values: dict[str, Any] = {
         "revision": 2,
         "written_s": start.timestamp() + 700,
@@ -51,7 +52,7 @@ def run(number: int, value: float, **changes: Any) -> Envelope:
         "verdicts": {METRIC: {"kind": Kind.OK, "red": False}},
         **changes,
     }
-    key = Key(site, run_id, test, attempt, f"{number}-{attempt}", start.timestamp() - 60)
+    key = Key(site, run_id, test, attempt, f"{number}-{attempt}", start.timestamp() - 60, trial.key)
     return Envelope(key=key, **values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from platforms.job import Metric, Outcome
+from platforms.job import ONLY, Metric, Outcome
 from reporting.history.envelope import Envelope, Key, Revision
 
 TEST = "test_resnet50.py::test_resnet50[a100-1x4gpu-tuned]"
@@ -20,6 +20,7 @@ def envelope(test: str = TEST, **changes: Any) -> Envelope:
         attempt=changes.pop("attempt", 1),
         job_id=changes.pop("job_id", "17"),
         submitted_s=changes.pop("submitted_s", BEGAN_S),
+        trial=changes.get("trial", ONLY).key,
     )
     values: dict[str, Any] = {
         "revision": Revision.TEST_ENDED,

@@ -13,7 +13,7 @@ import shlex
 
 import pytest
 
-from platforms.job import Metric
+from platforms.job import Metric, Role, Trial
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import comparability
@@ -439,7 +439,7 @@ def test_each_metric_has_a_verdict_of_its_own():
 
 
 def test_a_job_of_another_role_has_no_verdict():
-    assert judge(run(26, 50.0, role="confirm"), nights(26), References(), NOON) == {}
+    assert judge(run(26, 50.0, trial=Trial(Role.CONFIRM)), nights(26), References(), NOON) == {}
 
 
 def test_a_pin_of_zero_is_not_judged():

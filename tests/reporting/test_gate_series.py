@@ -9,6 +9,7 @@ import math
 
 import pytest
 
+from platforms.job import Role, Trial
 from reporting.gate.series import learned, noise_before, pin_of, series_of, window_of
 from reporting.history.nights import NOON
 from reporting.references.answers import Acceptance
@@ -49,7 +50,7 @@ def test_only_sane_measuring_runs_of_the_same_test_and_fields_belong():
         run(1, 1.0, sane=False),
         run(2, 2.0, test="test_other.py::test_other[x]"),
         run(3, 3.0, fields={"benchmark": "resnet50"}),
-        run(4, 4.0, role="confirm"),
+        run(4, 4.0, trial=Trial(Role.CONFIRM)),
         run(5, 5.0, unit="GB/s"),
         run(6, 6.0, better="lower"),
         run(7, math.nan),

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from platforms.job import Metric
+from platforms.job import Metric, Role, Trial
 from reporting.history.comparability import ASKED, MEASURED
 from reporting.history.envelope import RunReference
 from reporting.history.envelope_json import from_line, to_line
@@ -26,10 +26,7 @@ def first_column(text: str) -> set[str]:
 
 def test_every_key_of_a_line_stands_there() -> None:
     full = envelope(
-        role="confirm",
-        label="before",
-        arm="a",
-        block="3",
+        trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute_fraction": Metric(0.98, "")},
         doubts=("throttled",),
         verdicts={"triad": {"kind": "ok"}},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from platforms.job import Metric, Outcome, RefusedError
+from platforms.job import Metric, Outcome, RefusedError, Role, Trial
 from reporting.history.envelope import Revision
 from reporting.history.envelope_json import to_line
 from reporting.history.reader import read, run_of
@@ -42,10 +42,7 @@ def envelope_file(folder: Path) -> Path:
 
 def test_an_envelope_is_read_as_it_was_written(tmp_path: Path) -> None:
     full = envelope(
-        role="confirm",
-        label="before",
-        arm="a",
-        block="3",
+        trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute fraction": Metric(0.98, "")},
         doubts=("throttled",),
         verdicts={"triad": {"kind": "ok", "red": False}},

@@ -30,7 +30,7 @@ def envelope(run: dict[str, Any], **changes: Any) -> Envelope:
 def test_an_envelope_says_which_job_it_was_and_when() -> None:
     run = gpu_run()
     made = envelope(run)
-    assert made.key == ("centre", "20261122-220339-2394", run["test"], 1, "4711", 1795385019.8)
+    assert made.key == ("centre", "20261122-220339-2394", run["test"], 1, "4711", 1795385019.8, "")
     assert (made.platform, made.benchmark, made.layout) == ("a100", "resnet50", "1x4gpu")
     assert (made.started_s, made.ended_s) == (1795385573.2, 1795385678.2)
     assert made.metrics == {"effective_throughput": Metric(400.0, "samples/s", "higher")}

@@ -93,7 +93,7 @@ class RemoteJobFolder:
         exit_code: from the exit file; None when there is none.
         may_start_s: after this time (Unix seconds) the job does not start.
         code: names of the code archives that its script mentions.
-        test: the test's id, as its script has it.
+        test: the key of the job (JobSpec.key), as its script has it.
     """
 
     uid: int = -1

@@ -69,7 +69,7 @@ def cluster_of(text: str) -> tuple[str | None, str | None]:
 
 def _head(spec: JobSpec, platform: Platform) -> list[str]:
     keys = platform.kubernetes
-    lines = [f"# {_one_line(spec.test)} on {_one_line(spec.platform)}, {spec.layout}"]
+    lines = [f"# {_one_line(spec.key)} on {_one_line(spec.platform)}, {spec.layout}"]
     for name, default in (("context", keys.context), ("kubeconfig", keys.kubeconfig)):
         value = spec.cluster.get(name) or default
         if value:
