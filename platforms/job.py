@@ -128,6 +128,7 @@ class JobSpec:
     label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
     `nodes` are the ones that it must run on, as many as the layout has; () leaves the choice to the scheduler.
     `reservation` is the scheduler's name of one that it may use.
+    `stack` is that of the platform's `stacks:` with which the scheduler renders it; None for the platform's own.
     `image` is the container's, as the platform's file names it; a scheduler renders it from its own keys.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
@@ -156,6 +157,7 @@ class JobSpec:
     cluster: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     reservation: str | None = None
+    stack: str | None = None
     trial: Trial = ONLY
 
     @property

@@ -27,6 +27,7 @@ from platforms.config.values import (
     Text,
     Toleration,
     User,
+    Variable,
     is_open,
     quantity_of,
     times,
@@ -225,6 +226,20 @@ class KubernetesKeys(BaseModel):
             return times(per_device, devices)
         whole: str | None = getattr(self, name)
         return whole
+
+
+class StackKeys(BaseModel):
+    """What one stack has in place of the platform's own; `env` is added to it."""
+
+    model_config = STRICT
+
+    image: Filled | None = Field(default=None, description="the image of the container or of the pods")
+    modules: tuple[Filled, ...] = Field(default=(), description="environment modules that a job loads")
+    python: Filled = Field(default="auto", description="the job's Python")
+    setup: Words = Field(default=(), description="shell lines of a job before the ranks start")
+    env: Mapping[Variable, Text] = Field(default={}, description="environment variables, added to the platform's")
+    arguments: Words = Field(default=(), description="words added to the command line of the job")
+    code: Filled | None = Field(default=None, description="commit of the suite whose models/ jobs run, as --code")
 
 
 Sense = Literal["shm", "memory", "threads", "requests", "security", "deadline", "image", "digest"]

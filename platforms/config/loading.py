@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from platforms.config.scheduler_keys import SchedulerKeys
+from platforms.config.values import check_image
 from platforms.config.yaml_lines import Document, Float, Int, Loc
 from platforms.job import names_a_secret
 
@@ -19,6 +20,7 @@ _SITE_REFERENCE = re.compile(r"\$\{site\.([^}:]*)(?::-([^}]*))?\}")
 _HOLE = re.compile(r"\$\{(?P<name>[^${}]*)(?P<closed>\})?")
 _UNSET = re.compile(r"<([^<>]*): set in site\.yaml>")
 _SITES_VALUE = "the value of ${site.…}"
+_SITES_VALUE_MISFIT = f"{_SITES_VALUE} does not fit here"
 _NEEDED: Mapping[str, str] = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -87,7 +89,7 @@ def _explain(document: Document, model: type[BaseModel], error: Mapping[str, Any
     elif unset := _UNSET.search(str(error["input"])):
         document.complain(loc, f"${{site.{unset[1]}}} is not set (write it under `values:` in site.yaml)")
     elif error["type"] == "value_error":  # whose text quotes the value, and that is the site's
-        document.complain(loc, f"{_SITES_VALUE} does not fit here")
+        document.complain(loc, _SITES_VALUE_MISFIT)
     else:
         document.complain(loc, sentence({**error, "input": _SITES_VALUE}, ()))
 
@@ -135,6 +137,31 @@ def check_scheduler_keys(document: Document, scheduler: SchedulerKeys, others: C
         document.complain((key,), mistake)
 
 
+def check_stacks(document: Document, scheduler: SchedulerKeys) -> None:
+    """Complain of keys of a stack that the file's scheduler refuses, and of an image that has no place."""
+    keys = document.value or {}
+    stacks = keys.get("stacks")
+    for name, stack in stacks.items() if isinstance(stacks, Mapping) else ():
+        for key in stack if isinstance(stack, Mapping) else ():
+            if key in scheduler.refused:
+                document.complain(("stacks", name, key), scheduler.refused[key])
+            elif key == "image":
+                _check_image(document, ("stacks", name, key), stack[key], scheduler)
+
+
+def _check_image(document: Document, loc: Loc, image: object, scheduler: SchedulerKeys) -> None:
+    below = scheduler.image_below
+    if below in scheduler.refused:
+        document.complain(loc, scheduler.refused[below])
+    elif below == "container" and "container" not in (document.value or {}):
+        document.complain(loc, "there is no container whose image it replaces (write `container:`, or remove the line)")
+    elif below == "kubernetes" and isinstance(image, str):
+        try:
+            check_image(image)
+        except ValueError as error:
+            document.complain(loc, _SITES_VALUE_MISFIT if loc in document.substituted else str(error))
+
+
 def _check_remote(document: Document, keys: Mapping[str, object]) -> None:
     if keys.get("device", "auto") == "auto":
         document.complain(("device",), "auto looks at this machine only (write cpu, gpu, ipu or csx)")
@@ -161,12 +188,13 @@ def check_benchmarks(document: Document, benchmarks: Collection[str] | None) -> 
 def check_holes(document: Document) -> None:
     """Complain of a `${…}` that is not filled in. In `setup:` it is the shell's, in `env:` perhaps the program's."""
     for loc, value in _leaves(document.value or {}, ()):
-        hole = _HOLE.search(value) if isinstance(value, str) and loc[0] not in ("setup", "env") else None
+        key = loc[2] if loc[0] == "stacks" and len(loc) > 2 else loc[0]
+        hole = _HOLE.search(value) if isinstance(value, str) and key not in ("setup", "env") else None
         if hole is None or loc in document.substituted:
             continue
         if hole["closed"]:
-            key = re.sub(r"\W", "_", hole["name"].rpartition(".")[2]).lower() or "key"
-            document.complain(loc, f"{hole[0]} is never filled in (write ${{site.{key}}}, a value of site.yaml)")
+            name = re.sub(r"\W", "_", hole["name"].rpartition(".")[2]).lower() or "key"
+            document.complain(loc, f"{hole[0]} is never filled in (write ${{site.{name}}}, a value of site.yaml)")
         else:
             document.complain(loc, f"{hole[0]!r} has no closing brace (write ${{site.key}})")
 

@@ -26,6 +26,7 @@ class SchedulerKeys:
         own: a pydantic model of what stands under the key that is named like the scheduler; the platform then has
             an attribute of that name. None: there is no such key, or `Platform` declares it itself.
         check: finds further mistakes in the file's mapping; returns pairs of a key and a sentence.
+        image_below: the key of the file below which the `image:` of its jobs stands.
         this_machine: the jobs run on this machine, so `auto` may stand for device and layouts.
     """
 
@@ -34,4 +35,5 @@ class SchedulerKeys:
     refused: Mapping[str, str] = field(default_factory=dict)
     own: type[BaseModel] | None = None
     check: Callable[[Mapping[str, object]], Iterable[tuple[str, str]]] = no_further_mistakes
+    image_below: str = "container"
     this_machine: bool = False

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from platforms.config import loading, yaml_lines
 from platforms.config.devices import DeviceCount, count_accelerators
-from platforms.config.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys
+from platforms.config.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, StackKeys
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.values import (
     Absolute,
@@ -141,6 +141,9 @@ class PlatformFile(CommonKeys):
         default=PolicyKeys.model_construct(), description="the site's rules, checked before submitting"
     )
     env: Mapping[Variable, Text] = Field({}, description="environment variables of the job")
+    stacks: Mapping[Name, StackKeys] = Field(
+        {}, description="named sets of what can differ: {cuda13: {modules: [cuda/13]}}; --ab compares two of them"
+    )
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
     unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
     until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
@@ -156,6 +159,12 @@ class Platform(PlatformFile):
     name: Mark
     source: Path = Path()
     missing: tuple[str, ...] = ()
+    _stack: str | None = PrivateAttr(None)
+
+    @property
+    def stack(self) -> str | None:
+        """The name of the stack that `with_stack` has put in; None for the platform's own."""
+        return self._stack
 
     @property
     def all_marks(self) -> tuple[str, ...]:
@@ -183,6 +192,30 @@ class Platform(PlatformFile):
         if "layouts" in update:
             update["layouts"] = {**self.layouts, "default": update["layouts"]}
         return self.model_copy(update=update)
+
+    def with_stack(self, name: str | None) -> Platform:
+        """Return this platform with what one of its stacks has in place of its own; `env` is added to its own.
+
+        The stack's `code` changes nothing here: the caller builds the archive. None is the platform itself.
+        Raises ConfigError when there is no such stack.
+        """
+        if name is None:
+            return self
+        if name not in self.stacks:
+            none = f"(it has none: write `stacks: {{{name}: …}}`)"
+            hint = loading.nearest(name, self.stacks) if self.stacks else none
+            raise ConfigError([f"{self.source}: stacks: there is no stack {name!r} {hint}"])
+        keys = self.stacks[name]
+        update: dict[str, object] = {"env": {**self.env, **keys.env}}
+        for key in keys.model_fields_set & {"modules", "python", "setup", "arguments"}:
+            update[key] = getattr(keys, key)
+        if keys.image is not None and self.container is not None:
+            update["container"] = self.container.model_copy(update={"image": keys.image})
+        elif keys.image is not None:
+            update["kubernetes"] = self.kubernetes.model_copy(update={"image": keys.image})
+        platform = self.model_copy(update=update)
+        platform._stack = name
+        return platform
 
     def data_folder(self, benchmark: str, size: str, root: Path) -> str:
         """Return where a benchmark's data set lies: its own `data_dir:`, else `<data_dir>/<benchmark>-<size>`.
@@ -268,6 +301,7 @@ def _platform(document: Document, missing: Sequence[str], schedulers: Mapping[st
     if scheduler is not None and document.value is not None:
         name = str(document.value.get("scheduler", "local"))
         loading.check_scheduler_keys(document, scheduler, [other for other in schedulers if other != name])
+        loading.check_stacks(document, scheduler)
         defaults = scheduler.defaults
         if scheduler.own is not None:
             model = _platform_with(name, scheduler.own)
@@ -299,8 +333,9 @@ def load_site(folder: Path) -> Site:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a platform file."""
     schema: dict[str, Any] = _untitled(PlatformFile.model_json_schema())
-    for key in schema["$defs"]["BenchmarkKeys"]["properties"].values():
-        del key["default"]  # what is not written there is the platform's
+    for part in ("BenchmarkKeys", "StackKeys"):
+        for key in schema["$defs"][part]["properties"].values():
+            del key["default"]  # what is not written there is the platform's
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -317,7 +317,8 @@ def _path(value: str, whose: str) -> str:
     return value.rstrip("/") or "/"
 
 
-def _image(value: str) -> str:
+def check_image(value: str) -> str:
+    """Return the name of an image of Kubernetes. Raises ValueError for any other text."""
     if not is_open(value) and not _IMAGE.fullmatch(value):
         cure = "registry.example/name:tag or name@sha256:…, in small letters; a registry has a dot or a port"
         raise ValueError(f"{value!r} is no image (write {cure})")
@@ -412,7 +413,7 @@ LabelValue = Annotated[str, BeforeValidator(text_of), AfterValidator(_label_valu
 Labels = Annotated[Mapping[LabelKey, LabelValue], AfterValidator(_site_labels)]
 PodPath = Annotated[str, BeforeValidator(text_of), AfterValidator(_pod_path), SCALAR]
 NodePath = Annotated[str, BeforeValidator(text_of), AfterValidator(_node_path), SCALAR]
-Image = Annotated[str, BeforeValidator(text_of), AfterValidator(_image), SCALAR]
+Image = Annotated[str, BeforeValidator(text_of), AfterValidator(check_image), SCALAR]
 Amount = Annotated[Quantity, AfterValidator(_amount)]
 User = Annotated[
     int,

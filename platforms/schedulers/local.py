@@ -82,7 +82,7 @@ class LocalScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script, with the supervisor's settings at its head."""
-        return script.render(spec, self._platform)
+        return script.render(spec, self._platform.with_stack(spec.stack))
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""

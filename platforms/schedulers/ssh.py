@@ -117,7 +117,7 @@ class SshScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script. It finds out what only that machine knows: its cores, its Python."""
-        return script.render(spec, self._platform, self._home)
+        return script.render(spec, self._platform.with_stack(spec.stack), self._home)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         """Check max_time and max_running; a site's other rules mean nothing without a scheduler."""

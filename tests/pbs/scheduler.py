@@ -127,7 +127,7 @@ class PbsScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """A qsub script: the shell script of a job on one machine, under #PBS lines."""
-        head, _, body = script.render(spec, self._platform, self._work_dir).partition("\n")
+        head, _, body = script.render(spec, self._platform.with_stack(spec.stack), self._work_dir).partition("\n")
         keys = cast("PbsKeys", getattr(self._platform, "pbs", PbsKeys()))
         folder = self._folder(spec.name)
         seconds = max(1, round(spec.time_limit_s))

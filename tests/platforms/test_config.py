@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from platforms.config import schema, yaml_lines
-from platforms.config.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, VolumeKeys
+from platforms.config.keys import ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, StackKeys, VolumeKeys
 from platforms.config.schema import Platform, Site, load_site
 from platforms.config.values import RESERVED_MARKS
 from platforms.job import ConfigError, Layout
@@ -73,7 +73,7 @@ def test_the_documentation_names_every_key() -> None:
     text = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
     written = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `")}
     parts = {"slurm": SlurmKeys, "container": ContainerKeys, "policy": PolicyKeys}
-    parts |= {"kubernetes": KubernetesKeys, "kubernetes.volumes": VolumeKeys}
+    parts |= {"stacks": StackKeys, "kubernetes": KubernetesKeys, "kubernetes.volumes": VolumeKeys}
     nested = {f"{part}.{f.alias or name}" for part, model in parts.items() for name, f in model.model_fields.items()}
     assert written == {*schema.schema()["properties"], *Site.model_fields, *nested}
 
@@ -172,6 +172,78 @@ def test_a_centres_platform_called_like_a_shipped_ones_mark_is_the_one_to_rename
         load_platforms([shipped, own], environ={}, root=tmp_path)
     hint = "rename this file, as campus_v100.yaml, and give it the mark"
     assert caught.value.problems == (f"{own}/v100.yaml:1: its name is a mark of {shipped}/big.yaml ({hint})",)
+
+
+STACKS = """\
+container: {runtime: apptainer, image: /images/cuda12.sif, mounts: [/nvme]}
+modules: [cuda/12]
+env: {A: platform, B: platform}
+arguments: [--seed, 7]
+stacks:
+  today: {}
+  cuda13:
+    image: /images/cuda13.sif
+    modules: [cuda/13]
+    python: python3.13
+    setup: [ulimit -l unlimited, 'echo "${HOME}"']
+    env: {B: stack, C: "${D}"}
+    arguments: []
+    code: v2.1
+"""
+
+
+def test_a_stack_takes_the_place_of_what_it_names(tmp_path: Path) -> None:
+    platform = load(tmp_path, REMOTE + STACKS)
+    stack = platform.with_stack("cuda13")
+    assert stack.container == ContainerKeys(runtime="apptainer", image="/images/cuda13.sif", mounts=("/nvme",))
+    assert (stack.modules, stack.python, stack.arguments) == (("cuda/13",), "python3.13", ())
+    assert stack.setup == ("ulimit -l unlimited", 'echo "${HOME}"')
+    assert stack.env == {"A": "platform", "B": "stack", "C": "${D}"}
+    assert (stack.stack, stack.stacks["cuda13"].code, stack.source) == ("cuda13", "v2.1", platform.source)
+
+
+def test_a_stack_without_keys_is_the_platform_as_it_is(tmp_path: Path) -> None:
+    platform = load(tmp_path, REMOTE + STACKS)
+    assert platform.with_stack("today").model_dump() == platform.model_dump()
+    assert (platform.stack, platform.with_stack("today").stack) == (None, "today")
+    assert platform.with_stack(None) is platform
+
+
+def test_a_stack_names_the_image_of_pods(tmp_path: Path) -> None:
+    pods = (
+        "scheduler: kubernetes\ndevice: gpu\nlayouts: {default: [1x1]}\ndata_dir: /data\nkubernetes: {image: a/b:1}\n"
+    )
+    platform = load(tmp_path, pods + "stacks: {new: {image: a/b:2}}\n")
+    assert platform.with_stack("new").kubernetes.image == "a/b:2"
+    assert mistakes(tmp_path, pods + "stacks:\n  new: {image: A/B, modules: [x]}\n") == [
+        "7: stacks.new.image: 'A/B' is no image (write registry.example/name:tag or name@sha256:…, in small letters; a "
+        "registry has a dot or a port)",
+        "7: stacks.new.modules: means nothing to scheduler kubernetes (remove it; see `kubernetes:`)",
+    ]
+
+
+def test_an_unknown_stack_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    platform = load(tmp_path, REMOTE + STACKS)
+    with pytest.raises(ConfigError, match=r"it\.yaml: stacks: there is no stack 'cuda14' \(did you mean 'cuda13'\?\)"):
+        platform.with_stack("cuda14")
+    with pytest.raises(ConfigError, match=r"no stack 'new' \(it has none: write `stacks: \{new: …\}`\)"):
+        load(tmp_path, REMOTE).with_stack("new")
+
+
+def test_mistakes_in_stacks_have_their_lines(tmp_path: Path) -> None:
+    text = "stacks:\n  Big: {}\n  a: {modul: [x]}\n  b:\n    modules: [x]\n    image: i\n    env: {A B: 1}\n"
+    assert mistakes(tmp_path, text) == [
+        "2: stacks.Big: 'Big' is no name (small letters, digits and _, beginning with a letter)",
+        "3: stacks.a.modul: unknown key (did you mean 'modules'?)",
+        "5: stacks.b.modules: is not for this machine (remove it, or name another scheduler)",
+        "6: stacks.b.image: is not for this machine (remove it, or name another scheduler)",
+        "7: stacks.b.env.A B: 'A B' is no name of an environment variable",
+    ]
+    no_container = "stacks: {a: {image: i, python: '${oops}'}}\n"
+    assert mistakes(tmp_path, REMOTE + no_container) == [
+        "5: stacks.a.python: ${oops} is never filled in (write ${site.oops}, a value of site.yaml)",
+        "5: stacks.a.image: there is no container whose image it replaces (write `container:`, or remove the line)",
+    ]
 
 
 # --- mistakes ---

@@ -830,3 +830,15 @@ def test_filled_values_are_copies() -> None:
 
 def test_kubernetes_variable_references_are_escaped() -> None:
     assert launch.literal("$(A) $$ $B ${C} $") == "$$(A) $$$ $B ${C} $"
+
+
+# --- stacks ---
+
+
+def test_a_manifest_that_does_not_use_the_image_of_a_stack_is_refused() -> None:
+    platform = cluster(stacks={"new": {"image": "registry/image:2"}}).with_stack("new")
+    assert "image: registry/image:2" in render.render(SPEC, platform)
+    pod = {"containers": [{"name": "main", "image": "other/image:1", "command": ["true"]}]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": pod}
+    with pytest.raises(ConfigError, match=r"does not use the image of the stack, registry/image:2 \(write `image: "):
+        render.render(replace(SPEC, manifest=manifest), platform)

@@ -33,6 +33,7 @@ class KubernetesBackend(Backend):
         defaults={"max_running": 8, "poll_s": 1.0},  # a look reads what a watch has brought, and asks no server
         refused=dict.fromkeys(_WITHOUT_MEANING, "means nothing to scheduler kubernetes (remove it; see `kubernetes:`)"),
         check=_check_data_dir,
+        image_below="kubernetes",
     )
     takes_manifests = True
     commands_see_data = False

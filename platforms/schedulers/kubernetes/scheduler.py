@@ -49,7 +49,7 @@ class KubernetesScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return manifests that `kubectl create -f` takes; the last one makes the pods."""
-        return render.render(spec, self._platform)
+        return render.render(spec, self._platform.with_stack(spec.stack))
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return policy.lint(render.parse(text), self._platform, spec, text)

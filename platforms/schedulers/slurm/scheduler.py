@@ -59,7 +59,7 @@ class SlurmScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return the sbatch script."""
-        return rendering.render(spec, self._platform)
+        return rendering.render(spec, self._platform.with_stack(spec.stack))
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
         return policy.lint(spec, text, self._platform)

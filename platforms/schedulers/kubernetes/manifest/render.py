@@ -13,6 +13,7 @@ from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     NO_TEMPLATE,
     Object,
+    containers,
     missing_template,
     root_last,
     root_of,
@@ -37,6 +38,8 @@ def render(spec: JobSpec, platform: Platform) -> str:
     if missing is not None:
         number, path = missing
         raise ConfigError([f"{written[number].where(path)}: {NO_TEMPLATE}"])
+    if platform.stack is not None:
+        _check_image_of_stack(objects, written[0].where(()), platform.stacks[platform.stack].image)
     root = root_of(objects)
     names = _names(objects, root, spec)
     for tree, name in zip(objects, names, strict=True):
@@ -89,6 +92,16 @@ def _fill(source: sources.ManifestObject, values: templating.Values) -> Object:
     if not isinstance(tree, dict):
         raise ConfigError([f"{source.where(())}: nothing is left of it"])
     return tree
+
+
+def _check_image_of_stack(objects: Sequence[Object], where: str, image: str | None) -> None:
+    """Raise ConfigError if a stack names an image and the manifest does not use it, so that nothing would differ."""
+    images = []
+    for tree in objects:
+        for path, template in templates(tree):
+            images += [container.get("image") for _path, container in containers(template, path)]
+    if image is not None and image not in images:
+        raise ConfigError([f"{where}: it does not use the image of the stack, {image} (write `image: ${{image}}`)"])
 
 
 def _names(objects: Sequence[Object], root: Object, spec: JobSpec) -> list[str]:
