@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from platforms.job import State
+from platforms.nodes import bracket_names
 from platforms.schedulers.slurm.states import STATES
 
 SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%r"  # the reason stands last because it may contain anything
@@ -151,28 +152,11 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     """Expand Slurm's list of nodes: `cn[1-3,07],gpu1` -> each node's name. What cannot be read stays as it is."""
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        names += _expand_part(part)
+        try:
+            names += bracket_names(part)
+        except ValueError:
+            names.append(part)
     return tuple(names)
-
-
-def _expand_part(part: str) -> list[str]:
-    head, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    ranges, _, tail = rest.partition("]")
-    endings = _expand_part(tail)
-    names: list[str] = []
-    for piece in ranges.split(","):
-        low, dash, high = piece.partition("-")
-        if not dash:
-            numbers = [piece]
-        elif low.isdigit() and high.isdigit():
-            numbers = [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
-        else:
-            return [part]
-        for number in numbers:
-            names += [f"{head}{number}{ending}" for ending in endings]
-    return names
 
 
 def _exit_code_and_signal(text: str) -> tuple[int | None, int | None]:
