@@ -744,7 +744,7 @@ def _origin(is_read_twice: bool, resident: Sequence[float | None]) -> str:
 
 def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine one window of all ranks: in each step the rank that stalled longest sets the pace, with its busy time."""
-    steps = zip(*(zip(map(float.__add__, side["wait"], side["h2d"]), side["busy"]) for side in sides))
+    steps = zip(*(zip(map(float.__add__, side["wait"], side["h2d"]), side["busy"], side["h2d"]) for side in sides))
     pace = [max(step, key=itemgetter(0)) for step in steps]
     sums = {span: [math.fsum(side[span]) for side in sides] for span in SPANS}
     return {
@@ -752,8 +752,9 @@ def _join(index: int, sides: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "steps": len(pace),
         "samples": sum(side["samples"] for side in sides),
         "wall_s": max(side["wall_s"] for side in sides),
-        "stall_s": math.fsum(stall_s for stall_s, _ in pace),
-        "compute_s": math.fsum(busy_s for _, busy_s in pace),
+        "stall_s": math.fsum(stall_s for stall_s, _, _ in pace),
+        "compute_s": math.fsum(busy_s for _, busy_s, _ in pace),
+        "stall_h2d_s": math.fsum(h2d_s for _, _, h2d_s in pace),
         **{f"{span}_s": [min(of_ranks), _mean(of_ranks), max(of_ranks)] for span, of_ranks in sums.items()},
         "loss": _mean([side["loss"] for side in sides if side["loss"] is not None]),
     }

@@ -456,7 +456,8 @@ class Window:
     """One measured stretch of steps, over all ranks (docs/measuring.md).
 
     `samples` were counted on all ranks; `wall_s` is the time between two barriers, the maximum over ranks; `stall_s`
-    and `compute_s` are, step by step, those of the rank that stalled longest.
+    and `compute_s` are, step by step, those of the rank that stalled longest. `stall_h2d_s` is the part of its stall
+    that was the copy to the device; None where the job does not say it.
     """
 
     samples: int
@@ -464,6 +465,7 @@ class Window:
     wall_s: float
     stall_s: float
     compute_s: float
+    stall_h2d_s: float | None = None
 
     @property
     def seconds_per_sample(self) -> float:

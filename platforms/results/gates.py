@@ -54,6 +54,8 @@ def windows_of(values: Mapping[int, Mapping[str, object]]) -> tuple[tuple[Window
         for key in (*_COUNTS, *_TIMES):
             if not _is_usable(key, value.get(key)):
                 wrong.append(f"{key} is {_in_message(value.get(key))}")
+        if not wrong and not _is_part_of_stall(value):
+            wrong.append(f"stall_h2d_s is {_in_message(value['stall_h2d_s'])} of stall_s {value['stall_s']}")
         if wrong:
             problems.append(f"window {index} cannot be used: {', '.join(wrong)}")
             continue
@@ -64,6 +66,7 @@ def windows_of(values: Mapping[int, Mapping[str, object]]) -> tuple[tuple[Window
             wall_s=numbers["wall_s"],
             stall_s=numbers["stall_s"],
             compute_s=numbers["compute_s"],
+            stall_h2d_s=number(value.get("stall_h2d_s")),
         )
         windows.append(window)
     missing = [index for index in range(max(values, default=-1)) if index not in values]
@@ -85,6 +88,15 @@ def _is_usable(key: str, value: object) -> bool:
     if key == "stall_s":
         return known >= 0
     return known > 0
+
+
+def _is_part_of_stall(value: Mapping[str, object]) -> bool:
+    """Whether the copy's part of a window's stall is possible, or is not known: not there, or null."""
+    if value.get("stall_h2d_s") is None:
+        return True
+    copying = number(value["stall_h2d_s"])
+    stall = number(value["stall_s"])
+    return copying is not None and stall is not None and 0 <= copying <= stall * (1 + SUM_TOLERANCE)
 
 
 def _in_message(value: object) -> str:

@@ -13,6 +13,8 @@ from reporting.history.judged_stretch import judged_stretch
 
 THROUGHPUT = "effective_throughput"
 STOLEN_SHARE = 0.02  # of a virtual machine's processor time, from which on the job warns of it (models/checks.py)
+STEP_PARTS = ("wait_ms", "h2d_ms", "stall_ms", "step_ms", "other_ms")
+"""What stands beside a run and says where the time of a step goes (docs/history.md)."""
 EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap: that is no disturbance
 
 # The job knows when others' work and its own threads disturb it (docs/measuring.md), and says so in a warning that
@@ -89,14 +91,30 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
 
 
 def _beside(run_json: Mapping[str, Any]) -> dict[str, Metric]:
-    """The two numbers whose product is the effective throughput: they say in which part of a run a change is."""
+    """What says where a change is: two numbers whose product is the effective throughput, and the parts of a step."""
     stretch = _stretch(run_json)
     if stretch is None:
         return {}
-    return {
+    found = {
         "compute_throughput": Metric(stretch.samples / stretch.compute_s, "samples/s"),
         "compute_fraction": Metric(1 - stretch.stall_s / stretch.wall_s, ""),
     }
+    for name, seconds in _parts_of_wall(stretch).items():
+        found[name] = Metric(1000 * seconds / stretch.steps, "ms", "lower")
+    return found
+
+
+def _parts_of_wall(stretch: Window) -> dict[str, float]:
+    """The parts of a stretch in seconds, which add up to its wall time: docs/history.md defines them."""
+    parts = {}
+    if stretch.stall_h2d_s is None:
+        parts["stall_ms"] = stretch.stall_s
+    else:
+        parts["wait_ms"] = stretch.stall_s - stretch.stall_h2d_s
+        parts["h2d_ms"] = stretch.stall_h2d_s
+    parts["step_ms"] = stretch.compute_s
+    parts["other_ms"] = stretch.wall_s - stretch.stall_s - stretch.compute_s
+    return parts
 
 
 def _stretch(run_json: Mapping[str, Any]) -> Window | None:

@@ -15,6 +15,7 @@ from reporting.gate.verdict import Verdict
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.history.run_facts import STEP_PARTS
 from reporting.references.answers import References
 from reporting.tables.grouped import Table
 from reporting.tables.history_rows import stored_verdicts
@@ -49,6 +50,7 @@ def _night_table(
     series = series_of(metric, latest, envelopes, night_ends)
     pin = pin_of(series, references.acceptance(series.test, metric, series.comparability))
     changes, restless = changes_before(envelopes)
+    beside = [name for name in latest.beside if name not in STEP_PARTS]
     rows = []
     for position in range(max(0, len(envelopes) - shown), len(envelopes)):
         envelope = envelopes[position]
@@ -59,7 +61,7 @@ def _night_table(
             (
                 night,
                 envelope.key.run_id,
-                *_numbers(metric, envelope, series, pin, list(latest.beside)),
+                *_numbers(metric, envelope, series, pin, beside),
                 _said(envelope, verdict),
                 "; ".join([*doubts, *changes[position]]) or "-",
             )
@@ -70,7 +72,7 @@ def _night_table(
     shown_nights = [datetime.date.fromisoformat(row[0]) for row in rows]
     for note in references.notes_on(latest.platform, shown_nights[0], shown_nights[-1]):
         notes.append(f"note of {note.at} on {note.platform}: {note.text} ({note.author.by})")
-    numbers = [f"value {series.unit}".strip(), "to pin", *(name.replace("_", " ") for name in latest.beside)]
+    numbers = [f"value {series.unit}".strip(), "to pin", *(name.replace("_", " ") for name in beside)]
     return Table(
         f"{series.test}: {metric}, {series.better} is better",
         ("night", "run", *numbers, "the gate", "doubts and changes"),

@@ -177,6 +177,7 @@ def test_exact_numbers_of_a_plain_loop(time, log):
             "wall_s": 4.0,
             "stall_s": 1.0,
             "compute_s": 3.0,
+            "stall_h2d_s": 0.0,
             "wait_s": [1.0, 1.0, 1.0],
             "h2d_s": [0.0, 0.0, 0.0],
             "busy_s": [3.0, 3.0, 3.0],
@@ -382,6 +383,22 @@ def test_the_slowest_rank_may_be_another_in_each_step(log):
     assert summary["compute_fraction"] == pytest.approx(1 / 3)
 
 
+def test_the_copy_is_that_of_the_rank_that_stalls_longest(log):
+    """Rank 0 copies for 2 s. Rank 1 copies for 1 s and waits for 3 s before: its copy stands in the window."""
+
+    def program(side, time):
+        meter = meter_on(time, log, group=side, wire=log.wire(side.rank), mode="blocking", samples=1)
+        for _ in meter.steps(loader(time, 3.0 * side.rank)):
+            with meter.h2d():
+                time.sleep(2.0 - side.rank)
+            side.barrier()
+        return meter.finish()
+
+    assert Ranks(2).run(program) == [0, 0]
+    window = log.of("hpcml_window")[0]
+    assert (window["h2d_s"], window["stall_s"], window["stall_h2d_s"]) == ([4.0, 6.0, 8.0], 16.0, 4.0)
+
+
 def test_the_wall_time_is_the_longest_of_all_ranks(log):
     def program(side, time):
         def leave_late():
@@ -528,6 +545,7 @@ def test_blocking_mode_is_silent_where_it_synchronises(time, log):
     assert blocking_loop(Device(time), time, log) == 0
     window, summary = log.of("hpcml_window")[0], log.one("hpcml_summary")
     assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0], window["wall_s"]) == (1.0, 2.0, 8.5, 11.5)
+    assert (window["stall_s"], window["stall_h2d_s"]) == (3.0, 2.0)
     assert summary["identity_gap"] < 1e-9
     assert not log.problems()
 

@@ -376,12 +376,22 @@ def test_a_measurement_of_another_rank_than_0_is_a_problem() -> None:
     assert "wire lines by a rank that should not write them, or without a value: 2" in problems_of(text)
 
 
+@pytest.mark.parametrize(("written", "known"), [({}, None), ({"stall_h2d_s": None}, None), ({"stall_h2d_s": 0.5}, 0.5)])
+def test_the_copys_part_of_the_stall_is_known_or_not(written: dict[str, object], known: float | None) -> None:
+    run = parse(log(change(good(), "hpcml_window", 1, **written)), SPEC)
+    assert run.windows[1].stall_h2d_s == known
+    assert not run.problems
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"wall_s": 0.0}, "wall_s is 0.0"),
         ({"wall_s": -1}, "wall_s is -1"),
         ({"stall_s": -0.1}, "stall_s is -0.1"),
+        ({"stall_h2d_s": -0.1}, "stall_h2d_s is -0.1 of stall_s 0.5"),
+        ({"stall_h2d_s": 0.51}, "stall_h2d_s is 0.51 of stall_s 0.5"),
+        ({"stall_h2d_s": "0.1"}, "stall_h2d_s is '0.1' of stall_s 0.5"),
         ({"compute_s": 0}, "compute_s is 0"),
         ({"samples": 0}, "samples is 0"),
         ({"samples": 15.5}, "samples is 15.5"),

@@ -81,7 +81,7 @@ def finish(runner: Runner) -> list[Job]:
 
 # --- a log as a job writes it ----------------------------------------------------------------------------------------
 
-WINDOW = {"steps": 5, "samples": 160, "wall_s": 2.0, "stall_s": 0.5, "compute_s": 1.5}
+WINDOW = {"steps": 5, "samples": 160, "wall_s": 2.0, "stall_s": 0.5, "compute_s": 1.5, "stall_h2d_s": 0.25}
 WINDOW |= {name: [0.1, 0.2, 0.3] for name in ("wait_s", "h2d_s", "busy_s")} | {"loss": 1.0}
 SUMS = {"windows": 2, "steps": 10, "samples": 320, "wall_s": 4.0, "stall_s": 1.0, "compute_s": 3.0}
 SUMS |= {"effective_throughput": 80.0, "compute_fraction": 0.75, "compute_throughput": 320 / 3, "identity_gap": 0.0}
@@ -173,9 +173,8 @@ def test_run_json_holds_the_run_and_what_was_asked(runs: Path) -> None:
     assert record["state"] == "succeeded"
     assert (record["name"], record["test"], record["platform"]) == (run.name, run.test, "local")
     assert (record["exit_code"], record["error"], record["nodes"]) == (0, None, [os.uname().nodename])
-    assert (
-        record["windows"] == [{key: WINDOW[key] for key in ("samples", "steps", "wall_s", "stall_s", "compute_s")}] * 2
-    )
+    window = {key: WINDOW[key] for key in ("samples", "steps", "wall_s", "stall_s", "compute_s", "stall_h2d_s")}
+    assert record["windows"] == [window] * 2
     assert record["effective_throughput"] == run.effective_throughput == 80
     assert record["summary"] == SUMS
     assert record["job_id"] == str(good.folder)

@@ -34,6 +34,7 @@ def record(folder: Path, night: int, rate: float, sane: bool = True, **changes: 
     """Write the run of a night, with the gate's verdict. `changes` are of its run.json, as in `gpu_run`."""
     started_s = (FIRST + datetime.timedelta(days=night)).timestamp()
     window = {"samples": 4000, "steps": 50, "wall_s": 4000 / rate, "stall_s": 200 / rate, "compute_s": 3800 / rate}
+    window["stall_h2d_s"] = 50 / rate
     numbers = {"effective_throughput": rate, "compute_throughput": rate / 0.95, "compute_fraction": 0.95}
     times = {"submitted_s": started_s - 60, "started_s": started_s, "ended_s": started_s + 100}
     content = gpu_run(**{**REST, "windows": [window, window], **numbers, **times, **changes})

@@ -269,13 +269,17 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
     record(site / "history", 22, 340.0, sane=False)
     assert table(site, "--all", "--format=csv") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(lines) == 22 * 5
-    first, triad, compute, fraction, of_all_windows = lines[:5]
-    assert [line["metric"] for line in lines[:5]] == [
+    assert len(lines) == 22 * 9
+    first, triad, compute, fraction, *parts, of_all_windows = lines[:9]
+    assert [line["metric"] for line in lines[:9]] == [
         "effective_throughput",
         "triad",
         "compute_throughput",
         "compute_fraction",
+        "wait_ms",
+        "h2d_ms",
+        "step_ms",
+        "other_ms",
         "effective_throughput_of_all_windows",
     ]
     assert (first["value"], first["unit"], first["better"], first["is_judged"]) == (
@@ -285,7 +289,8 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
         "True",
     )
     assert (triad["value"], triad["unit"]) == ("812.0", "GB/s")
-    assert {line["is_judged"] for line in (compute, fraction, of_all_windows)} == {"False"}
+    assert {line["is_judged"] for line in (compute, fraction, *parts, of_all_windows)} == {"False"}
+    assert {(line["unit"], line["better"]) for line in parts} == {("ms", "lower")}
     started = datetime.datetime.fromisoformat(first["started"])
     assert started.tzinfo is not None
     assert started == datetime.datetime(2026, 10, 1, 22, 0).astimezone()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from platforms.job import Window
@@ -45,3 +47,10 @@ def test_a_joined_stretch_has_the_sums_of_its_windows() -> None:
     run = judged_stretch(windows(1.0, 2.0))
     assert run.stall_s == pytest.approx(0.2)
     assert run.compute_s == pytest.approx(2.8)
+
+
+def test_the_copy_of_a_joined_stretch_is_known_if_it_is_of_both() -> None:
+    first, second = windows(1.0, 2.0)
+    known = dataclasses.replace(first, stall_h2d_s=0.04), dataclasses.replace(second, stall_h2d_s=0.06)
+    assert judged_stretch(known).stall_h2d_s == pytest.approx(0.1)
+    assert judged_stretch([known[0], second]).stall_h2d_s is None

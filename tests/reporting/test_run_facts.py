@@ -10,7 +10,7 @@ import pytest
 from platforms.job import Metric, Outcome
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Revision
-from reporting.history.run_facts import envelope_of
+from reporting.history.run_facts import STEP_PARTS, envelope_of
 from tests.reporting.run_json import WINDOW, gpu_run
 
 
@@ -45,6 +45,25 @@ def test_the_fastest_window_is_judged_and_its_parts_stand_beside() -> None:
     product = made.beside["compute_throughput"].value * made.beside["compute_fraction"].value
     assert product == pytest.approx(400.0)
     assert "compute_fraction" not in made.metrics
+
+
+@pytest.mark.parametrize("copying_s", [None, 0.125])
+def test_the_parts_of_a_step_add_up_to_the_whole(copying_s: float | None) -> None:
+    window = {**WINDOW, "compute_s": 9.25, "stall_h2d_s": copying_s}
+    beside = envelope(gpu_run(windows=[window])).beside
+    parts = {name: metric.value for name, metric in beside.items() if name in STEP_PARTS}
+    assert sum(parts.values()) == pytest.approx(1000 * 10.0 / 50)
+    assert {(metric.unit, metric.better) for name, metric in beside.items() if name in parts} == {("ms", "lower")}
+    if copying_s is None:
+        assert parts == pytest.approx({"stall_ms": 10.0, "step_ms": 185.0, "other_ms": 5.0})
+    else:
+        assert parts == pytest.approx({"wait_ms": 7.5, "h2d_ms": 2.5, "step_ms": 185.0, "other_ms": 5.0})
+
+
+def test_the_rest_of_a_step_may_be_negative() -> None:
+    """In overlap mode the device's clock measures the parts, and the host's clock the whole."""
+    beside = envelope(gpu_run(windows=[{**WINDOW, "compute_s": 9.75}])).beside
+    assert beside["other_ms"].value == pytest.approx(-5.0)
 
 
 def test_without_windows_the_mean_of_what_a_test_read_is_judged() -> None:
