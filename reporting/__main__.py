@@ -16,6 +16,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "table": Command("table", "show the latest run of each test, in its own unit and against its pin", add_history),
         "show": Command("show", "show the nights of one test, and what changed before each of them", add_history),
         "judge": Command("judge", "ask the gate about the latest run of each test (exit code 1: red)", add_history),
+        "nodes": Command(
+            "nodes", "show which nodes of a platform are slower than the others (exit code 1)", add_history
+        ),
         "power": Command("power", "say what the gate can see, and how often it cries for nothing", add_history),
         "aa": Command("aa", "replay the gate over the centre's own nights in shuffled order", add_history),
         "import": Command("import_runs", "take results of ReFrame and pytest-benchmark into the history", add_history),

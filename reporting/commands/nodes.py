@@ -1,0 +1,157 @@
+"""`python -m reporting nodes NAME`: which nodes of a platform are slower than the others; with --nodes those of a job."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import shutil
+import sys
+from collections.abc import Sequence
+
+from platforms.job import RefusedError
+from platforms.nodes import node_names
+from platforms.printable import printable
+from reporting.commands import answering
+from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.fleet.answer import answer
+from reporting.fleet.node_runs import NodeRun, node_runs
+from reporting.fleet.nodes import NodeRecord, Standing, percent, records_of
+from reporting.fleet.visits import never_measured
+from reporting.tables.grouped import Table
+from reporting.tables.markdown import markdown
+from reporting.tables.text import text
+
+HEADINGS = ("node", "runs", "deviation", "error", "last run", "suspicions", "verdict")
+COLUMNS = ("node", "runs", "deviation_fraction", "error_fraction", "last_run", "suspicions", "verdict", "sentence")
+NUMBERS = ("runs", "deviation", "error", "suspicions", "change", "limit")
+RUNS_SHOWN = 5  # the last ones of each node of a job
+UNMEASURED_SHOWN = 20
+_FIRST = {Standing.SLOW: 0, Standing.SUSPECT: 1}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("platform", metavar="NAME", help="a platform, as its file or the history names it")
+    parser.add_argument(
+        "--nodes",
+        metavar="LIST",
+        help="is it me or the machine? The runs on these nodes, as in n07,n10..n12 or n[10-12]",
+    )
+    parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the table. Returns 1 if a node that is shown is slow."""
+    asked = _nodes_of(options)
+    site = open_site(options)
+    answering.refuse_unknown_platform(site, options.platform)
+    problems: list[str] = []
+    runs = _runs(site, options.platform, problems)
+    records = records_of(runs, asked)
+    if asked:
+        records = {name: records[name] for name in asked}
+    shown = list(records.values())
+    if options.format == "csv":
+        print(_csv(shown), end="")
+    else:
+        _print_tables(options, shown)
+    sys.stdout.flush()
+    answering.warn(problems)
+    return int(any(record.standing is Standing.SLOW for record in shown))
+
+
+def _nodes_of(options: argparse.Namespace) -> tuple[str, ...]:
+    if options.nodes is None:
+        return ()
+    try:
+        return node_names(options.nodes)
+    except ValueError as error:
+        raise RefusedError(f"--nodes: {error}") from None
+
+
+def _runs(site: OpenedSite, platform: str, problems: list[str]) -> list[NodeRun]:
+    """The runs on single nodes of a platform. Raises RefusedError if there is none."""
+    envelopes = site.read(problems=problems)
+    if not envelopes:
+        raise RefusedError(site.why_empty())
+    of_platform = [envelope for envelope in envelopes if envelope.platform == platform]
+    runs = node_runs(of_platform, site.settings.night_ends)
+    if not runs:
+        raise RefusedError(
+            f"{site.history}: the history has {len(of_platform)} jobs of {platform}, and none of them measured one node "
+            "alone; `pytest --each-node` visits each node"
+        )
+    return runs
+
+
+def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord]) -> None:
+    tables = []
+    if options.nodes is not None:
+        print(printable(answer(records)) + "\n")
+        tables.append(_runs_table(records))
+    tables.insert(0, _table(options.platform, records))
+    if options.format == "markdown":
+        print("\n".join(markdown(tables)))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in text(tables, width):
+        print(printable(line))
+
+
+def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
+    """A line for each node that was measured, those that are slow first; the others in a note."""
+    measured = [record for record in records if record.runs]
+    rows = [_cells(record) for record in sorted(measured, key=lambda record: _FIRST.get(record.standing, 2))]
+    notes = [record.sentence for record in measured if record.standing in _FIRST]
+    unmeasured = never_measured({record.name: record for record in records})
+    if unmeasured:
+        names = ", ".join(unmeasured[:UNMEASURED_SHOWN])
+        more = f" and {len(unmeasured) - UNMEASURED_SHOWN} more" if len(unmeasured) > UNMEASURED_SHOWN else ""
+        notes.append(f"never measured: {names}{more}")
+    title = f"{platform}: each node beside the other nodes; negative is slower"
+    return Table(title, HEADINGS, tuple(rows), 1, tuple(notes), NUMBERS)
+
+
+def _cells(record: NodeRecord) -> tuple[str, ...]:
+    deviation = "-" if record.deviation is None else percent(record.deviation)
+    error = "-" if record.error is None else f"{100 * record.error:.1f} %"
+    suspicions = str(record.suspicions)
+    return (
+        record.name,
+        str(len(record.runs)),
+        deviation,
+        error,
+        str(record.runs[-1].night),
+        suspicions,
+        record.standing,
+    )
+
+
+def _runs_table(records: Sequence[NodeRecord]) -> Table:
+    """The last runs of each node, by which its verdict can be checked."""
+    rows = [_run_cells(run) for record in records for run in record.runs[-RUNS_SHOWN:]]
+    headings = ("node", "night", "test", "change", "limit", "beside")
+    return Table(f"the last runs of each node, {RUNS_SHOWN} at most", headings, tuple(rows), 3, (), NUMBERS)
+
+
+def _run_cells(run: NodeRun) -> tuple[str, ...]:
+    change = "-" if run.change is None else percent(run.change)
+    limit = "-" if run.limit is None else percent(-run.limit)
+    return run.node, str(run.night), run.test, change, limit, run.beside or "-"
+
+
+def _csv(records: Sequence[NodeRecord]) -> str:
+    """A line for each node; what is not known is empty. Times are in UTC; numbers have all their digits."""
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for record in records:
+        last = ""
+        if record.last_seen_s is not None:
+            last = datetime.datetime.fromtimestamp(record.last_seen_s, datetime.UTC).isoformat(timespec="seconds")
+        numbers = ["" if number is None else number for number in (record.deviation, record.error)]
+        standing = record.standing.value if record.runs else "never measured"
+        row = [record.name, len(record.runs), *numbers, last, record.suspicions, standing, record.sentence]
+        writer.writerow(row)
+    return content.getvalue()

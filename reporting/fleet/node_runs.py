@@ -1,0 +1,181 @@
+"""How far each run on a single node is from the runs of the other nodes.
+
+docs/nodes.md explains the rule, and `python benchmarks/fleet_simulation.py` shows what it finds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from platforms.job import Role
+from reporting.gate.estimates import noise_of
+from reporting.gate.series import order
+from reporting.gate.verdict import Kind
+from reporting.history.envelope import Envelope, Metric
+from reporting.history.nights import night_of
+
+ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
+"""The roles of runs that say how fast their node is. The arms of an A/B comparison differ on purpose."""
+NODES_OF_A_NIGHT = 5  # so many other nodes make a level of their own night
+NEAREST_RUNS = 20  # of other nodes make the level where a night has fewer
+FEWEST_RUNS = 5
+FEWEST_NODES = 3  # other nodes: of two nodes nobody can say which one is slow
+FEWEST_CHANGES = 8
+RECENT_CHANGES = 400
+SLOW_SCALES = 2.0
+LEAST_LIMIT = 0.03  # a smaller loss of a node is not worth a drain
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """A run on one node, beside the runs of other nodes.
+
+    Attributes:
+        change: from the level of the other nodes, as a fraction; negative is worse, whatever the metric's direction.
+            Of several metrics the middle one counts. None if too few other nodes have comparable runs.
+        scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
+        beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
+        red: the gate has called the run slower than its series.
+    """
+
+    node: str
+    test: str
+    run_id: str
+    job_id: str | None
+    role: Role
+    night: datetime.date
+    started_s: float
+    change: float | None = None
+    scale: float | None = None
+    beside: str = ""
+    red: bool = False
+
+    @property
+    def limit(self) -> float | None:
+        """The loss from which on the run is slow, as a positive fraction."""
+        return None if self.scale is None else max(SLOW_SCALES * self.scale, LEAST_LIMIT)
+
+    @property
+    def judged(self) -> bool:
+        """Whether it can be said if the run is slow."""
+        return self.change is not None and self.scale is not None
+
+    @property
+    def slow(self) -> bool:
+        """Whether the run is farther below the other nodes than a run is by chance."""
+        return self.change is not None and self.limit is not None and self.change < -self.limit
+
+
+def nodes_of(envelope: Envelope) -> tuple[str, ...]:
+    """The nodes on which a job has run."""
+    found = envelope.provenance.get("nodes") or ""
+    names = found.split(",") if isinstance(found, str) else map(str, found)
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def node_runs(envelopes: Iterable[Envelope], night_ends: datetime.time) -> list[NodeRun]:
+    """The runs on single nodes, in the order of their starts.
+
+    Args:
+        envelopes: of one platform of one site. Runs on several nodes, runs without numbers and those of an A/B
+            comparison are left out.
+        night_ends: the hour at which the site's nights end.
+    """
+    chosen = [
+        envelope
+        for envelope in sorted(envelopes, key=order)
+        if envelope.sane and envelope.trial.role in ROLES and len(nodes_of(envelope)) == 1
+    ]
+    runs = [_bare(envelope, night_ends) for envelope in chosen]
+    found: dict[int, list[_Change]] = {}
+    for places in _series(chosen):
+        members = [runs[place] for place, _metric in places]
+        for (place, _metric), change in zip(places, _changes(members, [one for _, one in places]), strict=True):
+            if change is not None:
+                found.setdefault(place, []).append(change)
+    for place, changes in found.items():
+        middle = sorted(changes, key=lambda change: change.relative)[(len(changes) - 1) // 2]
+        runs[place] = replace(runs[place], change=middle.change, scale=middle.scale, beside=middle.beside)
+    return runs
+
+
+@dataclass(frozen=True)
+class _Change:
+    change: float
+    beside: str
+    scale: float | None = None
+
+    @property
+    def relative(self) -> float:
+        return self.change / (self.scale or 1.0)
+
+
+def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
+    return NodeRun(
+        node=nodes_of(envelope)[0],
+        test=envelope.key.test,
+        run_id=envelope.key.run_id,
+        job_id=envelope.key.job_id,
+        role=envelope.trial.role,
+        night=night_of(envelope.time_s, night_ends),
+        started_s=envelope.time_s,
+        red=any(verdict.get("kind") == Kind.SLOWER for verdict in envelope.verdicts.values()),
+    )
+
+
+def _series(envelopes: Sequence[Envelope]) -> list[list[tuple[int, Metric]]]:
+    """The comparable runs of each test and metric: the places of the envelopes, and their numbers."""
+    found: dict[tuple[str, ...], list[tuple[int, Metric]]] = {}
+    for place, envelope in enumerate(envelopes):
+        for name, metric in envelope.metrics.items():
+            if math.isfinite(metric.value):
+                key = (envelope.key.test, envelope.comparability, name, metric.unit, metric.better)
+                found.setdefault(key, []).append((place, metric))
+    return list(found.values())
+
+
+def _changes(runs: Sequence[NodeRun], metrics: Sequence[Metric]) -> list[_Change | None]:
+    """The change of each run of a series from the level of the other nodes, in the order of the runs."""
+    values = [metric.value for metric in metrics]
+    sign = 1 if metrics[0].better == "higher" else -1
+    nights: dict[datetime.date, list[int]] = {}
+    for place, run in enumerate(runs):
+        nights.setdefault(run.night, []).append(place)
+    changes: list[_Change | None] = []
+    for place, run in enumerate(runs):
+        others = [other for other in nights[run.night] if runs[other].node != run.node]
+        nodes = len({runs[other].node for other in others})
+        beside = f"{nodes} other nodes of that night"
+        if nodes < NODES_OF_A_NIGHT:
+            others = _nearest(runs, place)
+            beside = f"{len(others)} runs of other nodes"
+        level = median([values[other] for other in others]) if others else 0.0
+        changes.append(_Change(sign * (values[place] - level) / abs(level), beside) if level else None)
+    known = [change.change for change in changes if change is not None]
+    if len(known) < FEWEST_CHANGES:
+        return changes
+    scale = noise_of(known[-RECENT_CHANGES:]).scale
+    return [None if change is None else replace(change, scale=scale) for change in changes]
+
+
+def _nearest(runs: Sequence[NodeRun], place: int) -> list[int]:
+    """The places of the 20 runs of other nodes that are nearest in time; none if they are too few."""
+    before = place - 1
+    after = place + 1
+    found: list[int] = []
+    while len(found) < NEAREST_RUNS and (before >= 0 or after < len(runs)):
+        to_before = runs[place].started_s - runs[before].started_s if before >= 0 else math.inf
+        to_after = runs[after].started_s - runs[place].started_s if after < len(runs) else math.inf
+        nearest = before if to_before <= to_after else after
+        if nearest == before:
+            before -= 1
+        else:
+            after += 1
+        if runs[nearest].node != runs[place].node:
+            found.append(nearest)
+    is_enough = len(found) >= FEWEST_RUNS and len({runs[other].node for other in found}) >= FEWEST_NODES
+    return found if is_enough else []

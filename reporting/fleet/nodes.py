@@ -1,0 +1,143 @@
+"""What the runs on a node say of it: it is slow, suspect or fit, by how much, and when it was last measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, median
+
+from reporting.fleet.node_runs import LEAST_LIMIT, NodeRun
+from reporting.gate.estimates import MEDIAN_PER_MEAN
+
+RUNS_TO_NAME = 2
+NAMED_SCALES = 2.75
+DEVIATION_RUNS = 20
+
+
+class Standing(StrEnum):
+    """What is known of a node."""
+
+    SLOW = "slow"
+    """Its last two runs were slow, and their mean is beyond the limit of two runs."""
+    SUSPECT = "suspect"
+    """Its last run was slow: its next one decides."""
+    FIT = "fit"
+    UNKNOWN = "not judged"
+    """It has no run that can be compared with those of other nodes."""
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node and its runs, in the order of their starts. A node that was never measured has none."""
+
+    name: str
+    runs: tuple[NodeRun, ...] = ()
+
+    @property
+    def judged(self) -> list[NodeRun]:
+        """The runs that can be compared with those of other nodes."""
+        return [run for run in self.runs if run.judged]
+
+    @property
+    def slow_streak(self) -> list[NodeRun]:
+        """The slow runs at its end."""
+        streak: list[NodeRun] = []
+        for run in reversed(self.judged):
+            if not run.slow:
+                break
+            streak.insert(0, run)
+        return streak
+
+    @property
+    def standing(self) -> Standing:
+        if not self.judged:
+            return Standing.UNKNOWN
+        streak = self.slow_streak
+        if len(streak) >= RUNS_TO_NAME and _mean(streak) < -_limit_of_two(streak):
+            return Standing.SLOW
+        return Standing.SUSPECT if streak else Standing.FIT
+
+    @property
+    def deviation(self) -> float | None:
+        """How far the node is from the others: the mean of its last two runs if both were slow, else the median of its
+        last 20."""
+        if len(self.slow_streak) >= RUNS_TO_NAME:
+            return _mean(self.slow_streak)
+        changes = [run.change for run in self.runs if run.change is not None][-DEVIATION_RUNS:]
+        return median(changes) if changes else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the deviation."""
+        scales = [run.scale for run in self.judged[-DEVIATION_RUNS:] if run.scale is not None]
+        if not scales:
+            return None
+        if len(self.slow_streak) >= RUNS_TO_NAME:
+            return median(scales) / math.sqrt(RUNS_TO_NAME)
+        factor = MEDIAN_PER_MEAN if len(scales) > 2 else 1.0  # the median of two is their mean
+        return factor * median(scales) / math.sqrt(len(scales))
+
+    @property
+    def last_seen_s(self) -> float | None:
+        """When its last run started, in Unix seconds."""
+        return self.runs[-1].started_s if self.runs else None
+
+    @property
+    def suspicions(self) -> int:
+        """How many of its runs were slow beside other nodes, or slower than their series by the gate."""
+        return sum(run.slow or run.red for run in self.runs)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong with the node and the numbers by which; empty for one that is not slow or suspect."""
+        streak = self.slow_streak
+        if not streak:
+            return ""
+        last = streak[-1]
+        if len(streak) < RUNS_TO_NAME:
+            return f"{self.name} {percent(last.change or 0.0)} in 1 run (limit {_plain(last.limit or 0.0)}): suspect"
+        both = " and ".join(percent(run.change or 0.0) for run in streak[-RUNS_TO_NAME:])
+        suspect = "" if self.standing is Standing.SLOW else ": suspect"
+        return (
+            f"{self.name} {percent(_mean(streak))} in 2 runs (limit {_plain(_limit_of_two(streak))}): {both}{suspect}"
+        )
+
+
+def _mean(streak: Sequence[NodeRun]) -> float:
+    """The mean change of the last two runs."""
+    return fmean(run.change or 0.0 for run in streak[-RUNS_TO_NAME:])
+
+
+def _limit_of_two(streak: Sequence[NodeRun]) -> float:
+    """The limit of the mean of the last two runs, which may be of different tests."""
+    return max(NAMED_SCALES * fmean(run.scale or 0.0 for run in streak[-RUNS_TO_NAME:]), LEAST_LIMIT)
+
+
+def records_of(runs: Iterable[NodeRun], nodes: Iterable[str] = ()) -> dict[str, NodeRecord]:
+    """The record of each node, by name, in the order of the names.
+
+    Args:
+        runs: of `node_runs`.
+        nodes: more nodes of the platform, which may have no run.
+    """
+    of_node: dict[str, list[NodeRun]] = {name: [] for name in nodes}
+    for run in runs:
+        of_node.setdefault(run.node, []).append(run)
+    return {name: NodeRecord(name, tuple(of_node[name])) for name in sorted(of_node, key=natural)}
+
+
+def natural(name: str) -> list[str | int]:
+    """Sorts n2 before n10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def percent(fraction: float) -> str:
+    """`-8.1 %`, `+0.4 %`."""
+    return f"{100 * fraction:+.1f} %"
+
+
+def _plain(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %"

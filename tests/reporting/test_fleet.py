@@ -1,0 +1,165 @@
+"""The nodes of a platform: how far each is from the others, which one is named, which one is visited next."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from platforms.job import Outcome, Role, Trial
+from reporting.fleet import visits
+from reporting.fleet.node_runs import NodeRun, node_runs
+from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
+from reporting.history.envelope import Envelope
+from reporting.history.nights import NOON
+from tests.reporting.fleet_history import NODES, fleet_nights, visit
+from tests.reporting.gate_nights import night, run
+
+
+def records(envelopes: list[Envelope], nodes: tuple[str, ...] = ()) -> dict[str, NodeRecord]:
+    return records_of(node_runs(envelopes, NOON), nodes)
+
+
+def test_a_slow_node_is_named_after_two_runs_with_numbers_that_can_be_checked():
+    found = records(fleet_nights(2, slow={"n07": 0.08}))
+    slow = [record for record in found.values() if record.standing is Standing.SLOW]
+    assert [record.name for record in slow] == ["n07"]
+    # 12 nodes wobble by 0, 1, -1, .5 and -.5 %: the others' median is 100 in both nights. The scale is that of all 24.
+    assert [round(change, 4) for run in slow[0].runs if (change := run.change) is not None] == [-0.0708, -0.0892]
+    assert slow[0].sentence == "n07 -8.0 % in 2 runs (limit 3.0 %): -7.1 % and -8.9 %"
+    assert all(record.standing is Standing.FIT for record in found.values() if record.name != "n07")
+
+
+def test_one_slow_run_is_a_suspicion_and_a_good_one_after_two_clears_the_node():
+    before = fleet_nights(2)
+    once = [*before, visit(2, "n07", 92.0)]
+    assert records(once)["n07"].standing is Standing.SUSPECT
+    assert records(once)["n07"].sentence == "n07 -8.0 % in 1 run (limit 3.0 %): suspect"
+    twice = [*once, visit(3, "n07", 92.0)]
+    assert records(twice)["n07"].standing is Standing.SLOW
+    again = records([*twice, visit(4, "n07", 100.0)])["n07"]
+    assert again.standing is Standing.FIT
+    assert again.suspicions == 2
+    assert again.sentence == ""
+
+
+def test_two_slow_runs_whose_mean_is_within_the_limit_of_two_leave_the_node_suspect():
+    found = record("n07", 0.0, -0.05, -0.05, scale=0.02)  # limits: 4 % for one run, 5.5 % for the mean of two
+    assert found.standing is Standing.SUSPECT
+    assert found.sentence == "n07 -5.0 % in 2 runs (limit 5.5 %): -5.0 % and -5.0 %: suspect"
+    assert record("n07", 0.0, -0.05, -0.061, scale=0.02).standing is Standing.SLOW
+
+
+def test_a_slow_night_of_all_nodes_names_none():
+    usual = fleet_nights(3)
+    slow_night = [visit(3, node, 85.0 + place / 10, hour=22 + place / 60) for place, node in enumerate(NODES)]
+    slow_next = [visit(4, node, 85.0 + place / 10, hour=22 + place / 60) for place, node in enumerate(NODES)]
+    found = records([*usual, *slow_night, *slow_next])
+    assert {record.standing for record in found.values()} == {Standing.FIT}
+
+
+def test_without_enough_nodes_in_the_night_the_nearest_runs_of_other_nodes_are_the_level():
+    single = [visit(number, NODES[number % 4], 100.0 + number % 3) for number in range(40)]
+    runs = node_runs([*single, visit(40, "n09", 92.0)], NOON)
+    assert runs[-1].beside == "20 runs of other nodes"
+    assert runs[-1].change == pytest.approx(92 / 101 - 1)
+    assert runs[-1].slow
+
+
+@pytest.mark.parametrize("nodes", [("n01",), ("n01", "n02")])
+def test_one_or_two_nodes_are_not_judged(nodes):
+    found = records(fleet_nights(10, nodes=nodes, slow={"n01": 0.2}))
+    assert {record.standing for record in found.values()} == {Standing.UNKNOWN}
+
+
+def test_fewer_than_eight_changes_are_not_judged():
+    found = records(fleet_nights(1, nodes=NODES[:7], slow={"n01": 0.2}))
+    assert found["n01"].standing is Standing.UNKNOWN
+    assert found["n01"].deviation == pytest.approx(-0.2, abs=0.01)
+
+
+def test_a_metric_that_is_better_when_lower_counts_the_other_way():
+    found = records(fleet_nights(3, slow={"n03": -0.08}, unit="s", better="lower"))
+    assert [name for name, record in found.items() if record.standing is Standing.SLOW] == ["n03"]
+
+
+def test_of_several_metrics_the_middle_one_counts():
+    both = fleet_nights(3, slow={"n03": 0.08})
+    for place, envelope in enumerate(both):
+        metric = next(iter(envelope.metrics.values()))
+        both[place] = Envelope(**{**vars(envelope), "metrics": {"a": metric, "b": metric, "c": metric}})
+    assert records(both)["n03"].standing is Standing.SLOW
+
+
+def test_runs_on_several_nodes_without_numbers_or_of_an_ab_comparison_say_nothing_of_a_node():
+    left_out = [
+        visit(5, "n01", 50.0, provenance={"nodes": "n01,n02"}),
+        visit(5, "n01", 50.0, sane=False, outcome=Outcome.FAILED),
+        visit(5, "n01", 50.0, trial=Trial(Role.AB, arm="a", block=1, repeat=1)),
+        visit(5, "n01", 50.0, provenance={}),
+        visit(5, "n01", math.inf, attempt=2),
+    ]
+    runs = node_runs([*fleet_nights(2), *left_out], NOON)
+    assert [one.change for one in runs if one.night == night(5)] == [None]
+
+
+def test_runs_that_are_not_comparable_are_not_beside_each_other():
+    other_size = fleet_nights(2, nodes=("n01", "n02"), fields={"size": "full"})
+    found = records([*fleet_nights(2), *other_size])
+    assert len(found["n01"].runs) == 4
+    assert len(found["n01"].judged) == 2
+
+
+def test_a_run_that_the_gate_calls_slower_is_a_suspicion():
+    red = run(3, 99.0, provenance={"nodes": "n02"}, verdicts={"effective_throughput": {"kind": "slower", "red": True}})
+    assert records([*fleet_nights(2), red])["n02"].suspicions == 1
+
+
+def test_nodes_without_runs_are_known_and_names_are_in_their_natural_order():
+    found = records(fleet_nights(1, nodes=("n2", "n10")), ("n1", "n10"))
+    assert list(found) == ["n1", "n2", "n10"]
+    assert visits.never_measured(found) == ["n1"]
+    assert found["n1"].deviation is None
+    assert found["n1"].error is None
+    assert sorted(["gpu2-10", "gpu10-1", "gpu2-9", "a"], key=natural) == ["a", "gpu2-9", "gpu2-10", "gpu10-1"]
+
+
+def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01) -> NodeRecord:
+    """A node whose runs differ from the others' by these changes; the last of them starts on a day."""
+    runs = [
+        NodeRun(name, "test", "run", "1", Role.VISIT, night(0), day * 86400 - len(changes) + place, change, scale)
+        for place, change in enumerate(changes)
+    ]
+    return NodeRecord(name, tuple(runs))
+
+
+def test_visits_go_to_suspects_then_to_nodes_that_were_never_measured_then_to_the_stalest():
+    fleet = [
+        record("fresh", 0.0, day=9),
+        record("stale", 0.0, day=2),
+        record("never"),
+        record("suspect", 0.0, -0.05, day=9),
+        record("worse", 0.0, -0.09, day=9),
+        record("slow", -0.05, -0.06, day=1),
+    ]
+    assert [one.name for one in visits.in_order(fleet)] == ["worse", "suspect", "never", "slow", "stale", "fresh"]
+
+
+def test_a_budget_takes_the_first_nodes_and_keeps_a_visit_for_one_that_turns_out_slow():
+    fleet = [record(f"n{number}", 0.0, day=number) for number in range(1, 7)]
+    chosen = visits.visit_list(fleet, cost_h=0.2, budget_h=0.8, most=None)
+    assert chosen.nodes == ("n1", "n2", "n3")
+    assert chosen.postponed == ("n4", "n5", "n6")
+    assert chosen.left_h == pytest.approx(0.2)
+    assert visits.visit_list(fleet, 0.2, None, 2) == visits.VisitList(("n1", "n2"), (), 0.2, None)
+    assert visits.visit_list(fleet, 0.2, 0.4, None).nodes == ("n1", "n2")
+    assert visits.visit_list(fleet, 0.2, 0.1, None).nodes == ()
+
+
+def test_what_visits_cost_is_learned_from_the_last_ones_and_a_night_knows_what_it_has_spent():
+    began_s = visit(0, "n01", 100.0).time_s
+    first = [visit(0, node, 100.0, ended_s=began_s + 360) for node in NODES[:3]]
+    assert visits.spent_h(first, night(0), NOON) == pytest.approx(3 * 4 * 360 / 3600)
+    assert visits.spent_h(first, night(1), NOON) == 0
+    assert visits.cost_of_visit_h(first, first[0].key.test, most_h=2.0) == pytest.approx(0.4)
+    assert visits.cost_of_visit_h(first, "another", most_h=2.0) == 2.0

@@ -1,0 +1,116 @@
+"""`python -m reporting nodes`: the nodes of a platform, and the answer for a user whose job was slow."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from reporting.__main__ import main
+from reporting.history.writer import HistoryWriter
+from tests.reporting.fleet_history import fleet_nights, visit
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site with 12 nodes that were visited in two nights; n07 is 8 % slow, n03 was slow in the last run."""
+    folder = tmp_path / "centre"
+    writer = HistoryWriter(folder / "history")
+    for envelope in [*fleet_nights(2, slow={"n07": 0.08}), visit(2, "n03", 94.0)]:
+        writer.write(envelope, None)
+    return folder
+
+
+def nodes(site: Path, *words: str) -> int:
+    return main(["nodes", "eidf_a100", f"--site={site}", *words])
+
+
+def test_the_table_shows_slow_nodes_first_and_says_by_which_numbers(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nodes(site) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "eidf_a100: each node beside the other nodes; negative is slower"
+    assert lines[1].split() == ["node", "runs", "deviation", "error", "last", "run", "suspicions", "verdict"]
+    assert lines[3].split() == ["n07", "2", "-8.0", "%", "0.6", "%", "2026-10-03", "2", "slow"]
+    assert lines[4].split()[:2] == ["n03", "3"]
+    assert lines[4].endswith("suspect")
+    assert len(lines) == 3 + 12 + 2
+    assert lines[-2] == "n03 -6.0 % in 1 run (limit 3.0 %): suspect"
+    assert lines[-1] == "n07 -8.0 % in 2 runs (limit 3.0 %): -7.1 % and -8.9 %"
+
+
+def test_csv_has_all_digits_and_the_nodes_that_were_never_measured(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nodes(site, "--format=csv", "--nodes=n07,n99") == 1
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["verdict"] for row in rows] == ["slow", "never measured"]
+    assert float(rows[0]["deviation_fraction"]) == pytest.approx(-0.08, abs=0.005)
+    assert rows[1]["runs"] == "0"
+    assert rows[1]["last_run"] == ""
+
+
+def test_markdown_has_the_same_columns(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site, "--format=markdown") == 1
+    assert "| n07 | 2 | -8.0 % | 0.6 % | 2026-10-03 | 2 | slow |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "sentence"),
+    [
+        (
+            "n07,n08",
+            1,
+            "It may be the machine: n07 -8.0 % in 2 runs (limit 3.0 %): -7.1 % and -8.9 %; tell your centre.",
+        ),
+        ("n[03-04]", 0, "It may be the machine, and one more run decides: n03 -6.0 % in 1 run (limit 3.0 %): suspect."),
+        ("n08", 0, "It is not the machine, as far as our runs say: n08 -0.2 % on 2026-10-03."),
+        (
+            "n08,n99",
+            0,
+            "It is not the machine, as far as our runs say: n08 -0.2 % on 2026-10-03; not known: n99 was never measured.",
+        ),
+        ("n99", 0, "Nothing is known of the machine: n99 was never measured."),
+    ],
+)
+def test_is_it_me_or_the_machine(
+    site: Path, capsys: pytest.CaptureFixture[str], asked: str, code: int, sentence: str
+) -> None:
+    assert nodes(site, "--nodes", asked) == code
+    assert capsys.readouterr().out.splitlines()[0] == sentence
+
+
+def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes(site, "--nodes=n07")
+    assert "-7.1 %  -3.0 %  11 other nodes of that night" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["eidf_a10"], "there is no platform 'eidf_a10'"),
+        (["eidf_a100", "--nodes=n07,,n08"], "--nodes: "),
+        (["eidf_a100", "--nodes="], "--nodes: "),
+        (["eidf_h100"], "none of them measured one node alone"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(
+    site: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["nodes", *words, f"--site={site}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_empty_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(tmp_path) == 2
+    assert "the history is empty" in capsys.readouterr().err
+
+
+def test_a_damaged_line_is_named_and_the_rest_is_shown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file,) = [path for path in site.glob("history/*/*.jsonl") if not path.name.endswith(".runs.jsonl")]
+    file.write_text(file.read_text() + "{broken\n")
+    assert nodes(site) == 1
+    assert "this line of the history is skipped" in capsys.readouterr().err
