@@ -2,9 +2,9 @@
 
     python benchmarks/fleet_simulation.py [--fleets 300] [--seed 1]
 
-A fleet has 40 nodes, which differ by 1 % (standard deviation); a run varies by 1.5 %, and all runs of a night by 1 %
-more. Twelve visits a night are allowed. After 10 nights one node becomes 8 % slower. Three ways to visit are compared on
-the same fleets; a node is named by the same rule in all of them, that of reporting/fleet:
+A fleet has 40 nodes, which differ by 1 % (standard deviation). A run varies by 1.5 %, and all runs of a night by 1 %
+more. Twelve visits a night are allowed. After 10 nights one node becomes 8 % slower. Three ways to visit are compared,
+and a node is named by the same rule in all of them, that of reporting/fleet:
 
 - by suspicion: suspects first, then the stalest nodes; a slow visit is repeated in the same night;
 - in turn: n01, n02, … n40, n01, …, so that a slow visit is confirmed when the node's turn comes again;

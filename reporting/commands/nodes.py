@@ -1,4 +1,4 @@
-"""`python -m reporting nodes NAME`: which nodes of a platform are slower than the others; with --nodes those of a job."""
+"""`python -m reporting nodes NAME`: which nodes of a platform are slow; with --nodes, is it me or the machine?"""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _runs(site: OpenedSite, platform: str, problems: list[str]) -> list[NodeRun]
     runs = node_runs(of_platform, site.settings.night_ends)
     if not runs:
         raise RefusedError(
-            f"{site.history}: the history has {len(of_platform)} jobs of {platform}, and none of them measured one node "
-            "alone; `pytest --each-node` visits each node"
+            f"{site.history}: the history has {len(of_platform)} jobs of {platform}, and none of them measured one "
+            "node alone; `pytest --each-node` visits each node"
         )
     return runs
 

@@ -71,7 +71,8 @@ def test_markdown_has_the_same_columns(site: Path, capsys: pytest.CaptureFixture
         (
             "n08,n99",
             0,
-            "It is not the machine, as far as our runs say: n08 -0.2 % on 2026-10-03; not known: n99 was never measured.",
+            "It is not the machine, as far as our runs say: n08 -0.2 % on 2026-10-03; "
+            "not known: n99 was never measured.",
         ),
         ("n99", 0, "Nothing is known of the machine: n99 was never measured."),
     ],
