@@ -108,13 +108,15 @@ class Gate:
         self._waiting: deque[tuple[Floats, Flags]] = deque()  # nights since the pin that are in the window
         self._calm = np.pad(changes, ((0, 0), (0, 400)), constant_values=np.nan)  # runs of the pin's level, in order
         self._count = np.full(len(pin), PIN_RUNS)
+        self._known = np.zeros(len(pin), dtype=bool)  # the last night was red by a step
 
-    def judge(self, value: Floats, repeat: Floats | None = None) -> tuple[Flags, Flags]:
+    def judge(self, value: Floats, repeat: Floats | None = None, least_red: float = 0.0) -> tuple[Flags, Flags]:
         """The next night.
 
         Args:
             value: of each series.
-            repeat: of a second run, which confirms a step. None: each step is red at once.
+            repeat: of a second run, which confirms a step unless the night before was red by one. None: none is run.
+            least_red: if no repeat is run, a step is red from this loss on.
 
         Returns:
             Which series are red, and which have a value that is a step.
@@ -127,17 +129,18 @@ class Gate:
         scale, autocorrelation = self._noise()
         step_limit = np.maximum(estimates.STEP_SCALES * scale, estimates.LEAST_STEP)
         step = change < -step_limit
-        red = step.copy()
+        confirmed = change <= -least_red
         if repeat is not None:
-            red &= repeat / self.level - 1 < -step_limit
-        away = red
+            confirmed = repeat / self.level - 1 < -step_limit
+        drifted = improved = np.zeros_like(step)
         if self._nights >= PIN_RUNS + DRIFT_NIGHTS:
             window = np.median(np.array(self._window), axis=0)
             limit = self._drift_limit(scale, autocorrelation)
-            red = red | (window < -limit)
-            away = red | (window > limit)
-        self._waiting.append((change, ~away))
-        return red, step
+            drifted = window < -limit
+            improved = window > limit
+        self._known = step & (confirmed | drifted | self._known)
+        self._waiting.append((change, ~(step | drifted | improved)))
+        return self._known | drifted, step
 
     def _remember(self, change: Floats, calm: Flags) -> None:
         self._calm[calm, self._count[calm]] = change[calm]
@@ -171,6 +174,7 @@ class Gate:
         gate._waiting = deque((np.repeat(change, times), np.repeat(calm, times)) for change, calm in self._waiting)
         gate._calm = np.repeat(self._calm, times, axis=0)
         gate._count = np.repeat(self._count, times)
+        gate._known = np.repeat(self._known, times)
         return gate
 
 
@@ -188,13 +192,17 @@ def _inflation(autocorrelation: Floats, runs: int) -> Floats:
     return inflation
 
 
-def gate(values: Floats, repeats: Floats | None = None) -> Flags:
-    """The gate's red nights; with `repeats` a step is red only if the second run is one, too."""
+def gate(values: Floats, repeats: Floats | None = None, least_red: float = 0.0) -> Flags:
+    """The gate's red nights; with `repeats` a step is red only if the second run is one, too.
+
+    Args:
+        least_red: without repeats, a step is red from this loss on.
+    """
     judged = Gate(values[:, :PIN_RUNS])
     red = np.zeros(values.shape, dtype=bool)
     for night in range(PIN_RUNS, values.shape[1]):
         repeat = None if repeats is None else repeats[:, night]
-        red[:, night], _ = judged.judge(values[:, night], repeat)
+        red[:, night], _ = judged.judge(values[:, night], repeat, least_red)
     return red
 
 

@@ -213,6 +213,11 @@ def _as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:
     for metric, verdict in verdicts.items():
         since = None if verdict.since is None else verdict.since.isoformat()
         stored[metric] = {"kind": verdict.kind.value, "red": verdict.red, "change": verdict.change, "since": since}
+        if verdict.confirmation is not None:
+            stored[metric]["confirmation"] = {
+                "short": verdict.confirmation.short,
+                "text": "\n".join(verdict.confirmation.lines),
+            }
     return stored
 
 

@@ -155,6 +155,7 @@ def _summary(judged: Judged) -> str:
     for verdict in judged.verdicts:
         counts["red" if verdict.red else verdict.kind.value] += 1
     counts["blind"] += len(judged.without_numbers)
-    words = ["red", *(kind.value for kind in (Kind.BLIND, Kind.ACKNOWLEDGED, Kind.PAUSED, Kind.FASTER))]
+    amber = (Kind.BLIND, Kind.SUSPECT, Kind.TRANSIENT, Kind.ACKNOWLEDGED, Kind.PAUSED, Kind.FASTER)
+    words = ["red", *(kind.value for kind in amber)]
     parts = [f"{counts[word]} {word}" for word in (*words, Kind.LEARNING.value, Kind.OK.value) if counts[word]]
     return ", ".join(parts) or "nothing is judged"

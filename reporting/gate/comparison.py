@@ -104,6 +104,11 @@ class Comparison:
             return None
         return LevelChange(Kind.SLOWER, value, change, self.step_limit)
 
+    @property
+    def is_new_step(self) -> bool:
+        """Whether this run alone makes the verdict red. A drift needs no repeat, and neither has a red that stands."""
+        return self.change < -self.step_limit and self.standing is None and not (self.window and self.window.drifted)
+
     def summary(self) -> LevelChange:
         """What a verdict on a run that is ok says: the last seven nights, or this run before there are enough."""
         if self.window is not None:
@@ -148,8 +153,10 @@ def compare(series: Series, pin: Pin) -> Comparison:
     noise = noise_before(series, pin, in_window)
     step_limit = estimates.step_limit(noise)
     standing = None
-    if not run.eligible and in_window and series.change(in_window[-1].value, pin.level) < -step_limit:
-        standing = in_window[-1]
+    if not run.eligible and in_window:
+        last = in_window[-1]
+        if series.change(last.value, pin.level) < -step_limit and not series.passed_step(last):
+            standing = last
     return Comparison(
         series=series,
         pin=pin,

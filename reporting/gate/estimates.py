@@ -46,6 +46,12 @@ class Noise:
     runs: int
 
 
+def change_from(level: float, value: float, better: str) -> float:
+    """A value relative to a level, as a fraction; negative is worse, whether `higher` or `lower` is better."""
+    relative = (value - level) / abs(level)
+    return relative if better == "higher" else -relative
+
+
 def scaled_mad(values: Sequence[float]) -> float:
     """The median absolute deviation from the median, times 1.4826."""
     centre = median(values)

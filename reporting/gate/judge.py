@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from platforms.job import Role
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
+from reporting.gate.confirmation import confirmed, known_node, stored_confirmation
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
@@ -26,7 +28,7 @@ from reporting.gate.series import (
     series_of,
     window_of,
 )
-from reporting.gate.verdict import Kind, Verdict
+from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references.answers import References
@@ -49,7 +51,7 @@ def judge(
 
     Args:
         current: a run whose test has passed its own assertions and recorded its numbers. A job of another role than
-            `measure` gets no verdict.
+            `measure` gets no verdict. If a verdict that is stored in it says what repeats have shown, that counts.
         past: the history. Runs of other tests, and runs that started later, are left out.
         references: what people have answered. An accepted level counts from its first night on.
         night_ends: the hour at which the site's nights end.
@@ -71,7 +73,9 @@ def judge(
         subject = Subject(current, series, references, night, options)
         left = departure(metric, current, before, references, night_ends)
         verdict = _verdict(subject) if left is None else _left(subject, left)
-        verdicts[metric] = _with_blindness(subject, verdict)
+        verdict = _with_blindness(subject, verdict)
+        stored = stored_confirmation(current.verdicts.get(metric, {}))
+        verdicts[metric] = verdict if stored is None else confirmed(verdict, stored)
     return verdicts
 
 
@@ -112,7 +116,8 @@ def _unanswered(series: Series) -> list[RunValue]:
     *earlier, run = series.runs
     if run.eligible:
         return [run]
-    return [*[one for one in earlier if one.eligible][-1:], run]
+    last = [one for one in earlier if one.eligible][-1:]
+    return [*[one for one in last if not series.passed_step(one)], run]
 
 
 def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
@@ -124,6 +129,8 @@ def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunV
     ]
     short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
     verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known))
+    if run is subject.series.runs[-1]:
+        verdict = _suspected(subject, verdict, level, found)
     return _answered(subject, verdict, [found])
 
 
@@ -150,8 +157,29 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
     verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
+    if comparison.is_new_step:
+        verdict = _suspected(subject, verdict, comparison.pin.level, found)
     verdict = _anchored(subject, verdict, found, comparison)
     return _answered(subject, verdict, [finding for finding in findings if finding.kind in RED])
+
+
+def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelChange) -> Verdict:
+    """The verdict on a run that is far from its level by itself: a repeat must confirm it, unless it is known."""
+    series = subject.series
+    *earlier, run = series.runs
+    eligible = [one for one in earlier if one.eligible]
+    if eligible and _is_red_step(eligible[-1].said(series.metric)):
+        return verdict
+    suspect = Suspect(subject.current, series.metric, level, series.change(run.value, level), found.limit)
+    verdict = dataclasses.replace(verdict, suspect=suspect)
+    same_nodes = [one for one in earlier if set(one.envelope.nodes) == set(subject.current.nodes)]
+    if subject.current.nodes and same_nodes and same_nodes[-1].said(series.metric).get("kind") == Kind.NODE:
+        return confirmed(verdict, known_node(suspect, same_nodes[-1].night))
+    return verdict
+
+
+def _is_red_step(said: Mapping[str, Any]) -> bool:
+    return said.get("kind") == Kind.SLOWER and bool(said.get("red"))
 
 
 def _left(subject: Subject, left: Departure) -> Verdict:
@@ -222,7 +250,7 @@ def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange])
             return _with_line(verdict, explanation.worse_line(answer, loss))
     amber = _with_line(verdict, explanation.acknowledged_line(answer))
     short = f"acked until {answer.until}: {verdict.short}"
-    return dataclasses.replace(amber, kind=Kind.ACKNOWLEDGED, red=False, short=short)
+    return dataclasses.replace(amber, kind=Kind.ACKNOWLEDGED, red=False, short=short, suspect=None)
 
 
 def _with_blindness(subject: Subject, verdict: Verdict) -> Verdict:

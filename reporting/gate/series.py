@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from platforms.job import Role
+from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, noise_of
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import asked, differences
@@ -19,6 +20,8 @@ from reporting.references.answers import Acceptance, References
 
 # Verdicts of runs that are at the level of their pin. The others say nothing about its noise.
 CALM = frozenset({Kind.OK, Kind.LEARNING, Kind.BLIND})
+# Steps that no repeat has confirmed. They stay red only if they are large.
+UNCONFIRMED = frozenset({Kind.TRANSIENT, Kind.SUSPECT})
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class RunValue:
     envelope: Envelope
     judged: bool = True
 
+    def said(self, metric: str) -> Mapping[str, Any]:
+        """The stored verdict on a metric of the run; empty if there is none."""
+        stored: Mapping[str, Any] = self.envelope.verdicts.get(metric, {})
+        return stored
+
 
 @dataclass(frozen=True)
 class Series:
@@ -55,8 +63,7 @@ class Series:
 
     def change(self, value: float, level: float) -> float:
         """A value relative to a level, as a fraction; negative is worse, whichever direction is better."""
-        relative = (value - level) / abs(level)
-        return relative if self.better == "higher" else -relative
+        return estimates.change_from(level, value, self.better)
 
     def changes(self, runs: Iterable[RunValue], level: float) -> list[float]:
         """The changes of several runs."""
@@ -65,6 +72,11 @@ class Series:
     def worse(self, one: float, other: float) -> float:
         """The worse of two values."""
         return min(one, other) if self.better == "higher" else max(one, other)
+
+    def passed_step(self, run: RunValue) -> bool:
+        """Whether a run was far from its pin, and passed since no repeat had confirmed that."""
+        said = run.said(self.metric)
+        return said.get("kind") in UNCONFIRMED and not said.get("red")
 
     def eligible_since(self, night: datetime.date) -> list[RunValue]:
         """The eligible runs of a night and all later ones."""

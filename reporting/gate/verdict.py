@@ -6,6 +6,8 @@ import datetime
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reporting.history.envelope import Envelope, Metric
+
 
 class Kind(StrEnum):
     """Every answer of the gate."""
@@ -27,6 +29,52 @@ class Kind(StrEnum):
     """A person has paused the test or its platform. No run has this verdict; only tables do."""
     FASTER = "faster"
     """The last seven nights together are better than the pin: a finding."""
+    NODE = "node"
+    """This run is far from the pin. It is so again on its own nodes, and not on others."""
+    TRANSIENT = "transient"
+    """This run is far from the pin, and a repeat of it is not."""
+    SUSPECT = "suspect"
+    """This run is far from the pin, and no repeat says whether that was chance."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One run that is far from its pin. The nights before it are not, so a repeat must say whether it was chance.
+
+    Attributes:
+        run: what was measured.
+        metric: the name of the one that is far from its pin.
+        level: what it is compared with, in the metric's unit.
+        change: of the run from the level, as a fraction; negative is worse.
+        limit: of one run: a repeat is slow if its change is below minus this.
+    """
+
+    run: Envelope
+    metric: str
+    level: float
+    change: float
+    limit: float
+
+    @property
+    def measured(self) -> Metric:
+        return self.run.metrics[self.metric]
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What repeats say of a suspect.
+
+    Attributes:
+        kind: slower, node, transient or suspect.
+        red: the test fails.
+        short: for a table's last column: `node n07: -15.0 % in 3 of 3, n12 normal`.
+        lines: sentences, and the runs that they are made of.
+    """
+
+    kind: Kind
+    red: bool
+    short: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +95,8 @@ class Verdict:
         short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`.
         text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
             notes, and the commands that answer it. It is the message of a failed test.
+        suspect: set if the verdict is red by this run alone, and nothing that was known before makes it sure.
+        confirmation: what repeats of the run say.
     """
 
     test: str
@@ -63,3 +113,5 @@ class Verdict:
     pinned: bool = False
     blind: bool = False
     anchor_change: float | None = None
+    suspect: Suspect | None = None
+    confirmation: Confirmation | None = None

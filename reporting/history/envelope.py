@@ -109,6 +109,14 @@ class Envelope:
         return self.written_s
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that it ran on; empty if they are not known."""
+        names = self.provenance.get("nodes") or ()
+        if isinstance(names, str):
+            names = names.split(",")
+        return tuple(str(name).strip() for name in names)
+
+    @property
     def eligible(self) -> bool:
         """Whether the run may fill a pin and clear a red."""
         return self.sane and not self.doubts and self.trial.role is Role.MEASURE

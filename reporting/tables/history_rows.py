@@ -10,6 +10,7 @@ from typing import Any
 
 from platforms.job import RefusedError, Role, Run
 from platforms.rundir import job_json
+from reporting.gate.confirmation import stored_confirmation
 from reporting.gate.tonight import judge_tonight
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.envelope import Envelope
@@ -106,6 +107,9 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
         short = f"{100 * change:+.1f} %, {word} since {since}"
         if kind is Kind.ACKNOWLEDGED:
             short = f"{kind.value}: {short}"
+    found = stored_confirmation(stored)
+    if found is not None:
+        short = f"{short}; {found.short}" if kind is Kind.SLOWER else found.short
     return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
 
 

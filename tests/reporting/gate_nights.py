@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from platforms.job import ONLY, Metric, Outcome
+from platforms.job import ONLY, Metric, Outcome, Role, Trial
+from reporting.gate.confirmation import Place, Repeat, confirmed, decide
 from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind, Verdict
 from reporting.history.comparability import comparability
@@ -71,12 +72,22 @@ def verdict_on(
     return judge(current, past, references or References(), NOON, **options)[next(iter(current.metrics))]
 
 
-def replay(runs: Sequence[Envelope], references: References | None = None) -> list[Verdict]:
-    """The verdicts on runs one after the other, each stored as the harness stores them."""
+def replay(
+    runs: Sequence[Envelope], references: References | None = None, repeats: Mapping[str, Envelope] | None = None
+) -> list[Verdict]:
+    """The verdicts on runs one after the other, each stored as the harness stores them.
+
+    Args:
+        repeats: of each run, by its id: what confirms it on the same node. None: nothing is repeated.
+    """
     past: list[Envelope] = []
     verdicts = []
     for current in runs:
         verdict = verdict_on(current, past, references)
+        if repeats is not None and verdict.suspect is not None:
+            again = Repeat(Trial(Role.CONFIRM, repeat=1), envelope=repeats[current.key.run_id])
+            decision = decide({verdict.metric: verdict.suspect}, [again], Place(has_one_node=True))
+            verdict = confirmed(verdict, decision.confirmations[verdict.metric])
         verdicts.append(verdict)
         stored = {verdict.metric: {"kind": verdict.kind, "red": verdict.red}}
         past.append(Envelope(**{**vars(current), "verdicts": stored}))

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import gate_rules
 from benchmarks.gate_rules import Gate, Kind, Population
+from reporting.gate.confirmation import LARGE
 from tests.reporting.gate_nights import replay, run
 
 NIGHTS = 55
@@ -29,6 +30,26 @@ def test_the_simulated_gate_gives_the_verdicts_of_the_product(kind, loss):
         verdicts = replay([run(night, float(value)) for night, value in enumerate(row)])
         assert [verdict.red for verdict in verdicts] == red.tolist()
     assert simulated[:, 35:].any() or loss <= 0
+
+
+@pytest.mark.parametrize("kind", [Kind(0.015), Kind(0.03)], ids=str)
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_the_simulated_confirmation_gives_the_verdicts_of_the_product(kind, loss):
+    values = series_of(kind, loss, seed=3)
+    again = series_of(kind, loss, seed=4)
+    simulated = gate_rules.gate(values, again)
+    for row, repeats, red in zip(values, again, simulated, strict=True):
+        runs = [run(night, float(value)) for night, value in enumerate(row)]
+        by_id = {one.key.run_id: run(night, float(repeats[night])) for night, one in enumerate(runs)}
+        assert [verdict.red for verdict in replay(runs, repeats=by_id)] == red.tolist()
+    assert simulated[:, 35:].any() or loss <= 0
+
+
+def test_without_repeats_a_step_is_red_from_a_large_loss_on():
+    values = np.full((2, 21), 100.0)
+    values[:, 1::2] = 101.0
+    values[:, 20] = [93.0, 89.0]
+    assert gate_rules.gate(values, least_red=LARGE)[:, 20].tolist() == [False, True]
 
 
 def test_a_step_that_its_repeat_does_not_confirm_is_green():

@@ -1,0 +1,327 @@
+"""A step is confirmed: what is run next, and what the repeats say in the end. docs/gate.md describes the rules.
+
+Everything is derived from the suspect and its repeats so far, so a session that is resumed decides alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from platforms.job import Role, Trial
+from reporting.gate import estimates
+from reporting.gate.explanation import number, percent
+from reporting.gate.verdict import Confirmation, Kind, Suspect, Verdict
+from reporting.history.comparability import differences
+from reporting.history.envelope import Envelope
+
+LARGE = 0.10
+"""A loss so large needs no third run on its node. It is red even if nothing could confirm it."""
+OF_THREE = 3
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A repeat of a suspect run.
+
+    Attributes:
+        trial: role `confirm` or `pinned`.
+        asked: the nodes that it had to run on; () if the scheduler chose them.
+        envelope: what it has measured; None while it is live, or if it has failed.
+        live: it has not ended.
+        failure: why it has no numbers: `node lost`.
+    """
+
+    trial: Trial
+    asked: tuple[str, ...] = ()
+    envelope: Envelope | None = None
+    live: bool = False
+    failure: str = "it failed"
+
+
+@dataclass(frozen=True)
+class NextRepeat:
+    """A repeat that is to be run: on these nodes, or on others than these."""
+
+    trial: Trial
+    nodes: tuple[str, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a suspect runs.
+
+    Attributes:
+        has_one_node: the platform has no other node, as this machine.
+        drain: the command that takes nodes out of service, for a person to type; None if the scheduler has none.
+    """
+
+    has_one_node: bool = False
+    drain: Callable[[tuple[str, ...]], str | None] = lambda nodes: None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows from the repeats so far.
+
+    Attributes:
+        next: what is to be run now.
+        confirmations: by metric, of the suspects of which enough is known.
+        waits: something is live, or to be run, that decides the others.
+    """
+
+    next: tuple[NextRepeat, ...] = ()
+    confirmations: Mapping[str, Confirmation] = dataclasses.field(default_factory=dict)
+    waits: bool = False
+
+
+def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Place) -> Decision:
+    """What follows for the suspect metrics of one run. Its repeats serve all of them.
+
+    Args:
+        suspects: by metric.
+        repeats: in the order in which they were begun.
+    """
+    wanted: dict[str, NextRepeat] = {}
+    confirmations = {}
+    waits = False
+    for metric, suspect in suspects.items():
+        answer = _Case(suspect, repeats, place).answer()
+        if isinstance(answer, Confirmation):
+            confirmations[metric] = answer
+            continue
+        waits = True
+        if answer is not None:
+            wanted.setdefault(answer.trial.key, answer)
+    return Decision(tuple(wanted.values()), confirmations, waits)
+
+
+def first_repeat(suspect: Suspect, place: Place) -> NextRepeat:
+    """The repeat with which a confirmation begins: on other nodes."""
+    avoid = () if place.has_one_node else suspect.run.nodes
+    return NextRepeat(Trial(Role.CONFIRM, repeat=1), avoid_nodes=avoid)
+
+
+def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
+    """The verdict on a suspect once its repeats have ended. One that is no suspect (any more) stays as it is."""
+    if verdict.suspect is None:
+        return verdict
+    short = confirmation.short
+    if confirmation.kind is Kind.SLOWER:
+        short = f"{verdict.short}; {short}"
+    first, *rest = verdict.text.split("\n")
+    return dataclasses.replace(
+        verdict,
+        kind=confirmation.kind,
+        red=confirmation.red,
+        short=short,
+        text="\n".join([first, *confirmation.lines, *rest]),
+        suspect=None,
+        confirmation=confirmation,
+    )
+
+
+def stored_confirmation(stored: Mapping[str, Any]) -> Confirmation | None:
+    """What repeats have said of a run, from the verdict that is stored in its envelope."""
+    said = stored.get("confirmation")
+    if not said or stored.get("kind") not in set(Kind):
+        return None
+    return Confirmation(Kind(stored["kind"]), bool(stored["red"]), said["short"], tuple(said["text"].split("\n")))
+
+
+def known_node(suspect: Suspect, night: datetime.date) -> Confirmation:
+    """What is said of a run on nodes that repeats have named before. No other run there has been good since."""
+    nodes = ", ".join(suspect.run.nodes)
+    short = f"node {nodes}: {percent(suspect.change)}, as in the night of {night}"
+    sentence = f"It is {short}. Repeats have named it then, and no run there was good since, so nothing was repeated."
+    return Confirmation(Kind.NODE, True, short, (sentence,))
+
+
+# --- one suspect -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run of a confirmation has measured.
+
+    Attributes:
+        name: `this run`, `confirm-1`.
+        change: from the level of the suspect.
+        slow: the change is beyond the limit of one run.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    value: float
+    change: float
+    slow: bool
+    doubts: tuple[str, ...] = ()
+
+
+def measured(suspect: Suspect, repeat: Repeat) -> Measured | str:
+    """What a repeat that has ended says of a suspect; a sentence if it says nothing."""
+    name = repeat.trial.key
+    run = repeat.envelope
+    if run is None:
+        return f"{name} has no numbers: {repeat.failure}"
+    found = run.metrics.get(suspect.metric)
+    if found is None:
+        return f"{name} has not measured {suspect.metric}"
+    if run.comparability != suspect.run.comparability:
+        return f"{name} cannot be compared: {'; '.join(differences(suspect.run.fields, run.fields))}"
+    change = estimates.change_from(suspect.level, found.value, suspect.measured.better)
+    return Measured(name, run.nodes, found.value, change, change < -suspect.limit, run.doubts)
+
+
+class _Case:
+    """One suspect, and what its repeats say of it."""
+
+    def __init__(self, suspect: Suspect, repeats: Sequence[Repeat], place: Place) -> None:
+        self._suspect = suspect
+        self._place = place
+        self._nodes = suspect.run.nodes
+        self._elsewhere = [repeat for repeat in repeats if repeat.trial.role is Role.CONFIRM]
+        pinned = [repeat for repeat in repeats if repeat.trial.role is Role.PINNED]
+        self._number_of_pinned = len(pinned)
+        self._pinned = [repeat for repeat in pinned if set(repeat.asked) == set(self._nodes)]
+        self._halves = [repeat for repeat in pinned if set(repeat.asked) != set(self._nodes)]
+        self._runs = [
+            Measured("this run", self._nodes, suspect.measured.value, suspect.change, True, suspect.run.doubts)
+        ]
+
+    def answer(self) -> NextRepeat | Confirmation | None:
+        """What is to be run next, or what the repeats say. None: one of them is live."""
+        if not self._elsewhere:
+            return first_repeat(self._suspect, self._place)
+        if self._elsewhere[0].live:
+            return None
+        other = measured(self._suspect, self._elsewhere[0])
+        if isinstance(other, str):
+            return self._unknown(other)
+        self._runs.append(other)
+        alone = not other.nodes or not self._nodes or bool(set(other.nodes) & set(self._nodes))
+        if other.slow:
+            return self._regression(other, alone=alone)
+        if alone:
+            return self._transient(alone=True)
+        return self._pinned_answer(other)
+
+    def _pinned_answer(self, other: Measured) -> NextRepeat | Confirmation | None:
+        """The repeat was normal on other nodes, so runs on the first ones decide."""
+        for repeat in self._pinned:
+            if repeat.live:
+                return None
+            again = measured(self._suspect, repeat)
+            if isinstance(again, str):
+                return self._unknown(again)
+            self._runs.append(again)
+            if not again.slow:
+                return self._transient(alone=False)
+            if again.change <= -LARGE:
+                return self._node(other)
+        if len(self._pinned) + 1 < OF_THREE:
+            return self._on(self._nodes)
+        return self._node(other)
+
+    def _on(self, nodes: tuple[str, ...]) -> NextRepeat:
+        return NextRepeat(Trial(Role.PINNED, repeat=self._number_of_pinned + 1), nodes=nodes)
+
+    def _node(self, other: Measured) -> NextRepeat | Confirmation | None:
+        """The nodes are slow. If they are several, halves of them beside good ones say which."""
+        of_three = len(self._runs) - 1
+        left = self._nodes
+        stopped = None
+        for repeat in self._halves:
+            if repeat.live:
+                return None
+            half = [node for node in left if node in repeat.asked]
+            found = measured(self._suspect, repeat)
+            if isinstance(found, str):
+                stopped = found
+                break
+            self._runs.append(found)
+            left = tuple(half if found.slow else [node for node in left if node not in half])
+        if len(left) > 1 and stopped is None:
+            half = list(left[: len(left) // 2])
+            good = other.nodes[: len(self._nodes) - len(half)]
+            if len(half) + len(good) == len(self._nodes):
+                return self._on((*half, *good))
+        return self._named(left, of_three, other, stopped)
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def _named(self, nodes: tuple[str, ...], of_three: int, other: Measured, stopped: str | None) -> Confirmation:
+        worst = percent(self._suspect.change)
+        if len(nodes) == 1:
+            who = f"node {nodes[0]}"
+        else:
+            who = f"one of the nodes {', '.join(nodes)}"
+        short = f"{who}: {worst} in {of_three} of {of_three}, {', '.join(other.nodes)} normal"
+        lines = [f"It is {short}. The platform and the change that was made are not the cause."]
+        if stopped is not None:
+            lines.append(f"The set was not halved further: {stopped}.")
+        lines += self._table()
+        command = self._place.drain(nodes)
+        if command:
+            lines += ["To take it out of service until it is repaired:", f"  {command}"]
+        return Confirmation(Kind.NODE, True, short, tuple(lines))
+
+    def _regression(self, other: Measured, *, alone: bool) -> Confirmation:
+        if alone:
+            sentence = f"It is slow again, {percent(other.change)}, in a repeat{_on_nodes(other)}. {self._why_alone()}"
+            short = f"{percent(other.change)} again"
+        else:
+            where = ", ".join(other.nodes)
+            sentence = f"It is slow again, {percent(other.change)}, on {where}: this is no matter of one node."
+            short = f"{percent(other.change)} again on {where}"
+        return Confirmation(Kind.SLOWER, True, short, (sentence, *self._table()))
+
+    def _transient(self, *, alone: bool) -> Confirmation:
+        again = self._runs[-1]
+        short = f"transient: {percent(self._suspect.change)}, then {percent(again.change)}{_on_nodes(again)}"
+        if alone:
+            sentence = f"A repeat{_on_nodes(again)} is normal, so the test passes. {self._why_alone()}"
+        else:
+            sentence = f"Repeats on other nodes and{_on_nodes(again)} are normal, so the test passes."
+        return Confirmation(Kind.TRANSIENT, False, short, (sentence, *self._table()))
+
+    def _why_alone(self) -> str:
+        if self._nodes or self._place.has_one_node:
+            return "There was no other node for it, so a slow node cannot be told from a slow platform."
+        return "The nodes are not known, so a slow node cannot be told from a slow platform."
+
+    def _unknown(self, why: str) -> Confirmation:
+        return unknown(self._suspect, why, self._table())
+
+    def _table(self) -> list[str]:
+        return table(self._suspect, self._runs)
+
+
+def unknown(suspect: Suspect, why: str, shown: Sequence[str]) -> Confirmation:
+    """What is said of a suspect that nothing has confirmed or cleared. Only a large loss is red."""
+    red = suspect.change <= -LARGE
+    large = f"{100 * LARGE:.0f} %"
+    then = f"is red, since it is {large} or more" if red else f"passes, since it is less than {large}"
+    sentence = f"No repeat confirms or clears this run: {why}. It {then}."
+    return Confirmation(Kind.SUSPECT, red, f"suspect: {percent(suspect.change)}; {why}", (sentence, *shown))
+
+
+def table(suspect: Suspect, runs: Sequence[Measured]) -> list[str]:
+    """The runs of a confirmation, a line each, by which a person can decide, too."""
+    unit = suspect.measured.unit
+    rows = [f"Its runs (slow is below {percent(-suspect.limit)} of {number(suspect.level, suspect.level)} {unit}):"]
+    for run in runs:
+        value = number(run.value, suspect.level)
+        nodes = ", ".join(run.nodes) or "not known"
+        doubts = f" (in doubt: {', '.join(run.doubts)})" if run.doubts else ""
+        word = "slow" if run.slow else "normal"
+        rows.append(f"  {run.name:<10} {value} {unit}, {percent(run.change)}, {word}, on {nodes}{doubts}")
+    return rows
+
+
+def _on_nodes(run: Measured) -> str:
+    return f" on {', '.join(run.nodes)}" if run.nodes else ""
