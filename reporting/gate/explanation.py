@@ -5,17 +5,20 @@ from __future__ import annotations
 import datetime
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from platforms.rundir import job_folder
+from reporting.compare.causes import Causes, ProvenanceChange, causes_of, provenance_values, shown
+from reporting.compare.split import Split
 from reporting.gate import estimates
 from reporting.gate.comparison import Comparison, LevelChange, RecentNights
 from reporting.gate.estimates import Noise
 from reporting.gate.series import Departure, Pin, RunValue, Series
 from reporting.gate.verdict import Kind
 from reporting.history.envelope import Envelope
+from reporting.history.run_facts import STEP_PARTS
 from reporting.references.answers import Acceptance, Acknowledgement, References
 
 MARGIN_RUNS = 3
@@ -277,25 +280,34 @@ def why(
         night: the first one of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
     """
+    old, new = [run.envelope for run in before], [run.envelope for run in since]
+    causes = causes_of(old, new, metric=subject.series.metric)
     return [
-        *what_changed(before, since, subject.series.runs),
+        f"{percent(found.change)}, {causes.sentence()}",
+        *what_changed(causes, subject.series.runs),
         *notes(subject, night),
-        *where(subject, before, since),
+        *where(subject, before, since, causes.split),
         *commands(subject, found, since_run or night),
         *lost_answers(subject),
     ]
 
 
-def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> list[str]:
+def where(
+    subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], split: Split | None = None
+) -> list[str]:
     """Which part of a run has changed, by the numbers that stand beside the judged one."""
     lines = []
-    for name, shown in subject.current.beside.items():
+    if split is not None:
+        lines.append(f"  {split.numbers()}")
+    for name, metric in subject.current.beside.items():
+        if name in STEP_PARTS:
+            continue
         old = _values_beside(name, before)
         new = _values_beside(name, since)
         if not old or not new or not median(old):
             continue
         was, is_now = median(old), median(new)
-        unit = f" {shown.unit}" if shown.unit else ""
+        unit = f" {metric.unit}" if metric.unit else ""
         moved = percent((is_now - was) / abs(was))
         lines.append(f"  {name.replace('_', ' ')} {number(was, was)} -> {number(is_now, was)}{unit} ({moved})")
     if lines:
@@ -315,49 +327,22 @@ def around(runs: Sequence[RunValue], start: int) -> tuple[list[RunValue], list[R
     return before or list(runs[:start]), since or list(runs[-1:])
 
 
-def what_changed(before: Sequence[RunValue], since: Sequence[RunValue], all_runs: Sequence[RunValue]) -> list[str]:
+def what_changed(causes: Causes, all_runs: Sequence[RunValue]) -> list[str]:
     """What provenance has since a change and did not have before, with the first night of it."""
-    if not before or not since:
-        return []
-    old, new = _provenance(before), _provenance(since)
-    lines = []
-    same = []
-    for name in sorted({*old, *new}):
-        was, is_now = old.get(name, set()), new.get(name, set())
-        if was & is_now or was == is_now:
-            same.append(name)
-            continue
-        first = _first_night(name, is_now, all_runs)
-        lines.append(f"  {name}: {_shown(was)} -> {_shown(is_now)}{first}")
-    if lines:
+    if causes.changed:
+        lines = []
+        for changed in causes.changed:
+            first = _first_night(changed, all_runs)
+            lines.append(f"  {changed.name}: {shown(changed.before)} -> {shown(changed.after)}{first}")
         return ["What changed at that time:", *lines]
-    if not same:
+    if not causes.same:
         return ["No provenance is recorded, so it is not known what changed at that time."]
-    return [f"Nothing that is recorded changed at that time ({', '.join(same)})."]
+    return [f"Nothing that is recorded changed at that time ({', '.join(causes.same)})."]
 
 
-def _provenance(runs: Iterable[RunValue]) -> dict[str, set[str]]:
-    """All values of each name of provenance in some runs. Each of a job's nodes is a value."""
-    found: dict[str, set[str]] = {}
+def _first_night(changed: ProvenanceChange, runs: Sequence[RunValue]) -> str:
     for run in runs:
-        for name, value in run.envelope.provenance.items():
-            values = value if isinstance(value, list | tuple) else [value]
-            if name == "nodes" and isinstance(value, str):
-                values = value.split(",")
-            found.setdefault(name, set()).update(map(str, values))
-    return found
-
-
-def _shown(values: set[str]) -> str:
-    if not values:
-        return "not recorded"
-    shown = sorted(values)
-    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
-
-
-def _first_night(name: str, values: set[str], runs: Sequence[RunValue]) -> str:
-    for run in runs:
-        if _provenance([run]).get(name, set()) & values:
+        if provenance_values([run.envelope]).get(changed.name, set()) & changed.after:
             return f" (first in the night of {run.night})"
     return ""
 

@@ -474,7 +474,8 @@ def test_a_red_text_says_what_changed_where_it_is_what_was_noted_and_what_to_typ
     edited = "references/test_resnet50-eidf_a100-1x4gpu-tuned/a.yaml:9: hash: it was edited"
     references = References(notes=notes, problems=[edited, "references/eidf_a100/b.yaml:9: hash: it was edited"])
     verdict = verdict_on(dressed(36, 89.0, "590.11", 0.74), past, references, options="--site=centre")
-    assert verdict.text.splitlines()[1:12] == [
+    assert verdict.text.splitlines()[1:13] == [
+        "-11.0 %, changed: driver 580.82 -> 590.11",
         "What changed at that time:",
         "  driver: 580.82 -> 590.11 (first in the night of 2026-11-01)",
         "Note of 2026-10-31 on eidf_a100: firmware 4.2 (ada)",

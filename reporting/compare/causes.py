@@ -1,0 +1,122 @@
+"""What may explain a change between two groups of runs: where it is, what is recorded as different, what was noted.
+
+The gate and `reporting compare` say it with the same sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reporting.compare.split import Split, split_of
+from reporting.history.envelope import Envelope
+from reporting.history.run_facts import THROUGHPUT
+from reporting.references.answers import Note
+
+MOST_IN_SENTENCE = 4
+FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
+"""What explains most changes. The others follow in the order of their names."""
+MOST_VALUES = 3
+HASH = re.compile(r"([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")
+
+
+@dataclass(frozen=True)
+class ProvenanceChange:
+    """A name of provenance of which the runs before and after a change have no value in common.
+
+    Attributes:
+        before, after: all values of the runs; empty where none is recorded.
+    """
+
+    name: str
+    before: frozenset[str]
+    after: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """`driver 570.124 -> 580.65`."""
+        return f"{self.name} {shown(self.before)} -> {shown(self.after)}"
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What may explain a change.
+
+    Attributes:
+        split: where it is; None if the runs do not say it.
+        changed: the provenance that differs, by name.
+        same: the names of provenance that do not differ.
+        notes: of people, near the change.
+    """
+
+    split: Split | None
+    changed: tuple[ProvenanceChange, ...]
+    same: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
+
+    def sentence(self) -> str:
+        """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`."""
+        said = [] if self.split is None else [self.split.sentence()]
+        said.append(self._provenance())
+        said += [f"noted on {note.at}: {note.text}" for note in self.notes]
+        return "; ".join(said)
+
+    def _provenance(self) -> str:
+        if not self.changed:
+            return "nothing that is recorded has changed" if self.same else "no provenance is recorded"
+        ordered = sorted(self.changed, key=_importance)
+        texts = [HASH.sub(r"\1\2", change.text) for change in ordered[:MOST_IN_SENTENCE]]
+        more = len(ordered) - len(texts)
+        return f"changed: {', '.join(texts)}" + (f" and {more} more" if more else "")
+
+
+def causes_of(
+    before: Sequence[Envelope], after: Sequence[Envelope], notes: Sequence[Note] = (), metric: str = THROUGHPUT
+) -> Causes:
+    """What may explain that runs differ from those before.
+
+    Args:
+        notes: of the platform, near the change.
+        metric: what has changed. The parts of a step explain the effective throughput and no other metric.
+    """
+    split = None
+    if metric == THROUGHPUT:
+        split = split_of([run.beside for run in before], [run.beside for run in after])
+    changed, same = [], []
+    if before and after:
+        old, new = provenance_values(before), provenance_values(after)
+        for name in sorted({*old, *new}):
+            was, is_now = old.get(name, set()), new.get(name, set())
+            if was & is_now or was == is_now:
+                same.append(name)
+            else:
+                changed.append(ProvenanceChange(name, frozenset(was), frozenset(is_now)))
+    return Causes(split, tuple(changed), tuple(same), tuple(notes))
+
+
+def provenance_values(runs: Iterable[Envelope]) -> dict[str, set[str]]:
+    """All values of each name of provenance in some runs. Each of a job's nodes is a value."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run.provenance.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if name == "nodes" and isinstance(value, str):
+                values = value.split(",")
+            found.setdefault(name, set()).update(map(str, values))
+    return found
+
+
+def shown(values: Iterable[str]) -> str:
+    """Some values in a line: `n01, n02, n03 and 5 more`."""
+    ordered = sorted(values)
+    if not ordered:
+        return "not recorded"
+    more = len(ordered) - MOST_VALUES
+    return ", ".join(ordered[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _importance(change: ProvenanceChange) -> tuple[int, str]:
+    name = change.name
+    place = FIRST_IN_SENTENCE.index(name) if name in FIRST_IN_SENTENCE else len(FIRST_IN_SENTENCE)
+    return place, name

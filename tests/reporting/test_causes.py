@@ -1,0 +1,58 @@
+"""What may explain a change, in the sentence of the gate and of `reporting compare`."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from platforms.job import Metric
+from reporting.compare.causes import causes_of
+from reporting.history.envelope import Envelope
+from reporting.references.answers import Note
+from tests.reporting.gate_nights import AUTHOR, run
+
+COMMIT = "4f2c958" + 33 * "0"
+
+
+def slowed(step_ms: float, **provenance: str) -> Envelope:
+    parts = {"wait_ms": 0.3, "h2d_ms": 1.0, "step_ms": step_ms, "other_ms": 0.1}
+    beside = {name: Metric(value, "ms", "lower") for name, value in parts.items()}
+    return run(0, 100.0, beside=beside, provenance=provenance)
+
+
+def test_where_it_is_and_what_changed() -> None:
+    before = [slowed(step, driver="570.124", torch="2.13.0") for step in (52.0, 52.1, 52.2)]
+    after = [slowed(step, driver="580.65", torch="2.13.0") for step in (54.3, 54.4, 54.5)]
+    causes = causes_of(before, after)
+    assert causes.sentence() == "all of it in the device step; input unchanged; changed: driver 570.124 -> 580.65"
+    assert causes.same == ("torch",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"nodes": "n01,n02"}, {"nodes": "n03"}, "changed: nodes n01, n02 -> n03"),
+        ({"nodes": "n01,n02"}, {"nodes": "n02,n03"}, "nothing that is recorded has changed"),
+        ({"driver": "1"}, {}, "changed: driver 1 -> not recorded"),
+        ({}, {}, "no provenance is recorded"),
+        ({"commit": COMMIT}, {"commit": f"{COMMIT}-dirty"}, "changed: commit 4f2c9580 -> 4f2c9580-dirty"),
+        (
+            {"a": "1", "b": "1", "c": "1", "driver": "1", "torch": "1"},
+            {"a": "2", "b": "2", "c": "2", "driver": "2", "torch": "2"},
+            "changed: driver 1 -> 2, torch 1 -> 2, a 1 -> 2, b 1 -> 2 and 1 more",
+        ),
+    ],
+)
+def test_what_differs_in_provenance(before: dict[str, str], after: dict[str, str], said: str) -> None:
+    causes = causes_of([slowed(52.1, **before)], [slowed(52.1, **after)], metric="triad")
+    assert causes.sentence() == said
+
+
+def test_notes_end_the_sentence() -> None:
+    note = Note("eidf_a100", datetime.date(2026, 10, 31), "the cooling has new pumps", AUTHOR)
+    causes = causes_of([slowed(52.1)], [slowed(60.0)], [note])
+    assert causes.sentence() == (
+        "all of it in the device step; input unchanged; no provenance is recorded; "
+        "noted on 2026-10-31: the cooling has new pumps"
+    )
