@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from platforms.job import JobSpec, Layout, job_name, run_label
+from platforms.job import ONLY, JobSpec, Layout, Trial, job_key, job_name, run_label
 from platforms.schedulers import backend_of
 
 if TYPE_CHECKING:
@@ -13,18 +13,25 @@ if TYPE_CHECKING:
 
 
 def new_spec(
-    platform: Platform, *, label: str, test: str, layout: Layout, run_id: str, arguments: Sequence[str] = ()
+    platform: Platform,
+    *,
+    label: str,
+    test: str,
+    layout: Layout,
+    run_id: str,
+    arguments: Sequence[str] = (),
+    trial: Trial = ONLY,
 ) -> JobSpec:
     """A job that runs its arguments once on each node. Use dataclasses.replace for everything else that it needs.
 
     Args:
-        label: what its name begins with; with the layout, `run_id` and `test` that makes the name.
+        label: what its name begins with; with the layout, `run_id`, `test` and `trial` that makes the name.
         arguments: the whole command line, or what follows the code archive if the job gets one.
     """
     backend = backend_of(platform)
     key_and_image = backend.image_key(platform)
     return JobSpec(
-        name=job_name(label, layout, run_id, test),
+        name=job_name(label, layout, run_id, job_key(test, trial.key)),
         test=test,
         platform=platform.name,
         layout=layout,
@@ -36,6 +43,7 @@ def new_spec(
         time_limit_s=platform.time_limit_s,
         start_limit_s=platform.start_limit_s,
         run=run_label(run_id),
+        trial=trial,
         image=key_and_image[1] if key_and_image else None,
     )
 
