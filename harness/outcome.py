@@ -85,8 +85,6 @@ def of_test(reports: dict[str, pytest.TestReport], job: Job) -> Outcome:
 def of_trial(result: TrialResult) -> Outcome:
     """The outcome of one of several jobs of a test. What they mean for the test is the plan's to say."""
     assert result.job is not None
-    if isinstance(result.job.error, StillPending):
-        return Outcome.PENDING
     if result.job.error is not None:
         return result.job.error.status.state.outcome
     return Outcome.PASSED if result.error is None else Outcome.FAILED

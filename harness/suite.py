@@ -123,21 +123,19 @@ class Suite:
         """Write the outcome of a test into the history, after its teardown."""
         if item.nodeid not in self.jobs or self.entries is None or self.trials is None:
             return
+        test_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), self.jobs[item.nodeid])
+        if test_outcome is Outcome.PENDING:
+            return
         results = [result for result in self.trials.results(item.nodeid) if result.job is not None]
         for result in results:
             assert result.job is not None
-            if len(results) == 1:
-                job_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), result.job)
-            else:
-                job_outcome = outcome.of_trial(result)
             verdicts: Mapping[str, Verdict] = {}
             if result.request.trial.role is Role.MEASURE:
                 verdicts = self.verdicts.get(item.nodeid, {})
-            if job_outcome is Outcome.PASSED and any(verdict.red for verdict in verdicts.values()):
-                job_outcome = Outcome.FAILED
-            if job_outcome is not Outcome.PENDING:
-                sane = item.nodeid not in self.discarded and self.trials.has_passed(item.nodeid, result.job)
-                self.entries.test_ended(result.job, job_outcome, sane, verdicts)
+            is_red = any(verdict.red for verdict in verdicts.values())
+            job_outcome = test_outcome if is_red or len(results) == 1 else outcome.of_trial(result)
+            sane = item.nodeid not in self.discarded and self.trials.has_passed(item.nodeid, result.job)
+            self.entries.test_ended(result.job, job_outcome, sane, verdicts)
 
 
 SUITE = pytest.StashKey[Suite]()

@@ -84,8 +84,15 @@ class Trials:
         return [_last(begun.job) for begun in self._tests[test].begun if begun.job is not None]
 
     def main_job(self, test: str) -> Job:
-        """The job that speaks for a test: the first one that has measured well, else the first one."""
+        """The job that speaks for a test.
+
+        It is the first one that the session has stopped waiting for; else the first one that has measured well; else
+        the first one.
+        """
         jobs = self.jobs(test)
+        left = [job for job in jobs if not job.done and job.left is not None]
+        if left:
+            return left[0]
         return next((job for job in jobs if _has_measured(job)), jobs[0])
 
     def is_live(self, test: str) -> bool:

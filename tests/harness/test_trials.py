@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from harness.outcome import EXIT_PENDING
 from platforms.job import Outcome
 from reporting.history import reader
 from reporting.history.envelope import Envelope
@@ -118,6 +119,16 @@ def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> No
     written = entries(project)
     assert [run.trial.repeat for run in written] == [1, 2, 3, 4]
     assert sorted(run.metrics["rate"].value for run in written) == [100.0, 101.0, 102.0, 103.0]
+
+
+def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_later(project: Project) -> None:
+    write_test(project, [100.0, 101.0, 102.0], sleep_s=1.5)
+    result = project.pytest("--repeat=3", "--run-id=campaign", "--wait=2s")
+    assert result.ret == EXIT_PENDING
+    result.assert_outcomes(skipped=1)
+    assert not any(run.sane for run in entries(project))
+    project.pytest("--resume=campaign").assert_outcomes(passed=1)
+    assert [run.metrics["rate"].value for run in entries(project) if run.sane] == [100.0, 101.0, 102.0]
 
 
 @pytest.mark.parametrize(
