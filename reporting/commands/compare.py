@@ -1,0 +1,165 @@
+"""`python -m reporting compare BEFORE AFTER [WORD…]`: two selections of runs; exit code 1: something is slower."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from platforms import atomic_file
+from platforms.job import RefusedError
+from platforms.nodes import node_names
+from platforms.printable import printable
+from reporting.commands import answering, compared, compared_groups
+from reporting.commands.compared import Report
+from reporting.commands.opened_site import open_site
+from reporting.commands.selection import selected
+from reporting.compare.causes import shown
+from reporting.compare.contrast import contrasts, side_by_side
+from reporting.compare.run_selection import RunSelection, parsed
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.tables.markdown import markdown
+from reporting.tables.text import text
+
+EPILOG = (
+    "A selection is a label of --label (before), or conditions with commas between: label=before,platform=a100. "
+    "Conditions: label, date (2026-11-17..2026-11-20, nights), platform, node, nodes (n01..n20), run, commit, and each "
+    "name of provenance, such as driver=570.124. docs/compare.md has examples."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("before", metavar="BEFORE", help="the runs that are compared with, such as a label")
+    parser.add_argument("after", metavar="AFTER", help="the runs whose change is asked for")
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them (default: all tests of the history)",
+    )
+    parser.add_argument(
+        "--treated", metavar="LIST", help="nodes with the change, as n01..n20: their change beyond that of --control"
+    )
+    parser.add_argument("--control", metavar="LIST", help="nodes without the change, with runs in the same sessions")
+    parser.add_argument("--format", choices=("text", "markdown", "csv", "json"), default="text")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to FILE (default: to the terminal)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print what has changed. Returns 1 if a test is slower by more than chance explains."""
+    if options.output is not None and not options.output.absolute().parent.is_dir():
+        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    groups = _groups(options)
+    site = open_site(options)
+    problems: list[str] = []
+    envelopes = selected(site, options.selection, problems)
+    night_ends = site.settings.night_ends
+    sides = [parsed(typed, envelopes, night_ends) for typed in (options.before, options.after)]
+    before = sides[0].chosen(envelopes)
+    after = sides[1].chosen(envelopes)
+    _refuse_overlap(sides, before, after)
+    references = site.references()
+    problems.extend(references.problems)
+    title = f"before: {_named(sides[0], before, night_ends)}; after: {_named(sides[1], after, night_ends)}"
+    if groups is None:
+        report = compared.report(contrasts(before, after), title, references, night_ends)
+    else:
+        report = compared_groups.report(side_by_side(before, after), *groups, title, references, night_ends)
+    width = None
+    if options.output is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    written = _content(report, options.format, width)
+    if options.output is None:
+        print(written, end="")
+        sys.stdout.flush()
+    else:
+        atomic_file.write_text(options.output, written)
+        rows = len(report.contents)
+        print(f"{rows} {'row' if rows == 1 else 'rows'} written to {options.output}", file=sys.stderr)
+    if options.format == "csv":
+        problems.extend(report.not_compared)
+    answering.warn(problems)
+    return int(report.slower)
+
+
+def _groups(options: argparse.Namespace) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The names of the treated nodes and of the control nodes; None if none are named."""
+    found = []
+    for option, typed in (("--treated", options.treated), ("--control", options.control)):
+        if typed is None:
+            continue
+        try:
+            found.append(frozenset(node_names(typed)))
+        except ValueError as error:
+            raise RefusedError(f"{option}: {error}") from None
+    if not found:
+        return None
+    if len(found) == 1:
+        raise RefusedError(
+            "--treated and --control belong together: name the nodes with the change, and those without it, as in "
+            "--treated n01..n20 --control n21..n40"
+        )
+    both = found[0] & found[1]
+    if both:
+        raise RefusedError(f"--treated and --control: {shown(both)} cannot be in both")
+    return found[0], found[1]
+
+
+def _content(report: Report, form: str, width: int | None) -> str:
+    if form == "csv":
+        return _csv(report.contents)
+    if form == "json":
+        whole = {"rows": list(report.contents), "not_compared": list(report.not_compared)}
+        return json.dumps(whole, indent=2) + "\n"
+    tables = [] if report.table is None else [report.table]
+    said = [*report.sentences, *report.not_compared]
+    if form == "markdown":
+        return "\n".join([*(f"- {one}" for one in said), "", *markdown(tables), ""])
+    lines = list(said)
+    if tables:
+        lines += ["", *text(tables, width), "", "How each row was computed (docs/compare.md):"]
+    for numbers in report.numbers:
+        lines += ["", *numbers]
+    return "\n".join([*map(printable, lines), ""])
+
+
+def _refuse_overlap(sides: Sequence[RunSelection], before: Sequence[Envelope], after: Sequence[Envelope]) -> None:
+    both = {run.key for run in before} & {run.key for run in after}
+    if not both:
+        return
+    first = next(run for run in before if run.key in both)
+    runs = "1 run is" if len(both) == 1 else f"{len(both)} runs are"
+    raise RefusedError(
+        f"{runs} in both {sides[0].text!r} and {sides[1].text!r}, such as {first.key.test} of run {first.key.run_id}: "
+        "add a condition that tells them apart (label=…, date=…, driver=…)"
+    )
+
+
+def _named(side: RunSelection, runs: Sequence[Envelope], night_ends: datetime.time) -> str:
+    """A selection with its size: `label=before (24 jobs of 3 sessions, 2026-11-14 to 2026-11-16)`."""
+    sessions = len({run.key.run_id for run in runs})
+    jobs = "1 job" if len(runs) == 1 else f"{len(runs)} jobs"
+    of_sessions = "1 session" if sessions == 1 else f"{sessions} sessions"
+    nights = [night_of(run.time_s, night_ends) for run in runs]
+    first = min(nights)
+    last = max(nights)
+    when = str(first) if first == last else f"{first} to {last}"
+    return f"{side.text} ({jobs} of {of_sessions}, {when})"
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    written = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return written.getvalue()
