@@ -10,8 +10,8 @@ from _pytest.skipping import evaluate_skip_marks
 
 from harness import job_checks, pauses
 from harness.console import Console
-from harness.submission import job_specs
-from harness.suite import Suite, new_run_id
+from harness.job_factory import JobFactory
+from harness.suite import Suite, case_key, new_run_id
 from platforms import schedulers
 from platforms.job import BenchError, JobSpec
 from platforms.runner import messages
@@ -26,7 +26,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
     pauses.skip_paused(suite, items, datetime.date.today())  # which is said below, at each test
     if suite.options.ask_server:
         pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
-    jobs = job_specs(suite, items, new_run_id(suite))
+    jobs = JobFactory(suite, [item for item in items if case_key(item) in suite.cases], new_run_id(suite)).first_jobs()
     if suite.options.ask_server:
         job_checks.refuse_incomplete(suite, jobs)
     connected: dict[str, Scheduler] = {}

@@ -38,12 +38,16 @@ OPTIONS_WITHOUT_EFFECT = {
 MARKS_WITHOUT_EFFECT = {"flaky": INSTEAD_OF_RERUNS, "timeout": INSTEAD_OF_TIMEOUTS}
 
 
-def cost_line(suite: Suite, jobs: Mapping[str, JobSpec]) -> str | None:
+def cost_line(suite: Suite, jobs: Sequence[JobSpec], most_h: float) -> str | None:
     """One line on what jobs away from this machine may cost; None when all of them run here.
 
-    Raises UsageError above the site's max_device_hours.
+    Args:
+        jobs: that begin in any case.
+        most_h: what they and all that may follow them may cost, in device-hours.
+
+    Raises UsageError if the jobs are above the site's max_device_hours.
     """
-    hours = sum(spec.device_hours for spec in jobs.values() if spec.platform != "local")
+    hours = sum(spec.device_hours for spec in jobs if spec.platform != "local")
     allowed = suite.site.max_device_hours
     if allowed is not None and hours > allowed:
         raise pytest.UsageError(
@@ -52,7 +56,11 @@ def cost_line(suite: Suite, jobs: Mapping[str, JobSpec]) -> str | None:
         )
     if not hours:
         return None
-    return f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
+    line = f"{len(jobs)} jobs, at most {hours:.1f} device-hours (devices x time limit)"
+    if most_h > hours:
+        limit = "" if allowed is None else f", within max_device_hours: {allowed:g}"
+        line += f"; with those that may follow, {most_h:.1f}{limit}"
+    return line
 
 
 def refuse_incomplete(suite: Suite, jobs: Mapping[str, JobSpec]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -79,14 +79,18 @@ class Judging:
             text += f"; and {len(problems) - PROBLEMS} more"
         return f"the gate does not see everything: {text}"
 
-    def verdicts(self, current: Envelope) -> Mapping[str, Verdict]:
-        """The verdicts on what a test has recorded, by metric."""
-        self._judged[current.key.test] = current
-        return self._verdicts(current)
+    def verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
+        """The verdicts on what a test has recorded, by metric.
 
-    def _verdicts(self, current: Envelope) -> Mapping[str, Verdict]:
-        past = self.past
-        return judge(current, past.envelopes, past.references, self._site.night_ends, options=self._typed)
+        Args:
+            beside: of the other jobs of the test in this session. All of them together are one value, their median.
+        """
+        self._judged[current.key.test] = current
+        return self._verdicts(current, beside)
+
+    def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
+        past = [*self.past.envelopes, *beside]
+        return judge(current, past, self.past.references, self._site.night_ends, options=self._typed)
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""

@@ -12,6 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
+from harness import trial_options
+from harness.trial_options import TrialOptions
 from platforms import checkout
 from platforms.config.values import seconds_of
 from platforms.job import RefusedError
@@ -30,7 +32,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
 # The options that decide which jobs tests make. A resumed run keeps the values with which it began.
-KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code")
+KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code", *trial_options.NAMES)
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
 GATES = ("on", "off", "require")
@@ -54,6 +56,7 @@ class Options:
     preset: str | None
     layouts: str
     settings: Mapping[str, str]
+    trials: TrialOptions
     gate: str = "on"
     code: str | None = None
     """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
@@ -82,6 +85,7 @@ def add(parser: pytest.Parser) -> None:
         metavar="COMMIT",
         help="jobs run the models/ of this commit of the suite (default: that of this checkout)",
     )
+    trial_options.add(group)
     # Two options, as one with an optional value would take the next word of the command line for it.
     group.addoption(
         "--dry-run",
@@ -210,6 +214,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         preset=preset,
         layouts=value("layouts") or "default",
         settings=settings,
+        trials=trial_options.resolve(config),
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
         where=typed_places(config),

@@ -9,6 +9,7 @@ import pytest
 from platforms.job import MachineError, Outcome, Run, StillPending, WorkloadError
 
 if TYPE_CHECKING:  # start-up is counted, and a session that only lists tests runs no jobs
+    from harness.plans import TrialResult
     from platforms.runner import Job
 
 EXIT_PENDING = 75  # EX_TEMPFAIL: nothing is wrong, and not everything is known yet
@@ -79,6 +80,14 @@ def of_test(reports: dict[str, pytest.TestReport], job: Job) -> Outcome:
     if any(report.skipped for report in reports.values()):
         return Outcome.SKIPPED
     return Outcome.PASSED
+
+
+def of_trial(result: TrialResult) -> Outcome:
+    """The outcome of one of several jobs of a test. What they mean for the test is the plan's to say."""
+    assert result.job is not None
+    if result.job.error is not None:
+        return result.job.error.status.state.outcome
+    return Outcome.PASSED if result.error is None else Outcome.FAILED
 
 
 def _failed_as_expected(report: pytest.TestReport) -> bool:

@@ -132,6 +132,29 @@ def recorded_run(item: pytest.Item) -> Run | None:
     return run
 
 
+def taken(item: pytest.Item) -> Recording | None:
+    """What a body has recorded. The next body of the test may record again."""
+    recording = item.stash.get(RECORDING, None)
+    if recording is not None:
+        del item.stash[RECORDING]
+    return recording
+
+
+def put(item: pytest.Item, recording: Recording | None) -> None:
+    """Let this be what the test has recorded."""
+    if recording is not None:
+        item.stash[RECORDING] = recording
+
+
+def joined(recordings: Sequence[Recording]) -> Recording | None:
+    """What several jobs of a test have recorded, as one: the rounds of all, and the figures of the median job."""
+    if not recordings:
+        return None
+    by_seconds = sorted(recordings, key=lambda recording: math.fsum(recording.rounds) / len(recording.rounds))
+    rounds = tuple(seconds for recording in recordings for seconds in recording.rounds)
+    return replace(by_seconds[len(by_seconds) // 2], rounds=rounds)
+
+
 def replay(item: pytest.Item) -> None:
     """Hand the recording of a body that passed to pytest-benchmark."""
     recording = item.stash[RECORDING]

@@ -69,7 +69,7 @@ def _release_jobs(suite: Suite, runner: Runner, started: StartedSession, console
     if started.journal.is_taken_over():
         return  # another session goes on with our jobs
     again = suite.options.again(runner.run_id)
-    unseen = _unseen_tests(suite, started)
+    unseen = _unseen_tests(runner, started)
     abandoned = [job for job in runner.jobs if job.spec.test not in unseen and not job.done and job.error is None]
     if abandoned and detach:
         with contextlib.suppress(OSError):  # there may be no terminal any more
@@ -82,20 +82,21 @@ def _release_jobs(suite: Suite, runner: Runner, started: StartedSession, console
 
 def _is_finished(suite: Suite, runner: Runner, started: StartedSession, *, detach: bool) -> bool:
     """Whether the run needs no further session."""
-    if started.carried or _unseen_tests(suite, started):
+    if started.carried or _unseen_tests(runner, started):
         return False
-    if detach and runner.owes_retries:
+    if detach and (runner.owes_retries or (suite.trials is not None and suite.trials.unfinished)):
         return False
     return all(job.done for job in runner.jobs)
 
 
-def _unseen_tests(suite: Suite, started: StartedSession) -> set[str]:
+def _unseen_tests(runner: Runner, started: StartedSession) -> set[str]:
     """The tests whose jobs may exist, but an interrupt came before this session had looked for them."""
+    jobs = runner.jobs
     if started.without_record:
-        looked_for = {test for test, job in suite.jobs.items() if job.asked_s is not None or job.done}
-    else:
-        looked_for = set(suite.jobs)
-    return set(started.begun_before - looked_for)
+        jobs = [job for job in jobs if job.asked_s is not None or job.done]
+    keys = {job.spec.key for job in runner.jobs}
+    tests = {job.spec.test for job in jobs}
+    return {test for key, test in started.begun.items() if key not in keys} | (started.begun_before - tests)
 
 
 def _cancel(runner: Runner, jobs: Sequence[Job], console: Console) -> None:

@@ -32,8 +32,8 @@ class StartedSession:
     """This session's journal, and what it goes on with.
 
     Attributes:
-        attempts: what earlier sessions have begun of this session's tests, and each test's first job, by the key of
-            a job.
+        attempt_of: which attempt a job is that begins now, by its key.
+        begun: the tests of the jobs that earlier sessions have begun of this session's tests, by the key of the job.
         begun_before: tests of this session whose jobs earlier sessions have begun, or may have begun.
         without_record: the run has no journal of an earlier session, so jobs must be searched for by their names.
         carried: tests of earlier sessions that are not among this session's and have no result yet.
@@ -41,7 +41,8 @@ class StartedSession:
     """
 
     journal: Journal
-    attempts: Mapping[str, Attempt]
+    attempt_of: Callable[[str], Attempt]
+    begun: Mapping[str, str]
     begun_before: frozenset[str]
     without_record: bool = False
     carried: Sequence[str] = ()
@@ -135,12 +136,13 @@ def _start(
         notices.append(f"what {record} has left is of another day: {options.again(run_id)} reads it")
     notices += _left_for_later(options, run_id, [record for record in others if record not in rivals])
     without_record = options.resume and not others
-    attempts = {
-        key: _attempt(options.runs, run_id, key, begun.get(key), without_record=without_record)
-        for key in dict.fromkeys((*(spec.key for spec in jobs.values()), *begun))
-    }
-    begun_before = frozenset(jobs if without_record else (str(own.states[key]["test"]) for key in begun))
-    return StartedSession(journal, attempts, begun_before, without_record, carried, notices)
+
+    def attempt_of(key: str) -> Attempt:
+        return _attempt(options.runs, run_id, key, begun.get(key), without_record=without_record)
+
+    tests_begun = {key: str(own.states[key]["test"]) for key in begun}
+    begun_before = frozenset(jobs if without_record else tests_begun.values())
+    return StartedSession(journal, attempt_of, tests_begun, begun_before, without_record, carried, notices)
 
 
 def _refuse_living(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness import manifests, select
+from harness.plans import Request
 from harness.select import Case
 from platforms.config.values import seconds_of
 from platforms.job import JobSpec
@@ -39,10 +40,12 @@ class JobRequest:
     spec: JobSpec  # the job as the platform's file has it, without its command
 
 
-def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path) -> JobSpec:
-    """Make the job of one test.
+def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path, asked: Request) -> JobSpec:
+    """Make one job of a test.
 
     Args:
+        case: with the platform as the request's stack has it.
+        asked: which of the test's jobs it is, and on which nodes.
         root: the folder of the checkout, where relative data folders start. In a command, `{root}` is another folder:
             that of the test's file.
     """
@@ -50,7 +53,8 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     platform = case.platform
     benchmark = str(mark["benchmark"]) if "benchmark" in mark else None
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
-    spec = new_spec(platform, label=label, test=item.nodeid, layout=case.layout, run_id=run_id)
+    spec = new_spec(platform, label=label, test=item.nodeid, layout=case.layout, run_id=run_id, trial=asked.trial)
+    spec = replace(spec, nodes=asked.nodes, avoid_nodes=asked.avoid_nodes, stack=asked.stack)
     if "time_limit" in mark:
         spec = replace(spec, time_limit_s=seconds_of(str(mark["time_limit"])))
     job_request = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, spec)  # noqa: B009

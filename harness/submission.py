@@ -15,12 +15,12 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
 from harness.history_entries import HistoryEntries
+from harness.job_factory import JobFactory
 from harness.session_end import ended_properly
-from harness.spec import spec_of
 from harness.suite import Suite, case_key, new_run_id
+from harness.trials import Trials
 from platforms import checkout
-from platforms.job import JobSpec, RefusedError
-from platforms.rundir import code_archive
+from platforms.job import RefusedError
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
 from reporting.history.place import history_folder, refuse_missing
@@ -43,8 +43,9 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     chosen = [item for item in items if case_key(item) in suite.cases and will_run(item)]
     if chosen:
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
-    jobs = job_specs(suite, chosen, run_id)
-    cost = job_checks.cost_line(suite, jobs)
+    factory = JobFactory(suite, chosen, run_id)
+    jobs = factory.first_jobs()
+    cost = job_checks.cost_line(suite, factory.all_first_jobs(), factory.most_device_hours())
     if cost:
         console.line(cost)
     for line in pauses.coming_lines(jobs.values(), maintenances, time.time()):
@@ -74,9 +75,11 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     )
     suite.runner = runner
     with ended_properly(suite, runner, started, console):
-        for test, spec in jobs.items():
-            suite.jobs[test] = runner.add(spec, suite.platforms[spec.platform], started.attempts[spec.key])
-        count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+        suite.trials = Trials(runner, suite.entries, factory.job, started.attempt_of)
+        suite.trials.add_tests({test: factory.plan(test) for test in jobs})
+        for test in jobs:
+            suite.jobs[test] = suite.trials.main_job(test)
+        count = "1 job" if len(runner.jobs) == 1 else f"{len(runner.jobs)} jobs"
         console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
         for notice in started.notices:
             console.line(notice)
@@ -109,11 +112,12 @@ def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Cons
 
 
 def wait(suite: Suite, item: pytest.Item, console: Console) -> None:
-    """Wait for the item's job while all others go on. pytest does not capture output here, so progress is shown."""
+    """Wait for the item's jobs while all others go on. pytest does not capture output here, so progress is shown."""
     assert suite.runner is not None
-    job = suite.jobs[item.nodeid]
+    assert suite.trials is not None
     with console.waiting(suite.runner.jobs):
-        job = suite.runner.wait(job, tick=console.tick, deadline=suite.deadline)
+        suite.trials.wait(item.nodeid, console.tick, suite.deadline)
+    job = suite.trials.main_job(item.nodeid)
     suite.jobs[item.nodeid] = job
     login = suite.runner.login(job)
     if job.error is not None and login is not None:
@@ -140,30 +144,6 @@ def will_run(item: pytest.Item) -> bool:
         return False
     xfail = evaluate_xfail_marks(item)
     return xfail is None or xfail.run
-
-
-def job_specs(suite: Suite, items: list[pytest.Item], run_id: str) -> dict[str, JobSpec]:
-    """The jobs of these tests, by node id, in the tests' order."""
-    job_tests = [item for item in items if case_key(item) in suite.cases]
-    if not job_tests:
-        return {}
-    try:
-        code = _archive(suite)
-    except OSError as error:
-        raise output_paths.unwritable(suite.options.runs, error) from None
-    root = items[0].config.rootpath
-    return {item.nodeid: spec_of(item, suite.case(item), run_id, code.path, root) for item in job_tests}
-
-
-def _archive(suite: Suite) -> code_archive.Archive:
-    """The code of our benchmarks. Raises OSError, and UsageError for a --code that cannot run."""
-    folder = suite.options.runs / "archives"
-    if suite.options.code is None:
-        return code_archive.build(checkout.ROOT / "models", folder)
-    try:
-        return code_archive.build_from_commit(checkout.ROOT, suite.options.code, folder)
-    except RefusedError as error:
-        raise pytest.UsageError(f"--code: {error}") from None
 
 
 def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], console: Console) -> None:

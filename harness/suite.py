@@ -17,11 +17,13 @@ from harness.options import Options
 from harness.select import Case
 from platforms import checkout
 from platforms.config.schema import Platform, Site
-from platforms.job import ConfigError, Outcome, Run, StillPending
+from platforms.job import ConfigError, Outcome, Role, Run, StillPending
 
 if TYPE_CHECKING:
     from harness.history_entries import HistoryEntries
     from harness.judging import Judging
+    from harness.plans import Conclusion
+    from harness.trials import Trials
     from platforms.runner import Job, Runner
     from reporting.gate.verdict import Verdict
 
@@ -39,10 +41,13 @@ class Suite:
     gone: dict[str, str] = field(default_factory=dict)  # chosen platforms that have ended, and since when
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
+    trials: Trials | None = None  # set when jobs are submitted
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
     regressed: dict[str, str] = field(default_factory=dict)  # tests that the gate has failed, each with a short line
+    discarded: set[str] = field(default_factory=set)  # tests that failed, and whose numbers mean nothing
+    conclusions: dict[str, Conclusion] = field(default_factory=dict)  # what several jobs of a test say together
     entries: HistoryEntries | None = None  # set before jobs are submitted
     judging: Judging | None = None  # None with --gate=off
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
@@ -89,17 +94,22 @@ class Suite:
 
     def judge(self, item: pytest.Item) -> None:
         """Judge what a test has recorded, once its body has passed. A regression fails the test."""
-        if self.judging is None or self.entries is None:
-            return
-        envelope = self.entries.envelope(self.jobs[item.nodeid])
-        if envelope is None:
-            return
-        verdicts = self.judging.verdicts(envelope)
-        self.verdicts[item.nodeid] = verdicts
-        red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
-        if red:
-            self.regressed[item.nodeid] = "; ".join(f"{metric}: {verdict.short}" for metric, verdict in red.items())
-            pytest.fail("\n\n".join(verdict.text for verdict in red.values()), pytrace=False)
+        assert self.trials is not None
+        conclusion = self.trials.conclusion(item.nodeid)
+        if conclusion is not None:
+            self.conclusions[item.nodeid] = conclusion
+        envelopes = [result.envelope for result in self.trials.results(item.nodeid) if result.envelope is not None]
+        measured = [envelope for envelope in envelopes if envelope.trial.role is Role.MEASURE]
+        if self.judging is not None and measured:
+            verdicts = self.judging.verdicts(measured[-1], measured[:-1])
+            self.verdicts[item.nodeid] = verdicts
+            red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
+            if red:
+                self.regressed[item.nodeid] = "; ".join(f"{metric}: {verdict.short}" for metric, verdict in red.items())
+                pytest.fail("\n\n".join(verdict.text for verdict in red.values()), pytrace=False)
+        if conclusion is not None and conclusion.fails:
+            self.regressed[item.nodeid] = conclusion.short
+            pytest.fail(conclusion.text, pytrace=False)
 
     def test_failed(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Forget the numbers of a test that failed. Those of a regression stay, for the tables and the history."""
@@ -107,16 +117,25 @@ class Suite:
             outcome.shorten(report, self.regressed[item.nodeid])
         else:
             self.recorded.pop(item.nodeid, None)
+            self.discarded.add(item.nodeid)
 
     def test_ended(self, item: pytest.Item) -> None:
         """Write the outcome of a test into the history, after its teardown."""
-        job = self.jobs.get(item.nodeid)
-        if job is None or self.entries is None:
+        if item.nodeid not in self.jobs or self.entries is None or self.trials is None:
             return
-        test_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), job)
-        if test_outcome is not Outcome.PENDING:
-            verdicts = self.verdicts.get(item.nodeid, {})
-            self.entries.test_ended(job, test_outcome, item.nodeid in self.recorded, verdicts)
+        test_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), self.jobs[item.nodeid])
+        if test_outcome is Outcome.PENDING:
+            return
+        results = [result for result in self.trials.results(item.nodeid) if result.job is not None]
+        for result in results:
+            assert result.job is not None
+            verdicts: Mapping[str, Verdict] = {}
+            if result.request.trial.role is Role.MEASURE:
+                verdicts = self.verdicts.get(item.nodeid, {})
+            is_red = any(verdict.red for verdict in verdicts.values())
+            job_outcome = test_outcome if is_red or len(results) == 1 else outcome.of_trial(result)
+            sane = item.nodeid not in self.discarded and self.trials.has_passed(item.nodeid, result.job)
+            self.entries.test_ended(result.job, job_outcome, sane, verdicts)
 
 
 SUITE = pytest.StashKey[Suite]()
@@ -192,6 +211,9 @@ def report_end(suite: Suite, console: Console) -> None:
             console.problem(line)
         for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
             console.line(line)
+    for test, conclusion in suite.conclusions.items():
+        if test not in suite.regressed:  # else it is the message of the failure
+            console.always(f"{test}: {conclusion.text}")
     if suite.unrecorded:
         tests = suite.unrecorded[0]
         if len(suite.unrecorded) > 1:

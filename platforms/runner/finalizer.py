@@ -96,6 +96,10 @@ class Finalizer:
         self._restored.append(job)
         return True
 
+    def owes_retry(self, job: Job) -> bool:
+        """Whether another attempt of a job that is done is still to be queued."""
+        return job in self._restored or any(failed is job for failed, _ in list(self.retries))
+
     def retry_restored(self) -> None:
         """Queue retries of restored jobs: once all jobs have been added, so that what they may cost is known."""
         for job in self._restored:

@@ -173,6 +173,16 @@ class Runner:
                 break
             self._workers.rest(self._pause_s())
 
+    def can_afford(self, spec: JobSpec) -> bool:
+        """Whether one more job is within `max_device_hours`."""
+        return _cost_h(spec) <= self._hours_left
+
+    def settled(self, job: Job) -> bool:
+        """Whether a job is done, with all of its attempts."""
+        while job.successor is not None:
+            job = job.successor
+        return job.done and not self._queues[job.platform.name].finalizer.owes_retry(job)
+
     @property
     def owes_retries(self) -> bool:
         """Some jobs that the machine failed are still to be begun again."""
@@ -282,7 +292,7 @@ class Runner:
         while queue.finalizer.retries:
             failed, attempt = queue.finalizer.retries[0]
             folder = job_folder.attempt_folder(self.runs, self.run_id, failed.spec.key, attempt.number)
-            spec = spec_of_attempt(failed.spec, self.run_id, attempt)
+            spec = spec_of_attempt(failed.spec, self.run_id, attempt, failed.attempt)
             status = Status(State.QUEUED, messages.retried(attempt))
             failed.successor = self._queue_job(spec, failed.platform, folder, attempt, status)
             queue.finalizer.retries.popleft()  # only now: an interrupt loses no retry
@@ -290,7 +300,7 @@ class Runner:
 
     def _afford(self, spec: JobSpec) -> bool:
         """Take a job's cost from the budget. Returns False, and takes nothing, when too little is left."""
-        hours = 0.0 if spec.platform == "local" else spec.device_hours
+        hours = _cost_h(spec)
         with self._budget_lock:
             if hours > self._hours_left:
                 return False
@@ -339,3 +349,8 @@ class Runner:
                 self._journal.write_jobs([journal_entry(job) for job in jobs])
         for job in jobs:
             self._on_change(job)
+
+
+def _cost_h(spec: JobSpec) -> float:
+    """What a job takes from the budget, in device-hours. This machine costs nothing."""
+    return 0.0 if spec.platform == "local" else spec.device_hours

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast
 
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import ConfigError, JobSpec, RefusedError, Status, Submitted
@@ -178,6 +178,26 @@ class Maintenance:
 
 
 @dataclass(frozen=True)
+class NodeState:
+    """A node, as its scheduler sees it now.
+
+    Attributes:
+        name: as `JobSpec.nodes` takes it.
+        state: idle, busy, reserved (for other jobs), booting, drained (an administrator took it out) or down.
+        reason: the scheduler's own words, with who took it out and since when; "" if it gives none.
+    """
+
+    name: str
+    state: Literal["idle", "busy", "reserved", "booting", "drained", "down"]
+    reason: str = ""
+
+    @property
+    def out_of_service(self) -> bool:
+        """Whether it starts no job until a person does something."""
+        return self.state in ("drained", "down")
+
+
+@dataclass(frozen=True)
 class PruneOptions:
     """What `python -m platforms prune NAME` is asked for.
 
@@ -243,6 +263,32 @@ class Backend:
 
         It asks the scheduler once. Raises BenchError.
         """
+        return None
+
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        """The nodes on which the platform's jobs may run, by name, in order. It sends one query.
+
+        Raises:
+            AwayError: the scheduler does not answer.
+            RefusedError: the nodes cannot be listed.
+        """
+        raise RefusedError(f"{platform.name}: the scheduler {platform.scheduler} cannot list its nodes")
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        """The nodes of a job, of any user, that runs or has run; () while it has none.
+
+        Args:
+            platform: the one whose scheduler knows the job.
+            job_id: the scheduler's own id, as its commands print it.
+
+        Raises:
+            AwayError: the scheduler does not answer.
+            RefusedError: it knows no such job, or does not say.
+        """
+        raise RefusedError(f"{platform.name}: the scheduler {platform.scheduler} cannot say where a job has run")
+
+    def drain_command(self, node: str, reason: str) -> str | None:
+        """What an administrator types to take a node out of service. None where there is no such command."""
         return None
 
     def lint_file(self, platform: Platform, file: Path) -> list[str]:

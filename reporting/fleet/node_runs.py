@@ -20,6 +20,7 @@ from reporting.history.nights import night_of
 
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
 """The roles of runs that say how fast their node is. The arms of an A/B comparison differ on purpose."""
+SUSPECTED = frozenset({Kind.SLOWER, Kind.NODE, Kind.SUSPECT})
 NODES_OF_A_NIGHT = 5  # so many other nodes make a level of their own night
 NEAREST_RUNS = 20  # of other nodes make the level where a night has fewer
 FEWEST_RUNS = 5
@@ -39,7 +40,7 @@ class NodeRun:
             Of several metrics the middle one counts. None if too few other nodes have comparable runs.
         scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
         beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
-        red: the gate has called the run slower than its series.
+        suspected: the gate has called the run slower than its series, or its node slow.
     """
 
     node: str
@@ -52,7 +53,7 @@ class NodeRun:
     change: float | None = None
     scale: float | None = None
     beside: str = ""
-    red: bool = False
+    suspected: bool = False
 
     @property
     def limit(self) -> float | None:
@@ -71,7 +72,9 @@ class NodeRun:
 
 
 def nodes_of(envelope: Envelope) -> tuple[str, ...]:
-    """The nodes on which a job has run."""
+    """The nodes on which a job has run. A visited node has the name by which it was asked for."""
+    if envelope.trial.node is not None:
+        return (envelope.trial.node,)
     found = envelope.provenance.get("nodes") or ""
     names = found.split(",") if isinstance(found, str) else map(str, found)
     return tuple(name.strip() for name in names if name.strip())
@@ -123,7 +126,7 @@ def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
         role=envelope.trial.role,
         night=night_of(envelope.time_s, night_ends),
         started_s=envelope.time_s,
-        red=any(verdict.get("kind") == Kind.SLOWER for verdict in envelope.verdicts.values()),
+        suspected=any(verdict.get("kind") in SUSPECTED for verdict in envelope.verdicts.values()),
     )
 
 

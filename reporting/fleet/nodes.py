@@ -88,7 +88,7 @@ class NodeRecord:
     @property
     def suspicions(self) -> int:
         """How many of its runs were slow beside other nodes, or slower than their series by the gate."""
-        return sum(run.slow or run.red for run in self.runs)
+        return sum(run.slow or run.suspected for run in self.runs)
 
     @property
     def sentence(self) -> str:

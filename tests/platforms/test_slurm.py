@@ -79,9 +79,9 @@ def test_only_a_reason_that_waiting_does_not_change_can_never_start(reason: str,
 
 def test_squeue_output_becomes_rows() -> None:
     text = (
-        "71|RUNNING|a-k1|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|None\n"
-        "72|PENDING|b-k2|2026-11-20T22:09:52|2026-11-21T09:00:00||Nodes required for job are DOWN, DRAINED | or so\n"
-        "73|DEADLINE|c-k3|2026-11-20T22:09:52|2026-11-20T22:10:00||DeadLine\n"
+        "71|RUNNING|a-k1|2026-11-20T22:09:52|2026-11-20T22:09:53|cn[1-2]|cn1|None\n"
+        "72|PENDING|b-k2|2026-11-20T22:09:52|2026-11-21T09:00:00|||Nodes required for job are DOWN, DRAINED | or so\n"
+        "73|DEADLINE|c-k3|2026-11-20T22:09:52|2026-11-20T22:10:00|||DeadLine\n"
     )
     rows = squeue_rows(text)
     assert [(row.id, row.name, row.state, row.live) for row in rows.values()] == [
@@ -107,7 +107,7 @@ def test_the_expected_start_of_a_pending_job_is_not_its_start() -> None:
 
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "None", ""])
 def test_a_pending_job_without_a_forecast_has_no_expected_start(text: str) -> None:
-    (found,) = squeue_rows(f"72|PENDING|b-k2|2026-11-20T22:09:52|{text}||Resources\n").values()
+    (found,) = squeue_rows(f"72|PENDING|b-k2|2026-11-20T22:09:52|{text}|||Resources\n").values()
     assert (found.started_s, found.expected_s) == (None, None)
 
 

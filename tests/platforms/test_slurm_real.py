@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -528,7 +529,7 @@ def test_a_poll_is_one_squeue(
     counted = tmp_path / "counted"
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
+    for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel", "sinfo"):
         real = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
         (tools / name).write_text(f'#!/bin/sh\necho {name} >> {counted}\nexec {real} "$@"\n')
         (tools / name).chmod(0o755)
@@ -538,10 +539,8 @@ def test_a_poll_is_one_squeue(
     began = time.monotonic()
     finish(runner)
     polls = (time.monotonic() - began) / 0.5
-    count = {
-        name: counted.read_text().split().count(name) for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel")
-    }
-    assert (count["sbatch"], count["scontrol"], count["scancel"]) == (12, 0, 0)
+    count = Counter(counted.read_text().split())
+    assert (count["sbatch"], count["scontrol"], count["scancel"], count["sinfo"]) == (12, 0, 0, 0)
     assert count["squeue"] <= polls + 2
     assert count["sacct"] <= count["squeue"]
     assert all(job.status.state is State.SUCCEEDED for job in runner.jobs)

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from platforms.job import Outcome, Role, Trial
+from platforms.job import ONLY, Outcome, Role, Trial
 from reporting.fleet import visits
+from reporting.fleet.go_no_go import GoNoGo, NodeVisit, go_no_go
 from reporting.fleet.node_runs import NodeRun, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
 from reporting.history.envelope import Envelope
@@ -93,10 +94,10 @@ def test_of_several_metrics_the_middle_one_counts():
 
 def test_runs_on_several_nodes_without_numbers_or_of_an_ab_comparison_say_nothing_of_a_node():
     left_out = [
-        visit(5, "n01", 50.0, provenance={"nodes": "n01,n02"}),
+        visit(5, "n01", 50.0, trial=ONLY, provenance={"nodes": "n01,n02"}),
         visit(5, "n01", 50.0, sane=False, outcome=Outcome.FAILED),
         visit(5, "n01", 50.0, trial=Trial(Role.AB, arm="a", block=1, repeat=1)),
-        visit(5, "n01", 50.0, provenance={}),
+        visit(5, "n01", 50.0, trial=ONLY, provenance={}),
         visit(5, "n01", math.inf, attempt=2),
     ]
     runs = node_runs([*fleet_nights(2), *left_out], NOON)
@@ -163,3 +164,44 @@ def test_what_visits_cost_is_learned_from_the_last_ones_and_a_night_knows_what_i
     assert visits.spent_h(first, night(1), NOON) == 0
     assert visits.cost_of_visit_h(first, first[0].key.test, most_h=2.0) == pytest.approx(0.4)
     assert visits.cost_of_visit_h(first, "another", most_h=2.0) == 2.0
+
+
+# --- the sentence after a maintenance --------------------------------------------------------------------------------
+
+
+def drain(node: str, reason: str) -> str:
+    return f"drain {node} because {reason}"
+
+
+def test_all_nodes_fit():
+    fleet = {name: record(name, 0.0) for name in ("n1", "n2")}
+    said = go_no_go([NodeVisit("n1"), NodeVisit("n2")], fleet, drain_command=drain)
+    assert said == GoNoGo("2 of 2 nodes fit", "2 of 2 nodes fit", fits=True)
+
+
+def test_slow_suspect_and_silent_nodes_are_named_with_the_commands_that_take_them_out():
+    fleet = {
+        "n1": record("n1", 0.0),
+        "n2": record("n2", -0.08, -0.09),
+        "n3": record("n3", -0.05),
+        "n4": record("n4"),
+        "n5": record("n5"),
+    }
+    visited = [NodeVisit(name) for name in ("n1", "n2", "n3", "n2", "n5")]
+    said = go_no_go([*visited, NodeVisit("n4", "did not start: node lost")], fleet, ("n6", "n7"), drain)
+    assert not said.fits
+    assert said.short == "2 of 5 nodes fit; n2 -8.5 %, n3 -5.0 % (suspect), n4 did not start: node lost"
+    assert said.text.splitlines() == [
+        "2 of 5 nodes fit; n2 -8.5 % in 2 runs (limit 3.0 %): -8.0 % and -9.0 %; "
+        "n3 -5.0 % in 1 run (limit 3.0 %): suspect; n4 did not start: node lost",
+        "The speed of n5 is not judged yet: too few runs of other nodes.",
+        "Left for another night by device_hours_per_night: n6, n7.",
+        "To take them out of service, an administrator types:",
+        "  drain n2 because -8.5 % beside other nodes",
+        "  drain n4 because did not start: node lost",
+    ]
+
+
+def test_a_second_visit_that_starts_clears_the_first():
+    fleet = {"n1": record("n1", 0.0)}
+    assert go_no_go([NodeVisit("n1", "did not start: preempted"), NodeVisit("n1")], fleet).fits

@@ -11,7 +11,7 @@ from platforms.schedulers import Backend, Scheduler
 if TYPE_CHECKING:
     from platforms.config.draft import Draft, DraftRequest
     from platforms.config.schema import Platform
-    from platforms.schedulers import Maintenance
+    from platforms.schedulers import Maintenance, NodeState
     from platforms.schedulers.doctor_steps import Step, Visit
     from platforms.schedulers.work_dir.listing import LiveJobs
 
@@ -39,6 +39,31 @@ class SlurmBackend(Backend):
             return maintenance.ask(transport, platform)
         finally:
             transport.close()
+
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        from platforms import transports
+        from platforms.schedulers.slurm import node_states, queries
+
+        transport = transports.connect(platform)
+        try:
+            return node_states.nodes_of_platform(queries.ask_nodes(transport), platform)
+        finally:
+            transport.close()
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        from platforms import transports
+        from platforms.schedulers.slurm import queries
+
+        transport = transports.connect(platform)
+        try:
+            return queries.nodes_of_job(transport, job_id)
+        finally:
+            transport.close()
+
+    def drain_command(self, node: str, reason: str) -> str:
+        from platforms.schedulers.slurm import node_states
+
+        return node_states.drain_command(node, reason)
 
     def draft(self, request: DraftRequest) -> Draft:
         from platforms.schedulers.machine_draft.draft import draft_machine

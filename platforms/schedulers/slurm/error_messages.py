@@ -54,6 +54,19 @@ def is_no_room(message: str) -> bool:
     return bool(_NO_ROOM.search(message))
 
 
+# What a person can type about a refusal.
+_CURES = {
+    "Invalid node name specified": "the names of the nodes: sinfo --Node",
+    "Requested nodes not in this partition": "the nodes of each partition: sinfo --Node",
+    "reservation": "the reservations, with their nodes and users: scontrol show reservation",
+}
+
+
+def cure(message: str) -> str:
+    """Return what to type about a refusal of sbatch, in a few words; "" where we know nothing."""
+    return next((cure for words, cure in _CURES.items() if words in message), "")
+
+
 def refusal_state(message: str) -> State:
     """Return the state that a refusal of sbatch means."""
     if _TOO_MUCH.search(message):

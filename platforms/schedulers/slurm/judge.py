@@ -6,8 +6,10 @@ The first line that fits counts. "-" stands for anything.
     ---------------------  ------------------  -----------------  -----------------------------------------------------
     PENDING                (is not asked)      a start mark       PREEMPTED: Slurm queued the job again; UNKNOWN until
                                                                   LOST_S if the script ended with exit code 0
-    PENDING                (is not asked)      -                  QUEUED; after NEVER_S NEVER_ADMISSIBLE if waiting does
-                                                                  not change the reason for which it pends
+    PENDING                (is not asked)      -                  NEVER_ADMISSIBLE if a node that it must have is out
+                                                                  of service; QUEUED; after NEVER_S NEVER_ADMISSIBLE
+                                                                  if waiting does not change the reason for which it
+                                                                  pends
     another live row       (is not asked)      -                  the row's state (STATES in states.py)
     no row                 a live row          no exit file       UNKNOWN, after RUNAWAY_S LOST
     no row                 no answer           no exit file       UNKNOWN
@@ -26,14 +28,15 @@ Of several rows with an end, sacct's counts before scontrol's, and scontrol's be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import State, Status, signal_of_exit, state_of_exit
 from platforms.schedulers import log_file
 from platforms.schedulers.slurm.error_messages import LogErrors, find_errors
-from platforms.schedulers.slurm.rows import ExitFile, JobRow, expand_nodes
-from platforms.schedulers.slurm.states import STATES, can_never_start
+from platforms.schedulers.slurm.node_states import why_out_of_service
+from platforms.schedulers.slurm.rows import ExitFile, JobRow, NodeRow, expand_nodes
+from platforms.schedulers.slurm.states import STATES, asked_node_is_out, can_never_start
 
 NEVER_S = 20.0  # how long a job must pend for a hopeless reason: reasons come and go at first
 ACCOUNT_S = 60.0  # how long accounting may lag behind the controller, or not answer
@@ -61,6 +64,7 @@ class PolledJob:
         job_id: Slurm's id.
         log_path: where the log lies, for messages.
         log_lines: lines of the log that Slurm may have written.
+        nodes: what sinfo shows of all nodes, by name; None when it was not asked, or does not answer.
         unchanged_s: for how many seconds the job has been ended, unknown to Slurm, or pending for the same reason.
     """
 
@@ -74,6 +78,7 @@ class PolledJob:
     job_id: str = ""
     log_path: str = "its log"
     log_lines: Sequence[str] = ()
+    nodes: Mapping[str, NodeRow] | None = None
     unchanged_s: float = 0.0
 
 
@@ -110,6 +115,10 @@ def _judge_live(queue_row: JobRow, job: PolledJob) -> Status:
             return _status(State.UNKNOWN, "squeue shows it as queued, and its script has ended", queue_row)
         reason = f"Slurm queued it again after it had started ({queue_row.reason})"
         return _status(State.PREEMPTED, reason, queue_row)
+    if state is State.QUEUED and asked_node_is_out(queue_row.reason) and job.nodes is not None:
+        why = why_out_of_service(expand_nodes(queue_row.asked_nodes), job.nodes)
+        if why:
+            return _status(State.NEVER_ADMISSIBLE, why, queue_row)
     if state is State.QUEUED and can_never_start(queue_row.reason) and job.unchanged_s >= NEVER_S:
         reason = f"it pends for {queue_row.reason}, which waiting does not change"
         return _status(State.NEVER_ADMISSIBLE, reason, queue_row)

@@ -7,16 +7,20 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from platforms.job import AwayError, Submitted
+from platforms.job import AwayError, RefusedError, Submitted
 from platforms.schedulers.slurm.environment import QUERY_PREAMBLE, UNSET_SLURM_VARIABLES
 from platforms.schedulers.slurm.error_messages import ANY_ERROR, TELLING_ERROR, UNSURE
 from platforms.schedulers.slurm.rows import (
     SACCT_FIELDS,
+    SINFO_FORMAT,
     SQUEUE_FORMAT,
     ExitFile,
     JobRow,
+    NodeRow,
+    expand_nodes,
     sacct_rows,
     scontrol_row,
+    sinfo_rows,
     squeue_rows,
 )
 from platforms.schedulers.work_dir.listing import LiveJobs
@@ -79,6 +83,13 @@ done
 [ $# -gt 0 ] || {{ echo "none 0"; exit 0; }}
 scancel "$@" < /dev/null
 echo "scancel $?"
+"""
+
+
+# A job that has no nodes yet prints an empty list.
+_JOB_NODES_SCRIPT = """\
+{preamble}squeue --all --noheader --states=all --jobs={id} --format='nodes %N' | grep . && exit
+sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format=NodeList | sed 's/^/nodes /'
 """
 
 
@@ -204,6 +215,47 @@ def show_job(transport: Transport, job: Submitted) -> JobRow | None:
     if row is None or row.name != job.name:
         return None
     return row
+
+
+def ask_nodes(transport: Transport) -> dict[str, NodeRow]:
+    """Ask sinfo once for all nodes, by name, also those of hidden partitions.
+
+    Raises:
+        AwayError: sinfo has no answer.
+    """
+    script = f"{QUERY_PREAMBLE}sinfo --all --noheader --Node --format={shlex.quote(SINFO_FORMAT)}\n"
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    if result.exit_code != 0:
+        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        raise AwayError(f"{transport.where}: sinfo cannot be asked for the nodes: {errors}")
+    return sinfo_rows(result.stdout.decode(errors="replace"))
+
+
+def nodes_of_job(transport: Transport, job_id: str) -> tuple[str, ...]:
+    """Ask squeue, then sacct, for the nodes of a job of any user; () while it has none.
+
+    Args:
+        transport: to the login node.
+        job_id: as squeue prints it: `123`, `123_4` of an array, `123+1` of a heterogeneous job.
+
+    Raises:
+        AwayError: Slurm does not answer.
+        RefusedError: it is no id, or neither of the two shows such a job.
+    """
+    if not re.fullmatch(r"\d+([_+]\d+)?", job_id):
+        raise RefusedError(f"{job_id!r} is no id of a job at Slurm: write it as squeue prints it, such as 123 or 123_4")
+    script = _JOB_NODES_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id)
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    output = result.stdout.decode(errors="replace")
+    errors = " ".join(result.stderr.decode(errors="replace").split())
+    lists = [line.removeprefix("nodes ") for line in output.splitlines() if line.startswith("nodes ")]
+    names = dict.fromkeys(name for nodes in lists for name in expand_nodes(nodes.replace("None assigned", "")))
+    if not lists and UNSURE.search(errors):
+        raise AwayError(f"{transport.where}: Slurm cannot be asked for job {job_id}: {errors}")
+    if not lists:
+        why = f": {errors}" if errors else ""
+        raise RefusedError(f"{transport.where}: neither squeue nor sacct shows a job {job_id}{why}")
+    return tuple(names)
 
 
 def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:

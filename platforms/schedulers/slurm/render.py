@@ -19,6 +19,8 @@ from platforms.config.keys import ContainerKeys
 from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
+from platforms.schedulers.job_spec import check_nodes
+from platforms.schedulers.slurm.rows import expand_nodes
 
 if TYPE_CHECKING:
     import jinja2
@@ -88,6 +90,14 @@ def render(spec: JobSpec, platform: Platform) -> str:
 
 def _check(spec: JobSpec, platform: Platform) -> None:
     """Raise RefusedError for a job that Slurm cannot start, ConfigError for a text that no script can hold."""
+    check_nodes(spec)
+    site_nodes = sbatch_options.last_value("--exclude", platform.slurm.directives) or ""
+    excluded = sorted(set(spec.nodes) & set(expand_nodes(site_nodes)))
+    if excluded:
+        raise RefusedError(
+            f"{platform.name}: the job asks for {', '.join(excluded)}, and `slurm: {{directives: [--exclude=…]}}` in "
+            f"{platform.source} excludes it: choose another node, or remove it there"
+        )
     if spec.launcher not in ("none", "srun", "torchrun"):
         raise RefusedError(
             f"{platform.name}: launcher {spec.launcher} belongs to another scheduler; with Slurm there are srun, "
@@ -107,7 +117,10 @@ def _check(spec: JobSpec, platform: Platform) -> None:
 
 
 def directives(spec: JobSpec, platform: Platform) -> list[str]:
-    """Return the options of the #SBATCH lines, each as it is written."""
+    """Return the options of the #SBATCH lines, each as it is written.
+
+    Of an option that stands there twice sbatch takes the last, so what the job asks for stands behind the site's own.
+    """
     keys = platform.slurm
     folder = folder_of(platform, spec.name)
     options: list[tuple[str, object]] = [
@@ -116,7 +129,7 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
         ("partition", keys.partition),
         ("qos", keys.qos),
         ("constraint", keys.constraint),
-        ("reservation", keys.reservation),
+        ("reservation", keys.reservation if spec.reservation is None else None),
         ("nodes", spec.layout.nodes),
     ]
     if keys.tasks == "sbatch":
@@ -138,17 +151,22 @@ def directives(spec: JobSpec, platform: Platform) -> list[str]:
     excluded_nodes = _excluded_nodes(spec, platform)
     if excluded_nodes:
         lines.append(_option("exclude", excluded_nodes))
+    if spec.nodes:
+        lines.append(_option("nodelist", ",".join(spec.nodes)))
+    if spec.reservation is not None:
+        lines.append(_option("reservation", spec.reservation))
     return lines
 
 
 def _excluded_nodes(spec: JobSpec, platform: Platform) -> str | None:
     """Return the nodes that failed earlier attempts and those that the site excludes: only the last --exclude counts.
 
-    None where the site's own --exclude is enough. Of several nodes we do not know which one failed, and Slurm gives a
-    job no node that is down. A site's file of nodes (a path, to sbatch) is on the login node: names cannot join it.
+    None where the site's own --exclude is enough, and where the job names its nodes. Of several nodes we do not know
+    which one failed, and Slurm gives a job no node that is down. A site's file of nodes (a path, to sbatch) is on the
+    login node: names cannot join it.
     """
     site_nodes = sbatch_options.last_value("--exclude", platform.slurm.directives)
-    if not spec.avoid_nodes or spec.layout.nodes > 1:
+    if not spec.avoid_nodes or spec.layout.nodes > 1 or spec.nodes:
         return None
     if not site_nodes:
         return ",".join(spec.avoid_nodes)

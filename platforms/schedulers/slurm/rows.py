@@ -1,4 +1,4 @@
-"""What Slurm and a job's own script report about a job, as objects: rows of squeue, sacct, scontrol, the exit file."""
+"""What Slurm and a job's own script report, as objects: rows of squeue, sacct, scontrol and sinfo, the exit file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from platforms.job import State
 from platforms.nodes import bracket_names
 from platforms.schedulers.slurm.states import STATES
 
-SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%r"  # the reason stands last because it may contain anything
+# The reasons stand last because they may contain anything.
+SQUEUE_FORMAT = "%i|%T|%j|%V|%S|%N|%n|%r"
+SINFO_FORMAT = "%N|%P|%T|%f|%G|%H|%u|%E"
 SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
 
 
@@ -19,8 +21,8 @@ SACCT_FIELDS = "JobIDRaw,State,JobName,Submit,Start,End,ExitCode,NodeList"
 class JobRow:
     """One job, or one step of a job, as squeue, sacct or scontrol shows it.
 
-    Times are Unix seconds. `state` is its first word, as in STATES; `expected_s` is when Slurm's backfill scheduler
-    expects a pending job to start.
+    Times are Unix seconds. `state` is its first word, as in STATES; `asked_nodes` are those that it must have, in
+    Slurm's form; `expected_s` is when Slurm's backfill scheduler expects a pending job to start.
     """
 
     id: str
@@ -28,6 +30,7 @@ class JobRow:
     state: str
     reason: str = ""
     nodes: str = ""
+    asked_nodes: str = ""
     exit_code: int | None = None
     signal: int | None = None
     submitted_s: float | None = None
@@ -40,6 +43,30 @@ class JobRow:
         """Whether the job may still change. A state that we do not know counts as live."""
         state = STATES.get(self.state, State.UNKNOWN)
         return state is not None and state.live
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node, as sinfo shows it.
+
+    Attributes:
+        state: in sinfo's words, as in `drained` or `idle~`.
+        partitions: the names of its partitions; `default` says whether the default partition is one of them.
+        features: the words that `--constraint` takes.
+        gres: its generic resources, as in `gpu:v100:4`.
+        reason: what stands beside a node that is out of service; "" for none.
+        reason_by, reason_s: who has written that, and when (Unix seconds).
+    """
+
+    name: str
+    state: str
+    partitions: frozenset[str] = frozenset()
+    default: bool = False
+    features: frozenset[str] = frozenset()
+    gres: tuple[str, ...] = ()
+    reason: str = ""
+    reason_by: str = ""
+    reason_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,10 +94,10 @@ def squeue_rows(output: str) -> dict[str, JobRow]:
     """Parse the output of `squeue -h -o SQUEUE_FORMAT` into rows by job id."""
     rows = {}
     for line in output.splitlines():
-        fields = line.split("|", 6)
-        if len(fields) != 7:
+        fields = line.split("|", 7)
+        if len(fields) != 8:
             continue
-        job_id, state, name, submitted, start, nodes, reason = (field.strip() for field in fields)
+        job_id, state, name, submitted, start, nodes, asked_nodes, reason = (field.strip() for field in fields)
         start_s = unix_time(start)
         started_s = None
         expected_s = None
@@ -85,6 +112,7 @@ def squeue_rows(output: str) -> dict[str, JobRow]:
             state=state,
             reason=_blank_if_none(reason),
             nodes=nodes,
+            asked_nodes=_blank_if_none(asked_nodes),
             submitted_s=unix_time(submitted),
             started_s=started_s,
             expected_s=expected_s,
@@ -138,6 +166,29 @@ def scontrol_row(output: str) -> JobRow | None:
         started_s=unix_time(values.get("StartTime", "")),
         ended_s=unix_time(values.get("EndTime", "")),
     )
+
+
+def sinfo_rows(output: str) -> dict[str, NodeRow]:
+    """Parse the output of `sinfo -h -N -o SINFO_FORMAT`, which has a line for each partition of a node: by name."""
+    rows: dict[str, NodeRow] = {}
+    for line in output.splitlines():
+        fields = line.split("|", 7)
+        if len(fields) != 8:
+            continue
+        name, partition, state, features, gres, since, by, reason = (field.strip() for field in fields)
+        earlier = rows.get(name)
+        rows[name] = NodeRow(
+            name=name,
+            state=state,
+            partitions=frozenset({partition.rstrip("*")}) | (earlier.partitions if earlier else frozenset()),
+            default=partition.endswith("*") or (earlier is not None and earlier.default),
+            features=frozenset(_blank_if_none(features).split(",")) - {""},
+            gres=tuple(_blank_if_none(gres).split(",")),
+            reason="" if reason == "none" else reason,
+            reason_by="" if by == "Unknown" else by,
+            reason_s=unix_time(since),
+        )
+    return rows
 
 
 def unix_time(text: str) -> float | None:

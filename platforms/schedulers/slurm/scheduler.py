@@ -17,7 +17,9 @@ from platforms.job import AwayError, JobSpec, MachineError, NoRoom, RefusedError
 from platforms.schedulers import log_file, staging
 from platforms.schedulers.slurm import error_messages, judge, policy, queries, submission
 from platforms.schedulers.slurm import render as rendering
-from platforms.schedulers.slurm.rows import JobRow
+from platforms.schedulers.slurm.node_states import why_out_of_service
+from platforms.schedulers.slurm.rows import JobRow, NodeRow
+from platforms.schedulers.slurm.states import asked_node_is_out
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 CANCEL_LIMIT_S = 120.0  # KillWait is 30 s at most sites, then comes the epilog
 CANCEL_POLL_S = 1.0
 SOON_S = 1.0  # the shortest time between two squeue
+NODES_AGE_S = 30.0  # how old a list of all nodes may be before a submission: many jobs are submitted at once
 CALM_S = 10.0  # a site that writes a longer `poll_s:` wants fewer questions, so nothing is asked sooner
 GLANCE_S = {"local": 0.5}  # by transport: on this machine a glance starts no process
 FAR_GLANCE_S = 2.0
@@ -55,6 +58,7 @@ class SlurmScheduler:
         self._with_exit_file: set[str] = set()  # names of jobs whose exit file has been seen
         self._log_bytes: dict[str, int] = {}  # sizes of logs at the last poll, by job name
         self._ended: set[str] = set()  # ids of jobs
+        self._nodes: tuple[float, Mapping[str, NodeRow]] | None = None  # when sinfo was asked last, and its answer
         self._conditions: dict[str, tuple[str, float]] = {}  # by job id: a condition that may pass, and since when
 
     def render(self, spec: JobSpec) -> str:
@@ -75,7 +79,10 @@ class SlurmScheduler:
         """Submit with one command on the login node, which claims the job's folder there: see submission.py."""
         archive = rendering.archive_of(self._platform, spec) if spec.archive else None
         remote_folder = rendering.folder_of(self._platform, spec.name)
-        requirements = submission.requirements(archive, spec.data_dir, str(self._platform.work_dir))
+        why_out = self._why_out_of_service(spec)
+        requirements = submission.requirements(
+            archive, spec.data_dir, str(self._platform.work_dir), nodes_are_out=bool(why_out)
+        )
         script = submission.submission_script(spec, text, remote_folder, requirements)
         result = self._run_submission(script)
         if (result.outcome, result.detail) == ("missing", "archive"):
@@ -84,7 +91,31 @@ class SlurmScheduler:
             result = self._run_submission(script)
         if result.outcome == "id":
             return result.detail
+        if (result.outcome, result.detail) == ("missing", "nodes"):
+            raise MachineError(f"{spec.name}: {why_out}", Status(State.NEVER_ADMISSIBLE, why_out), folder)
         raise self._submission_error(result, spec, remote_folder, folder)
+
+    def _why_out_of_service(self, spec: JobSpec) -> str:
+        """Return why the nodes that the job asks for start no job; "" if they do, and if Slurm does not say.
+
+        sinfo is asked for jobs with such nodes only, and once for all of them that are submitted together.
+        """
+        if not spec.nodes:
+            return ""
+        rows = self._ask_nodes(NODES_AGE_S)
+        known = [name for name in spec.nodes if name in rows]  # of others sbatch says why it refuses them
+        return why_out_of_service(known, rows)
+
+    def _ask_nodes(self, max_age_s: float) -> Mapping[str, NodeRow]:
+        """Return what sinfo shows of all nodes; nothing if it does not answer."""
+        now = self._clock()
+        if self._nodes is None or now - self._nodes[0] > max_age_s:
+            try:
+                self._nodes = (now, queries.ask_nodes(self._transport))
+            except AwayError:
+                self._nodes = None
+                return {}
+        return self._nodes[1]
 
     def _run_submission(self, script: bytes) -> submission.SubmissionResult:
         result = self._transport.run(["sh", "-s"], input=script, timeout_s=submission.LIMIT_S)
@@ -116,7 +147,8 @@ class SlurmScheduler:
             return RefusedError(f"{where}: there is no sbatch: {message}; {hint}")
         if error_messages.is_no_room(message):
             return NoRoom(f"{where}: sbatch takes no more jobs for now: {message}")
-        reason = f"sbatch refused it: {message}; script: {folder / self.text_name}"
+        hint = error_messages.cure(message)
+        reason = f"sbatch refused it: {message}{hint and f' ({hint})'}; script: {folder / self.text_name}"
         return MachineError(f"{spec.name}: {reason}", Status(error_messages.refusal_state(message), reason), folder)
 
     def _remove(self, remote_folder: str) -> None:
@@ -127,6 +159,8 @@ class SlurmScheduler:
 
     def status(self, jobs: Sequence[Submitted]) -> dict[str, Status]:
         """Ask squeue once for all jobs, and sacct once for those that have ended.
+
+        sinfo is asked, too, as long as a job pends because a node that it asked for is not available.
 
         Cancels jobs that can never start, if `ends_failed`: otherwise they might start one day.
         """
@@ -143,9 +177,13 @@ class SlurmScheduler:
         if not_live:
             accounting = queries.ask_accounting(self._transport, not_live, self._jobs_folder)
 
+        nodes = None
+        if any(row is not None and asked_node_is_out(row.reason) and row.asked_nodes for row in queue_rows.values()):
+            nodes = self._ask_nodes(max_age_s=0.0) or None
+
         statuses = {}
         for job in jobs:
-            polled = self._polled_job(job, queue_rows[job.job_id], poll, accounting)
+            polled = self._polled_job(job, queue_rows[job.job_id], poll, accounting, nodes)
             statuses[job.job_id] = judge.judge(polled)
         self._handle_ended(jobs, queue_rows, statuses)
         return statuses
@@ -164,6 +202,7 @@ class SlurmScheduler:
         queue_row: JobRow | None,
         poll: queries.PollResult,
         accounting: queries.AccountingResult,
+        nodes: Mapping[str, NodeRow] | None,
     ) -> judge.PolledJob:
         scontrol_row = None
         if accounting.rows is None and queue_row is not None and not queue_row.live and queue_row.state != "COMPLETED":
@@ -180,6 +219,7 @@ class SlurmScheduler:
             job_id=job.job_id,
             log_path=f"{self._jobs_folder}/{job.name}/log",
             log_lines=accounting.log_lines.get(job.name, ()),
+            nodes=nodes,
             unchanged_s=self._unchanged_s(job, queue_row, only_accounting_knows=accounting.silent and not exit_file),
         )
 

@@ -1,0 +1,101 @@
+"""Runs the body of a test once more for each further job that the test has.
+
+pytest runs it for the job that speaks for the test. A plan may ask for jobs that depend on what a body has read from a
+log, so after each round of bodies it is asked for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from harness import record
+from harness.console import Console
+from harness.record import Recording
+from harness.suite import Suite
+from platforms.job import Role
+from platforms.runner import Job
+
+
+def finish(suite: Suite, item: pytest.Item, console: Console) -> None:
+    """After the body of a test has passed: keep what it has recorded, of all of the test's jobs, and judge it."""
+    if record.recorded_run(item) is None:
+        suite.unrecorded.append(item.nodeid)
+        return
+    run_others(suite, item, console)
+    run = record.recorded_run(item)
+    if run is not None:
+        suite.recorded[item.nodeid] = run
+    suite.judge(item)
+    if run is not None:
+        record.replay(item)
+
+
+def run_others(suite: Suite, item: pytest.Item, console: Console) -> None:
+    """Wait for all further jobs of a test, and run its body for each that has measured well.
+
+    The body has passed for the test's main job. What it says against another one stands in that job's result: the plan
+    concludes what it means for the test.
+    """
+    trials = suite.trials
+    assert trials is not None
+    assert suite.runner is not None
+    main = suite.jobs[item.nodeid]
+    recordings = {main: record.taken(item)}
+    trials.body_ended(item.nodeid, main)
+    while True:
+        trials.ask(item.nodeid)
+        if trials.is_live(item.nodeid):
+            with _terminal_free(item), console.waiting(suite.runner.jobs):
+                trials.wait(item.nodeid, console.tick, suite.deadline)
+        jobs = trials.jobs_without_body(item.nodeid)
+        if not jobs:
+            break
+        for job in jobs:
+            recordings[job] = _run_body(suite, item, job)
+    measured = [recording for job, recording in recordings.items() if job.spec.trial.role is Role.MEASURE]
+    record.put(item, record.joined([recording for recording in measured if recording is not None]))
+
+
+def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:
+    """Run the body for a job. Returns what it has recorded; None if it has failed, or has recorded nothing."""
+    assert suite.trials is not None
+    _refuse_own_fixtures(item)
+    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
+    funcargs["run"] = job.run
+    error = None
+    try:
+        item.runtest()
+        record.recorded_run(item)
+    except (Exception, pytest.fail.Exception) as failure:
+        error = str(failure) or type(failure).__name__
+    recording = record.taken(item)
+    if error is None and recording is None:
+        error = "nothing is recorded, since record(run) was not called"
+    suite.trials.body_ended(item.nodeid, job, error)
+    return None if error else recording
+
+
+def _refuse_own_fixtures(item: pytest.Item) -> None:
+    """Fail a test whose own fixtures use `run`: they would hold what they have made of another job."""
+    for name, definitions in item._fixtureinfo.name2fixturedefs.items():  # type: ignore[attr-defined]
+        if any("run" in definition.argnames for definition in definitions):
+            pytest.fail(
+                f"the fixture {name} uses `run`, so it cannot be used by a test that has several jobs: read the log in "
+                "the test's body",
+                pytrace=False,
+            )
+
+
+@contextmanager
+def _terminal_free(item: pytest.Item) -> Iterator[None]:
+    """Let the session show its progress, which pytest would capture as the test's output."""
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    if capture is None:
+        yield
+        return
+    with capture.global_and_fixture_disabled():
+        yield

@@ -1,0 +1,107 @@
+"""Makes the jobs of a session's tests: which plan a test has, and the JobSpec of each request of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import output_paths
+from harness.plans import Plan, Request
+from harness.plans.campaign import Campaign
+from harness.plans.once import Once
+from harness.spec import spec_of
+from harness.trial_options import places
+from platforms import checkout
+from platforms.job import JobSpec, RefusedError
+from platforms.rundir import code_archive
+
+if TYPE_CHECKING:
+    from harness.suite import Suite
+    from platforms.config.schema import Platform
+
+
+class JobFactory:
+    """Makes the plans and the jobs of these tests, in their order. It begins nothing."""
+
+    def __init__(self, suite: Suite, items: Sequence[pytest.Item], run_id: str) -> None:
+        self._suite = suite
+        self._items = {item.nodeid: item for item in items}
+        self._run_id = run_id
+        self._plans: dict[str, Plan] = {}
+        self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
+
+    def plan(self, test: str) -> Plan:
+        """The plan of a test. Raises UsageError where the options do not go with it."""
+        if test not in self._plans:
+            self._plans[test] = self._new_plan(test)
+        return self._plans[test]
+
+    def _new_plan(self, test: str) -> Plan:
+        options = self._suite.options.trials
+        size = self._suite.case(self._items[test]).layout.nodes
+        if options.is_campaign:
+            return self._campaign(test, size)
+        if options.nodes and len(options.nodes) != size:
+            raise pytest.UsageError(
+                f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "
+                f"{max(1, len(options.nodes) // size)} for a job on each of them"
+            )
+        return Once(options.nodes)
+
+    def _campaign(self, test: str, size: int) -> Plan:
+        """The plan of a test in a campaign; in an upgrade, repeats on each treated and each control node."""
+        options = self._suite.options.trials
+        for name in ("nodes", "treated", "control"):
+            nodes = getattr(options, name)
+            if nodes and len(nodes) < size:
+                raise pytest.UsageError(f"--{name} names {len(nodes)} nodes, and {test} needs {size}")
+        if options.treated:
+            both = [*places(options.treated, size), *places(options.control, size)]
+            return Campaign(options.label, options.repeats * len(both), both)
+        return Campaign(options.label, options.repeats, places(options.nodes, size))
+
+    def first_jobs(self) -> dict[str, JobSpec]:
+        """The first job of each test, by the test's id."""
+        return {test: self.job(test, self.plan(test).first()[0])[0] for test in self._items}
+
+    def all_first_jobs(self) -> list[JobSpec]:
+        """All jobs that begin before the first test waits."""
+        return [self.job(test, request)[0] for test in self._items for request in self.plan(test).first()]
+
+    def most_device_hours(self) -> float:
+        """What all jobs may cost, with those that plans may ask for later, in device-hours."""
+        jobs = self.first_jobs()
+        return sum(spec.device_hours * self.plan(test).most for test, spec in jobs.items() if spec.platform != "local")
+
+    def job(self, test: str, request: Request) -> tuple[JobSpec, Platform]:
+        """The spec of a test's request, and the platform that it is for."""
+        item = self._items[test]
+        case = self._suite.case(item)
+        commit = self._suite.options.code
+        if request.stack is not None:
+            case = replace(case, platform=case.platform.with_stack(request.stack))
+            commit = case.platform.stacks[request.stack].code or commit
+        spec = spec_of(item, case, self._run_id, self._archive(commit), item.config.rootpath, request)
+        spec = replace(spec, reservation=self._suite.options.trials.reservation)
+        return spec, self._suite.platforms[case.platform.name]
+
+    def _archive(self, commit: str | None) -> Path:
+        """The code of our benchmarks, of a commit or of this checkout. Raises UsageError for a commit without it."""
+        if commit not in self._archives:
+            self._archives[commit] = self._build(commit)
+        return self._archives[commit]
+
+    def _build(self, commit: str | None) -> Path:
+        folder = self._suite.options.runs / "archives"
+        try:
+            if commit is None:
+                return code_archive.build(checkout.ROOT / "models", folder).path
+            return code_archive.build_from_commit(checkout.ROOT, commit, folder).path
+        except OSError as error:
+            raise output_paths.unwritable(self._suite.options.runs, error) from None
+        except RefusedError as error:
+            raise pytest.UsageError(f"--code: {error}") from None

@@ -1,0 +1,73 @@
+"""`--repeat N --label NAME`: a test is measured several times in one session, spread over nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from harness.plans import Conclusion, Request, TrialResult
+from platforms.job import Trial
+
+NAMED = 5  # failed jobs that a sentence names
+
+
+class Campaign:
+    """The plan of a test in a campaign.
+
+    Args:
+        label: of the campaign; None for repeats without one.
+        repeats: how many jobs.
+        places: sets of nodes, of which the repeats take one after the other; () leaves the choice to the scheduler.
+    """
+
+    def __init__(self, label: str | None, repeats: int, places: Sequence[tuple[str, ...]] = ()) -> None:
+        self.most = repeats
+        self._label = label
+        self._places = places
+
+    def first(self) -> Sequence[Request]:
+        return [
+            Request(Trial(label=self._label, repeat=number), nodes=self._place(number))
+            for number in range(1, self.most + 1)
+        ]
+
+    def _place(self, number: int) -> tuple[str, ...]:
+        return self._places[(number - 1) % len(self._places)] if self._places else ()
+
+    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+        return []
+
+    def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
+        failed = [result for result in results if result.envelope is None]
+        measured = len(results) - len(failed)
+        name = f"campaign {self._label}" if self._label else "repeats"
+        text = f"{name}: {measured} of {len(results)} jobs measured{_medians(results)}"
+        if failed:
+            text += f"; failed: {_named(failed)}"
+        return Conclusion(text, text, fails=bool(failed))
+
+
+def _medians(results: Sequence[TrialResult]) -> str:
+    """The median of each metric over the jobs."""
+    envelopes = [result.envelope for result in results if result.envelope is not None]
+    if not envelopes:
+        return ""
+    texts = []
+    for name, metric in envelopes[0].metrics.items():
+        values = [envelope.metrics[name].value for envelope in envelopes if name in envelope.metrics]
+        spread = f"{min(values):.4g} to {max(values):.4g}"
+        texts.append(f"{name.replace('_', ' ')} {median(values):.4g} {metric.unit}, {spread}")
+    return f"; median {'; '.join(texts)}" if texts else ""
+
+
+def _named(failed: Sequence[TrialResult]) -> str:
+    texts = [f"{result.request.trial.key} ({_why(result)})" for result in failed[:NAMED]]
+    if len(failed) > NAMED:
+        texts.append(f"and {len(failed) - NAMED} more")
+    return ", ".join(texts)
+
+
+def _why(result: TrialResult) -> str:
+    if result.job is None:
+        return "max_device_hours does not allow it"
+    return result.error or result.job.status.state.value

@@ -1,0 +1,83 @@
+"""What a user's own run on a node says: is the node as fast as the fleet?"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from platforms.job import ONLY
+from reporting.fleet.node_runs import node_runs
+from reporting.fleet.nodes import RUNS_TO_NAME, NodeRecord, Standing, percent, records_of
+from reporting.gate.comparison import compare
+from reporting.gate.series import pin_of, series_of
+from reporting.history.envelope import Envelope
+from reporting.references.answers import References
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """Whether a node is as fast as it should be. `as_fast` is None if there is nothing to compare it with."""
+
+    text: str
+    as_fast: bool | None
+
+
+def check_answer(
+    node: str, own: Sequence[Envelope], past: Sequence[Envelope], references: References, night_ends: datetime.time
+) -> NodeAnswer:
+    """Compare a node with the other nodes of its platform, or with the pins of the test if these have too few runs.
+
+    Args:
+        node: its name, as it was asked for.
+        own: the user's runs on it, one or two, in the order of their starts.
+        past: the runs of the platform in the centre's history.
+        references: people's answers, which may have moved a pin.
+    """
+    last = own[-1]
+    workload = last.benchmark or last.key.test.partition("::")[2]
+    record = records_of(node_runs([*past, *own], night_ends))[node]
+    if record.standing is not Standing.UNKNOWN and record.runs[-1].judged:
+        return _beside_fleet(record, workload)
+    return _beside_pins(node, workload, last, past, references, night_ends)
+
+
+def _beside_fleet(record: NodeRecord, workload: str) -> NodeAnswer:
+    run = record.runs[-1]
+    change = f"{workload} {percent(run.change or 0.0)} (limit {100 * (run.limit or 0.0):.1f} %)"
+    if not run.slow:
+        return NodeAnswer(f"{record.name} is as fast as the fleet: {change}", as_fast=True)
+    if record.standing is Standing.SLOW:
+        return NodeAnswer(f"{record.sentence} ({workload}): tell your centre", as_fast=False)
+    if len(record.slow_streak) < RUNS_TO_NAME:
+        return NodeAnswer(f"{record.name} was slow once: {change}; one more run decides", as_fast=False)
+    return NodeAnswer(f"{record.sentence} ({workload}); one more run decides", as_fast=False)
+
+
+def _beside_pins(
+    node: str,
+    workload: str,
+    last: Envelope,
+    past: Sequence[Envelope],
+    references: References,
+    night_ends: datetime.time,
+) -> NodeAnswer:
+    """Each metric beside the pin of its series."""
+    measured = replace(last, trial=ONLY, key=last.key._replace(trial=""))  # as if the test had asked for it
+    said = []
+    as_fast = True
+    for metric in measured.metrics:
+        series = series_of(metric, measured, [*past, measured], night_ends)
+        acceptance = references.acceptance(series.test, metric, series.comparability)
+        pin = pin_of(series, acceptance)
+        if pin is None:
+            continue
+        found = compare(series, pin)
+        said.append(f"{metric.replace('_', ' ')} {percent(found.change)} (limit {100 * found.step_limit:.1f} %)")
+        as_fast = as_fast and found.change >= -found.step_limit
+    if not said:
+        return NodeAnswer(f"{node} ran {workload}, and the centre has too few runs to compare it with", as_fast=None)
+    compared = f"{workload}, {', '.join(said)}"
+    if as_fast:
+        return NodeAnswer(f"{node} is as fast as the centre's pins: {compared}", as_fast=True)
+    return NodeAnswer(f"{node} is slower than the centre's pins: {compared}: tell your centre", as_fast=False)

@@ -1,0 +1,156 @@
+"""Tests that have several jobs in one session: campaigns, their results, and how they are resumed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from harness.outcome import EXIT_PENDING
+from platforms.job import Outcome
+from reporting.history import reader
+from reporting.history.envelope import Envelope
+from tests.harness.conftest import Project
+from tests.waiting import until
+
+COUNTING = """
+import pytest
+from platforms.results import numbers
+
+# The n-th job of this test prints the n-th rate.
+PROGRAM = '''
+import os, pathlib, sys, time
+counter = pathlib.Path(sys.argv[1])
+number = len(list(counter.glob("job-*")))
+(counter / f"job-{number}").touch()
+rates = %(rates)s
+time.sleep(%(sleep_s)s)
+if rates[number] is None: sys.exit(1)
+print("rate:", rates[number])
+'''
+
+@pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/counter"])
+def test_rate(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
+    assert rate < 200
+    record(run, metrics={"rate": (rate, "GB/s", "higher")})
+"""
+
+
+def write_test(project: Project, rates: list[float | None], sleep_s: float = 0.0) -> None:
+    project.write("test_rate.py", COUNTING % {"rates": repr(rates), "sleep_s": sleep_s})
+    (project.path / "counter").mkdir()
+
+
+def entries(project: Project) -> list[Envelope]:
+    return reader.read(project.path / "site/history")
+
+
+def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(project: Project) -> None:
+    write_test(project, [100.0, 101.0, 99.0])
+    result = project.pytest("--repeat=3", "--label=before", "--benchmark-json=saved.json")
+    result.assert_outcomes(passed=1)
+    written = entries(project)
+    assert [(run.trial.label, run.trial.repeat, run.metrics["rate"].value) for run in written] == [
+        ("before", 1, 100.0),
+        ("before", 2, 101.0),
+        ("before", 3, 99.0),
+    ]
+    assert all(run.sane and run.outcome is Outcome.PASSED for run in written)
+    assert len({run.key.run_id for run in written}) == 1
+    result.stdout.fnmatch_lines(["*campaign before: 3 of 3 jobs measured; median rate 100 GB/s, 99 to 101*"])
+    (saved,) = json.loads((project.path / "saved.json").read_text())["benchmarks"]
+    assert saved["stats"]["rounds"] == 3
+
+
+def test_the_repeats_of_a_session_are_one_value_of_the_series(project: Project) -> None:
+    write_test(project, [100.0, 150.0, 99.0, 98.0, 101.0])
+    result = project.pytest("--repeat=5")
+    result.stdout.fnmatch_lines(["*learning 1 of 20*"])
+
+
+def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(project: Project) -> None:
+    write_test(project, [100.0, None, 99.0])
+    result = project.pytest("--repeat=3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 (exited with an error)*"])
+    assert [(run.outcome, run.sane) for run in entries(project)] == [
+        (Outcome.PASSED, True),
+        (Outcome.FAILED, False),
+        (Outcome.PASSED, True),
+    ]
+
+
+def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None:
+    write_test(project, [100.0, 500.0, 99.0])
+    result = project.pytest("--repeat=3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 (assert 500*"])
+    assert [run.sane for run in entries(project)] == [True, False, True]
+
+
+def test_a_fixture_that_uses_the_run_is_refused(project: Project) -> None:
+    write_test(project, [100.0, 101.0])
+    path = project.path / "test_rate.py"
+    fixture = "@pytest.fixture\ndef rates(run):\n    return numbers(run.log, r'rate: (.+)')\n\n"
+    text = (
+        path.read_text()
+        .replace("@pytest.mark", f"{fixture}@pytest.mark")
+        .replace("(run, record)", "(rates, run, record)")
+    )
+    path.write_text(text)
+    result = project.pytest("--repeat=2")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the fixture rates uses `run`*"])
+
+
+def test_a_campaign_goes_on_after_its_session_was_killed(project: Project) -> None:
+    write_test(project, [100.0, 101.0, 102.0, 103.0], sleep_s=1.0)
+    command = [sys.executable, "-m", "pytest", "--repeat=4", "--label=before", "--run-id=campaign"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        try:
+            until(lambda: len(list((project.path / "counter").iterdir())) >= 2)
+        finally:
+            session.kill()
+    result = project.pytest("--resume=campaign")
+    result.assert_outcomes(passed=1)
+    written = entries(project)
+    assert [run.trial.repeat for run in written] == [1, 2, 3, 4]
+    assert sorted(run.metrics["rate"].value for run in written) == [100.0, 101.0, 102.0, 103.0]
+
+
+def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_later(project: Project) -> None:
+    write_test(project, [100.0, 101.0, 102.0], sleep_s=1.5)
+    result = project.pytest("--repeat=3", "--run-id=campaign", "--wait=2s")
+    assert result.ret == EXIT_PENDING
+    result.assert_outcomes(skipped=1)
+    assert not any(run.sane for run in entries(project))
+    project.pytest("--resume=campaign").assert_outcomes(passed=1)
+    assert [run.metrics["rate"].value for run in entries(project) if run.sane] == [100.0, 101.0, 102.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--repeat=0"], "--repeat: '0' is no number from 1 to 1000"),
+        (["--label=be-fore"], "--label: 'be-fore' can be no label*"),
+        (["--repeat=2", "--each-node=idle"], "--repeat, --label or --treated and --each-node are two questions*"),
+        (["--blocks=3"], "--blocks is for --ab stack=A,B"),
+        (["--ab=cuda12,cuda13"], "--ab: 'cuda12,cuda13': write two of the platform's `stacks:`*"),
+        (["--treated=n01", "--label=before"], "--treated and --control belong together*"),
+        (["--treated=n01", "--control=n02"], "--treated and --control need --label before*"),
+        (["--treated=n01,n02", "--control=n02", "--label=a"], "--treated and --control: n02 cannot be both"),
+        (["--nodes=n01,n02"], "*--nodes names 2 nodes, and test_rate.py::* runs on 1: name 1, or add --repeat 2*"),
+        (["--nodes=n[01-"], "--nodes: *"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_before_anything_is_submitted(
+    project: Project, words: list[str], message: str
+) -> None:
+    write_test(project, [100.0])
+    result = project.pytest(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert not list((project.path / "counter").iterdir())

@@ -1,0 +1,282 @@
+"""Jobs of Slurm that name their nodes or a reservation, and what Slurm says of its nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from platforms.config.schema import Platform
+from platforms.job import JobSpec, Layout, MachineError, RefusedError, State, Status, Submitted, job_name
+from platforms.schedulers import backend_of
+from platforms.schedulers.slurm import judge, node_states
+from platforms.schedulers.slurm.judge import PolledJob
+from platforms.schedulers.slurm.rows import JobRow, NodeRow, sinfo_rows, unix_time
+from platforms.schedulers.slurm.scheduler import SlurmScheduler
+from platforms.schedulers.slurm.states import node_state
+from tests.clusters.slurm import Cluster
+
+# As Slurm 22.05 prints it.
+SINFO = """\
+cn1|standard*|mixed|rome|(null)|Unknown|Unknown|none
+cn1|brief|mixed|rome|(null)|Unknown|Unknown|none
+cn2|standard*|drained|rome,big|(null)|2026-11-23T01:32:19|root|bad DIMM | slot 3
+cn3|standard*|idle|rome|(null)|Unknown|Unknown|none
+v100n1|gpu|idle|v100,nvlink|gpu:v100:4(S:0-1)|Unknown|Unknown|none
+v100n2|gpu|down*|v100|gpu:v100:4|2026-11-23T01:00:00|slurm|Not responding
+a100n1|gpu|allocated|a100,nvlink|gpu:a100:4,shard:8|Unknown|Unknown|none
+login1|gpu|idle|v100|(null)|Unknown|Unknown|none
+"""
+
+
+def platform(work: Path = Path("/w"), **keys: object) -> Platform:
+    fixed = {"scheduler": "slurm", "device": "cpu", "layouts": {"default": ("1x1",)}, "source": Path("cluster.yaml")}
+    return Platform(**{"name": "cluster", "work_dir": str(work), "slurm": {"account": "z19"}, **fixed, **keys})
+
+
+def shell(name: str, nodes: int = 1, **changes: object) -> JobSpec:
+    layout, test = Layout(nodes, 1, "cpu"), f"test_x.py::test_x[{name}]"
+    arguments = ("sh", "-c", "sleep 600" if name == "long" else "true")
+    spec = JobSpec(job_name(name, layout, "r1", test), test, "cluster", layout, arguments, launcher="none")
+    return replace(spec, time_limit_s=600, start_limit_s=600, **changes)
+
+
+def directives(spec: JobSpec, **slurm: object) -> list[str]:
+    text = SlurmScheduler(platform(slurm=slurm)).render(spec)
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+
+
+# --- what is asked ---------------------------------------------------------------------------------------------------
+
+
+def test_nodes_and_reservation_become_options_behind_the_sites_own() -> None:
+    spec = replace(shell("x", nodes=2), nodes=("n07", "n09"), reservation="upgrade")
+    site = ["--reservation=course", "--nodelist=n01", "--exclude=n02"]
+    lines = directives(spec, directives=site, reservation="old")
+    assert lines[-2:] == ["--nodelist=n07,n09", "--reservation=upgrade"]
+    assert "--reservation=old" not in lines
+    assert "--reservation=old" in directives(shell("x"), reservation="old")
+
+
+def test_a_job_that_names_its_nodes_avoids_none() -> None:
+    pinned = replace(shell("x"), nodes=("n07",), avoid_nodes=("n07", "n08"))
+    assert not [line for line in directives(pinned) if "exclude" in line]
+
+
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2", "n3"), ("n1", "n1")])
+def test_as_many_nodes_as_the_layout_has(nodes: tuple[str, ...]) -> None:
+    asked = len(set(nodes))
+    with pytest.raises(RefusedError, match=rf"layout 2x1cpu has 2 nodes, and the job asks for {asked} node"):
+        directives(replace(shell("x", nodes=2), nodes=nodes))
+
+
+def test_a_node_that_the_site_excludes_is_refused_with_the_key_that_does() -> None:
+    with pytest.raises(RefusedError, match=r"asks for n07, and .*--exclude.* in cluster.yaml excludes it"):
+        directives(replace(shell("x"), nodes=("n07",)), directives=["-x n[05-09]"])
+
+
+def test_the_sites_policy_may_forbid_both() -> None:
+    rules = {"forbidden": {"--nodelist": "the queue chooses", "--reservation": "for courses"}}
+    scheduler = SlurmScheduler(platform(policy=rules))
+    spec = replace(shell("x"), nodes=("n07",), reservation="r")
+    found = scheduler.lint(spec, scheduler.render(spec))
+    assert ["--nodelist is forbidden here: the queue chooses" in found[0], "--reservation" in found[1]] == [True, True]
+
+
+# --- what Slurm says of nodes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("idle", "idle"), ("idle~", "idle"), ("idle$", "idle"), ("idle#", "booting"), ("idle*", "booting"),
+        ("allocated", "busy"), ("mixed-", "busy"), ("planned", "busy"), ("completing", "busy"), ("mixed*", "booting"),
+        ("reserved", "reserved"), ("maint", "reserved"), ("maint*", "reserved"),
+        ("drained", "drained"), ("draining", "drained"), ("drained*", "drained"), ("drained$", "drained"),
+        ("fail", "drained"), ("failing", "drained"), ("drained@", "booting"), ("draining^", "booting"),
+        ("down", "down"), ("down*", "down"), ("down$", "down"), ("down^", "booting"), ("inval", "down"),
+        ("rebooting", "booting"), ("unknown", "booting"), ("unk*", "booting"), ("powering_up", "booting"),
+    ],
+)  # fmt: skip
+def test_states_of_nodes(text: str, state: str) -> None:
+    assert node_state(text) == state
+
+
+def test_sinfo_output_becomes_a_row_for_each_node() -> None:
+    rows = sinfo_rows(SINFO + "no line of a node\n")
+    assert list(rows) == ["cn1", "cn2", "cn3", "v100n1", "v100n2", "a100n1", "login1"]
+    assert (rows["cn1"].partitions, rows["cn1"].default) == ({"standard", "brief"}, True)
+    assert rows["cn2"] == NodeRow(
+        "cn2", "drained", frozenset({"standard"}), True, frozenset({"rome", "big"}), ("",), "bad DIMM | slot 3", "root",
+        unix_time("2026-11-23T01:32:19"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "slurm", "names"),
+    [
+        ("cpu", {}, ["cn1", "cn2", "cn3"]),
+        ("cpu", {"partition": "brief"}, ["cn1"]),
+        ("cpu", {"partition": "brief,gpu"}, ["cn1", "v100n1", "v100n2", "a100n1", "login1"]),
+        ("cpu", {"constraint": "big|rome"}, ["cn1", "cn2", "cn3"]),
+        ("cpu", {"constraint": "rome&big"}, ["cn2"]),
+        ("gpu", {"partition": "gpu"}, ["v100n1", "v100n2", "a100n1"]),
+        ("gpu", {"partition": "gpu", "gres": "gpu:v100"}, ["v100n1", "v100n2"]),
+        ("gpu", {"partition": "gpu", "constraint": "[v100*2&nvlink]"}, ["v100n1"]),
+        ("cpu", {"directives": ["-p brief", "--exclude=cn[1-2]"]}, []),
+        ("cpu", {"directives": ["--exclude=cn[1-2]"]}, ["cn3"]),
+        ("cpu", {"partition": "nowhere"}, []),
+    ],
+)
+def test_the_nodes_of_a_platform(device: str, slurm: dict[str, object], names: list[str]) -> None:
+    found = node_states.nodes_of_platform(sinfo_rows(SINFO), platform(device=device, slurm=slurm))
+    assert [node.name for node in found] == names
+
+
+def test_a_reason_names_its_author_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        node = node_states.state_of(sinfo_rows(SINFO)["cn2"])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (node.state, node.reason) == ("drained", "'bad DIMM | slot 3', by root since 2026-11-23 01:32")
+
+
+def pends(reason: str, asked: str, sinfo: str | None = SINFO) -> tuple[State, str]:
+    row = JobRow("7", "a", "PENDING", reason, asked_nodes=asked)
+    status = judge.judge(PolledJob(row, nodes=None if sinfo is None else sinfo_rows(sinfo)))
+    return status.state, status.reason
+
+
+OUT = "ReqNodeNotAvail, UnavailableNodes:"
+
+
+def test_a_job_that_must_have_a_node_out_of_service_can_never_start() -> None:
+    state, why = pends(f"{OUT}cn2", "cn[2-3]")
+    assert state is State.NEVER_ADMISSIBLE
+    assert why.startswith("node cn2 is drained: 'bad DIMM | slot 3', by root since 2026-11-2")
+    assert why.endswith(
+        "(choose another node: sinfo --Node, or return it with: scontrol update nodename=cn2 state=resume)"
+    )
+    state, why = pends(f"({OUT}v100n2)", "v100n2")
+    assert (state, why.partition(",")[0]) == (State.NEVER_ADMISSIBLE, "node v100n2 is down*: 'Not responding'")
+    assert pends(f"{OUT}gone9", "gone9")[1].startswith("Slurm has no node gone9 any more")
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked", "sinfo"),
+    [
+        ("Resources", "cn2", SINFO),  # Slurm does not say that the node is the cause
+        ("ReqNodeNotAvail, May be reserved for other job", "cn2", SINFO),  # reservations end
+        (f"{OUT}cn1", "cn1", SINFO),  # it is back
+        (f"{OUT}cn2", "cn2", None),  # sinfo does not answer
+        (f"{OUT}cn2", "cn2", SINFO.replace("drained", "drained@")),  # it reboots and comes back
+        (f"{OUT}cn[1-99]", "", SINFO),  # nodes that the job did not ask for: a maintenance comes
+    ],
+)
+def test_what_passes_by_itself_is_waited_for(reason: str, asked: str, sinfo: str | None) -> None:
+    assert pends(reason, asked, sinfo) == (State.QUEUED, reason)
+
+
+def test_what_an_administrator_types() -> None:
+    backend = backend_of(platform())
+    assert backend.drain_command("n07", "it's 15 % slow") == (
+        "scontrol update nodename=n07 state=drain reason='it'\"'\"'s 15 % slow'"
+    )
+
+
+# --- a real Slurm ----------------------------------------------------------------------------------------------------
+
+
+def submitted(scheduler: SlurmScheduler, spec: JobSpec, folder: Path) -> Submitted:
+    return Submitted(scheduler.submit(spec, scheduler.render(spec), folder), spec.name, time.time())
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 120.0
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.2)
+
+
+@pytest.mark.real_slurm
+def test_a_job_runs_where_it_must_and_says_where_it_ran(slurm: Cluster, tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(platform(tmp_path))
+    job = submitted(scheduler, replace(shell("here", nodes=2), nodes=("cn3", "cn1")), tmp_path)
+    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends")
+    status = scheduler.status([job])[job.job_id]
+    assert (status.state, sorted(status.nodes)) == (State.SUCCEEDED, ["cn1", "cn3"])
+    backend = backend_of(platform(tmp_path))
+    assert sorted(backend.nodes_of_job(platform(tmp_path), job.job_id)) == ["cn1", "cn3"]
+    with pytest.raises(RefusedError, match="neither squeue nor sacct shows a job 99999"):
+        backend.nodes_of_job(platform(tmp_path), "99999")
+    with pytest.raises(RefusedError, match="is no id of a job at Slurm"):
+        backend.nodes_of_job(platform(tmp_path), "$(reboot)")
+
+
+@pytest.mark.real_slurm
+def test_a_drained_node_is_refused_before_the_job_is_submitted(slurm: Cluster, tmp_path: Path) -> None:
+    slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM | slot 3")
+    scheduler = SlurmScheduler(platform(tmp_path))
+    with pytest.raises(MachineError, match=r"node cn2 is drained: 'bad DIMM \| slot 3', by \w+ since 20") as refusal:
+        submitted(scheduler, replace(shell("x"), nodes=("cn2",)), tmp_path)
+    assert refusal.value.status.state is State.NEVER_ADMISSIBLE
+    assert slurm.ask("squeue", "-h", "--states=all", f"--name={shell('x').name}") == ""
+    nodes = backend_of(platform(tmp_path)).nodes(platform(tmp_path))
+    assert [(node.name, node.state) for node in nodes] == [("cn1", "idle"), ("cn2", "drained"), ("cn3", "idle")]
+    slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")
+    job = submitted(SlurmScheduler(platform(tmp_path)), replace(shell("x"), nodes=("cn2",)), tmp_path)
+    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends once the node is back")
+
+
+@pytest.mark.real_slurm
+def test_a_node_that_is_drained_while_the_job_waits_for_it(slurm: Cluster, tmp_path: Path) -> None:
+    scheduler = SlurmScheduler(platform(tmp_path, slurm={"account": "z19", "exclusive": True}))
+    first = submitted(scheduler, replace(shell("long"), nodes=("cn1",)), tmp_path)
+    until(lambda: scheduler.status([first])[first.job_id].state is State.RUNNING, "the first one runs")
+    second = submitted(scheduler, replace(shell("second"), nodes=("cn1",)), tmp_path)
+    until(lambda: "Resources" in scheduler.status([second])[second.job_id].reason, "the second one waits")
+    slurm.ask("scontrol", "update", "nodename=cn1", "state=drain", "reason=fan")
+    seen: list[Status] = []
+
+    def has_ended() -> bool:
+        seen.append(scheduler.status([first, second])[second.job_id])
+        return not seen[-1].state.live
+
+    until(has_ended, "it ends")
+    assert seen[-1].state is State.NEVER_ADMISSIBLE
+    assert seen[-1].reason.startswith("node cn1 is draining: 'fan', by ")
+    assert slurm.ask("squeue", "-h", "--states=all", "-j", second.job_id, "-o", "%T") == "CANCELLED"
+    assert scheduler.status([first])[first.job_id].state is State.RUNNING
+
+
+@pytest.mark.real_slurm
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"nodes": ("nope1",)}, r"Invalid node name specified \(the names of the nodes: sinfo --Node\)"),
+        ({"nodes": ("v100n1",)}, r"Requested nodes not in this partition \(the nodes of each partition: sinfo"),
+        ({"reservation": "nope"}, r"reservation is invalid \(the reservations.*: scontrol show reservation\)"),
+        ({"reservation": "course", "nodes": ("cn1",)}, r"Problem using reservation"),
+    ],
+)
+def test_what_slurm_refuses_itself(slurm: Cluster, tmp_path: Path, changes: dict[str, object], why: str) -> None:
+    with pytest.raises(MachineError, match=why) as refusal:
+        submitted(SlurmScheduler(platform(tmp_path)), replace(shell("x"), **changes), tmp_path)
+    assert refusal.value.status.state in (State.SUBMIT_REFUSED, State.NEVER_ADMISSIBLE)
+
+
+@pytest.mark.real_slurm
+def test_a_job_in_its_reservation(slurm: Cluster, tmp_path: Path) -> None:
+    there = platform(tmp_path, slurm={"account": "z19", "partition": "teaching"})
+    scheduler = SlurmScheduler(there)
+    job = submitted(scheduler, replace(shell("x"), nodes=("cn4",), reservation="course"), tmp_path)
+    until(lambda: not scheduler.status([job])[job.job_id].state.live, "it ends")
+    status = scheduler.status([job])[job.job_id]
+    assert (status.state, status.nodes) == (State.SUCCEEDED, ("cn4",))
+    assert [(node.name, node.state) for node in backend_of(there).nodes(there)] == [("cn4", "reserved")]
