@@ -14,9 +14,9 @@ from harness.plans import Plan, Request
 from harness.plans.campaign import Campaign
 from harness.plans.once import Once
 from harness.spec import spec_of
-from harness.trial_options import places
+from harness.trial_options import STACK, places
 from platforms import checkout
-from platforms.job import JobSpec, RefusedError
+from platforms.job import ConfigError, JobSpec, RefusedError
 from platforms.rundir import code_archive
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class JobFactory:
         size = self._suite.case(self._items[test]).layout.nodes
         if options.is_campaign:
             return self._campaign(test, size)
+        if options.arms:
+            return self._in_blocks(test, size)
         if options.nodes and len(options.nodes) != size:
             raise pytest.UsageError(
                 f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "
@@ -56,13 +58,27 @@ class JobFactory:
         """The plan of a test in a campaign; in an upgrade, repeats on each treated and each control node."""
         options = self._suite.options.trials
         for name in ("nodes", "treated", "control"):
-            nodes = getattr(options, name)
-            if nodes and len(nodes) < size:
-                raise pytest.UsageError(f"--{name} names {len(nodes)} nodes, and {test} needs {size}")
+            _refuse_too_few(name, getattr(options, name), test, size)
         if options.treated:
             both = [*places(options.treated, size), *places(options.control, size)]
             return Campaign(options.label, options.repeats * len(both), both)
         return Campaign(options.label, options.repeats, places(options.nodes, size))
+
+    def _in_blocks(self, test: str, size: int) -> Plan:
+        """The plan of a test whose platform's stacks are compared. Raises UsageError for a stack that it has not."""
+        from harness.plans.in_blocks import InBlocks  # imported here, as other sessions do without its arithmetic
+
+        options = self._suite.options.trials
+        platform = self._suite.case(self._items[test]).platform
+        arm_a, arm_b = options.arms
+        try:
+            for arm in options.arms:
+                platform.with_stack(arm)
+        except ConfigError as error:
+            raise pytest.UsageError(f"--ab {STACK}{arm_a},{arm_b}: {error}") from None
+        _refuse_too_few("nodes", options.nodes, test, size)
+        sets = places(options.nodes, size)
+        return InBlocks(test, (arm_a, arm_b), options.blocks, platform.max_running, sets)
 
     def first_jobs(self) -> dict[str, JobSpec]:
         """The first job of each test, by the test's id."""
@@ -105,3 +121,8 @@ class JobFactory:
             raise output_paths.unwritable(self._suite.options.runs, error) from None
         except RefusedError as error:
             raise pytest.UsageError(f"--code: {error}") from None
+
+
+def _refuse_too_few(option: str, nodes: Sequence[str], test: str, size: int) -> None:
+    if nodes and len(nodes) < size:
+        raise pytest.UsageError(f"--{option} names {len(nodes)} nodes, and {test} needs {size}")

@@ -1,0 +1,186 @@
+"""What the runs of two arms say: the sentence of an A/B comparison, and the numbers by which a person can check it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from platforms.job import Metric
+from reporting.compare.blocks import Block, Decision, Judgement, judge
+from reporting.compare.split import ERRORS, MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY, Split, split_of
+from reporting.history.envelope import Envelope
+from reporting.history.run_facts import THROUGHPUT
+
+MOST_NODES = 4  # that a sentence names
+
+
+@dataclass(frozen=True)
+class ArmsComparison:
+    """Two arms beside each other.
+
+    Attributes:
+        arms: A, which is the reference, and B.
+        metric: the name of the one that is compared.
+        judgement: what its blocks say.
+        split: where in a step the change is; None if the runs do not say it.
+        nodes: on which the blocks ran, in the order in which they were used.
+    """
+
+    arms: tuple[str, str]
+    metric: str
+    judgement: Judgement
+    split: Split | None
+    nodes: tuple[str, ...]
+
+    @property
+    def is_decided(self) -> bool:
+        return self.judgement.decision in (Decision.WORSE, Decision.BETTER)
+
+    @property
+    def sentence(self) -> str:
+        """`cuda13 against cuda12: -2.1 % [-2.7, -1.5], 8 blocks on n01, n04; all of it in the device step`."""
+        arm_a, arm_b = self.arms
+        what = "" if self.metric == THROUGHPUT else f"{self.metric}, "
+        said = f"{what}{arm_b} against {arm_a}: {self._answer()}"
+        if self.is_decided and self.split is not None:
+            said += f"; {self.split.sentence()}"
+        return said
+
+    def _answer(self) -> str:
+        judgement = self.judgement
+        count = len(judgement.blocks)
+        where = f"{count} {'block' if count == 1 else 'blocks'} on {_some(self.nodes)}"
+        change = _percent(judgement.change)
+        if judgement.look is None:
+            return f"not decided: {change} % in {where}, which are too few to say how much it varies"
+        low, high = map(_percent, judgement.interval)
+        if self.is_decided:
+            return f"{change} % [{low}, {high}], {where}"
+        if judgement.decision is Decision.NO_DIFFERENCE:
+            return f"no difference larger than {100 * judgement.largest:.1f} % in {where}: {change} % [{low}, {high}]"
+        return f"not decided yet: {change} % [{low}, {high}], {where}"
+
+    @property
+    def numbers(self) -> list[str]:
+        """Lines from which a person can compute the verdict again."""
+        judgement = self.judgement
+        lines = [f"{block.number}: {_in_percent(block.value)}" for block in judgement.blocks]
+        found = [f"blocks, in %: {', '.join(lines)}"]
+        if judgement.look is not None:
+            errors = abs(judgement.difference) / judgement.error
+            found.append(
+                f"mean {_in_percent(judgement.difference)} %; a block varies by {100 * judgement.noise:.2f} %, so the "
+                f"mean by {100 * judgement.error:.2f} %: {errors:.1f} errors, {judgement.look.decides:.2f} were needed"
+            )
+        if self.split is not None:
+            found.append(self.split.numbers())
+        return found
+
+
+def compare_arms(
+    arms: tuple[str, str],
+    blocks: Mapping[int, Sequence[Envelope]],
+    *,
+    planned: int | None = None,
+    final: bool = False,
+) -> ArmsComparison | None:
+    """Judge complete blocks.
+
+    Args:
+        arms: A, which is the reference, and B.
+        blocks: the four runs of each block by its number, in the order in which they ran.
+        planned, final: as of `judge`.
+
+    Returns:
+        None if there is no block, or if its runs have no number above 0 in common.
+    """
+    runs = [run for block in blocks.values() for run in block]
+    metric = _compared(runs)
+    if metric is None:
+        return None
+    judged = [_block(number, block, arms, metric) for number, block in blocks.items()]
+    higher_is_better = runs[0].metrics[metric].better == "higher"
+    judgement = judge(judged, planned=planned, final=final, higher_is_better=higher_is_better)
+    nodes = dict.fromkeys(node for block in judged for node in block.nodes)
+    return ArmsComparison(arms, metric, judgement, _split(arms, list(blocks.values())), tuple(nodes))
+
+
+def _compared(runs: Sequence[Envelope]) -> str | None:
+    """The metric that is compared: throughput, else the first one that all runs have."""
+    if not runs:
+        return None
+    for name in sorted(runs[0].metrics, key=lambda name: name != THROUGHPUT):
+        if all(name in run.metrics and run.metrics[name].value > 0 for run in runs):
+            return name
+    return None
+
+
+def _block(number: int, runs: Sequence[Envelope], arms: tuple[str, str], metric: str) -> Block:
+    values = {arm: [run.metrics[metric].value for run in runs if run.trial.arm == arm] for arm in arms}
+    a, b = (values[arm] for arm in arms)
+    return Block(number, _nodes_of(runs[0]), (a[0], a[1]), (b[0], b[1]))
+
+
+def _nodes_of(run: Envelope) -> tuple[str, ...]:
+    return tuple(str(run.provenance.get("nodes") or "").replace(",", " ").split())
+
+
+def _split(arms: tuple[str, str], blocks: Sequence[Sequence[Envelope]]) -> Split | None:
+    """Where in a step B differs from A: the median of each part over the runs of A, and over the blocks the difference.
+
+    What a part differs by in a block does not contain the drift between blocks.
+    """
+    sides = [[run.beside for block in blocks for run in block if run.trial.arm == arm] for arm in arms]
+    unpaired = split_of(sides[0], sides[1])
+    if unpaired is None:
+        return None
+    before = dict(unpaired.before)
+    after = {}
+    limits = {}
+    for name, level in before.items():
+        differences = [_difference(name, block, arms) for block in blocks]
+        if not all(map(math.isfinite, differences)):
+            return unpaired
+        change = median(differences)
+        after[name] = level + change
+        limits[name] = _limit([abs(difference - change) for difference in differences])
+    return Split(before, after, limits)
+
+
+def _difference(part: str, block: Sequence[Envelope], arms: tuple[str, str]) -> float:
+    """How many ms longer a part of a step takes in B's runs of a block than in A's; nan if a run does not say it."""
+    means = [fmean(_part_ms(part, run.beside) for run in block if run.trial.arm == arm) for arm in arms]
+    return means[1] - means[0]
+
+
+def _part_ms(part: str, beside: Mapping[str, Metric]) -> float:
+    if part == "stall_ms" and "stall_ms" not in beside:
+        return _part_ms("wait_ms", beside) + _part_ms("h2d_ms", beside)
+    return beside[part].value if part in beside else math.nan
+
+
+def _limit(distances: Sequence[float]) -> float:
+    """By how much the median over blocks may differ from 0 by chance, from how far the blocks are from it."""
+    count = len(distances)
+    scale = NORMAL_PER_MAD * median(distances) * (1 + UNCERTAINTY / math.sqrt(count))
+    return ERRORS * MEDIAN_PER_MEAN * scale / math.sqrt(count)
+
+
+def _some(nodes: Sequence[str]) -> str:
+    """The names of nodes; of many the first ones, and how many more there are."""
+    if not nodes:
+        return "unknown nodes"
+    if len(nodes) <= MOST_NODES:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[: MOST_NODES - 1])} and {len(nodes) - MOST_NODES + 1} more nodes"
+
+
+def _in_percent(difference: float) -> str:
+    """A difference of logarithms in hundredths, which is nearly the change in per cent."""
+    return f"{100 * difference + 0.0:+.2f}"
+
+
+def _percent(fraction: float) -> str:
+    return f"{round(100 * fraction, 1) + 0.0:+.1f}"
