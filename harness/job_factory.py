@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,8 +18,9 @@ from harness.plans.once import Once
 from harness.spec import spec_of
 from harness.trial_options import STACK, places
 from platforms import checkout
-from platforms.job import ConfigError, JobSpec, RefusedError
+from platforms.job import BenchError, ConfigError, JobSpec, RefusedError
 from platforms.rundir import code_archive
+from platforms.schedulers import NodeState, backend_of
 
 if TYPE_CHECKING:
     from harness.node_visits import NodeVisits
@@ -34,6 +36,7 @@ class JobFactory:
         self._items = {item.nodeid: item for item in items}
         self._run_id = run_id
         self._plans: dict[str, Plan] = {}
+        self._idle: dict[str, tuple[str, ...]] = {}  # nodes, by platform
         self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
 
     def plan(self, test: str) -> Plan:
@@ -66,7 +69,24 @@ class JobFactory:
         if options.treated:
             both = [*places(options.treated, size), *places(options.control, size)]
             return Campaign(options.label, options.repeats * len(both), both)
-        return Campaign(options.label, options.repeats, places(options.nodes, size))
+        nodes = options.nodes
+        if not nodes and options.repeats > 1:
+            nodes = self._idle_nodes(self._suite.case(self._items[test]).platform)
+        return Campaign(options.label, options.repeats, places(nodes, size))
+
+    def _idle_nodes(self, platform: Platform) -> tuple[str, ...]:
+        """The nodes over which the repeats of a campaign are spread: those that are idle now.
+
+        It is () where the scheduler cannot say so, or has one node; then it chooses the nodes itself.
+        """
+        if platform.name not in self._idle:
+            states: Sequence[NodeState] = ()
+            if not self._suite.options.dry_run:
+                with contextlib.suppress(BenchError):
+                    states = backend_of(platform).nodes(platform)
+            idle = tuple(node.name for node in states if node.state == "idle")
+            self._idle[platform.name] = idle if len(states) > 1 else ()
+        return self._idle[platform.name]
 
     def _in_blocks(self, test: str, size: int) -> Plan:
         """The plan of a test whose platform's stacks are compared. Raises UsageError for a stack that it has not."""

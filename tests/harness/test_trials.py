@@ -12,6 +12,7 @@ from harness.outcome import EXIT_PENDING
 from platforms.job import Outcome
 from reporting.history import reader
 from reporting.history.envelope import Envelope
+from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
 from tests.waiting import until
 
@@ -35,6 +36,17 @@ print("rate:", rates[number])
 def test_rate(run, record):
     rate, = numbers(run.log, r"rate: (.+)")
     assert rate < 200
+    record(run, metrics={"rate": (rate, "GB/s", "higher")})
+"""
+
+
+RATE_ON_SLURM = """
+import pytest
+from platforms.results import numbers
+
+@pytest.mark.workload(command=["echo", "rate: 100"])
+def test_rate(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
     record(run, metrics={"rate": (rate, "GB/s", "higher")})
 """
 
@@ -129,6 +141,34 @@ def test_a_campaign_that_the_session_stops_waiting_for_is_pending_and_goes_on_la
     assert not any(run.sane for run in entries(project))
     project.pytest("--resume=campaign").assert_outcomes(passed=1)
     assert [run.metrics["rate"].value for run in entries(project) if run.sane] == [100.0, 101.0, 102.0]
+
+
+@pytest.fixture
+def on_slurm(project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose platform `mine` is the partition of cn1, cn2 and cn3."""
+    work = tmp_path_factory.mktemp("work")
+    keys = f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19, partition: standard}}\n"
+    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
+    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.write("test_rate.py", RATE_ON_SLURM)
+    return project
+
+
+@pytest.mark.real_slurm
+def test_the_repeats_of_a_campaign_are_spread_over_idle_nodes(on_slurm: Project) -> None:
+    on_slurm.pytest("--platform=mine", "--repeat=3", "--label=before").assert_outcomes(passed=1)
+    assert sorted(run.nodes for run in entries(on_slurm)) == [("cn1",), ("cn2",), ("cn3",)]
+
+
+@pytest.mark.real_slurm
+def test_treated_and_control_nodes_are_measured_in_the_same_session(on_slurm: Project) -> None:
+    words = ("--platform=mine", "--label=before", "--treated=cn1", "--control=cn2,cn3")
+    on_slurm.pytest(*words).assert_outcomes(passed=1)
+    assert sorted((run.nodes, run.trial.label) for run in entries(on_slurm)) == [
+        (("cn1",), "before"),
+        (("cn2",), "before"),
+        (("cn3",), "before"),
+    ]
 
 
 @pytest.mark.parametrize(
