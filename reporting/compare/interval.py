@@ -60,8 +60,8 @@ class Interval:
 def of_two_groups(before: Sequence[float], after: Sequence[float]) -> Interval:
     """The mean of one group less that of the other, by Welch's method: the groups may vary differently.
 
-    Welch's degrees of freedom are too many where one group has two to four numbers and the other one far more. So they
-    are at most those of two groups of the smaller size.
+    Welch's degrees of freedom are too many where a group has two to five numbers and the other one far more. So they
+    are at most those that he gives two groups of these sizes that vary alike.
 
     Raises ValueError for a group with fewer than two numbers.
     """
@@ -70,11 +70,19 @@ def of_two_groups(before: Sequence[float], after: Sequence[float]) -> Interval:
         raise ValueError(f"a group of {smaller} does not say how much it varies")
     of_before = variance(before) / len(before)
     of_after = variance(after) / len(after)
-    most = 2.0 * (smaller - 1)
-    total = of_before + of_after
-    uncertainty = of_before**2 / (len(before) - 1) + of_after**2 / (len(after) - 1)
-    freedom = min(total**2 / uncertainty, most) if uncertainty > 0 else most
-    return Interval(fmean(after) - fmean(before), math.sqrt(total), freedom)
+    most = _freedom(1 / len(before), 1 / len(after), len(before), len(after))
+    freedom = most
+    if of_before + of_after > 0:
+        freedom = min(_freedom(of_before, of_after, len(before), len(after)), most)
+    return Interval(fmean(after) - fmean(before), math.sqrt(of_before + of_after), freedom)
+
+
+def _freedom(of_before: float, of_after: float, before: int, after: int) -> float:
+    """Welch's degrees of freedom for the squared errors of two means, and the sizes of the two groups."""
+    largest = max(of_before, of_after)  # squares of tiny numbers would be 0
+    one = of_before / largest
+    other = of_after / largest
+    return (one + other) ** 2 / (one**2 / (before - 1) + other**2 / (after - 1))
 
 
 def of_pairs(differences: Sequence[float]) -> Interval:
