@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 from harness import output_paths
 from harness.plans import Plan, Request
 from harness.plans.campaign import Campaign
+from harness.plans.confirmed import Confirmed
 from harness.plans.once import Once
 from harness.spec import spec_of
 from harness.trial_options import STACK, places
@@ -23,7 +23,6 @@ from platforms.rundir import code_archive
 from platforms.schedulers import NodeState, backend_of
 
 if TYPE_CHECKING:
-    from harness.node_visits import NodeVisits
     from harness.suite import Suite
     from platforms.config.schema import Platform
 
@@ -52,14 +51,14 @@ class JobFactory:
             return self._campaign(test, size)
         if options.arms:
             return self._in_blocks(test, size)
-        if options.single_nodes:
-            return self.visits.plan()
         if options.nodes and len(options.nodes) != size:
             raise pytest.UsageError(
                 f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "
                 f"{max(1, len(options.nodes) // size)} for a job on each of them"
             )
-        return Once(options.nodes)
+        if options.nodes or self._suite.options.gate == "off":
+            return Once(options.nodes)
+        return Confirmed(test, self._suite.repeats)
 
     def _campaign(self, test: str, size: int) -> Plan:
         """The plan of a test in a campaign; in an upgrade, repeats on each treated and each control node."""
@@ -103,19 +102,6 @@ class JobFactory:
         _refuse_too_few("nodes", options.nodes, test, size)
         sets = places(options.nodes, size)
         return InBlocks(test, (arm_a, arm_b), options.blocks, platform.max_running, sets)
-
-    @cached_property
-    def visits(self) -> NodeVisits:
-        """The visits of `--each-node` and `--check`. Raises UsageError where no node can be visited."""
-        from harness.node_visits import NodeVisits  # it reads the history, which few sessions need before they submit
-
-        jobs = {test: self.job(test, Request())[0] for test in self._items}
-        return NodeVisits(self._suite, next(iter(self._items.values())).config, jobs)
-
-    @property
-    def notices(self) -> list[str]:
-        """What a person should know of the choice of nodes, a line each."""
-        return self.visits.notices if self._items and self._suite.options.trials.single_nodes else []
 
     def first_jobs(self) -> dict[str, JobSpec]:
         """The first job of each test, by the test's id."""

@@ -88,13 +88,23 @@ class Judging:
         self._judged[current.key.test] = current
         return self._verdicts(current, beside)
 
+    def look(self, current: Envelope) -> Mapping[str, Verdict]:
+        """The verdicts on a job that has measured well, while its test may still go on."""
+        return self._verdicts(current)
+
+    def metrics_before(self, current: Envelope) -> frozenset[str]:
+        """The metrics that the last run of a test had. Some of them may only be known once the test's body has run."""
+        of_test = [run for run in self.past.envelopes if run.key.test == current.key.test and run.sane]
+        return frozenset(of_test[-1].metrics) if of_test else frozenset()
+
     def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
         past = [*self.past.envelopes, *beside]
         return judge(current, past, self.past.references, self._site.night_ends, options=self._typed)
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""
-        return verdict.red or (self._require and (verdict.blind or not verdict.pinned))
+        unsure = verdict.blind or not verdict.pinned or verdict.kind is Kind.SUSPECT
+        return verdict.red or (self._require and unsure)
 
     def why_not_comparable(self, current: Envelope) -> str | None:
         """Under --gate=require, why a run cannot be compared with anything; None if it can.

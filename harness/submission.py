@@ -16,17 +16,20 @@ from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
 from harness.history_entries import HistoryEntries
 from harness.job_factory import JobFactory
+from harness.plans.confirmed import Confirmed
 from harness.session_end import ended_properly
 from harness.suite import Suite, case_key, new_run_id
 from harness.trials import Trials
 from platforms import checkout
-from platforms.job import RefusedError
+from platforms.job import JobSpec, RefusedError
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
 from reporting.history.place import history_folder, refuse_missing
 
 if TYPE_CHECKING:
+    from harness.confirmations import Confirmations
     from harness.judging import Judging
+    from harness.session_start import StartedSession
 
 KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
@@ -45,8 +48,6 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
     factory = JobFactory(suite, chosen, run_id)
     jobs = factory.first_jobs()
-    for notice in factory.notices:
-        console.problem(notice)
     cost = job_checks.cost_line(suite, factory.all_first_jobs(), factory.most_device_hours())
     if cost:
         console.line(cost)
@@ -85,7 +86,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
         for notice in started.notices:
             console.line(notice)
-        if suite.entries.is_first and suite.options.trials.check is None:
+        if suite.entries.is_first:
             console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
         if suite.options.wait_s is not None:
             suite.deadline = time.monotonic() + suite.options.wait_s
@@ -96,6 +97,9 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         except RefusedError as error:
             raise pytest.UsageError(str(error)) from None
         suite.judging = _judging(suite, jobs)
+        if suite.judging is not None:
+            suite.confirmations = _confirmations(suite, suite.judging, suite.trials, factory, jobs, started)
+            suite.trials.waits_for_others = suite.confirmations.waits
         _look_back(suite, suite.entries, run_id, console)
         yield
 
@@ -163,10 +167,6 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
 
 def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
     """This session's entries in the history. Raises UsageError where they could not be written."""
-    if suite.options.trials.check is not None:
-        from harness import user_check
-
-        return HistoryEntries((suite.options.runs.parent / user_check.HISTORY).absolute(), suite.site.name)
     typed = config.getoption("history")
     folder = history_folder(typed, suite.site, suite.options.site).absolute()
     try:
@@ -178,7 +178,7 @@ def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
 
 def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
     """The gate for these tests; None with --gate=off."""
-    if suite.options.gate == "off" or suite.entries is None or suite.options.trials.single_nodes:
+    if suite.options.gate == "off" or suite.entries is None:
         return None
     from harness.judging import Judging  # imported here, so that jobs are submitted before the gate is loaded
 
@@ -193,3 +193,20 @@ def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
         require=suite.options.gate == "require",
         typed=typed.strip(),
     )
+
+
+def _confirmations(
+    suite: Suite,
+    judging: Judging,
+    trials: Trials,
+    factory: JobFactory,
+    jobs: Mapping[str, JobSpec],
+    started: StartedSession,
+) -> Confirmations:
+    """The repeats of suspect runs, for the tests that are measured once."""
+    from harness.confirmations import Confirmations
+
+    platforms = {
+        test: suite.platforms[spec.platform] for test, spec in jobs.items() if isinstance(factory.plan(test), Confirmed)
+    }
+    return Confirmations(judging, trials, platforms, started.begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ from platforms.config.schema import Platform, Site
 from platforms.job import ConfigError, Outcome, Role, Run, StillPending
 
 if TYPE_CHECKING:
+    from harness.confirmations import Confirmations
     from harness.history_entries import HistoryEntries
     from harness.judging import Judging
-    from harness.plans import Conclusion
+    from harness.plans import Conclusion, Request
     from harness.trials import Trials
     from platforms.runner import Job, Runner
     from reporting.gate.verdict import Verdict
@@ -39,7 +40,6 @@ class Suite:
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
     gone: dict[str, str] = field(default_factory=dict)  # chosen platforms that have ended, and since when
-    on_several_nodes: int = 0  # tests that --each-node and --check leave out
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
     trials: Trials | None = None  # set when jobs are submitted
@@ -51,6 +51,7 @@ class Suite:
     conclusions: dict[str, Conclusion] = field(default_factory=dict)  # what several jobs of a test say together
     entries: HistoryEntries | None = None  # set before jobs are submitted
     judging: Judging | None = None  # None with --gate=off
+    confirmations: Confirmations | None = None  # set when jobs are submitted; None with --gate=off
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
     end: Callable[[], None] = lambda: None  # to be called when pytest has written all that it writes
@@ -93,6 +94,10 @@ class Suite:
         if why is not None:
             pytest.fail(why, pytrace=False)
 
+    def repeats(self, test: str) -> Sequence[Request]:
+        """What is to be repeated of a test now, since its run is suspect."""
+        return [] if self.confirmations is None else self.confirmations.repeats(test)
+
     def judge(self, item: pytest.Item) -> None:
         """Judge what a test has recorded, once its body has passed. A regression fails the test."""
         assert self.trials is not None
@@ -103,6 +108,8 @@ class Suite:
         measured = [envelope for envelope in envelopes if envelope.trial.role is Role.MEASURE]
         if self.judging is not None and measured:
             verdicts = self.judging.verdicts(measured[-1], measured[:-1])
+            if self.confirmations is not None:
+                verdicts = self.confirmations.confirmed(item.nodeid, verdicts)
             self.verdicts[item.nodeid] = verdicts
             red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
             if red:
@@ -170,11 +177,6 @@ def start(config: pytest.Config) -> Suite:
         if name not in loaded:
             where = "--platform" if name in resolved.platforms else str(site_folder / "site.yaml") + ": enabled"
             raise pytest.UsageError(f"{where}: there is no platform {name!r}; there are: {', '.join(sorted(loaded))}")
-    check = resolved.trials.check
-    if check is not None:
-        from harness import user_check
-
-        loaded[check] = user_check.own_platform(loaded[check])
     return Suite(resolved, site, loaded)
 
 
@@ -293,29 +295,10 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
         platform = suite.case(item).platform
         if platform.name not in suite.gone and (ended := select.ended(platform)) is not None:
             suite.gone[platform.name] = ended
-    if suite.options.trials.single_nodes:
-        chosen = _on_single_nodes(suite, config, chosen)
     dropped = set(jobs) - set(chosen)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
-
-
-def _on_single_nodes(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests on one node; of these only one if a user checks nodes."""
-    chosen = [item for item in items if suite.case(item).layout.nodes == 1]
-    suite.on_several_nodes = len(items) - len(chosen)
-    can_run = [item for item in chosen if suite.case(item).unsupported is None]
-    if suite.options.trials.check is None or not can_run:
-        return chosen
-    from harness import node_visits, user_check
-
-    past = node_visits.runs_of_platform(suite, config, suite.options.trials.check, [])
-    return [user_check.one_test(can_run, _benchmark, past)]
-
-
-def _benchmark(item: pytest.Item) -> str:
-    return str((select.workload(item) or {}).get("benchmark"))
 
 
 def left_out_lines(suite: Suite) -> list[str]:
@@ -323,8 +306,6 @@ def left_out_lines(suite: Suite) -> list[str]:
     lines = [f"{name}: {why}: its tests are skipped" for name, why in suite.gone.items()]
     if suite.not_here:
         return [suite.not_here, *lines]
-    if suite.on_several_nodes:
-        lines.append(f"left out: {suite.on_several_nodes} tests on several nodes, which say nothing of one node")
     if suite.left_out and not suite.options.platforms:
         names = sorted(suite.left_out)
         example = f"other platforms than local run when enabled and named, as in -m {names[0]}"

@@ -53,6 +53,9 @@ class Trials:
     Args:
         job_of: makes the spec of a test's request, with the platform that it is for.
         attempt_of: which attempt a job is, by its key.
+
+    Attributes:
+        waits_for_others: whether a test's plan cannot ask for more before jobs of other tests have ended.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Trials:
         self._job_of = job_of
         self._attempt_of = attempt_of
         self._tests: dict[str, _Test] = {}
+        self.waits_for_others: Callable[[str], bool] = lambda test: False
 
     def add_tests(self, plans: Mapping[str, Plan]) -> None:
         """Begin the first jobs of tests, by id. The first jobs of all tests come before the second ones."""
@@ -96,8 +100,8 @@ class Trials:
         return next((job for job in jobs if _has_measured(job)), jobs[0])
 
     def is_live(self, test: str) -> bool:
-        """Whether the session still waits for one of a test's jobs."""
-        return any(result.live for result in self.results(test))
+        """Whether the session still waits for one of a test's jobs, or for jobs of others that its plan needs."""
+        return any(result.live for result in self.results(test)) or self.waits_for_others(test)
 
     def has_passed(self, test: str, job: Job) -> bool:
         """Whether the test's body has run for a job, and has nothing against it."""
@@ -133,9 +137,12 @@ class Trials:
         return any(not begun.noticed for test in self._tests.values() for begun in test.begun)
 
     def advance(self) -> None:
-        """Ask the plans of tests whose jobs have ended for more."""
-        for test in self._tests:
-            if self._notice(test):
+        """Ask the plans of tests whose jobs have ended for more, and those that wait for them."""
+        ended = [test for test in self._tests if self._notice(test)]
+        for test in ended:
+            self.ask(test)
+        if ended:
+            for test in [test for test in self._tests if self.waits_for_others(test)]:
                 self.ask(test)
 
     def ask(self, test: str) -> None:
@@ -159,12 +166,21 @@ class Trials:
             tick(job)
 
         waited = 0
-        while waited < len(self._tests[test].begun):
-            job = self._tests[test].begun[waited].job
+        while waited < len(self._tests[test].begun) or self.waits_for_others(test):
+            if waited < len(self._tests[test].begun):
+                job = self._tests[test].begun[waited].job
+                waited += 1
+            else:
+                job = self._live_job_of_others()
+                if job is None:
+                    return
             if job is not None:
                 self._runner.wait(job, tick=advance_and_tick, deadline=deadline)
             self.advance()
-            waited += 1
+
+    def _live_job_of_others(self) -> Job | None:
+        results = [result for test in self._tests for result in self.results(test)]
+        return next((result.job for result in results if result.live), None)
 
     def _notice(self, test: str) -> bool:
         """Whether jobs of a test have ended since the last time."""

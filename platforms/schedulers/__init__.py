@@ -240,6 +240,9 @@ class Backend:
     commands_see_data: ClassVar[bool] = True
     """Whether commands on the login node can see the data sets. If not, only jobs can."""
 
+    is_one_machine: ClassVar[bool] = False
+    """Whether all jobs of a platform run on the same machine."""
+
     takes_manifests: ClassVar[bool] = False
     """Whether a test may bring its own manifest."""
 

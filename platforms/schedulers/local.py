@@ -48,6 +48,7 @@ class LocalBackend(Backend):
     """This machine, without a scheduler."""
 
     only_jobs_see_their_machine = False
+    is_one_machine = True
     file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
         defaults={"max_running": 1, "poll_s": 0.5},
         refused=dict.fromkeys(

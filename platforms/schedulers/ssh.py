@@ -66,6 +66,7 @@ class SshBackend(Backend):
     """A machine without a scheduler, which a transport reaches."""
 
     only_jobs_see_their_machine = False
+    is_one_machine = True
     file_keys: ClassVar[SchedulerKeys] = SchedulerKeys(
         defaults={"max_running": 1, "poll_s": 5.0},
         needed={"work_dir": "write an absolute path that login and compute nodes see"},

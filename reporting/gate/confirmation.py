@@ -33,6 +33,7 @@ class Repeat:
         envelope: what it has measured; None while it is live, or if it has failed.
         live: it has not ended.
         failure: why it has no numbers: `node lost`.
+        refused: the scheduler has no room for it, perhaps since it avoids all nodes that there are.
     """
 
     trial: Trial
@@ -40,6 +41,7 @@ class Repeat:
     envelope: Envelope | None = None
     live: bool = False
     failure: str = "it failed"
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,11 @@ class Place:
 
     Attributes:
         has_one_node: the platform has no other node, as this machine.
-        drain: the command that takes nodes out of service, for a person to type; None if the scheduler has none.
+        drain: the command that takes a node out of service for a reason. A person types it. None: there is none.
     """
 
     has_one_node: bool = False
-    drain: Callable[[tuple[str, ...]], str | None] = lambda nodes: None
+    drain: Callable[[str, str], str | None] = lambda node, reason: None
 
 
 @dataclass(frozen=True)
@@ -197,9 +199,11 @@ class _Case:
         """What is to be run next, or what the repeats say. None: one of them is live."""
         if not self._elsewhere:
             return first_repeat(self._suspect, self._place)
-        if self._elsewhere[0].live:
+        if self._elsewhere[0].refused and self._nodes and len(self._elsewhere) == 1:
+            return NextRepeat(Trial(Role.CONFIRM, repeat=2))
+        if self._elsewhere[-1].live:
             return None
-        other = measured(self._suspect, self._elsewhere[0])
+        other = measured(self._suspect, self._elsewhere[-1])
         if isinstance(other, str):
             return self._unknown(other)
         self._runs.append(other)
@@ -265,8 +269,8 @@ class _Case:
         if stopped is not None:
             lines.append(f"The set was not halved further: {stopped}.")
         lines += self._table()
-        command = self._place.drain(nodes)
-        if command:
+        command = self._place.drain(nodes[0], f"slow: {worst}") if len(nodes) == 1 else None
+        if command is not None:
             lines += ["To take it out of service until it is repaired:", f"  {command}"]
         return Confirmation(Kind.NODE, True, short, tuple(lines))
 

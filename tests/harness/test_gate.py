@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from platforms.job import Outcome
+from platforms.job import Outcome, Role
 from reporting.__main__ import main
 from reporting.history import reader
 from reporting.history.comparability import comparability
@@ -65,7 +65,8 @@ class RateSeries:
         return reader.read(self.history)
 
     def last(self) -> Envelope:
-        return self.entries()[-1]
+        """The last run of a test, without its repeats."""
+        return [entry for entry in self.entries() if entry.trial.role is Role.MEASURE][-1]
 
     def template(self) -> list[Envelope]:
         """The entries of a real session, which are in no history that is judged."""

@@ -13,7 +13,7 @@ from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
 from tests.reporting.gate_nights import FIELDS, METRIC, night, nights, replay, run, verdict_on
 
-CLUSTER = Place(drain=lambda nodes: f"scontrol update nodename={','.join(nodes)} state=drain reason=slow")
+CLUSTER = Place(drain=lambda node, reason: f"scontrol update nodename={node} state=drain reason='{reason}'")
 ONE_NODE = Place(has_one_node=True)
 LIMIT = 0.04
 
@@ -90,6 +90,13 @@ def test_where_there_is_one_node_the_repeat_avoids_nothing():
     assert asked([], suspect(nodes="")) == ("confirm-1", (), ())
 
 
+def test_a_repeat_for_which_there_is_no_other_node_runs_anywhere():
+    refused = confirm(failure="submission refused", refused=True)
+    assert asked([refused]) == ("confirm-2", (), ())
+    second = dataclasses.replace(confirm(95.0, "n07"), trial=Trial(Role.CONFIRM, repeat=2))
+    assert answer([refused, second]).short == "-5.0 % again"
+
+
 # --- what the repeats say --------------------------------------------------------------------------------------------
 
 
@@ -145,7 +152,7 @@ def test_a_slow_node_is_named_with_its_runs_and_the_command_that_drains_it():
         "  pinned-1   95.0 samples/s, -5.0 %, slow, on n07",
         "  pinned-2   95.5 samples/s, -4.5 %, slow, on n07",
         "To take it out of service until it is repaired:",
-        "  scontrol update nodename=n07 state=drain reason=slow",
+        "  scontrol update nodename=n07 state=drain reason='slow: -5.0 %'",
     )
 
 
