@@ -8,7 +8,7 @@ machine's drift. A trial begins at a random run, goes on at the beginning after 
 after the other as those of A and B. B is made slower by a known effect. The number of a run is that of its judged
 stretch. With `--stretches 3` three recorded runs are one run of three stretches, as a run of the size `quick` has five.
 
-- blocks: as `pytest --ab` does it, at most 16 blocks of four runs.
+- blocks: as `pytest --ab` does it, at most 16 blocks of four runs, or exactly 32 as with `--blocks 32`.
 - one run each: B's run against A's, at another time of the recording; slower by more than 5 or 2 % is "found". The
   number is the mean of the rounds, as in `pytest --benchmark-compare-fail=mean:5%`, or the judged stretch.
 - two sessions: 32 runs of A, and 32 of B that begin at least a quarter of the recording later; Welch's t at 1 %.
@@ -20,7 +20,6 @@ more than 1 % of the trials without an effect, by more than chance explains.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import random
@@ -36,6 +35,7 @@ from platforms.job import Window
 from reporting.compare import blocks
 from reporting.compare.blocks import Block, Decision, Judgement, judge, order_of
 from reporting.compare.student import quantile
+from reporting.gate.estimates import scaled_mad
 from reporting.history.judged_stretch import judged_stretch
 
 RECORDING = Path(__file__).parent / "recorded" / "drift.jsonl"
@@ -100,21 +100,27 @@ class Trial:
 Method = Callable[[Recording, random.Random, float], Trial]
 
 
-def in_blocks(order: str) -> Method:
-    """Blocks in this order: `drawn` as the suite does it, `alternating`, or always `ABBA`."""
+def in_blocks(order: str, planned: int | None = None) -> Method:
+    """Blocks in this order: `drawn` as the suite does it, `alternating`, or always `ABBA`.
+
+    Args:
+        planned: exactly so many; None for as many as it takes, at most 16.
+    """
+    most = planned or blocks.MOST_BLOCKS
+    looks = [planned] if planned else [look.blocks for look in blocks.LOOKS]
 
     def compare(recording: Recording, chance: random.Random, effect: float) -> Trial:
-        runs = recording.runs(chance.randrange(recording.length), RUNS)
+        runs = recording.runs(chance.randrange(recording.length), 4 * most)
         test = str(chance.random())
         found: list[Block] = []
-        for number in range(1, blocks.MOST_BLOCKS + 1):
+        for number in range(1, most + 1):
             four = [run.throughput for run in runs[4 * number - 4 : 4 * number]]
             found.append(_block(number, _order(order, test, number), four, effect))
-            if number % 4 == 0:
-                judgement = judge(found)
-                if judgement.decision is not Decision.UNDECIDED:
-                    break
-        return Trial(judgement.decision in (Decision.WORSE, Decision.BETTER), 4 * number, judgement)
+        for count in looks:
+            judgement = judge(found[:count], planned=planned)
+            if judgement.decision is not Decision.UNDECIDED:
+                break
+        return Trial(judgement.decision in (Decision.WORSE, Decision.BETTER), 4 * count, judgement)
 
     return compare
 
@@ -193,11 +199,15 @@ def print_blocks(by_effect: Sequence[Sequence[Trial]]) -> None:
 
 
 def describe(recording: Recording) -> None:
+    """How much runs vary, and how much blocks that begin with each of them."""
     values = [math.log(run.throughput) for run in recording.runs(0, recording.length)]
-    steps = [after - before for before, after in itertools.pairwise(values)]
+    block_values = []
+    for start in range(recording.length):
+        four = [run.throughput for run in recording.runs(start, 4)]
+        block_values.append(_block(1, "ABBA", four, 0.0).value)
     print(
-        f"{recording.length} runs; a run varies by {100 * math.sqrt(variance(values)):.1f} %, neighbours differ by "
-        f"{100 * math.sqrt(variance(steps)):.1f} %\n"
+        f"{recording.length} recorded runs; a run varies by {100 * math.sqrt(variance(values)):.1f} %, a block by "
+        f"{100 * math.sqrt(variance(block_values)):.1f} % (scaled MAD {100 * scaled_mad(block_values):.1f} %)\n"
     )
 
 
@@ -253,6 +263,7 @@ def main() -> int:
     lines = [json.loads(line) for line in options.file.read_text(encoding="utf-8").splitlines()]
     methods: dict[str, Method] = {
         "blocks": in_blocks(options.order),
+        "32 blocks": in_blocks(options.order, 32),
         "one run each, 5 %": one_run_each(0.05, lambda run: run.throughput),
         "one run each, 2 %": one_run_each(0.02, lambda run: run.throughput),
         "one run each, mean of rounds, 5 %": one_run_each(0.05, lambda run: run.mean_throughput),

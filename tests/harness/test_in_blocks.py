@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from reporting.compare.blocks import order_of
 from reporting.history import reader
 from reporting.history.envelope import Envelope, Key
 from tests.harness.conftest import Project
+from tests.waiting import until
 
 TEST = "test_a.py::test_a[cluster-1x4gpu]"
 ARMS = ("old", "new")
@@ -217,6 +220,19 @@ def test_a_resumed_session_asks_for_the_same_runs() -> None:
 STACKS = 'max_running: 4\nstacks:\n  old: {}\n  new: {env: {SLOWER: "1.1"}}\n  same: {}\n'
 
 
+LATENCY = """
+import pytest
+from platforms.results import numbers
+
+PROGRAM = "import os; print('latency:', 5 * float(os.environ.get('SLOWER', 1)))"
+
+@pytest.mark.workload(command=["{python}", "-c", PROGRAM])
+def test_rate(run, record):
+    latency, = numbers(run.log, r"latency: (.+)")
+    record(run, metrics={"latency": (latency, "us", "lower")})
+"""
+
+
 def test_a_session_compares_two_stacks(project: Project) -> None:
     project.platform("here", STACKS)
     project.job_test("seconds=4,4")
@@ -231,6 +247,38 @@ def test_a_session_compares_two_stacks(project: Project) -> None:
         ("old", pytest.approx(200 / 8.0)),
     ]
     assert not project.saved()
+
+
+def test_a_comparison_goes_on_after_its_session_was_killed(project: Project) -> None:
+    project.platform("here", STACKS)
+    project.job_test("seconds=4,4", "sleep=0.3")
+    command = [sys.executable, "-m", "pytest", "--platform=here", "--ab=stack=old,new", "--run-id=ab"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        try:
+            until(lambda: len(list(project.path.glob("runs/ab/*/run.json"))) >= 6)
+        finally:
+            session.kill()
+    result = project.pytest("--resume=ab")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_it*: new against old: -9.1 % ?-9.*, -8.*?, 4 blocks on *"])
+    runs = reader.read(project.path / "site/history")
+    assert len({run.trial.key for run in runs}) == len(runs) == 16
+
+
+def test_the_same_twice_is_no_difference(project: Project) -> None:
+    project.platform("here", STACKS)
+    project.job_test("seconds=4,4")
+    result = project.pytest("--platform=here", "--ab=stack=old,same", "--blocks=2")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*same against old: no difference larger than 0.2 % in 2 blocks on *: +0.0 % *"])
+
+
+def test_a_program_that_measures_by_itself_is_compared(project: Project) -> None:
+    project.platform("here", STACKS)
+    project.write("test_rate.py", LATENCY)
+    result = project.pytest("--platform=here", "--ab=stack=new,old")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_rate*: latency, old against new: -9.1 % ?-9.*, -8.*?, 4 blocks on *"])
 
 
 @pytest.mark.parametrize(
