@@ -26,7 +26,10 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
     pauses.skip_paused(suite, items, datetime.date.today())  # which is said below, at each test
     if suite.options.ask_server:
         pauses.skip_maintained(suite, items, pauses.maintenances(suite, items), time.time())
-    jobs = JobFactory(suite, [item for item in items if case_key(item) in suite.cases], new_run_id(suite)).first_jobs()
+    factory = JobFactory(suite, [item for item in items if case_key(item) in suite.cases], new_run_id(suite))
+    jobs = factory.first_jobs()
+    for notice in factory.notices:
+        console.problem(notice)
     if suite.options.ask_server:
         job_checks.refuse_incomplete(suite, jobs)
     connected: dict[str, Scheduler] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from platforms.rundir import code_archive
 from platforms.schedulers import NodeState, backend_of
 
 if TYPE_CHECKING:
+    from harness.node_visits import NodeVisits
     from harness.suite import Suite
     from platforms.config.schema import Platform
 
@@ -51,6 +53,8 @@ class JobFactory:
             return self._campaign(test, size)
         if options.arms:
             return self._in_blocks(test, size)
+        if options.single_nodes:
+            return self.visits.plan()
         if options.nodes and len(options.nodes) != size:
             raise pytest.UsageError(
                 f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "
@@ -102,6 +106,19 @@ class JobFactory:
         _refuse_too_few("nodes", options.nodes, test, size)
         sets = places(options.nodes, size)
         return InBlocks(test, (arm_a, arm_b), options.blocks, platform.max_running, sets)
+
+    @cached_property
+    def visits(self) -> NodeVisits:
+        """The visits of `--each-node` and `--check`. Raises UsageError where no node can be visited."""
+        from harness.node_visits import NodeVisits  # it reads the history, which few sessions need before they submit
+
+        jobs = {test: self.job(test, Request())[0] for test in self._items}
+        return NodeVisits(self._suite, next(iter(self._items.values())).config, jobs)
+
+    @property
+    def notices(self) -> list[str]:
+        """What a person should know of the choice of nodes, a line each."""
+        return self.visits.notices if self._items and self._suite.options.trials.single_nodes else []
 
     def first_jobs(self) -> dict[str, JobSpec]:
         """The first job of each test, by the test's id."""

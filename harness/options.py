@@ -157,7 +157,11 @@ def site_folder(config: pytest.Config) -> Path:
 
 
 def home(config: pytest.Config) -> Path:
-    """Find the folder in which sessions write: that of a named site, else this checkout."""
+    """Find the folder in which sessions write: that of a named site, else this checkout; with --check the user's."""
+    if config.getoption("check"):
+        from harness import user_check
+
+        return user_check.folder()
     try:
         return checkout.home(config.getoption("site"), config.rootpath)
     except RefusedError as error:
@@ -197,11 +201,14 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         setting = value(name)
         if setting is not None:
             settings[name] = setting
+    trials = trial_options.resolve(config)
+    if trials.single_nodes:
+        settings.setdefault("size", "quick")
     named: str | None = config.getoption("run_id")
     if named is None:
         named = os.environ.get("CI_PIPELINE_ID") or None
     return Options(
-        platforms=tuple(config.getoption("platform")),
+        platforms=tuple(config.getoption("platform")) or ((trials.check,) if trials.check else ()),
         site=site,
         runs=runs_folder(config),
         run_id=None if named is None else run_name("--run-id", named),
@@ -214,7 +221,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         preset=preset,
         layouts=value("layouts") or "default",
         settings=settings,
-        trials=trial_options.resolve(config),
+        trials=trials,
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
         where=typed_places(config),
@@ -266,6 +273,8 @@ def typed_places(config: pytest.Config) -> str:
         value = config.getoption(name)
         if value:
             typed += f" {option}={shlex.quote(str(value))}"
+    if config.getoption("check") and not config.getoption("runs_dir"):
+        typed += f" --runs-dir={shlex.quote(str(runs_folder(config)))}"
     return typed
 
 

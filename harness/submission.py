@@ -48,6 +48,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         _refuse_useless(suite, config, [item.nodeid for item in chosen], console)
     factory = JobFactory(suite, chosen, run_id)
     jobs = factory.first_jobs()
+    for notice in factory.notices:
+        console.problem(notice)
     cost = job_checks.cost_line(suite, factory.all_first_jobs(), factory.most_device_hours())
     if cost:
         console.line(cost)
@@ -86,7 +88,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
         for notice in started.notices:
             console.line(notice)
-        if suite.entries.is_first:
+        if suite.entries.is_first and suite.options.trials.check is None:
             console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
         if suite.options.wait_s is not None:
             suite.deadline = time.monotonic() + suite.options.wait_s
@@ -167,6 +169,10 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
 
 def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
     """This session's entries in the history. Raises UsageError where they could not be written."""
+    if suite.options.trials.check is not None:
+        from harness import user_check
+
+        return HistoryEntries((suite.options.runs.parent / user_check.HISTORY).absolute(), suite.site.name)
     typed = config.getoption("history")
     folder = history_folder(typed, suite.site, suite.options.site).absolute()
     try:
@@ -178,7 +184,7 @@ def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
 
 def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
     """The gate for these tests; None with --gate=off."""
-    if suite.options.gate == "off" or suite.entries is None:
+    if suite.options.gate == "off" or suite.entries is None or suite.options.trials.single_nodes:
         return None
     from harness.judging import Judging  # imported here, so that jobs are submitted before the gate is loaded
 

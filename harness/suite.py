@@ -40,6 +40,7 @@ class Suite:
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
     gone: dict[str, str] = field(default_factory=dict)  # chosen platforms that have ended, and since when
+    on_several_nodes: int = 0  # tests that --each-node and --check leave out
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
     trials: Trials | None = None  # set when jobs are submitted
@@ -177,6 +178,11 @@ def start(config: pytest.Config) -> Suite:
         if name not in loaded:
             where = "--platform" if name in resolved.platforms else str(site_folder / "site.yaml") + ": enabled"
             raise pytest.UsageError(f"{where}: there is no platform {name!r}; there are: {', '.join(sorted(loaded))}")
+    check = resolved.trials.check
+    if check is not None:
+        from harness import user_check
+
+        loaded[check] = user_check.own_platform(loaded[check])
     return Suite(resolved, site, loaded)
 
 
@@ -295,10 +301,29 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
         platform = suite.case(item).platform
         if platform.name not in suite.gone and (ended := select.ended(platform)) is not None:
             suite.gone[platform.name] = ended
+    if suite.options.trials.single_nodes:
+        chosen = _on_single_nodes(suite, config, chosen)
     dropped = set(jobs) - set(chosen)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
+
+
+def _on_single_nodes(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests on one node; of these only one if a user checks nodes."""
+    chosen = [item for item in items if suite.case(item).layout.nodes == 1]
+    suite.on_several_nodes = len(items) - len(chosen)
+    can_run = [item for item in chosen if suite.case(item).unsupported is None]
+    if suite.options.trials.check is None or not can_run:
+        return chosen
+    from harness import node_visits, user_check
+
+    past = node_visits.runs_of_platform(suite, config, suite.options.trials.check, [])
+    return [user_check.one_test(can_run, _benchmark, past)]
+
+
+def _benchmark(item: pytest.Item) -> str:
+    return str((select.workload(item) or {}).get("benchmark"))
 
 
 def left_out_lines(suite: Suite) -> list[str]:
@@ -306,6 +331,8 @@ def left_out_lines(suite: Suite) -> list[str]:
     lines = [f"{name}: {why}: its tests are skipped" for name, why in suite.gone.items()]
     if suite.not_here:
         return [suite.not_here, *lines]
+    if suite.on_several_nodes:
+        lines.append(f"left out: {suite.on_several_nodes} tests on several nodes, which say nothing of one node")
     if suite.left_out and not suite.options.platforms:
         names = sorted(suite.left_out)
         example = f"other platforms than local run when enabled and named, as in -m {names[0]}"

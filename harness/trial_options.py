@@ -45,6 +45,11 @@ class TrialOptions:
     check: str | None = None
 
     @property
+    def single_nodes(self) -> bool:
+        """Whether each job is about one node, so that tests on several nodes are left out."""
+        return self.each_node is not None or self.check is not None
+
+    @property
     def is_campaign(self) -> bool:
         return self.repeats > 1 or self.label is not None or bool(self.treated)
 

@@ -1,4 +1,4 @@
-"""`python -m reporting nodes NAME`: which nodes of a platform are slow; with --nodes, is it me or the machine?"""
+"""`python -m reporting nodes NAME`: which nodes of a platform are slow; with --job, is it me or the machine?"""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from platforms.job import RefusedError
+from platforms import checkout
+from platforms.config.schema import Platform
+from platforms.job import BenchError, RefusedError
 from platforms.nodes import node_names
 from platforms.printable import printable
+from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.fleet.answer import answer
@@ -33,35 +36,45 @@ _FIRST = {Standing.SLOW: 0, Standing.SUSPECT: 1}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("platform", metavar="NAME", help="a platform, as its file or the history names it")
-    parser.add_argument(
-        "--nodes",
-        metavar="LIST",
-        help="is it me or the machine? The runs on these nodes, as in n07,n10..n12 or n[10-12]",
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--job", metavar="ID", help="is it me or the machine? The nodes on which this job of any user runs or has run"
     )
+    which.add_argument("--nodes", metavar="LIST", help="the same for nodes, as in n07,n10..n12 or n[10-12]")
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the table. Returns 1 if a node that is shown is slow."""
-    asked = _nodes_of(options)
     site = open_site(options)
     answering.refuse_unknown_platform(site, options.platform)
+    asked = _asked_nodes(options, site)
     problems: list[str] = []
     runs = _runs(site, options.platform, problems)
-    records = records_of(runs, asked)
+    records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
     if asked:
         records = {name: records[name] for name in asked}
     shown = list(records.values())
     if options.format == "csv":
         print(_csv(shown), end="")
     else:
-        _print_tables(options, shown)
+        _print_tables(options, shown, is_answer=bool(asked))
     sys.stdout.flush()
     answering.warn(problems)
     return int(any(record.standing is Standing.SLOW for record in shown))
 
 
-def _nodes_of(options: argparse.Namespace) -> tuple[str, ...]:
+def _asked_nodes(options: argparse.Namespace, site: OpenedSite) -> tuple[str, ...]:
+    """The nodes that --job and --nodes mean; () without them. Raises RefusedError."""
+    if options.job is not None:
+        try:
+            platform = _platform(options.platform, site)
+            found = backend_of(platform).nodes_of_job(platform, options.job)
+        except BenchError as error:
+            raise RefusedError(f"--job {options.job}: {error} (--nodes names its nodes instead: n07,n08)") from None
+        if not found:
+            raise RefusedError(f"--job {options.job}: it has no node yet (ask again once it runs)")
+        return found
     if options.nodes is None:
         return ()
     try:
@@ -85,9 +98,27 @@ def _runs(site: OpenedSite, platform: str, problems: list[str]) -> list[NodeRun]
     return runs
 
 
-def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord]) -> None:
+def _platform(name: str, site: OpenedSite) -> Platform:
+    """The platform as its file has it. Raises BenchError where it has none, or lacks values of the site."""
+    platform = checkout.find(name, checkout.load(site.folder)[1])
+    if platform.missing:
+        raise RefusedError(f"{platform.source} needs values of the site: {', '.join(platform.missing)}")
+    return platform
+
+
+def _nodes_of_scheduler(name: str, site: OpenedSite, problems: list[str]) -> list[str]:
+    """All nodes of a platform. If its scheduler cannot be asked, `problems` gets a sentence, and there is none."""
+    try:
+        platform = _platform(name, site)
+        return [node.name for node in backend_of(platform).nodes(platform)]
+    except BenchError as error:
+        problems.append(f"{error}: nodes without runs are not shown")
+        return []
+
+
+def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], *, is_answer: bool) -> None:
     tables = []
-    if options.nodes is not None:
+    if is_answer:
         print(printable(answer(records)) + "\n")
         tables.append(_runs_table(records))
     tables.insert(0, _table(options.platform, records))

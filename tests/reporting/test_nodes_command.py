@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from platforms.config.schema import Platform
+from platforms.job import RefusedError
+from platforms.schedulers import SCHEDULERS, Backend, NodeState
 from reporting.__main__ import main
 from reporting.history.writer import HistoryWriter
 from tests.reporting.fleet_history import fleet_nights, visit
@@ -89,12 +93,60 @@ def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsy
     assert "-7.1 %  -3.0 %  11 other nodes of that night" in capsys.readouterr().out
 
 
+class Asked(Backend):
+    """A scheduler that knows three nodes and one job."""
+
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        return [NodeState(name, "idle") for name in ("n01", "n07", "n13")]
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        if job_id != "4711":
+            raise RefusedError(f"Slurm knows no job {job_id}")
+        return ("n07", "n13")
+
+
+@pytest.fixture
+def asked_scheduler(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site's platform has a scheduler that can be asked."""
+    monkeypatch.setitem(SCHEDULERS, "asked", f"{__name__}:Asked")
+    (site / "platforms").mkdir()
+    (site / "platforms/eidf_a100.yaml").write_text(
+        "scheduler: asked\ndevice: gpu\nlayouts: {default: [1x4]}\nreplaces: true\n"
+    )
+
+
+@pytest.mark.usefixtures("asked_scheduler")
+def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == "never measured: n13"
+    assert said.err == ""
+
+
+@pytest.mark.usefixtures("asked_scheduler")
+def test_a_users_job_is_looked_up(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site, "--job=4711") == 1
+    assert capsys.readouterr().out.startswith("It may be the machine: n07 -8.0 % in 2 runs (limit 3.0 %)")
+    assert nodes(site, "--job=4712") == 2
+    assert "--job 4712: Slurm knows no job 4712 (--nodes names its nodes instead" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nodes(site) == 1
+    said = capsys.readouterr()
+    assert "n07" in said.out
+    assert said.err.endswith("nodes without runs are not shown\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["eidf_a10"], "there is no platform 'eidf_a10'"),
         (["eidf_a100", "--nodes=n07,,n08"], "--nodes: "),
         (["eidf_a100", "--nodes="], "--nodes: "),
+        (["eidf_a100", "--job=17"], "--job 17: "),
         (["eidf_h100"], "none of them measured one node alone"),
     ],
 )

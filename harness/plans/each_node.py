@@ -1,0 +1,101 @@
+"""`--each-node WHICH`: a test runs once on each node, and once more on a node that turns out to be slow."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+
+from harness.plans import Conclusion, Request, TrialResult
+from platforms.job import Role, Trial
+from reporting.fleet.go_no_go import NodeVisit, go_no_go
+from reporting.fleet.node_runs import NODES_OF_A_NIGHT, node_runs
+from reporting.fleet.nodes import NodeRecord, Standing, records_of
+from reporting.history.envelope import Envelope
+
+SECOND = 2  # the number of a second visit
+
+
+class EachNode:
+    """The plan of a test that visits nodes.
+
+    Args:
+        nodes: in the order in which they are visited.
+        second_visits: how many nodes may be visited again; None for all that turn out to be slow.
+        postponed: nodes that the night's budget leaves out.
+        past: the runs of the platform in the history.
+        night_ends: the hour at which the site's nights end.
+        drain_command: writes the command that takes a node out of service, from the node and the reason.
+    """
+
+    role = Role.VISIT
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        second_visits: int | None,
+        postponed: Sequence[str],
+        past: Sequence[Envelope],
+        night_ends: datetime.time,
+        drain_command: Callable[[str, str], str | None],
+    ) -> None:
+        self._nodes = nodes
+        self._second_visits = len(nodes) if second_visits is None else min(second_visits, len(nodes))
+        self._postponed = postponed
+        self._past = past
+        self._night_ends = night_ends
+        self._drain_command = drain_command
+        self.most = len(nodes) + self._second_visits
+
+    def first(self) -> Sequence[Request]:
+        return [Request(Trial(self.role, node=node), nodes=(node,)) for node in self._nodes]
+
+    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+        """Second visits of the nodes whose first one was slow, the slowest first.
+
+        They wait until five other nodes have been measured, which are the level of this night.
+        """
+        begun_again = {_node(result) for result in results if result.request.trial.repeat == SECOND}
+        firsts = [result for result in results if result.request.trial.repeat is None]
+        measured = [result for result in firsts if result.envelope is not None]
+        if any(result.live for result in firsts) and len(measured) <= NODES_OF_A_NIGHT:
+            return []
+        records = self._records(results)
+        suspects = [records[node] for node in map(_node, measured) if records[node].standing is Standing.SUSPECT]
+        suspects = [record for record in suspects if record.name not in begun_again]
+        suspects.sort(key=lambda record: record.judged[-1].change or 0.0)
+        left = self._second_visits - len(begun_again)
+        return [
+            Request(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,))
+            for record in suspects[:left]
+        ]
+
+    def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
+        if any(result.job is not None and result.job.left is not None for result in results):
+            return None  # some visits go on without this session
+        visits = [NodeVisit(_node(result), failure(result)) for result in results]
+        said = go_no_go(visits, self._records(results), self._postponed, self._drain_command)
+        return Conclusion(said.text, said.short, fails=not said.fits)
+
+    def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:
+        """What is known of each node, with the visits of this session."""
+        own = [result.envelope for result in results if result.envelope is not None]
+        return records_of(node_runs([*self._past, *own], self._night_ends), self._nodes)
+
+
+def failure(result: TrialResult) -> str:
+    """Why a job measured nothing; "" if it measured, or is still under way."""
+    if result.envelope is not None or result.live:
+        return ""
+    if result.job is None:
+        return "was not visited: max_device_hours"
+    if result.error is not None:
+        return f"failed: {result.error.splitlines()[0]}"
+    status = result.job.status
+    if result.job.error is not None:
+        status = result.job.error.status
+    verb = "did not start" if status.started_s is None else "failed"
+    return f"{verb}: {status.state.value}"
+
+
+def _node(result: TrialResult) -> str:
+    return str(result.request.trial.node)

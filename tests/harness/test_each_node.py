@@ -1,0 +1,262 @@
+"""`--each-node` and `--check`: the plans with made results, and real sessions on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import user_check
+from harness.plans import Request, TrialResult
+from harness.plans.check import Check
+from harness.plans.each_node import EachNode
+from platforms.config.schema import Platform
+from platforms.job import ONLY, JobSpec, Layout, MachineError, Role, State, Status, Trial
+from platforms.runner.live_job import Job
+from reporting.history import reader
+from reporting.history.envelope import Envelope
+from reporting.history.nights import NOON
+from reporting.history.writer import HistoryWriter
+from reporting.references.answers import References
+from tests.harness.conftest import Project
+from tests.reporting.fleet_history import NODES, fleet_nights, visit
+
+SPEC = JobSpec("j", "t", "p", Layout(1, 4, "gpu"), ())
+
+
+def plan(nodes: Sequence[str] = NODES, second_visits: int | None = None, **changes: Any) -> EachNode:
+    values: dict[str, Any] = {
+        "postponed": (),
+        "past": fleet_nights(3),
+        "night_ends": NOON,
+        "drain_command": lambda node, reason: f"drain {node}: {reason}",
+    }
+    return EachNode(nodes, second_visits, **{**values, **changes})
+
+
+def measured(request: Request, value: float) -> TrialResult:
+    """The result of a request that measured a value in the fourth night."""
+    job = Job(SPEC, Platform(name="p"), Path(), done=True)
+    node = str(request.trial.node)
+    place = int(node.removeprefix("n"))
+    hour = 22 + (place + 100 * (request.trial.repeat or 0)) / 600
+    return TrialResult(request, job, visit(4, node, value, hour=hour, trial=request.trial))
+
+
+def failed(request: Request, state: State) -> TrialResult:
+    status = Status(state, "the node is down")
+    failure = MachineError("the node is down", status=status)
+    return TrialResult(request, Job(SPEC, Platform(name="p"), Path(), done=True, failure=failure, status=status))
+
+
+def live(request: Request) -> TrialResult:
+    return TrialResult(request, Job(SPEC, Platform(name="p"), Path()))
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def test_each_node_is_visited_once_by_a_job_that_must_run_there():
+    first = plan().first()
+    assert [request.nodes for request in first] == [(node,) for node in NODES]
+    assert first[6].trial.key == "visit-n07"
+    assert plan().most == 24
+
+
+def test_a_slow_visit_gets_a_second_one_and_a_node_that_is_slow_twice_fails_the_test():
+    visits = plan()
+    results = [measured(request, 92.0 if request.nodes == ("n07",) else 100.0) for request in visits.first()]
+    (second,) = visits.more(results)
+    assert (second.trial.key, second.nodes) == ("visit-n07-2", ("n07",))
+    assert visits.more([*results, live(second)]) == []
+    said = visits.conclusion([*results, measured(second, 91.0)])
+    assert said is not None
+    assert said.fails
+    assert said.short == "11 of 12 nodes fit; n07 -8.5 %"
+    assert said.text.splitlines()[-1] == "  drain n07: -8.5 % beside other nodes"
+    good = visits.conclusion([*results, measured(second, 100.0)])
+    assert good is not None
+    assert (good.text, good.fails) == ("12 of 12 nodes fit", False)
+
+
+def test_second_visits_wait_until_five_other_nodes_were_measured():
+    visits = plan()
+    first = visits.first()
+    slow = measured(first[0], 92.0)
+    some = [measured(request, 100.0) for request in first[1:5]]
+    waiting = [live(request) for request in first[5:]]
+    assert visits.more([slow, *some, *waiting]) == []
+    assert len(visits.more([slow, *some, measured(first[5], 100.0), *waiting[1:]])) == 1
+
+
+def test_the_slowest_nodes_are_visited_again_first_as_far_as_the_budget_allows():
+    visits = plan(second_visits=2)
+    values = {"n03": 94.0, "n07": 90.0, "n09": 92.0}
+    results = [measured(request, values.get(request.nodes[0], 100.0)) for request in visits.first()]
+    assert [request.nodes[0] for request in visits.more(results)] == ["n07", "n09"]
+    said = plan(second_visits=0).conclusion(results)
+    assert said is not None
+    assert said.short == "9 of 12 nodes fit; n03 -6.0 % (suspect), n07 -10.0 % (suspect), n09 -8.0 % (suspect)"
+
+
+def test_nodes_that_did_not_start_or_that_money_did_not_reach_do_not_fit():
+    visits = plan(postponed=("n13",))
+    first = visits.first()
+    results = [failed(first[0], State.NODE_LOST), TrialResult(first[1], None)]
+    results += [measured(request, 100.0) for request in first[2:]]
+    said = visits.conclusion(results)
+    assert said is not None
+    assert said.text.splitlines()[:2] == [
+        "10 of 12 nodes fit; n01 did not start: node lost; n02 was not visited: max_device_hours",
+        "Left for another night by device_hours_per_night: n13.",
+    ]
+
+
+def test_a_check_tells_the_user_in_a_sentence():
+    check = Check(("n07",), fleet_nights(3), References(), NOON)
+    (first,) = check.first()
+    assert first.trial == Trial(Role.CHECK, node="n07")
+    good = check.conclusion([measured(first, 100.5)])
+    assert good is not None
+    assert (good.text, good.fails) == (
+        "n07 is as fast as the fleet: test_resnet50[eidf_a100-1x4gpu-tuned] +0.5 % (limit 3.0 %)",
+        False,
+    )
+    (second,) = check.more([measured(first, 92.0)])
+    slow = check.conclusion([measured(first, 92.0), measured(second, 92.0)])
+    assert slow is not None
+    assert slow.fails
+    assert slow.text.endswith("tell your centre")
+    lost = check.conclusion([failed(first, State.START_DEADLINE)])
+    assert lost is not None
+    assert lost.text == "n07 did not start: start deadline passed"
+
+
+# --- sessions on this machine ----------------------------------------------------------------------------------------
+
+HERE = socket.gethostname()
+
+
+def entries(history: Path) -> list[Envelope]:
+    return reader.read(history)
+
+
+def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
+    project.job_test()
+    result = project.pytest(f"--each-node={HERE}")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*1 of 1 nodes fit", f"The speed of {HERE} is not judged yet: too few runs of other nodes."]
+    )
+    (written,) = entries(project.path / "site/history")
+    assert (written.trial, written.sane) == (Trial(Role.VISIT, node=HERE), True)
+    assert written.verdicts == {}
+
+
+def test_a_job_that_fails_on_its_only_node_is_the_tests_failure(project: Project) -> None:
+    project.job_test("exit=3")
+    result = project.pytest(f"--each-node={HERE}")
+    result.assert_outcomes(failed=1)
+
+
+def test_visits_are_refused_that_the_night_has_no_budget_for(project: Project) -> None:
+    project.job_test()
+    project.platform("mine", "device_hours_per_night: 1.5\n")
+    result = project.pytest("--each-node=n01..n04", "--platform=mine")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*a visit costs 2 device-hours, and 1.5 of 1.5 are left tonight*"])
+    assert project.jobs() == []
+
+
+def test_what_does_not_fit_into_the_night_is_said(project: Project) -> None:
+    project.job_test()
+    project.platform("mine", "device_hours_per_night: 5\n")
+    result = project.pytest("--each-node=n01..n04", "--platform=mine", "--dry-run")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*2 nodes are left for another night: a visit costs 2 device-hours*"])
+
+
+def test_tests_on_several_nodes_are_left_out_with_a_line(project: Project) -> None:
+    project.job_test()
+    project.platform("mine")
+    project.write(
+        "site/platforms/mine.yaml",
+        "scheduler: slurm\nwork_dir: /tmp\ndevice: gpu\nlayouts: {default: [1x2, 2x2]}\n",
+    )
+    result = project.pytest("--each-node=n01", "--platform=mine", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*[[]mine-1x2gpu[]]"])
+    result.stdout.no_fnmatch_line("*[[]mine-2x2gpu[]]")
+    result = project.pytest("--each-node=n01", "--platform=mine", "--collect-only")
+    result.stdout.fnmatch_lines(["left out: 1 tests on several nodes, which say nothing of one node"])
+
+
+def test_the_nodes_of_two_platforms_are_two_sessions(project: Project) -> None:
+    project.job_test()
+    project.platform("mine")
+    project.platform("yours")
+    project.write("site/site.yaml", "enabled: [mine, yours]\n")
+    result = project.pytest("--each-node=n01", "-m", "mine or yours")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--each-node visits the nodes of one platform*"])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("stale:0", "*'0' is no number of nodes: write stale:20"),
+        ("n01..", "--each-node: *(or write idle, or stale:20)"),
+        ("n20..n01", "--each-node: *"),
+        ("", "--each-node: *"),
+    ],
+)
+def test_a_word_that_names_no_nodes_is_refused(project: Project, word: str, message: str) -> None:
+    project.job_test()
+    result = project.pytest(f"--each-node={word}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+def test_a_check_writes_into_the_users_home_and_nowhere_else(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.job_test()
+    home = project.path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    before = sorted(path.name for path in project.path.iterdir())
+    result = project.pytest("--check=local", f"--nodes={HERE}")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"*{HERE} ran test_it*, and the centre has too few runs to compare it with"])
+    assert sorted(path.name for path in project.path.iterdir() if path.name not in ("__pycache__", "lock")) == before
+    (written,) = entries(home / "hpc-ml-bench-check/history")
+    assert written.trial == Trial(Role.CHECK, node=HERE)
+    assert list((home / "hpc-ml-bench-check/runs").glob("2*/*/run.json"))
+
+
+def test_a_check_runs_the_test_that_is_nearest_to_three_minutes(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project.path))
+    project.job_test(name="test_a.py")
+    project.job_test(name="test_b.py")
+    (test_b,) = [line for line in project.pytest("--collect-only", "-q").outlines if line.startswith("test_b.py::")]
+    writer = HistoryWriter(project.path / "site/history")
+    for number in range(8):
+        writer.write(visit(number, HERE, 100.0, test=test_b, platform="local", trial=ONLY, ended_s=1.8e9), None)
+    result = project.pytest("--check=local", f"--nodes={HERE}", "--collect-only", "-q")
+    assert [line for line in result.outlines if "::" in line] == [test_b]
+
+
+def test_a_folder_of_the_centre_is_replaced_for_jobs_and_read_for_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setattr(os, "access", lambda path, mode: "centre" not in str(path))
+    given = Platform(name="a100", work_dir="/centre/work", data_dir="data")
+    found = user_check.own_platform(given)
+    assert (found.work_dir, found.data_dir) == ("/home/ada/hpc-ml-bench-check/work", "/centre/work/data")
+    assert found.data_folder("resnet50", "quick", tmp_path) == "/centre/work/data/resnet50-quick"
+    mine = Platform(name="a100", work_dir="/scratch/ada")
+    assert user_check.own_platform(mine) is mine
