@@ -174,6 +174,7 @@ def numbers_of(one: Compared) -> list[str]:
     lines.append(line("change", f"{percent(contrast.change)} = {after} / {before} - 1"))
     if contrast.interval is None:
         lines.append(line("interval", f"none: {contrast.why_none}"))
+        lines.append(line("", "two sessions a side have one, or treated and control nodes in one (docs/compare.md)"))
     elif contrast.paired:
         lines += _pair_lines(contrast, contrast.interval)
     else:
