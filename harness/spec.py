@@ -23,7 +23,7 @@ JOB_OPTIONS = (
     "global_batch_size", "local_batch_size", "accumulation_steps", "workers", "seed", "shape", "channels_last",
     "warmup_steps", "windows", "steps_per_window",
 )  # fmt: skip
-INJECTIONS = ("inject_stall_s", "inject_rank", "inject_slow")
+INJECTIONS = ("inject_stall_s", "inject_copy_s", "inject_rank", "inject_slow")
 # The job's --device for a layout's unit, where their names differ. torch for ROCm calls its devices cuda, too.
 DEVICE_NAMES: Mapping[str, str] = {"gpu": "cuda"}
 

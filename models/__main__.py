@@ -148,6 +148,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     _add_amounts(command)
     inject = command.add_argument_group("faults on purpose, to test what the measurement shows")
     inject.add_argument("--inject-stall-s", type=_seconds, metavar="X", help="the loader sleeps X seconds in each step")
+    inject.add_argument("--inject-copy-s", type=_seconds, metavar="X", help="the copy of each step is X seconds late")
     inject.add_argument("--inject-slow", type=_factor, metavar="X", help="each step computes X times as long")
     inject.add_argument("--inject-rank", type=_count, metavar="R", help="only on this rank")
     inject.add_argument(

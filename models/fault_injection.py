@@ -1,7 +1,7 @@
-"""Faults on purpose (--inject-stall-s, --inject-slow): they show whether the measurement notices a slow loader or rank.
+"""Faults on purpose: they show whether the measurement notices a slow loader, copy or rank, and calls it so.
 
-Each function returns its iterable unchanged where no fault was asked for on this rank, so that a run without one pays
-nothing.
+`--inject-stall-s`, `--inject-copy-s`, `--inject-slow`. A run without a fault on this rank pays nothing: its iterables
+stay as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ def stalled(batches: Iterable[Any], request: Request, rank: int) -> Iterable[Any
     """Return the loader's batches, the first of each optimiser step late by --inject-stall-s."""
     stall_s = _asked_for("stall_s", request, rank)
     return _late(batches, stall_s, every=request.accumulation_steps) if stall_s else batches
+
+
+def copy_delay_s(request: Request, rank: int) -> float:
+    """Return by how many seconds the copy of each optimiser step is late (--inject-copy-s), 0 without this fault."""
+    return _asked_for("copy_s", request, rank)
+
+
+def delay_copy(delay_s: float, accelerator: Accelerator) -> None:
+    """Let the device be idle for `delay_s` after all that it has to do, as while it waits for a copy."""
+    accelerator.synchronize()
+    time.sleep(delay_s)
 
 
 def slowed(batches: Iterator[Any], request: Request, rank: int, accelerator: Accelerator) -> Iterator[Any]:

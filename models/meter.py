@@ -342,9 +342,12 @@ class Meter:
                 self._metered += 1
         self._end_pass()
 
-    def h2d(self) -> ContextManager[Any]:
-        """Return a context for the copy to the device. At its end the busy time begins; blocking mode synchronises."""
-        if self.mode == "blocking" or self._gaps:
+    def h2d(self, host_waits: bool = False) -> ContextManager[Any]:
+        """Return a context for the copy to the device. At its end the busy time begins; blocking mode synchronises.
+
+        host_waits: the host is the device, and waits here all the same, as for a copy that is late on purpose
+        """
+        if self.mode == "blocking" or self._gaps or host_waits:
             return _Copy(self)
         return contextlib.nullcontext()  # the host is the device, and there is no copy
 
@@ -369,6 +372,7 @@ class Meter:
     def _copied(self, begin_s: float) -> None:
         if self.mode == "blocking":
             self.clock.synchronize()
+        if not self._gaps:
             self._copy_s += self.now() - begin_s
         self._begin = self.clock.mark()
 

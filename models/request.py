@@ -252,7 +252,8 @@ def _worker_start(options: argparse.Namespace, benchmark: Benchmark) -> str:
 def _inject(options: argparse.Namespace, world: World) -> Optional[Dict[str, float]]:
     if options.inject_rank is not None and options.inject_rank >= world.size:
         raise ImpossibleRequest(f"--inject-rank {options.inject_rank}: there are ranks 0 to {world.size - 1}")
-    if options.inject_stall_s is None and options.inject_slow is None:
-        return None
-    faults = {"stall_s": options.inject_stall_s, "slow": options.inject_slow, "rank": options.inject_rank}
-    return {fault: value for fault, value in faults.items() if value is not None}
+    faults = {"stall_s": options.inject_stall_s, "copy_s": options.inject_copy_s, "slow": options.inject_slow}
+    asked = {fault: value for fault, value in faults.items() if value is not None}
+    if asked and options.inject_rank is not None:
+        asked["rank"] = options.inject_rank
+    return asked or None

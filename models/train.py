@@ -159,6 +159,7 @@ def loop(
     micro_batches = request.accumulation_steps
     loss_scale = accelerator.loss_scale(request.dtype)
     losses: List[torch.Tensor] = []
+    copy_delay_s = fault_injection.copy_delay_s(request, setup.world.rank)
 
     # The meter takes the time between handing out a batch and being asked for the next one as compute, and the rest as
     # waiting for data.
@@ -168,7 +169,9 @@ def loop(
         is_last = micro_batch == micro_batches - 1  # of this optimiser step
 
         # Copy the batch to the device. In overlap mode it is there already.
-        with meter.h2d():
+        with meter.h2d(host_waits=copy_delay_s > 0):
+            if copy_delay_s and micro_batch == 0:
+                fault_injection.delay_copy(copy_delay_s, accelerator)
             samples, targets = accelerator.to_device(batch)
         if batch_number == 0:
             inputs.take(samples)

@@ -39,6 +39,10 @@ ERRORS = 2.0
 """A part has moved if its medians differ by more than so many standard errors of their difference."""
 LEAST_MOVED = 0.003
 """Of a step: a part that moves by less is never named. The least change that the gate looks for is 1 %."""
+LEAST_NAMED = 0.05
+"""Of the largest change of a part: one that moved by less has no share, since a tenth is the smallest in words."""
+LEAST_UNCLEAR = 0.5
+"""Of the largest change of a part that has moved: another one that changed by so much by chance is not unchanged."""
 LEAST_MOVED_OF_TWO_RUNS = 0.03
 """The same where each side has one run, so that its scatter is not known."""
 
@@ -82,15 +86,26 @@ class Split:
 
     @property
     def shares(self) -> dict[str, float]:
-        """What share of the change is in each part that has moved; empty if none has, or if some took more, some less.
+        """What share of the change is in each part that has moved, without those that moved little beside the largest.
 
-        The shares add up to 1.
+        The shares add up to 1. They are empty if no part has moved, or if some take more and some take less.
         """
         moved = self.moved
-        if len({change > 0 for change in moved.values()}) != 1:
+        if not moved:
             return {}
-        total = math.fsum(moved.values())
-        return {name: change / total for name, change in moved.items()}
+        largest = max(map(abs, moved.values()))
+        named = {name: change for name, change in moved.items() if abs(change) >= LEAST_NAMED * largest}
+        if len({change > 0 for change in named.values()}) != 1:
+            return {}
+        total = math.fsum(named.values())
+        return {name: change / total for name, change in named.items()}
+
+    @property
+    def unclear(self) -> list[str]:
+        """The parts that vary too much to be called unchanged beside those that have moved."""
+        moved = self.moved
+        least = LEAST_UNCLEAR * max(map(abs, moved.values()), default=math.inf)
+        return [name for name, change in self.change.items() if name not in moved and abs(change) > least]
 
     def sentence(self) -> str:
         """Where the change is: `all of it in the device step; input unchanged`."""
@@ -98,8 +113,13 @@ class Split:
         if not moved:
             return "no part of a step has moved by more than it varies from run to run"
         shares = self.shares
+        unclear = self.unclear
+        if unclear:
+            parts = " and ".join(PARTS[name] for name in unclear)
+            vary = "varies" if len(unclear) == 1 else "vary"
+            return f"{self._each(moved)}; {parts} {vary} too much from run to run to say more"
         if not shares:
-            return self._both_ways(moved)
+            return self._each(moved)
         names = list(shares)
         if len(names) == 1:
             where = f"all of it in {self._named(names[0])}"
@@ -125,7 +145,7 @@ class Split:
             return PARTS[name]
         return f"{PARTS[name]} (h2d {_arrow(self.before[name], self.after[name], self._decimals())} ms per step)"
 
-    def _both_ways(self, moved: Mapping[str, float]) -> str:
+    def _each(self, moved: Mapping[str, float]) -> str:
         decimals = self._decimals()
         said = []
         for name, change in moved.items():

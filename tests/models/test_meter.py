@@ -636,6 +636,34 @@ def test_on_a_cpu_the_copy_is_no_stall_in_overlap_mode(time, log):
     assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, 0.0, 3.0)
 
 
+@pytest.mark.parametrize("mode", ["overlap", "blocking"])
+def test_a_copy_that_the_host_waits_for_is_a_stall_in_both_modes(time, log, mode):
+    meter = meter_on(time, log, mode=mode)
+    for _ in meter.steps(loader(time, 0.25)):
+        with meter.h2d(host_waits=True):
+            time.sleep(0.25)
+        time.sleep(0.5)
+    meter.finish()
+    window = log.of("hpcml_window")[0]
+    assert (window["wait_s"][0], window["h2d_s"][0], window["busy_s"][0]) == (1.0, 1.0, 2.0)
+    assert (window["stall_s"], window["stall_h2d_s"]) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("mode", ["overlap", "blocking"])
+def test_a_device_that_is_idle_before_its_copy_copies_for_longer(time, log, mode):
+    """As models/fault_injection.py does it: the host waits for the device, and then sleeps."""
+    device = Device(time)
+    meter = meter_on(time, log, clock=device, mode=mode)
+    for _ in meter.steps(loader(time, 0.0)):
+        with meter.h2d():
+            device.synchronize()
+            time.sleep(0.5)
+        device.enqueue(2.0)
+    assert meter.finish() == 0
+    window = log.of("hpcml_window")[1]
+    assert (window["wall_s"], window["stall_s"], window["stall_h2d_s"], window["compute_s"]) == (10.0, 2.0, 2.0, 8.0)
+
+
 # --- gates
 
 

@@ -209,6 +209,17 @@ def test_injected_slowness_is_computing(alone: Ended, nursery: Nursery, data: Pa
     assert ended.value("hpcml_summary")["compute_s"] > 1.5 * min(alone.seconds("busy"))
 
 
+@pytest.mark.parametrize("mode", ["overlap", "blocking"])
+def test_an_injected_copy_is_the_copy_in_both_modes(nursery: Nursery, data: Path, mode: str) -> None:
+    """Once a step, however many micro-batches it has. On CPUs there is no copy otherwise."""
+    ended = nursery.run(*tiny(data, *EXACT, "--accumulation-steps", 2, "--inject-copy-s", 0.25, "--mode", mode))
+    assert ended.code == 0, ended.errors
+    window = ended.value("hpcml_window")
+    assert 3 * 0.25 <= window["stall_h2d_s"] < 3 * 0.5
+    assert window["wait_s"][2] < 0.25
+    assert ended.value("hpcml_start")["request"]["inject"] == {"copy_s": 0.25}
+
+
 # --- what is refused
 
 

@@ -72,6 +72,23 @@ def test_a_part_that_moved_by_less_than_chance_is_unchanged() -> None:
     assert calm.shares == pytest.approx({"step_ms": 2.3 / 2.8, "wait_ms": 0.5 / 2.8})
 
 
+def test_not_all_is_in_a_part_if_another_varies_by_more() -> None:
+    """Beside other work the device step of these runs took between 40 and 70 ms."""
+    split = Split(PLAIN, {**PLAIN, "step_ms": 60.0, "wait_ms": 3.3}, {"wait_ms": 0.5, "step_ms": 30.0})
+    assert split.sentence() == (
+        "waiting for data takes 3.0 ms more per step; the device step varies too much from run to run to say more"
+    )
+    calm = Split(PLAIN, {**PLAIN, "step_ms": 53.0, "wait_ms": 3.3}, {"wait_ms": 0.5, "step_ms": 1.0})
+    assert calm.sentence() == "all of it in waiting for data; device step unchanged"
+
+
+def test_a_part_that_moved_by_little_beside_another_is_not_named() -> None:
+    after = {"wait_ms": 0.29, "h2d_ms": 1.0, "step_ms": 72.1, "other_ms": 0.1}
+    assert Split(PLAIN, after).sentence() == "all of it in the device step; input unchanged"
+    after = {**after, "wait_ms": 0.6}
+    assert Split(PLAIN, after).sentence() == "all of it in the device step"
+
+
 def test_the_numbers_add_up_to_the_whole() -> None:
     split = Split(PLAIN, {**PLAIN, "step_ms": 54.4})
     assert split.numbers() == (
