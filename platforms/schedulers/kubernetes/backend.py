@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from platforms.config.scheduler_keys import SchedulerKeys
-from platforms.schedulers import Backend, PruneOptions, Scheduler
+from platforms.schedulers import Backend, NodeState, PruneOptions, Scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,32 @@ class KubernetesBackend(Backend):
             found.append((written[violation.number].where(violation.path), violation.message))
         found.sort(key=lambda place_and_mistake: int(place_and_mistake[0].rpartition(":")[2]))
         return [f"{place}: {mistake}" for place, mistake in found]
+
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        from platforms.schedulers.kubernetes import node_queries
+        from platforms.schedulers.kubernetes.api.client import Client
+        from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+
+        return node_queries.nodes_of_platform(Client(ClusterTarget.of(platform)), platform)
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        """`job_id` is ours, or the name of an object that makes pods, or of a pod, in the platform's namespace."""
+        from platforms.schedulers.kubernetes import node_queries
+        from platforms.schedulers.kubernetes.api.client import Client
+        from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
+        from platforms.schedulers.kubernetes.job_record import Address
+
+        target = ClusterTarget.of(platform)
+        name = job_id
+        if "/" in job_id:
+            address = Address.parse(job_id)
+            name = address.name
+            target = ClusterTarget(target.kubeconfig, address.context, (), address.namespace)
+        return node_queries.nodes_of_job(Client(target), name)
+
+    def drain_command(self, node: str, reason: str) -> str:
+        """Kubernetes keeps no reason of a cordon."""
+        return f"kubectl cordon {shlex.quote(node)}"
 
     def draft(self, request: DraftRequest) -> Draft:
         from platforms.schedulers.kubernetes.draft.draft import draft_cluster

@@ -5,22 +5,35 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from platforms.job import AwayError, JobSpec, LoginNeeded, Outcome, RefusedError, State, Status, Submitted, unseen
-from platforms.schedulers.kubernetes import create, delete, evidence, job_record
+from platforms.job import (
+    AwayError,
+    JobSpec,
+    LoginNeeded,
+    MachineError,
+    Outcome,
+    RefusedError,
+    State,
+    Status,
+    Submitted,
+    unseen,
+)
+from platforms.schedulers.kubernetes import create, delete, evidence, job_record, node_queries
 from platforms.schedulers.kubernetes.api.client import ApiError, Client
 from platforms.schedulers.kubernetes.api.kubeconfig import ClusterTarget
 from platforms.schedulers.kubernetes.cluster import Cluster
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.manifest import policy, render
 from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.node_states import why_out_of_service
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
+NODES_AGE_S = 30.0  # how old the list of all nodes may be before a submission: many jobs are submitted at once
 CLEAN_S = 30.0  # how long clean() waits for the last of a session's jobs to go: a garbage collector may be busy
 
 
@@ -45,6 +58,7 @@ class KubernetesScheduler:
         self._sleep = sleep
         self._clusters: dict[ClusterTarget, Cluster] = {}
         self._jobs: dict[str, JobRecord] = {}
+        self._nodes: dict[tuple[str, ...], tuple[float, Mapping[str, Any]]] = {}  # when they were listed, and which
         self._passed: set[str] = set()  # ids of the jobs that had passed at the last status(): clean() follows
 
     def render(self, spec: JobSpec) -> str:
@@ -76,6 +90,7 @@ class KubernetesScheduler:
             return created_before
         cluster = self._cluster(self._target(text))
         client = cluster.client
+        self._check_nodes(client, spec, render.parse(text)[-1], folder)
         made = create.create_job(client, spec, render.parse(text), folder / self.text_name, cluster.code)
         resource = client.resource(made.root["apiVersion"], made.root["kind"])
         job_id = str(job_record.address_of(client.context, client.namespace, resource, made.root))
@@ -84,6 +99,31 @@ class KubernetesScheduler:
         except RefusedError as error:
             raise RefusedError(f"{error}; {create.undo_creation(client, made)}") from None
         return job_id
+
+    def _check_nodes(self, client: Client, spec: JobSpec, root: Mapping[str, Any], folder: Path) -> None:
+        """Refuse a job that needs a node that takes no pods, unless it exists already.
+
+        The nodes are listed for such jobs only, and once for all of them that are submitted together. Where they may
+        not be listed, the pods show it later. Raises MachineError.
+        """
+        if not spec.nodes:
+            return
+        listed_s, nodes = self._nodes.get(client.key, (-math.inf, {}))
+        if self._clock() - listed_s > NODES_AGE_S:
+            try:
+                nodes = node_queries.list_nodes(client)
+            except RefusedError:
+                nodes = {}
+            self._nodes[client.key] = (self._clock(), nodes)
+        if not nodes:
+            return
+        why, _passes = why_out_of_service(spec.nodes, nodes)
+        if why and self._existing_root(client, root) is None:
+            raise MachineError(f"{spec.name}: {why}", Status(State.NEVER_ADMISSIBLE, why), folder)
+
+    def _existing_root(self, client: Client, root: Mapping[str, Any]) -> object:
+        resource = client.resource(root["apiVersion"], root["kind"])
+        return client.try_get(resource.path(client.namespace, root["metadata"]["name"]))
 
     # --- following ---------------------------------------------------------------------------------------------------
 

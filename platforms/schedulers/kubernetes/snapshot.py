@@ -17,11 +17,13 @@ from platforms.schedulers.kubernetes.api.resources import EVENTS, NODES, PODS, R
 from platforms.schedulers.kubernetes.job_record import JobRecord
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.fields import items, text
+from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.status import kueue
 from platforms.schedulers.kubernetes.status.judge import Observation
 
 MOST_AGE_S = 60.0  # how old the last LIST of our objects may be while the watch is well
 EXPLANATION_AGE_S = 5.0  # how old a LIST may be that explains a state
+NAMED_NODES_AGE_S = 15.0  # how old the list of all nodes may be while a pod waits for certain nodes
 REFUSED_S = 60.0  # how long such a LIST is not repeated after a refusal, and how old it may be if the cluster is away
 QUEUE_AGE_S = 5.0  # how old the order of a queue may be
 NO_QUEUE_S = 300.0  # how long the order of a queue is not requested again after Kueue did not tell it
@@ -143,6 +145,8 @@ class SnapshotReader:
         if any(_finds_no_room(pod) for pod in pods):
             # All nodes: there may be none that is large enough.
             return _by_name(self._list_explanation(NODES.plural, lambda: NODES, MOST_AGE_S))
+        if any(_waits_for_named_nodes(pod) for pod in pods):
+            return _by_name(self._list_explanation(NODES.plural, lambda: NODES, NAMED_NODES_AGE_S))
         names = {pod.get("spec", {}).get("nodeName") for pod in pods if _runs_and_is_not_ready(pod)}
         if not names:
             return {}
@@ -257,6 +261,10 @@ def _finds_no_room(pod: Object) -> bool:
         if condition.get("type") == "PodScheduled" and "Insufficient" in str(condition.get("message")):
             return True
     return False
+
+
+def _waits_for_named_nodes(pod: Object) -> bool:
+    return not pod.get("spec", {}).get("nodeName") and bool(named_nodes(pod))
 
 
 def _runs_and_is_not_ready(pod: Object) -> bool:

@@ -39,6 +39,10 @@ def free_resources(node: Tree, pods: Iterable[Tree]) -> Amounts:
 def exclusion_reason(pod: Tree, node: Tree) -> str:
     """Return why a node is excluded, whatever is free on it; "" if it is not."""
     spec = pod["spec"]
+    name = node["metadata"]["name"]
+    names = _only_names(spec)
+    if names is not None and name not in names:  # the scheduler does not look at such nodes
+        return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
     if node["spec"].get("unschedulable"):
         return "node(s) were unschedulable"
     for taint in node["spec"].get("taints", []):
@@ -48,7 +52,7 @@ def exclusion_reason(pod: Tree, node: Tree) -> str:
         return "node(s) were not ready"
     labels = node["metadata"].get("labels", {})
     selected = all(labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
-    return "" if selected and _attracted(spec, labels) else "node(s) didn't match Pod's node affinity/selector"
+    return "" if selected and _attracted(spec, labels, name) else "node(s) didn't match Pod's node affinity/selector"
 
 
 def preference(pod: Tree, node: Tree) -> int:
@@ -92,12 +96,31 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]
     return False
 
 
-def _attracted(spec: Tree, labels: Mapping[str, str]) -> bool:
-    """requiredDuringSchedulingIgnoredDuringExecution: one of its terms."""
+def _required_terms(spec: Tree) -> list[Tree]:
+    """requiredDuringSchedulingIgnoredDuringExecution: a pod needs one of its terms."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms: list[Tree] = required.get("nodeSelectorTerms") or []
+    return terms
+
+
+def _only_names(spec: Tree) -> set[str] | None:
+    """Return the names of the nodes that the terms allow; None if a term allows nodes of any name."""
+    names: set[str] = set()
+    for term in _required_terms(spec):
+        allowed = [set(field["values"]) for field in term.get("matchFields", []) if field["operator"] == "In"]
+        if not allowed:
+            return None
+        names |= set.intersection(*allowed)
+    return names or None
+
+
+def _attracted(spec: Tree, labels: Mapping[str, str], name: str) -> bool:
+    terms = _required_terms(spec)
     return not terms or any(
-        all(_matches(expression, labels) for expression in term.get("matchExpressions", [])) for term in terms
+        all(_matches(expression, labels) for expression in term.get("matchExpressions", []))
+        and all(_matches(field, {"metadata.name": name}) for field in term.get("matchFields", []))
+        for term in terms
     )
 
 

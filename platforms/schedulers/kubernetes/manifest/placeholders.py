@@ -54,6 +54,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "env": "a list, as a container has it; secrets come from a Secret",
     "threads": "CPU threads of a rank",
     "nodes": "of the layout, a number",
+    "spread": "whether pods may share a node: DoNotSchedule if the job names its nodes, else ScheduleAnyway",
     "devices": "of a node, a number",
     "ranks": "of all nodes, a number",
     "ranks_per_node": "a number",
@@ -109,6 +110,7 @@ def of(spec: JobSpec, platform: Platform) -> Mapping[str, Callable[[], object]]:
         "data_dir": spec.data_dir,
         "threads": threads_per_rank(spec, platform),
         "nodes": spec.layout.nodes,
+        "spread": "DoNotSchedule" if spec.nodes else "ScheduleAnyway",
         "devices": devices,
         "ranks": spec.ranks,
         "ranks_per_node": spec.ranks_per_node,
@@ -169,8 +171,11 @@ def namespace(spec: JobSpec, platform: Platform) -> str | None:
 
 
 def affinity(spec: JobSpec) -> dict[str, Any] | None:
-    """Prefer nodes on which the job has not failed. This is no demand: a small cluster may have no other nodes."""
-    if not spec.avoid_nodes:
+    """Prefer nodes on which the job has not failed. This is no demand: a small cluster may have no other nodes.
+
+    A job that names its nodes prefers none: render.py writes these into every manifest.
+    """
+    if not spec.avoid_nodes or spec.nodes:
         return None
     preferences = []
     for node in spec.avoid_nodes:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
+from platforms.schedulers.job_spec import check_nodes
 from platforms.schedulers.kubernetes.manifest import documents, placeholders, sources, templating
 from platforms.schedulers.kubernetes.objects import labels
+from platforms.schedulers.kubernetes.objects.node_states import NODE_NAME
 from platforms.schedulers.kubernetes.objects.pod_templates import (
     NO_TEMPLATE,
     Object,
@@ -31,6 +33,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
 
     The root is the object that makes the pods. Raises RefusedError and ConfigError as Scheduler.render does.
     """
+    check_nodes(spec, reservations="Kubernetes has no reservations")
     values = placeholders.of(spec, platform)
     written = sources.of(spec, platform)
     objects = [_fill(source, values) for source in written]
@@ -122,7 +125,7 @@ def _names(objects: Sequence[Object], root: Object, spec: JobSpec) -> list[str]:
 
 
 def _add_what_is_ours(tree: Object, name: str, spec: JobSpec, platform: Platform, *, is_root: bool) -> None:
-    """Add what every object of a job has, in every manifest: name, labels, namespace, a deadline of its pods."""
+    """Add what every object has, in every manifest: name, labels, namespace; and the deadline and nodes of its pods."""
     api_version = tree.pop("apiVersion")
     kind = tree.pop("kind")
     own_metadata = tree.pop("metadata", None) or {}
@@ -137,6 +140,21 @@ def _add_what_is_ours(tree: Object, name: str, spec: JobSpec, platform: Platform
         if not is_the_object:
             template["metadata"] = _with_labels(template.get("metadata") or {}, spec, platform)
         template["spec"].setdefault("activeDeadlineSeconds", placeholders.deadline_s(spec, platform))
+        if spec.nodes:
+            _require_nodes(template["spec"], spec.nodes)
+
+
+def _require_nodes(pod: Object, nodes: Sequence[str]) -> None:
+    """Let a pod run on these nodes only. The pod's own demands on nodes stay: it needs one of its terms, and a node."""
+    affinity = pod["affinity"] = dict(pod.get("affinity") or {})
+    of_nodes = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    terms = []
+    for term in required.get("nodeSelectorTerms") or [{}]:
+        for node in nodes:
+            field = {"key": NODE_NAME, "operator": "In", "values": [node]}  # the API takes one name in a field
+            terms.append({**term, "matchFields": [field, *(term.get("matchFields") or ())]})
+    of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = {**required, "nodeSelectorTerms": terms}
 
 
 def _metadata(own_metadata: Object, name: str, spec: JobSpec, platform: Platform, *, is_root: bool) -> Object:

@@ -24,6 +24,7 @@ from platforms.schedulers.kubernetes.objects.fields import mapping, number, one_
 from platforms.schedulers.kubernetes.status import events, exits, failures, kinds, kueue
 from platforms.schedulers.kubernetes.status.failures import SETTLE_S
 from platforms.schedulers.kubernetes.status.kinds import Completion
+from platforms.schedulers.kubernetes.status.named_nodes import named_node_problem
 from platforms.schedulers.kubernetes.status.observation import JobView, Observation
 from platforms.schedulers.kubernetes.status.pods import Pod
 from platforms.schedulers.kubernetes.status.reasons import Finding
@@ -194,7 +195,12 @@ def _look_at(job: JobView, pod: Pod) -> Finding:
     seen = job.observation
     restarts_crashes = job.retries and job.completion == "running"
     why_deleted = failures.why_deleted(job) if pod.deletion_requested_s is not None else None
-    found = why_waiting(pod, job.events, seen.nodes, retries=restarts_crashes, why_deleted=why_deleted)
+    nodes = seen.nodes
+    if pod.named_nodes and not pod.node:  # the others do not count
+        nodes = {name: node for name, node in nodes.items() if name in pod.named_nodes}
+    found = named_node_problem(job, pod) or why_waiting(
+        pod, job.events, nodes, retries=restarts_crashes, why_deleted=why_deleted
+    )
     found = found.after_patience(seen.waited_s)
     if found.state is not State.STARTING or seen.start_limit_s is None:
         return found

@@ -20,6 +20,7 @@ from platforms.schedulers.kubernetes.objects.fields import (
     timestamp_s,
     uid,
 )
+from platforms.schedulers.kubernetes.objects.node_states import named_nodes
 from platforms.schedulers.kubernetes.objects.pod_history import (
     NO_HISTORY,
     PodHistory,
@@ -140,6 +141,7 @@ class Pod:
     scheduling_gates: tuple[str, ...]
     memory_volumes: frozenset[str]  # names of emptyDir volumes with medium Memory
     requests: Mapping[str, float]  # in the units of Kubernetes: cores, bytes, devices
+    named_nodes: tuple[str, ...]  # the only nodes on which it may run; empty if it names none
 
     @property
     def main_containers(self) -> tuple[Container, ...]:
@@ -251,6 +253,7 @@ def read_pod(tree: Object, *, gone: bool = False, history: PodHistory = NO_HISTO
         scheduling_gates=tuple(text(gate, "name") for gate in items(tree, "spec", "schedulingGates")),
         memory_volumes=frozenset(memory_volumes),
         requests=_requests(tree),
+        named_nodes=named_nodes(tree),
     )
 
 
