@@ -74,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
         report = compared.report(contrasts(before, after), title, references, night_ends)
     else:
         report = compared_groups.report(side_by_side(before, after), *groups, title, references, night_ends)
+    if not report.contents:
+        raise RefusedError("\n".join(["nothing can be compared:", *(f"  {one}" for one in report.not_compared)]))
     width = None
     if options.output is None and sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
@@ -120,13 +122,10 @@ def _content(report: Report, form: str, width: int | None) -> str:
     if form == "json":
         whole = {"rows": list(report.contents), "not_compared": list(report.not_compared)}
         return json.dumps(whole, indent=2) + "\n"
-    tables = [] if report.table is None else [report.table]
     said = [*report.sentences, *report.not_compared]
     if form == "markdown":
-        return "\n".join([*(f"- {one}" for one in said), "", *markdown(tables), ""])
-    lines = list(said)
-    if tables:
-        lines += ["", *text(tables, width), "", "How each row was computed (docs/compare.md):"]
+        return "\n".join([*(f"- {one}" for one in said), "", *markdown([report.table]), ""])
+    lines = [*said, "", *text([report.table], width), "", "How each row was computed (docs/compare.md):"]
     for numbers in report.numbers:
         lines += ["", *numbers]
     return "\n".join([*map(printable, lines), ""])

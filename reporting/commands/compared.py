@@ -37,7 +37,7 @@ class Report:
     Attributes:
         sentences: one for each row.
         not_compared: a sentence on each test, or part of one, without a partner.
-        table: None if nothing is compared.
+        table: with a row for each contrast.
         numbers: of each row, the lines from which a person can recompute it.
         contents: of each row, what CSV and JSON have.
         slower: something is slower by more than chance explains.
@@ -45,7 +45,7 @@ class Report:
 
     sentences: Sequence[str]
     not_compared: Sequence[str]
-    table: Table | None
+    table: Table
     numbers: Sequence[Sequence[str]]
     contents: Sequence[Mapping[str, Any]]
     slower: bool
@@ -61,7 +61,7 @@ def report(both: Contrasts, title: str, references: References, night_ends: date
     return Report(
         sentences(found),
         both.not_compared,
-        table_of(found, title) if found else None,
+        table_of(found, title),
         [numbers_of(one) for one in found],
         [content(one) for one in found],
         any(one.contrast.verdict == "slower" for one in found),

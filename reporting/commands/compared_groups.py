@@ -84,7 +84,7 @@ def report(
     return Report(
         [_sentence(one, with_metric=metrics[one.effect.contrast.subject] > 1) for one in found],
         not_compared,
-        _table(found, title) if found else None,
+        _table(found, title),
         [_numbers(one) for one in found],
         [_content(one) for one in found],
         any(one.effect.verdict == "slower" for one in found),

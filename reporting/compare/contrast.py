@@ -169,7 +169,9 @@ def _matched(
         else:
             where = "before" if olds else "after"
             alone += [f"{test}: not compared: it ran only {where}" for test in (*olds, *news)]
-    return matched, alone
+    subjects = Counter(pair.subject for pair in matched)
+    named = [pair if subjects[pair.subject] == 1 else replace(pair, subject=pair.tests[0]) for pair in matched]
+    return named, alone
 
 
 def _by_rest(tests: Mapping[str, list[Envelope]]) -> dict[str, list[str]]:
@@ -207,7 +209,7 @@ def _contrast(pair: _Matched, metric: str) -> Contrast | str:
     old, new = before[-1], after[-1]
     shared = {_group(run, pair) for run in before} & {_group(run, pair) for run in after}
     if not shared:
-        return f"{name} {'; '.join(differences(_compared(old, pair), _compared(new, pair)))}"
+        return f"{name} {_differences(_compared(old, pair), _compared(new, pair))}"
     group = _group(next(run for run in reversed(after) if _group(run, pair) in shared), pair)
     unit = next(run for run in reversed(after) if _group(run, pair) == group).metrics[metric]
     sides = [_side(word, metric, runs, group, pair) for word, runs in (("before", before), ("after", after))]
@@ -258,12 +260,16 @@ def _remarks(side: Side, others: Sequence[Envelope], whole: Sequence[Envelope]) 
         doubts = sorted({doubt for run in side.runs for doubt in run.doubts})
         remarks.append(f"{side.word}, all runs are in doubt ({', '.join(doubts)})")
     if others:
-        what = "; ".join(differences(side.runs[-1].fields, others[-1].fields))
+        what = _differences(side.runs[-1].fields, others[-1].fields)
         remarks.append(f"{side.word}, {_runs(others)} not comparable: {what}")
     failed = [run for run in whole if not run.sane]
     if failed:
         remarks.append(f"{side.word}, {_runs(failed)} without numbers ({_outcomes(failed)})")
     return remarks
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return "; ".join(differences(one, other)) or "they are of different series, whose fields are not recorded"
 
 
 def _runs(runs: Sequence[Envelope]) -> str:

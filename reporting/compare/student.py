@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 _TINY = 1e-300
@@ -10,6 +11,7 @@ _MOST_TERMS = 10_000
 _LARGEST_QUANTILE = 1e9  # that of 1 - 1e-10 with one degree of freedom is 3e9
 
 
+@functools.lru_cache(maxsize=1024)
 def quantile(probability: float, freedom: float) -> float:
     """The value below which Student's t lies with a probability.
 

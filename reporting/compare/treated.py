@@ -156,9 +156,10 @@ def effect_of(contrast: Contrast, treated: frozenset[str], control: frozenset[st
         for word, nodes in groups.items():
             if on_nodes(run, nodes):
                 units[word].add(_unit(run))
+    seen = {node for run in (*contrast.before.runs, *contrast.after.runs) for node in run.nodes}
     for word in units:
         if not units[word]:
-            return f"{name} no comparable run was on the {word} nodes"
+            return f"{name} no comparable run was on the {word} nodes alone; there are: {shown(seen)}"
     sessions = {}
     for side in (contrast.before, contrast.after):
         whole, partial = _whole_sessions(side, units)

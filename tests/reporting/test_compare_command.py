@@ -130,15 +130,32 @@ def test_what_is_not_comparable_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "after, 1 run is in doubt left out (throttled)" in out
 
     site = site_with(tmp_path / "two", [*before, *campaign("after", AFTER, 4, fields=mixed)])
-    assert compare(site, "before", "after") == 0
-    out = capsys.readouterr().out
-    assert "deepcam, a100-1x4gpu-tuned: effective throughput is not compared: data came from storage, is mixed" in out
+    assert compare(site, "before", "after") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert (
+        "nothing can be compared:\n  deepcam, a100-1x4gpu-tuned: effective throughput is not compared: " in printed.err
+    )
+    assert "data came from storage, is mixed" in printed.err
 
 
 def test_a_test_that_ran_on_one_side_alone_is_named(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site_with(upgraded, session(0, [1.0], "before", test="test_new.py::test_new[a100-1x1gpu]"))
     compare(upgraded, "before", "after")
     assert "test_new.py::test_new[a100-1x1gpu]: not compared: it ran only before" in capsys.readouterr().out
+
+
+def test_two_tests_with_the_same_short_name_are_named_by_their_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for test in ("one/test_it.py::test_it[a100-1x1gpu]", "two/test_it.py::test_it[a100-1x1gpu]"):
+        runs += campaign("before", BEFORE, 0, test=test, benchmark=None)
+        runs += campaign("after", AFTER, 4, test=test, benchmark=None)
+    compare(site_with(tmp_path, runs), "before", "after")
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("one/test_it.py::test_it[a100-1x1gpu]: -4.1 %")
+    assert second.startswith("two/test_it.py::test_it[a100-1x1gpu]: -4.1 %")
 
 
 def test_two_platforms_are_matched_by_the_rest_of_the_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

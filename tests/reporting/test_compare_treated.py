@@ -142,7 +142,10 @@ def test_one_node_alone_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (("n01..n04", "n91..n95"), "no comparable run was on the control nodes"),
+        (
+            ("n01..n04", "n91..n95"),
+            "no comparable run was on the control nodes alone; there are: n01, n02, n03 and 5 more",
+        ),
         (("n91", "n05..n08"), "no comparable run was on the treated nodes"),
     ],
 )
@@ -150,15 +153,15 @@ def test_groups_without_runs_are_said(
     site: Path, groups: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [f"--treated={groups[0]}", f"--control={groups[1]}"]
-    assert main(["compare", f"--site={site}", "before", "after", *words]) == 0
-    assert message in capsys.readouterr().out
+    assert main(["compare", f"--site={site}", "before", "after", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_groups_that_never_ran_in_one_session_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     halves: Mapping[int, Sequence[str]] = {0: TREATED, 1: CONTROL}
     before = [job for number, nodes in halves.items() for job in on_nodes(number, "before", values(0.0, nodes=nodes))]
-    assert compare(site_with(tmp_path, [*before, *tuesday(4)])) == 0
-    assert "before, no session has at least half of the treated nodes and half" in capsys.readouterr().out
+    assert compare(site_with(tmp_path, [*before, *tuesday(4)])) == 2
+    assert "before, no session has at least half of the treated nodes and half" in capsys.readouterr().err
 
 
 def test_what_changed_on_the_control_nodes_too_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
