@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,10 +126,18 @@ def _content(report: Report, form: str, width: int | None) -> str:
     said = [*report.sentences, *report.not_compared]
     if form == "markdown":
         return "\n".join([*(f"- {one}" for one in said), "", *markdown([report.table]), ""])
-    lines = [*said, "", *text([report.table], width), "", "How each row was computed (docs/compare.md):"]
+    lines = [*_wrapped(said, width, "    "), "", *text([report.table], width), ""]
+    lines.append("How each row was computed (docs/compare.md):")
     for numbers in report.numbers:
-        lines += ["", *numbers]
+        lines += ["", *_wrapped(numbers, width, compared.line("", ""))]
     return "\n".join([*map(printable, lines), ""])
+
+
+def _wrapped(lines: Sequence[str], width: int | None, indent: str) -> list[str]:
+    """Lines that are no longer than the terminal; all of them as they are where there is none."""
+    if width is None:
+        return list(lines)
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=indent)]
 
 
 def _refuse_overlap(sides: Sequence[RunSelection], before: Sequence[Envelope], after: Sequence[Envelope]) -> None:

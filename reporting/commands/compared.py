@@ -121,22 +121,22 @@ def _sentence(one: Compared, *, with_metric: bool) -> str:
 def table_of(found: Sequence[Compared], title: str) -> Table:
     """A row for each contrast. The parts of a step are the change of each in ms per step."""
     parts = [name for name in PART_COLUMNS if any(one.split and name in one.split.before for one in found)]
-    headings = ("test", "metric", "runs", "sessions", "before", "after", "unit", "change", "95 % interval", "verdict")
+    headings = ("test", "metric", "unit", "runs", "sessions", "before", "after", "change", "95 % interval", "verdict")
     rows = []
     for one in found:
         contrast = one.contrast
-        cells = [contrast.subject, contrast.metric.replace("_", " ")]
+        cells = [contrast.subject, contrast.metric.replace("_", " "), contrast.unit or "-"]
         cells.append(f"{len(contrast.before.runs)} + {len(contrast.after.runs)}")
         cells.append(f"{len(contrast.before.sessions)} + {len(contrast.after.sessions)}")
         level = contrast.before.level
-        cells += [number(level, level), number(contrast.after.level, level), contrast.unit]
+        cells += [number(level, level), number(contrast.after.level, level)]
         cells.append(percent(contrast.change))
         cells += ["-" if contrast.interval is None else interval_text(contrast.interval), contrast.verdict]
         cells += [part_cell(one.split, name) for name in parts]
         rows.append(tuple(cells))
     notes = table_notes(parts, sum(one.contrast.interval is not None for one in found))
     columns = (*headings, *(PART_COLUMNS[name] for name in parts))
-    return Table(title, columns, tuple(rows), 2, tuple(notes), numbers=NUMBERS)
+    return Table(title, columns, tuple(rows), headings.index("before"), tuple(notes), numbers=NUMBERS)
 
 
 def table_notes(parts: Sequence[str], intervals: int) -> list[str]:

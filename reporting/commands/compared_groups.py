@@ -139,7 +139,7 @@ def _table(found: Sequence[ComparedGroups], title: str) -> Table:
     if parts:
         notes[0] += ", treated less control"
     columns = (*headings, *(PART_COLUMNS[name] for name in parts))
-    return Table(title, columns, tuple(rows), 2, tuple(notes), numbers=NUMBERS)
+    return Table(title, columns, tuple(rows), headings.index("treated"), tuple(notes), numbers=NUMBERS)
 
 
 def _numbers(one: ComparedGroups) -> list[str]:

@@ -24,7 +24,7 @@ Test = Callable[[Envelope], bool]
 
 
 @dataclass(frozen=True)
-class Condition:
+class RunCondition:
     """What one word of a selection asks of a run.
 
     Attributes:
@@ -43,7 +43,7 @@ class RunSelection:
     """The runs that meet all conditions. `text` is what was typed."""
 
     text: str
-    conditions: Sequence[Condition]
+    conditions: Sequence[RunCondition]
 
     def chosen(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """The jobs that their tests asked for and that meet all conditions, whatever has become of them.
@@ -106,31 +106,31 @@ def _words(text: str) -> list[str]:
 
 def _condition(
     text: str, word: str, name: str, value: str, envelopes: Sequence[Envelope], night_ends: datetime.time
-) -> Condition:
+) -> RunCondition:
     if name in ("node", NODES):
         wanted = _nodes(text, value)
         if name == "node" and len(wanted) != 1:
             raise RefusedError(f"{text!r}: node= takes one name; write nodes={value}")
         if name == "node":
-            return Condition(word, NODES, lambda run: value in run.nodes, lambda run: ", ".join(run.nodes))
-        return Condition(word, NODES, lambda run: on_nodes(run, wanted), lambda run: ", ".join(run.nodes))
+            return RunCondition(word, NODES, lambda run: value in run.nodes, lambda run: ", ".join(run.nodes))
+        return RunCondition(word, NODES, lambda run: on_nodes(run, wanted), lambda run: ", ".join(run.nodes))
     if name == "date":
         first, last = _nights(text, value)
 
         def in_nights(run: Envelope) -> bool:
             return first <= night_of(run.time_s, night_ends) <= last
 
-        return Condition(word, "nights", in_nights, lambda run: str(night_of(run.time_s, night_ends)))
+        return RunCondition(word, "nights", in_nights, lambda run: str(night_of(run.time_s, night_ends)))
     if name in _OF_ENVELOPE:
         found = _OF_ENVELOPE[name]
-        return Condition(word, name, lambda run: found(run) == value, found)
+        return RunCondition(word, name, lambda run: found(run) == value, found)
     names = provenance_values(envelopes)
     if name not in names:
         words = ("label", "date", "node", NODES, *_OF_ENVELOPE, *names)
         raise RefusedError(f"{text!r}: no run has a {name!r} {nearest(name, sorted(set(words)))}")
     if name == "commit":
-        return Condition(word, name, lambda run: _provenance(run, name).startswith(value), _of_provenance(name))
-    return Condition(word, name, lambda run: _provenance(run, name) == value, _of_provenance(name))
+        return RunCondition(word, name, lambda run: _provenance(run, name).startswith(value), _of_provenance(name))
+    return RunCondition(word, name, lambda run: _provenance(run, name) == value, _of_provenance(name))
 
 
 _OF_ENVELOPE: Mapping[str, Callable[[Envelope], str]] = MappingProxyType(

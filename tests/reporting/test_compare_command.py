@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ OLD = {"driver": "570.124", "commit": "abc1234def0"}
 NEW = {"driver": "580.65", "commit": "abc1234def0"}
 BEFORE = [100.0, 100.6, 99.5]
 AFTER = [95.9, 96.3, 95.6]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -210,6 +216,15 @@ def test_what_changed_in_some_of_the_runs_is_said(upgraded: Path, capsys: pytest
     out = capsys.readouterr().out
     assert "; changed in part: driver\n" in out
     assert "in part       driver 570.124 -> 570.124, 580.65" in out
+
+
+def test_no_line_is_longer_than_the_terminal(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert compare(upgraded, "before", "after") == 1
+    assert max(map(len, terminal.getvalue().splitlines())) <= 80
+    assert "\n    input unchanged; changed: driver 570.124 -> 580.65\n" in terminal.getvalue()
 
 
 def test_csv_and_json_have_all_digits(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
