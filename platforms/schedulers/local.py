@@ -25,7 +25,7 @@ from platforms.job import (
     signal_of_exit,
     state_of_exit,
 )
-from platforms.schedulers import Backend, Scheduler, log_file, script, supervisor, supervisor_client
+from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, supervisor, supervisor_client
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -61,6 +61,12 @@ class LocalBackend(Backend):
     def connect(self, platform: Platform) -> Scheduler:
         return LocalScheduler(platform)
 
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        return (NodeState(os.uname().nodename, "idle"),)
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        return (os.uname().nodename,)
+
     def job_python(self, platform: Platform) -> str:
         return sys.executable if platform.python == "auto" else platform.python
 
@@ -83,6 +89,7 @@ class LocalScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script, with the supervisor's settings at its head."""
+        script.check_machine(spec, os.uname().nodename)
         return script.render(spec, self._platform.with_stack(spec.stack))
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.job_spec import choose_launcher
+from platforms.schedulers.job_spec import check_nodes, choose_launcher
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -45,6 +45,22 @@ def render(spec: JobSpec, platform: Platform, home: str | None = None) -> str:
         programs = _quote(_environment(home, platform), "work_dir")
         body.append(f'export PATH={programs}:"$PATH"  # the python3 that was prepared, where there is one')
     return "\n".join([*head, "", *body, "", f"exec {command}"]) + "\n"
+
+
+def check_machine(spec: JobSpec, host_name: str | None) -> None:
+    """Raise RefusedError if a job asks for a reservation, or for another machine than that of this host name.
+
+    The host name may be a full one, and the job's the part before the first dot. None: it is not known yet.
+    """
+    check_nodes(spec, reservations="one machine has no reservations")
+    if host_name is None:
+        return
+    others = [name for name in spec.nodes if name != host_name and not host_name.startswith(f"{name}.")]
+    if others:
+        raise RefusedError(
+            f"{spec.platform} is one machine, {host_name}, and the job asks for {', '.join(others)}: leave the nodes "
+            "out, or use a platform with a scheduler"
+        )
 
 
 def lint(spec: JobSpec, text: str, platform: Platform) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from platforms import transports
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.job import AwayError, BenchError, JobSpec, RefusedError, Status, Submitted
-from platforms.schedulers import Backend, Scheduler, log_file, script, staging, supervisor, supervisor_client
+from platforms.schedulers import Backend, NodeState, Scheduler, log_file, script, staging, supervisor, supervisor_client
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
 from platforms.schedulers.local import SUBMIT_LIMIT_S, commands_for, status_of
 
@@ -75,6 +75,16 @@ class SshBackend(Backend):
     def connect(self, platform: Platform) -> Scheduler:
         return SshScheduler(platform)
 
+    def nodes(self, platform: Platform) -> Sequence[NodeState]:
+        transport = transports.connect(platform)
+        try:
+            return (NodeState(host_name(transport), "idle"),)
+        finally:
+            transport.close()
+
+    def nodes_of_job(self, platform: Platform, job_id: str) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes(platform))
+
     def draft(self, request: DraftRequest) -> Draft:
         from platforms.schedulers.machine_draft.draft import draft_machine
 
@@ -89,6 +99,16 @@ class SshBackend(Backend):
 
     def doctor_steps(self, visit: Visit) -> Sequence[Step]:
         return (*super().doctor_steps(visit), ("supervisor", supervisor_runs))
+
+
+def host_name(transport: transports.Transport) -> str:
+    """The name that the machine gives itself, which its jobs report as their node. Raises as Transport.run does."""
+    result = transport.run(["uname", "-n"], timeout_s=STATUS_LIMIT_S)
+    name = result.stdout.decode(errors="replace").strip()
+    if result.exit_code or not name:
+        errors = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
+        raise RefusedError(f"{transport.where}: it does not say its name: {transport.typed('uname -n')}: {errors}")
+    return name
 
 
 def supervisor_runs(visit: Visit) -> StepResult:
@@ -118,6 +138,7 @@ class SshScheduler:
 
     def render(self, spec: JobSpec) -> str:
         """Return a POSIX shell script. It finds out what only that machine knows: its cores, its Python."""
+        script.check_machine(spec, None)
         return script.render(spec, self._platform.with_stack(spec.stack), self._home)
 
     def lint(self, spec: JobSpec, text: str) -> Sequence[str]:
@@ -130,6 +151,8 @@ class SshScheduler:
 
     def submit(self, spec: JobSpec, text: str, folder: Path) -> str:
         """Start the supervisor of the job's folder. Its claim of the folder decides that there is only one."""
+        if spec.nodes:
+            script.check_machine(spec, host_name(self._transport))
         job_id = f"{self._home}/jobs/{spec.name}"
         archive = None if spec.archive is None else script.archive_there(self._home, spec.archive)
         request: dict[str, object] = {

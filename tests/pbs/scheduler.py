@@ -24,6 +24,7 @@ from platforms.config.schema import Platform
 from platforms.job import AwayError, JobSpec, MachineError, State, Status, Submitted, state_of_exit
 from platforms.schedulers import Backend, Scheduler, log_file, script, staging
 from platforms.schedulers.doctor_steps import Step, StepResult, Visit
+from platforms.schedulers.job_spec import check_nodes
 from platforms.schedulers.work_dir.listing import LiveJobs
 
 LIMIT_S = 60.0  # of one command on the login node
@@ -131,7 +132,9 @@ class PbsScheduler:
         keys = cast("PbsKeys", getattr(self._platform, "pbs", PbsKeys()))
         folder = self._folder(spec.name)
         seconds = max(1, round(spec.time_limit_s))
-        lines = [head, f"#PBS -N {spec.name}", f"#PBS -l select=1:ncpus={spec.threads_per_rank or 1}"]
+        check_nodes(spec, reservations="this scheduler cannot ask for one")
+        host = "".join(f":host={node}" for node in spec.nodes)
+        lines = [head, f"#PBS -N {spec.name}", f"#PBS -l select=1:ncpus={spec.threads_per_rank or 1}{host}"]
         lines += [f"#PBS -l walltime={seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"]
         lines += ["#PBS -j oe", f"#PBS -o {folder}/log", "#PBS -r n"]
         lines += [f"#PBS -q {keys.queue}"] if keys.queue else []

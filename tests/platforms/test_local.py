@@ -22,7 +22,7 @@ import pytest
 from platforms.config.keys import PolicyKeys
 from platforms.config.schema import Platform
 from platforms.job import BenchError, ConfigError, JobSpec, Layout, MachineError, RefusedError, State
-from platforms.schedulers import SCHEDULERS, Scheduler, connect, script, ssh, supervisor
+from platforms.schedulers import SCHEDULERS, Scheduler, backend_of, connect, script, ssh, supervisor
 from platforms.schedulers.local import LocalScheduler
 from tests.platforms.supervised import (
     PATIENCE_S,
@@ -784,3 +784,34 @@ def test_a_secret_reaches_the_job_and_no_file(either: Scheduler, folder: Path) -
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) >= 4
     assert not [path for path in files if b"hf_verysecret" in path.read_bytes()]
+
+
+# --- its node --------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_takes_jobs_that_ask_for_it_by_its_name(kind: str, either: Scheduler, folder: Path) -> None:
+    own = os.uname().nodename
+    status = ran(either, replace(SPEC, nodes=(own,)), folder)
+    assert (status.state, status.nodes) == (State.SUCCEEDED, (own,))
+    place = Platform(name="local").model_copy(update={"scheduler": kind})
+    assert [(node.name, node.state) for node in backend_of(place).nodes(place)] == [(own, "idle")]
+    assert backend_of(place).nodes_of_job(place, "any") == (own,)
+    assert backend_of(place).drain_command(own, "slow") is None
+
+
+def test_a_machine_refuses_jobs_that_ask_for_another_one(either: Scheduler, folder: Path) -> None:
+    own = os.uname().nodename
+    with pytest.raises(RefusedError, match=f"local is one machine, {own}, and the job asks for n07: leave the nodes"):
+        start(either, replace(SPEC, nodes=("n07",)), folder)
+    assert list(folder.iterdir()) == []
+    with pytest.raises(RefusedError, match="asks for the reservation r, and one machine has no reservations"):
+        either.render(replace(SPEC, reservation="r"))
+    with pytest.raises(RefusedError, match="layout 1x1cpu has 1 node, and the job asks for 2 nodes"):
+        either.render(replace(SPEC, nodes=("n1", "n2")))
+
+
+def test_the_short_form_of_a_full_host_name_is_the_machine() -> None:
+    for name in ("n07", "n07.hpc.example"):
+        script.check_machine(replace(SPEC, nodes=(name,)), "n07.hpc.example")
+    with pytest.raises(RefusedError, match="asks for n0:"):
+        script.check_machine(replace(SPEC, nodes=("n0",)), "n07.hpc.example")
