@@ -47,7 +47,8 @@ class ComparedGroups:
 
     @classmethod
     def of(cls, effect: TreatedEffect, references: References, night_ends: datetime.time) -> ComparedGroups:
-        treated, control = effect.treated, effect.control
+        treated = effect.treated
+        control = effect.control
         before = (*treated.runs_before, *control.runs_before)
         after = (*treated.runs_after, *control.runs_after)
         notes = notes_between(before, after, references, night_ends)
@@ -106,9 +107,12 @@ def _sentence(one: ComparedGroups, *, with_metric: bool) -> str:
     elif contrast.better == "lower":
         text += f", {effect.verdict}"
     causes = one.causes if effect.verdict != "unclear" else replace(one.causes, split=None)
-    text += f"{', ' if causes.split else '; '}{causes.sentence()}"
+    if causes.changed or not one.on_control:
+        text += f"{', ' if causes.split else '; '}{causes.sentence()}"
+    elif causes.split is not None:
+        text += f", {causes.split.sentence()}"
     if one.on_control:
-        text += f"; on the control nodes, too: {', '.join(change.text for change in one.on_control)}"
+        text += f"; changed on the control nodes, too: {', '.join(change.text for change in one.on_control)}"
     return text
 
 

@@ -20,8 +20,6 @@ from reporting.history.nights import night_of
 NODES = "nodes"
 NIGHT_WORDS = ("2026-11-17", "2026-11-17..2026-11-20", "2026-11-17..", "..2026-11-20")
 
-Test = Callable[[Envelope], bool]
-
 
 @dataclass(frozen=True)
 class RunCondition:
@@ -34,7 +32,7 @@ class RunCondition:
 
     word: str
     name: str
-    holds: Test
+    holds: Callable[[Envelope], bool]
     known: Callable[[Envelope], str]
 
 
@@ -78,7 +76,8 @@ def parsed(text: str, envelopes: Sequence[Envelope], night_ends: datetime.time) 
     for word in _words(text):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not equals:
-            name, value = "label", word
+            name = "label"
+            value = word
         if not value:
             raise RefusedError(f"{text!r}: {word!r} has no value: write {name or 'label'}=VALUE")
         conditions.append(_condition(text, word, name, value, envelopes, night_ends))

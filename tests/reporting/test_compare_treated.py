@@ -168,7 +168,7 @@ def test_what_changed_on_the_control_nodes_too_is_said(tmp_path: Path, capsys: p
     after = on_nodes(1, "after", values(0.0, UPGRADE), upgraded=NODES)
     compare(site_with(tmp_path, [*on_nodes(0, "before", values(0.0, chance=0.0)), *after]))
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.endswith("; nothing that is recorded has changed; on the control nodes, too: driver 570.124 -> 580.65")
+    assert first.endswith("; input unchanged; changed on the control nodes, too: driver 570.124 -> 580.65")
 
 
 def test_csv_json_and_markdown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
