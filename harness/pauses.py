@@ -59,14 +59,15 @@ def maintenances(suite: Suite, items: Sequence[pytest.Item]) -> dict[str, Mainte
             platforms[platform.name] = platform
     if not platforms:
         return {}
+    reservation = suite.options.trials.reservation
     with ThreadPoolExecutor(len(platforms)) as pool:
-        answers = pool.map(_maintenance, platforms.values())
+        answers = pool.map(lambda platform: _maintenance(platform, reservation), platforms.values())
         return {name: answer for name, answer in zip(platforms, answers, strict=True) if answer is not None}
 
 
-def _maintenance(platform: Platform) -> Maintenance | None:
+def _maintenance(platform: Platform, reservation: str | None) -> Maintenance | None:
     try:
-        return backend_of(platform).maintenance(platform)
+        return backend_of(platform).maintenance(platform, reservation)
     except BenchError:
         return None
 

@@ -261,10 +261,11 @@ class Backend:
         """Whether the platform may be used without being enabled, since this machine has it."""
         return False
 
-    def maintenance(self, platform: Platform) -> Maintenance | None:
+    def maintenance(self, platform: Platform, reservation: str | None = None) -> Maintenance | None:
         """The maintenance of the whole platform that is under way, else the next one. None: the scheduler knows none.
 
-        It asks the scheduler once. Raises BenchError.
+        That of `reservation`, which the jobs use in place of the platform's own, does not count. It asks the scheduler
+        once. Raises BenchError.
         """
         return None
 

@@ -30,13 +30,13 @@ class SlurmBackend(Backend):
 
         return SlurmScheduler(platform)
 
-    def maintenance(self, platform: Platform) -> Maintenance | None:
+    def maintenance(self, platform: Platform, reservation: str | None = None) -> Maintenance | None:
         from platforms import transports
         from platforms.schedulers.slurm import maintenance
 
         transport = transports.connect(platform)
         try:
-            return maintenance.ask(transport, platform)
+            return maintenance.ask(transport, platform, reservation)
         finally:
             transport.close()
 

@@ -31,11 +31,16 @@ class _Reservation:
     ends_s: float
 
 
-def ask(transport: Transport, platform: Platform) -> Maintenance | None:
+def ask(transport: Transport, platform: Platform, reservation: str | None = None) -> Maintenance | None:
     """Ask Slurm, with one command, for the maintenance of all nodes that the platform's partition has.
 
+    Args:
+        transport: to the login node.
+        platform: whose partition it is.
+        reservation: which the jobs use in place of the platform's own `reservation:`.
+
     Returns:
-        The first one that has not ended. None if there is none, and for a platform whose own `reservation:` it is.
+        The first one that has not ended. None if there is none, and if it is the reservation that the jobs use.
 
     Raises:
         AwayError: Slurm does not answer.
@@ -47,11 +52,11 @@ def ask(transport: Transport, platform: Platform) -> Maintenance | None:
     lines = done.stdout.decode(errors="replace").splitlines()
     keys = platform.slurm
     nodes = partition_nodes(lines, keys.partition if keys else None)
-    own = keys.reservation if keys else None
+    used = reservation or (keys.reservation if keys else None)
     found = [
-        Maintenance(reservation.name, reservation.begins_s, reservation.ends_s)
-        for reservation in _reservations(lines)
-        if nodes and "MAINT" in reservation.flags and nodes <= reservation.nodes and reservation.name != own
+        Maintenance(known.name, known.begins_s, known.ends_s)
+        for known in _reservations(lines)
+        if nodes and "MAINT" in known.flags and nodes <= known.nodes and known.name != used
     ]
     return min(found, key=lambda maintenance: maintenance.begins_s, default=None)
 
