@@ -47,6 +47,7 @@ os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that 
 # run alone at the end, and those that compute (trainings) among those that mostly wait (for Slurm and Kubernetes).
 LONGEST = (
     "platforms/test_slurm_real.py",
+    "platforms/test_slurm_injected.py",
     "test_first_result.py",
     "platforms/test_slurm_answers.py",
     "models/test_benchmarks.py",
@@ -56,6 +57,7 @@ LONGEST = (
     "harness/test_torture.py",
     "platforms/test_transports.py",
     "models/test_train.py",
+    "models/test_injected.py",
     "clusters/test_slurm_cluster.py",
     "harness/test_resume.py",
     "test_first_result_kubernetes.py",

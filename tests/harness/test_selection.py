@@ -65,6 +65,16 @@ def test_own_parameters_follow_and_override_options(project):
     assert "--size full" not in shown
 
 
+def test_a_fault_among_a_tests_parameters_reaches_the_job(project):
+    project.write(
+        "test_own.py",
+        BENCHMARK.replace("@pytest", "@pytest.mark.parametrize('inject_copy_s', [0.25])\n@pytest").replace(
+            "(run,", "(inject_copy_s, run,"
+        ),
+    )
+    assert "--inject-copy-s 0.25" in project.pytest("--dry-run", "--configuration", "tuned").stdout.str()
+
+
 def test_a_mistyped_mark_is_an_error(project):
     project.job_test()
     project.platform("l40s")
