@@ -22,7 +22,7 @@ FAULTS: Mapping[str, tuple[object, ...]] = {
 """The options that slow each part by several times what a step takes, since tests run beside other work."""
 NAMES: Mapping[str, str] = {
     "wait_ms": "waiting for data",
-    "h2d_ms": "copies to the device (h2d 0.0 -> 20",
+    "h2d_ms": "copies to the device",
     "step_ms": "the device step",
 }
 

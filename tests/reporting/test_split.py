@@ -54,7 +54,7 @@ def sentence(**changes: float) -> str:
         ),
         (
             {"wait_ms": 7.0, "step_ms": -2.0},
-            "waiting for data takes 7.0 ms more per step, the device step takes 2.0 ms less per step",
+            "7.0 ms per step more in waiting for data, 2.0 ms per step less in the device step",
         ),
         ({"step_ms": 0.1}, "no part of a step has moved by more than it varies from run to run"),
     ],
@@ -76,7 +76,8 @@ def test_not_all_is_in_a_part_if_another_varies_by_more() -> None:
     """Beside other work the device step of these runs took between 40 and 70 ms."""
     split = Split(PLAIN, {**PLAIN, "step_ms": 60.0, "wait_ms": 3.3}, {"wait_ms": 0.5, "step_ms": 30.0})
     assert split.sentence() == (
-        "waiting for data takes 3.0 ms more per step; the device step varies too much from run to run to say more"
+        "3.0 ms per step more in waiting for data; "
+        "the scatter from run to run is too large to say more of the device step"
     )
     calm = Split(PLAIN, {**PLAIN, "step_ms": 53.0, "wait_ms": 3.3}, {"wait_ms": 0.5, "step_ms": 1.0})
     assert calm.sentence() == "all of it in waiting for data; device step unchanged"
