@@ -105,11 +105,16 @@ class NodeVisits:
         if word == STALE:
             if number and not re.fullmatch(r"[1-9]\d{0,5}", number, re.ASCII):
                 raise pytest.UsageError(f"--each-node: {number!r} is no number of nodes: write stale:20")
-            return self._named_by_scheduler(lambda node: not node.out_of_service), int(number) if number else None
+            return self._named_by_scheduler(self._in_service), int(number) if number else None
         try:
             return node_names(typed), None
         except ValueError as error:
             raise pytest.UsageError(f"--each-node: {error} (or write idle, or stale:20)") from None
+
+    def _in_service(self, node: NodeState) -> bool:
+        """Whether a job can start there, sooner or later: one of ours cannot in a reservation for others."""
+        is_for_others = node.state == "reserved" and self._suite.options.trials.reservation is None
+        return not node.out_of_service and not is_for_others
 
     def _named_by_scheduler(self, fits: Callable[[NodeState], bool]) -> tuple[str, ...]:
         name = self._platform.name
@@ -119,11 +124,11 @@ class NodeVisits:
             raise pytest.UsageError(
                 f"--each-node: the nodes of {name} are not known: {error}. Name them, as in --each-node=n01..n20"
             ) from None
-        out = [node for node in nodes if node.out_of_service]
+        out = [node for node in nodes if not self._in_service(node)]
         if out:
             listed = ", ".join(f"{node.name} ({node.reason or node.state})" for node in out[:NAMED])
             more = f" and {len(out) - NAMED} more" if len(out) > NAMED else ""
-            self.notices.append(f"out of service, not visited: {listed}{more}")
+            self.notices.append(f"not in service, not visited: {listed}{more}")
         return tuple(node.name for node in nodes if fits(node))
 
     def _cost_h(self) -> float:

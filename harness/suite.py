@@ -176,7 +176,11 @@ def start(config: pytest.Config) -> Suite:
         raise pytest.UsageError(f"--layouts: no platform has a set {resolved.layouts!r}; there are: {', '.join(known)}")
     for name in (*resolved.platforms, *site.enabled):
         if name not in loaded:
-            where = "--platform" if name in resolved.platforms else str(site_folder / "site.yaml") + ": enabled"
+            where = str(site_folder / "site.yaml") + ": enabled"
+            if name == resolved.trials.check:
+                where = "--check"
+            elif name in resolved.platforms:
+                where = "--platform"
             raise pytest.UsageError(f"{where}: there is no platform {name!r}; there are: {', '.join(sorted(loaded))}")
     check = resolved.trials.check
     if check is not None:
@@ -332,7 +336,8 @@ def left_out_lines(suite: Suite) -> list[str]:
     if suite.not_here:
         return [suite.not_here, *lines]
     if suite.on_several_nodes:
-        lines.append(f"left out: {suite.on_several_nodes} tests on several nodes, which say nothing of one node")
+        tests = "1 test" if suite.on_several_nodes == 1 else f"{suite.on_several_nodes} tests"
+        lines.append(f"left out: {tests} on several nodes: they say nothing of one node")
     if suite.left_out and not suite.options.platforms:
         names = sorted(suite.left_out)
         example = f"other platforms than local run when enabled and named, as in -m {names[0]}"

@@ -35,7 +35,7 @@ def check_answer(
         references: people's answers, which may have moved a pin.
     """
     last = own[-1]
-    workload = last.benchmark or last.key.test.partition("::")[2]
+    workload = last.benchmark or last.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
     record = records_of(node_runs([*past, *own], night_ends))[node]
     if record.standing is not Standing.UNKNOWN and record.runs[-1].judged:
         return _beside_fleet(record, workload)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from harness.plans.each_node import EachNode
 from platforms.config.schema import Platform
 from platforms.job import ONLY, JobSpec, Layout, MachineError, Role, State, Status, Trial
 from platforms.runner.live_job import Job
+from reporting.__main__ import main
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from reporting.history.writer import HistoryWriter
 from reporting.references.answers import References
+from tests.clusters.slurm import Cluster
+from tests.clusters.slurm_conf import NODE_NAMES, RESERVED_NODE
 from tests.harness.conftest import Project
 from tests.reporting.fleet_history import NODES, fleet_nights, visit
 
@@ -123,7 +127,7 @@ def test_a_check_tells_the_user_in_a_sentence():
     good = check.conclusion([measured(first, 100.5)])
     assert good is not None
     assert (good.text, good.fails) == (
-        "n07 is as fast as the fleet: test_resnet50[eidf_a100-1x4gpu-tuned] +0.5 % (limit 3.0 %)",
+        "n07 is as fast as the fleet: resnet50 +0.5 % (limit 3.0 %)",
         False,
     )
     (second,) = check.more([measured(first, 92.0)])
@@ -174,7 +178,9 @@ def test_visits_are_refused_that_the_night_has_no_budget_for(project: Project) -
 
 def test_what_does_not_fit_into_the_night_is_said(project: Project) -> None:
     project.job_test()
-    project.platform("mine", "device_hours_per_night: 5\n")
+    project.platform("mine")
+    slurm_keys = "scheduler: slurm\nwork_dir: /tmp\ndevice: gpu\nlayouts: {default: [1x2]}\n"
+    project.write("site/platforms/mine.yaml", f"{slurm_keys}device_hours_per_night: 5\n")
     result = project.pytest("--each-node=n01..n04", "--platform=mine", "--dry-run")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*2 nodes are left for another night: a visit costs 2 device-hours*"])
@@ -191,7 +197,7 @@ def test_tests_on_several_nodes_are_left_out_with_a_line(project: Project) -> No
     result.stdout.fnmatch_lines(["*[[]mine-1x2gpu[]]"])
     result.stdout.no_fnmatch_line("*[[]mine-2x2gpu[]]")
     result = project.pytest("--each-node=n01", "--platform=mine", "--collect-only")
-    result.stdout.fnmatch_lines(["left out: 1 tests on several nodes, which say nothing of one node"])
+    result.stdout.fnmatch_lines(["left out: 1 test on several nodes: they say nothing of one node"])
 
 
 def test_the_nodes_of_two_platforms_are_two_sessions(project: Project) -> None:
@@ -202,6 +208,13 @@ def test_the_nodes_of_two_platforms_are_two_sessions(project: Project) -> None:
     result = project.pytest("--each-node=n01", "-m", "mine or yours")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--each-node visits the nodes of one platform*"])
+
+
+def test_a_check_of_a_platform_that_does_not_exist_is_refused(project: Project) -> None:
+    project.job_test()
+    result = project.pytest("--check=locl", "--nodes=n01")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --check: there is no platform 'locl'*"])
 
 
 @pytest.mark.parametrize(
@@ -228,7 +241,7 @@ def test_a_check_writes_into_the_users_home_and_nowhere_else(project: Project, m
     before = sorted(path.name for path in project.path.iterdir())
     result = project.pytest("--check=local", f"--nodes={HERE}")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"*{HERE} ran test_it*, and the centre has too few runs to compare it with"])
+    result.stdout.fnmatch_lines([f"*{HERE} ran it, and the centre has too few runs to compare it with"])
     assert sorted(path.name for path in project.path.iterdir() if path.name not in ("__pycache__", "lock")) == before
     (written,) = entries(home / "hpc-ml-bench-check/history")
     assert written.trial == Trial(Role.CHECK, node=HERE)
@@ -260,3 +273,74 @@ def test_a_folder_of_the_centre_is_replaced_for_jobs_and_read_for_data(
     assert found.data_folder("resnet50", "quick", tmp_path) == "/centre/work/data/resnet50-quick"
     mine = Platform(name="a100", work_dir="/scratch/ada")
     assert user_check.own_platform(mine) is mine
+
+
+# --- a real Slurm ----------------------------------------------------------------------------------------------------
+
+RATE_OF_NODE = """
+import pytest
+from platforms.results import numbers
+
+PROGRAM = '''
+import os, pathlib, sys
+node = os.environ["SLURMD_NODENAME"]
+slow = pathlib.Path(sys.argv[1]) / node
+number = len(list(pathlib.Path(sys.argv[1]).glob("run-*")))
+(pathlib.Path(sys.argv[1]) / f"run-{os.getpid()}").touch()
+print("rate:", (100 + number % 3) * (float(slow.read_text()) if slow.exists() else 1.0))
+'''
+
+@pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}/state"])
+def test_rate(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
+    record(run, metrics={"rate": (rate, "GB/s", "higher")})
+"""
+
+
+@pytest.fixture
+def partition(slurm: Cluster) -> Iterator[str]:
+    """A partition with all nodes of the cluster but those that are reserved."""
+    nodes = ",".join(name for name in NODE_NAMES if name != RESERVED_NODE)
+    slurm.ask("scontrol", "create", "PartitionName=fleet", f"Nodes={nodes}", "DefaultTime=10", "State=UP")
+    yield "fleet"
+    slurm.ask("scontrol", "delete", "PartitionName=fleet")
+
+
+@pytest.mark.real_slurm
+def test_a_slow_node_of_a_cluster_is_named_in_its_first_two_visits(
+    project: Project,
+    slurm: Cluster,
+    partition: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    work = tmp_path_factory.mktemp("work")
+    slurm_keys = f"slurm: {{account: z19, partition: {partition}}}"
+    keys = f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\n{slurm_keys}\n"
+    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
+    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.write("test_rate.py", RATE_OF_NODE)
+    project.write("state/here", "")
+    result = project.pytest("--platform=mine", "--each-node=stale")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*: 7 of 7 nodes fit"])
+
+    project.write("state/cn2", "0.9")
+    slurm.ask("scontrol", "update", "NodeName=cs2n1", "State=DRAIN", "Reason=bad fan")
+    result = project.pytest("--platform=mine", "--each-node=stale")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "not in service, not visited: cs2n1 ('bad fan', *",
+            "5 of 6 nodes fit; cn2 -* % in 2 runs (limit *",
+            "  scontrol update nodename=cn2 state=drain reason='-* beside other nodes'",
+        ]
+    )
+    own = [run.trial.key for run in entries(project.path / "site/history") if run.trial.node == "cn2"]
+    assert own == ["visit-cn2", "visit-cn2", "visit-cn2-2"]
+
+    capsys.readouterr()
+    site = f"--site={project.path / 'site'}"
+    job = slurm.jobs()[-1].job_id
+    assert main(["nodes", "mine", site, f"--job={job}"]) == 1
+    assert capsys.readouterr().out.startswith("It may be the machine: cn2 -")
