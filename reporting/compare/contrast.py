@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -41,17 +42,17 @@ class Side:
     runs: tuple[Envelope, ...]
     left_out: tuple[Envelope, ...] = ()
 
-    @property
+    @cached_property
     def sessions(self) -> dict[str, list[float]]:
         """The values of the jobs of each session, by run id."""
         return values_by_session(self.runs, self.metric)
 
-    @property
+    @cached_property
     def medians(self) -> dict[str, float]:
         """The value of each session."""
         return {run_id: median(values) for run_id, values in self.sessions.items()}
 
-    @property
+    @cached_property
     def level(self) -> float:
         """The geometric mean of the sessions' values. Of one session it is the median of its jobs."""
         return math.exp(fmean(math.log(value) for value in self.medians.values()))
