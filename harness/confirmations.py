@@ -7,15 +7,15 @@ so a session that is resumed goes on alike.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.plans import Request, TrialResult
-from platforms.job import Role, job_key
+from platforms.job import job_key
 from platforms.runner.retries import REFUSED_STATES
 from platforms.schedulers import backend_of
-from reporting.gate.confirmation import Decision, Place, Repeat, confirmed, first_repeat, unknown
-from reporting.gate.mass_event import TestSoFar, decide_together
+from reporting.gate.confirmation import FIRST, Decision, Place, Repeat, confirmed, first_repeat, unknown
+from reporting.gate.mass_event import PlatformSoFar, TestSoFar, decide_together, platform_so_far
 from reporting.gate.verdict import Suspect, Verdict
 
 if TYPE_CHECKING:
@@ -53,45 +53,63 @@ class Confirmations:
         self._platforms = platforms
         self._begun_before = begun_before
         self._judged: dict[str, _Judged] = {}
+        self._tests = {test: self._at_first(test) for test in platforms}
+        self._of_platforms: dict[str, PlatformSoFar] = {}  # by name, until a test of it changes
 
     def repeats(self, test: str) -> list[Request]:
-        """What is to be repeated of a test now."""
-        own = self._so_far(test)
-        if own is None or not own.suspects:
+        """What is to be repeated of a test now, since one of its jobs has ended or its body has run."""
+        own = self._note(test, self._so_far(test))
+        if not own.suspects:
             return []
         if not own.repeats and self._has_begun_before(test):
             asked = [first_repeat(next(iter(own.suspects.values())), self._place(test))]
         else:
             asked = list(self._decision(test).next)
+        begun = [Repeat(one.trial, one.nodes, live=True) for one in asked]
+        self._note(test, replace(own, repeats=[*own.repeats, *begun]))
         return [Request(one.trial, nodes=one.nodes, avoid_nodes=one.avoid_nodes) for one in asked]
+
+    def released(self) -> list[str]:
+        """The tests of which something is to be repeated, since jobs of other tests have ended."""
+        return [test for test, own in self._tests.items() if own.suspects and self._decision(test).next]
 
     def waits(self, test: str) -> bool:
         """Whether it depends on other tests what is to be repeated of a test, or what repeats say of it."""
-        if test not in self._platforms:
+        own = self._tests.get(test)
+        if own is None or not own.suspects or any(repeat.live for repeat in own.repeats):
             return False
-        own = self._so_far(test)
-        return own is not None and bool(own.suspects) and self._decision(test).waits
+        decision = self._decision(test)
+        return decision.waits and not decision.next
 
     def confirmed(self, test: str, verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
         """The verdicts on a test whose jobs have ended, with what repeats say of its suspects."""
-        if test not in self._platforms or not any(verdict.suspect for verdict in verdicts.values()):
+        if test not in self._tests:
             return verdicts
-        found = self._decision(test).confirmations
-        return {
-            metric: verdict
-            if verdict.suspect is None
-            else confirmed(verdict, found.get(metric) or unknown(verdict.suspect, ENDED, ()))
-            for metric, verdict in verdicts.items()
-        }
+        self._note(test, self._so_far(test))
+        found = self._decision(test).confirmations if self._tests[test].suspects else {}
+        with_repeats = dict(verdicts)
+        for metric, verdict in verdicts.items():
+            if verdict.suspect is not None:
+                said = found.get(metric) or unknown(verdict.suspect, ENDED, ())
+                with_repeats[metric] = confirmed(verdict, said)
+        return with_repeats
+
+    def _at_first(self, test: str) -> TestSoFar:
+        """What is known of a test before any of its jobs has ended: an earlier session may have begun a repeat."""
+        begun = [Repeat(FIRST, live=True)] if self._has_begun_before(test) else []
+        return TestSoFar(ended=False, suspects={}, repeats=begun)
+
+    def _note(self, test: str, so_far: TestSoFar) -> TestSoFar:
+        self._tests[test] = so_far
+        self._of_platforms.pop(self._platforms[test].name, None)
+        return so_far
 
     def _decision(self, test: str) -> Decision:
         name = self._platforms[test].name
-        tests = {}
-        for other, platform in self._platforms.items():
-            so_far = self._so_far(other) if platform.name == name else None
-            if so_far is not None:
-                tests[other] = so_far
-        return decide_together(test, tests, self._place(test))
+        if name not in self._of_platforms:
+            of_platform = [own for other, own in self._tests.items() if self._platforms[other].name == name]
+            self._of_platforms[name] = platform_so_far(of_platform)
+        return decide_together(self._tests[test], self._of_platforms[name], self._place(test))
 
     def _place(self, test: str) -> Place:
         platform = self._platforms[test]
@@ -99,20 +117,17 @@ class Confirmations:
         return Place(backend.is_one_machine, backend.drain_command)
 
     def _has_begun_before(self, test: str) -> bool:
-        return job_key(test, f"{Role.CONFIRM}-1") in self._begun_before
+        return job_key(test, FIRST.key) in self._begun_before
 
-    def _so_far(self, test: str) -> TestSoFar | None:
-        """What is known of a test; None if only its body, which has not run yet, can say whether it is suspect."""
+    def _so_far(self, test: str) -> TestSoFar:
         first, *others = self._trials.results(test)
         if first.envelope is None:
-            return TestSoFar(not first.live, {})
+            return TestSoFar(ended=not first.live, suspects={})
         judged = self._judge(test, first.envelope)
         assert first.job is not None
         unread = frozenset() if self._trials.has_passed(test, first.job) else judged.unread
-        if unread and not judged.suspects:
-            return None
         repeats = [self._repeat(test, result, judged.suspects) for result in others]
-        return TestSoFar(True, judged.suspects, repeats)
+        return TestSoFar(True, judged.suspects, repeats, unread=bool(unread) and not judged.suspects)
 
     def _judge(self, test: str, envelope: Envelope) -> _Judged:
         known = self._judged.get(test)

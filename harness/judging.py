@@ -68,6 +68,14 @@ class Judging:
             problems.append(str(error))
         return PastRuns(envelopes, references, [*problems, *references.problems])
 
+    @cached_property
+    def _past_of_tests(self) -> Mapping[str, list[Envelope]]:
+        """The history by test, since each test is judged more than once."""
+        tests: dict[str, list[Envelope]] = {}
+        for envelope in self.past.envelopes:
+            tests.setdefault(envelope.key.test, []).append(envelope)
+        return tests
+
     @property
     def problem(self) -> str | None:
         """What the gate could not read, in a sentence; None if it could read everything."""
@@ -94,11 +102,11 @@ class Judging:
 
     def metrics_before(self, current: Envelope) -> frozenset[str]:
         """The metrics that the last run of a test had. Some of them may only be known once the test's body has run."""
-        of_test = [run for run in self.past.envelopes if run.key.test == current.key.test and run.sane]
+        of_test = [run for run in self._past_of_tests.get(current.key.test, ()) if run.sane]
         return frozenset(of_test[-1].metrics) if of_test else frozenset()
 
     def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
-        past = [*self.past.envelopes, *beside]
+        past = [*self._past_of_tests.get(current.key.test, ()), *beside]
         return judge(current, past, self.past.references, self._site.night_ends, options=self._typed)
 
     def fails(self, verdict: Verdict) -> bool:

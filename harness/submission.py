@@ -102,6 +102,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         if suite.judging is not None:
             suite.confirmations = _confirmations(suite, suite.judging, suite.trials, factory, jobs, started)
             suite.trials.waits_for_others = suite.confirmations.waits
+            suite.trials.released = suite.confirmations.released
         _look_back(suite, suite.entries, run_id, console)
         yield
 

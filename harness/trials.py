@@ -6,7 +6,7 @@ test's plan is asked for more, whichever test pytest is at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class Trials:
 
     Attributes:
         waits_for_others: whether a test's plan cannot ask for more before jobs of other tests have ended.
+        released: the tests whose plans ask for more, since jobs of other tests have ended.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Trials:
         self._attempt_of = attempt_of
         self._tests: dict[str, _Test] = {}
         self.waits_for_others: Callable[[str], bool] = lambda test: False
+        self.released: Callable[[], Sequence[str]] = lambda: ()
 
     def add_tests(self, plans: Mapping[str, Plan]) -> None:
         """Begin the first jobs of tests, by id. The first jobs of all tests come before the second ones."""
@@ -137,12 +139,12 @@ class Trials:
         return any(not begun.noticed for test in self._tests.values() for begun in test.begun)
 
     def advance(self) -> None:
-        """Ask the plans of tests whose jobs have ended for more, and those that wait for them."""
+        """Ask the plans of tests whose jobs have ended for more, and those that have waited for them."""
         ended = [test for test in self._tests if self._notice(test)]
         for test in ended:
             self.ask(test)
         if ended:
-            for test in [test for test in self._tests if self.waits_for_others(test)]:
+            for test in self.released():
                 self.ask(test)
 
     def ask(self, test: str) -> None:

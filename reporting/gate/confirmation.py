@@ -21,6 +21,8 @@ from reporting.history.envelope import Envelope
 LARGE = 0.10
 """A loss so large needs no third run on its node. It is red even if nothing could confirm it."""
 OF_THREE = 3
+FIRST = Trial(Role.CONFIRM, repeat=1)
+"""The repeat with which each confirmation begins."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Pl
 def first_repeat(suspect: Suspect, place: Place) -> NextRepeat:
     """The repeat with which a confirmation begins: on other nodes."""
     avoid = () if place.has_one_node else suspect.run.nodes
-    return NextRepeat(Trial(Role.CONFIRM, repeat=1), avoid_nodes=avoid)
+    return NextRepeat(FIRST, avoid_nodes=avoid)
 
 
 def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:

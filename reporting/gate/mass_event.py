@@ -6,7 +6,7 @@ Suspects become known one after the other. Until it is known whether there will 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from platforms.job import Role
@@ -36,6 +36,7 @@ class TestSoFar:
         ended: it is known whether its run is suspect. A run that has failed is none.
         suspects: by metric; empty for a run that is normal.
         repeats: of the run, in the order in which they were begun.
+        unread: only the test's body, which has not run, can say whether it is suspect. Such a test is not counted.
     """
 
     __test__ = False  # for pytest, which takes it for a test class
@@ -43,38 +44,62 @@ class TestSoFar:
     ended: bool
     suspects: Mapping[str, Suspect]
     repeats: Sequence[Repeat] = ()
+    unread: bool = False
 
 
-def decide_together(test: str, tests: Mapping[str, TestSoFar], place: Place) -> Decision:
-    """What follows for one suspect test, with regard to the others of its platform.
+@dataclass(frozen=True)
+class PlatformSoFar:
+    """What is known of all tests of a platform in this session.
 
-    Args:
-        test: whose run is suspect.
-        tests: all tests of the platform in this session, by id.
+    Attributes:
+        tests, suspects: how many there are.
+        running: how many of them are not known yet.
+        repeated: the suspect ones of which a repeat was begun, in this session or before it was resumed.
     """
-    own = tests[test]
-    suspects = sum(bool(one.suspects) for one in tests.values())
-    running = sum(not one.ended for one in tests.values())
-    many = max(LEAST_SUSPECTS, math.ceil(SHARE * len(tests)))
-    if suspects + running < many:
+
+    tests: int
+    suspects: int
+    running: int
+    repeated: tuple[TestSoFar, ...]
+
+    @property
+    def many(self) -> int:
+        """From so many suspects on it is the platform."""
+        return max(LEAST_SUSPECTS, math.ceil(SHARE * self.tests))
+
+
+def platform_so_far(tests: Collection[TestSoFar]) -> PlatformSoFar:
+    """What the tests of a platform say together."""
+    tests = [one for one in tests if not one.unread]
+    return PlatformSoFar(
+        tests=len(tests),
+        suspects=sum(bool(one.suspects) for one in tests),
+        running=sum(not one.ended for one in tests),
+        repeated=tuple(one for one in tests if one.repeats),
+    )
+
+
+def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> Decision:
+    """What follows for one suspect test, with regard to the others of its platform."""
+    if platform.suspects + platform.running < platform.many:
         return decide(own.suspects, own.repeats, place)
-    repeated = [one for one in tests.values() if one.suspects and one.repeats]
-    if not own.repeats and len(repeated) < REPEATED:
+    if not own.repeats and len(platform.repeated) < REPEATED:
         return Decision((first_repeat(next(iter(own.suspects.values())), place),), waits=True)
-    if suspects < many or any(_confirm(one).live for one in repeated):
+    if platform.suspects < platform.many or any(_confirm(one).live for one in platform.repeated):
         return Decision(waits=True)
-    return Decision(confirmations=_of_platform(own, repeated, suspects, len(tests)))
+    return Decision(confirmations=_of_platform(own, platform))
 
 
 def _confirm(one: TestSoFar) -> Repeat:
     return next(repeat for repeat in one.repeats if repeat.trial.role is Role.CONFIRM)
 
 
-def _of_platform(own: TestSoFar, repeated: Sequence[TestSoFar], suspects: int, tests: int) -> dict[str, Confirmation]:
+def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmation]:
     """What the two repeats say of a suspect test, whether it is one of the repeated ones or not."""
+    repeated = platform.repeated
     worst = [_worst(one) for one in repeated]
     found = [each for each in worst if isinstance(each, Measured)]
-    how_many = f"{suspects} of {tests} tests of the platform are slow"
+    how_many = f"{platform.suspects} of {platform.tests} tests of the platform are slow"
     confirmations = {}
     for metric, suspect in own.suspects.items():
         if len(found) == len(worst) and all(each.slow for each in found):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from platforms.job import Outcome, Role
 from reporting.__main__ import main
+from reporting.history import reader
 from reporting.history.envelope import Envelope
+from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
-from tests.harness.test_gate import CALM, RateSeries
+from tests.harness.test_gate import CALM, NOISE, RateSeries
 from tests.waiting import until
 
 COUNTING = """
@@ -147,3 +150,192 @@ def test_a_confirmation_is_found_again_after_its_session_was_killed(series: Coun
     result.stdout.fnmatch_lines(["*rate: transient: -11.0 %, then -0.5 %*"])
     assert len(list((series.project.path / "counter").glob("job-*"))) == 2
     assert [entry.trial.key for entry in series.tonight()] == ["", "confirm-1"]
+
+
+# --- many tests at once ----------------------------------------------------------------------------------------------
+
+MANY = """
+import pytest
+
+@pytest.mark.workload(command=["cat", "{root}/wire-%(speed)s"])
+@pytest.mark.parametrize("number", range(%(count)d))
+def test_%(speed)s(run, record, number):
+    record(run)
+"""
+
+
+def write_wire(project: Project, name: str, seconds: float) -> None:
+    """A log of a run, which `cat` prints in place of a program."""
+    words = [sys.executable, str(project.path / "program.py"), f"seconds={seconds},{seconds}"]
+    log = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    project.write(f"wire-{name}", log)
+
+
+class ManySeries(RateSeries):
+    """Tests whose programs take two seconds, twenty nights each; tonight some of them may take longer."""
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, **counts: int) -> None:
+        super().__init__(project, monkeypatch)
+        (project.path / "test_triad.py").unlink()
+        project.platform("many", "max_running: 8\npoll_s: 0.2\n")
+        self.counts = counts
+        for name, count in counts.items():
+            project.write(f"test_{name}.py", MANY % {"speed": name, "count": count})
+            write_wire(project, name, 2.0)
+        self.past([50.0 + noise / 2 for noise in NOISE])
+
+    def run(self, *words: str, **rates: float) -> pytest.RunResult:
+        return self.project.pytest("--platform=many", *words)
+
+    def template(self) -> list[Envelope]:
+        """The entry of one real job, for each of the tests."""
+        folder = self.project.path / "template"
+        folder.mkdir()
+        self.run(f"--history={folder}", "--gate=off", "-q", "-k", "many-1x2gpu-0 and slow")
+        (entry,) = reader.read(folder)
+        return [
+            replace(entry, key=entry.key._replace(test=f"test_{name}.py::test_{name}[many-1x2gpu-{number}]"))
+            for name, count in self.counts.items()
+            for number in range(count)
+        ]
+
+
+def confirmations(series: RateSeries) -> list[Envelope]:
+    return [entry for entry in series.entries() if entry.trial.role is not Role.MEASURE]
+
+
+def test_a_mass_event_of_sixty_series_costs_two_confirmations(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = ManySeries(project, monkeypatch, slow=60)
+    write_wire(project, "slow", 2.2)
+    result = series.run("-q")
+    result.assert_outcomes(failed=60)
+    assert len(confirmations(series)) == 2
+    result.stdout.fnmatch_lines(
+        ["*It is the platform, not a node: 60 of 60 tests of the platform are slow, and 2 repeats too."]
+    )
+
+
+def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    series = ManySeries(project, monkeypatch, slow=3, usual=8)
+    write_wire(project, "slow", 2.2)
+    series.run("-q").assert_outcomes(failed=3, passed=8)
+    assert sorted(entry.key.test for entry in confirmations(series)) == [
+        f"test_slow.py::test_slow[many-1x2gpu-{number}]" for number in range(3)
+    ]
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+ON_NODES = """
+import pytest
+from platforms.results import numbers
+
+# The node of the first job is slow; with a second word, all are.
+PROGRAM = '''
+import os, pathlib, sys
+node = os.environ["SLURMD_NODENAME"]
+first = pathlib.Path(sys.argv[1]) / "slow-node"
+if not (first.parent / "calm").exists():
+    if not first.exists(): first.write_text(node)
+    slow = first.read_text() == node or (first.parent / "all-are-slow").exists()
+else:
+    slow = False
+print("rate:", 95.0 if slow else 100.0)
+'''
+
+@pytest.mark.workload(command=["{python}", "-c", PROGRAM, "{root}"])
+def test_triad(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
+    record(run, metrics={"rate": (rate, "GB/s", "higher")})
+"""
+
+
+class SlurmSeries(RateSeries):
+    """A test on a real Slurm whose speed depends on its node."""
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, work: str, partition: str) -> None:
+        super().__init__(project, monkeypatch)
+        project.write("test_triad.py", ON_NODES)
+        keys = (
+            f"work_dir: {work}\npython: {sys.executable}\npoll_s: 0.5\nslurm: {{account: z19, partition: {partition}}}"
+        )
+        project.write(
+            "site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}\n"
+        )
+        project.write("site/site.yaml", "enabled: [mine]\n")
+        project.write("calm", "")
+        self.past(CALM)
+        (project.path / "calm").unlink()
+
+    def run(self, *words: str, **rates: float) -> pytest.RunResult:
+        return self.project.pytest("--platform=mine", *words)
+
+    def slow_node(self) -> str:
+        return (self.project.path / "slow-node").read_text()
+
+    def trials(self) -> list[tuple[str, tuple[str, ...]]]:
+        tonight = [entry for entry in self.entries() if not entry.key.run_id.startswith("night-")]
+        return [(entry.trial.key, entry.nodes) for entry in tonight]
+
+
+@pytest.fixture
+def partition() -> str:
+    return "standard"
+
+
+@pytest.fixture
+def on_slurm(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    slurm: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    partition: str,
+) -> SlurmSeries:
+    return SlurmSeries(project, monkeypatch, str(tmp_path_factory.mktemp("work")), partition)
+
+
+@pytest.mark.real_slurm
+def test_a_slow_node_is_named_with_the_command_that_drains_it(on_slurm: SlurmSeries) -> None:
+    result = on_slurm.run()
+    result.assert_outcomes(failed=1)
+    node = on_slurm.slow_node()
+    (_, first), (_, elsewhere), *pinned = on_slurm.trials()
+    assert first == (node,)
+    assert pinned == [("pinned-1", (node,)), ("pinned-2", (node,))]
+    assert elsewhere != (node,)
+    result.stdout.fnmatch_lines(
+        [
+            f"It is node {node}: -5.* % in 3 of 3, {elsewhere[0]} normal. *",
+            f"  scontrol update nodename={node} state=drain reason='slow: -5.* %'",
+        ]
+    )
+
+
+@pytest.mark.real_slurm
+def test_a_platform_that_is_slow_is_no_node(on_slurm: SlurmSeries) -> None:
+    on_slurm.project.write("all-are-slow", "")
+    result = on_slurm.run()
+    result.assert_outcomes(failed=1)
+    (_, first), (_, elsewhere) = on_slurm.trials()
+    assert first != elsewhere
+    result.stdout.fnmatch_lines([f"It is slow again, -5.* %, on {elsewhere[0]}: this is no matter of one node."])
+
+
+@pytest.mark.real_slurm
+@pytest.mark.parametrize("partition", ["gpu-mi210"])
+def test_where_there_is_one_node_the_repeat_stands_alone(on_slurm: SlurmSeries) -> None:
+    result = on_slurm.run()
+    result.assert_outcomes(failed=1)
+    assert [nodes for _, nodes in on_slurm.trials() if nodes] == [("mi210n1",), ("mi210n1",)]
+    result.stdout.fnmatch_lines(["It is slow again, -5.* %, in a repeat on mi210n1. There was no other node for it*"])
+
+
+@pytest.mark.real_slurm
+def test_a_repeat_that_cannot_be_afforded_leaves_a_suspect(on_slurm: SlurmSeries) -> None:
+    on_slurm.project.write("site/site.yaml", "enabled: [mine]\nmax_device_hours: 1.5\n")
+    result = on_slurm.run()
+    result.assert_outcomes(passed=1)
+    assert [key for key, _ in on_slurm.trials()] == [""]
+    result.stdout.fnmatch_lines(["*suspect: -5.* %; confirm-1 has no numbers: max_device_hours does not allow it*"])

@@ -8,7 +8,7 @@ import pytest
 
 from platforms.job import Metric, Role, Trial
 from reporting.gate.confirmation import Decision, Place, Repeat, confirmed, decide
-from reporting.gate.mass_event import TestSoFar, decide_together
+from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_far
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
 from tests.reporting.gate_nights import FIELDS, METRIC, night, nights, replay, run, verdict_on
@@ -219,7 +219,7 @@ def session(suspects, normal=0, running=0, repeats=None):
 
 
 def ask(name, tests):
-    return decide_together(name, tests, CLUSTER)
+    return decide_together(tests[name], platform_so_far(tests.values()), CLUSTER)
 
 
 def test_two_of_sixty_suspects_are_repeated_however_they_become_known():
