@@ -1,6 +1,6 @@
 """What finds that B is slower than A on a real machine, and how often it is wrong: blocks, one run each, two sessions.
 
-    python benchmarks/ab_trials.py [FILE] [--trials 1000] [--stretches 1 3] [--order drawn|alternating|ABBA] [--seed 1]
+    python benchmarks/ab_trials.py [FILE] [--first N] [--trials 1000] [--stretches 1 3] [--order drawn|alternating|ABBA]
     python benchmarks/ab_trials.py --bounds
 
 FILE is a recording of benchmarks/record_drift.py: the same training again and again, so that whatever differs is the
@@ -251,6 +251,7 @@ def print_bounds(count: int, seed: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", default=RECORDING)
+    parser.add_argument("--first", type=int, help="replay only so many runs of the recording, from its beginning")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--stretches", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--order", choices=("drawn", "alternating", "ABBA"), default="drawn")
@@ -261,6 +262,7 @@ def main() -> int:
         print_bounds(BLIND_TRIALS, options.seed)
         return 0
     lines = [json.loads(line) for line in options.file.read_text(encoding="utf-8").splitlines()]
+    lines = lines[: options.first]
     methods: dict[str, Method] = {
         "blocks": in_blocks(options.order),
         "32 blocks": in_blocks(options.order, 32),

@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    record.prepare(item)
+    record.prepare(item, is_measured=suite_of(item.config).options.trials.are_measurements)
     suite_of(item.config).carried_marks.update(mark.name for mark in item.iter_markers())
 
 

@@ -113,10 +113,16 @@ def _round_of_first_metric(run: Run) -> tuple[float]:
     return (1 / metric.value,) if metric.better == "higher" else (metric.value,)
 
 
-def prepare(item: pytest.Item) -> None:
-    """Give a test that records the job's clock, before pytest-benchmark makes its fixture."""
+def prepare(item: pytest.Item, *, is_measured: bool) -> None:
+    """Give a test that records the job's clock, before pytest-benchmark makes its fixture.
+
+    Args:
+        is_measured: its numbers are for pytest-benchmark, which would else warn that it was given none.
+    """
     if "record" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.benchmark(timer=CLOCK, warmup=False, cprofile=False))
+        if not is_measured:
+            item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))
 
 
 def recorded_run(item: pytest.Item) -> Run | None:

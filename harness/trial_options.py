@@ -50,6 +50,11 @@ class TrialOptions:
         return self.each_node is not None or self.check is not None
 
     @property
+    def are_measurements(self) -> bool:
+        """Whether jobs are measurements of their tests, which enter series and pytest-benchmark's files."""
+        return not self.arms and not self.single_nodes
+
+    @property
     def is_campaign(self) -> bool:
         return self.repeats > 1 or self.label is not None or bool(self.treated)
 

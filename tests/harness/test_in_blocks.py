@@ -237,7 +237,7 @@ def test_a_session_compares_two_stacks(project: Project) -> None:
     project.platform("here", STACKS)
     project.job_test("seconds=4,4")
     result = project.pytest("--platform=here", "--ab=stack=old,new")
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1, warnings=0)
     result.stdout.fnmatch_lines(["*test_it*: new against old: -9.1 % ?-9.*, -8.*?, 4 blocks on *"])
     runs = reader.read(project.path / "site/history")
     assert len(runs) == 16
