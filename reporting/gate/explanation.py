@@ -292,10 +292,8 @@ def why(
     ]
 
 
-def where(
-    subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], split: Split | None = None
-) -> list[str]:
-    """Which part of a run has changed, by the numbers that stand beside the judged one."""
+def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], split: Split | None) -> list[str]:
+    """Which part of a run has changed, by the parts of a step and what else stands beside the judged number."""
     lines = []
     if split is not None:
         lines.append(f"  {split.numbers()}")

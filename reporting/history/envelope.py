@@ -69,7 +69,8 @@ class Envelope:
         trial: which of the test's jobs it is, and why it was begun.
         started_s: by the scheduler's clock; None where the program that made the line does not record it.
         metrics: what is judged, by name.
-        beside: what is not judged and says where a change is, by name: compute throughput, compute fraction.
+        beside: what is not judged and says where a change is, by name: compute throughput and fraction, the parts of
+            a step (run_facts.STEP_PARTS).
         fields: what makes runs comparable (reporting/history/comparability.py).
         comparability: a hash of these fields.
         doubts: why the run fills no pin and clears no red, such as `throttled`; empty for a run that does.
