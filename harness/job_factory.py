@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from harness.node_visits import NodeVisits
     from harness.suite import Suite
     from platforms.config.schema import Platform
+
+Place = tuple[str, ...]  # the nodes of a job
 
 
 class JobFactory:
@@ -70,7 +73,7 @@ class JobFactory:
         for name in ("nodes", "treated", "control"):
             _refuse_too_few(name, getattr(options, name), test, size)
         if options.treated:
-            both = [*places(options.treated, size), *places(options.control, size)]
+            both = _alternating(places(options.treated, size), places(options.control, size))
             return Campaign(options.label, options.repeats * len(both), both)
         nodes = options.nodes
         if not nodes and options.repeats > 1:
@@ -166,3 +169,9 @@ class JobFactory:
 def _refuse_too_few(option: str, nodes: Sequence[str], test: str, size: int) -> None:
     if nodes and len(nodes) < size:
         raise pytest.UsageError(f"--{option} names {len(nodes)} nodes, and {test} needs {size}")
+
+
+def _alternating(treated: Sequence[Place], control: Sequence[Place]) -> list[Place]:
+    """Treated and control nodes in turn, so that what changes within an evening changes for both."""
+    pairs = zip_longest(treated, control)
+    return [place for pair in pairs for place in pair if place is not None]

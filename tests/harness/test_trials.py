@@ -161,13 +161,14 @@ def test_the_repeats_of_a_campaign_are_spread_over_idle_nodes(on_slurm: Project)
 
 
 @pytest.mark.real_slurm
-def test_treated_and_control_nodes_are_measured_in_the_same_session(on_slurm: Project) -> None:
-    words = ("--platform=mine", "--label=before", "--treated=cn1", "--control=cn2,cn3")
+def test_treated_and_control_nodes_are_measured_in_turn_in_the_same_session(on_slurm: Project) -> None:
+    words = ("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3")
     on_slurm.pytest(*words).assert_outcomes(passed=1)
-    assert sorted((run.nodes, run.trial.label) for run in entries(on_slurm)) == [
+    written = sorted(entries(on_slurm), key=lambda run: run.trial.repeat or 0)
+    assert [(run.nodes, run.trial.label) for run in written] == [
         (("cn1",), "before"),
-        (("cn2",), "before"),
         (("cn3",), "before"),
+        (("cn2",), "before"),
     ]
 
 
