@@ -67,7 +67,8 @@ class Scheduler(Protocol):
     def render(self, spec: JobSpec) -> str:
         """Render the whole submission as text that people can read: a script or a manifest.
 
-        The same spec gives the same text. Rendering uses no network and no files, and starts nothing.
+        The same spec gives the same text. Rendering uses no network and no files, and starts nothing. A job that names
+        its nodes or a reservation gets exactly these, or is refused (`check_nodes` in job_spec.py).
 
         Raises:
             RefusedError: the platform cannot run such a job (two nodes on one machine, an unknown launcher).
@@ -109,7 +110,7 @@ class Scheduler(Protocol):
         Raises:
             AwayError: it is not known whether there is a job. Another submission finds out.
             BenchError: the scheduler refused the job, and the message has its own words. There is no job. The status
-                of a JobError says how it ended.
+                of a JobError says how it ended; NEVER_ADMISSIBLE if a node that it names is out of service.
         """
         ...
 
