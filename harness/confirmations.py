@@ -6,7 +6,7 @@ so a session that is resumed goes on alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ from platforms.job import job_key
 from platforms.runner.retries import REFUSED_STATES
 from platforms.schedulers import backend_of
 from reporting.gate.confirmation import FIRST, Decision, Place, Repeat, confirmed, first_repeat, unknown
-from reporting.gate.mass_event import PlatformSoFar, TestSoFar, decide_together, platform_so_far
+from reporting.gate.explanation import percent
+from reporting.gate.mass_event import PlatformSoFar, TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Suspect, Verdict
 
 if TYPE_CHECKING:
@@ -43,15 +44,22 @@ class Confirmations:
     Args:
         platforms: of each test whose runs are confirmed.
         begun_before: the keys of jobs that earlier sessions of the run have begun.
+        say: shows a line in the terminal.
     """
 
     def __init__(
-        self, judging: Judging, trials: Trials, platforms: Mapping[str, Platform], begun_before: Collection[str]
+        self,
+        judging: Judging,
+        trials: Trials,
+        platforms: Mapping[str, Platform],
+        begun_before: Collection[str],
+        say: Callable[[str], None],
     ) -> None:
         self._judging = judging
         self._trials = trials
         self._platforms = platforms
         self._begun_before = begun_before
+        self._say = say
         self._judged: dict[str, _Judged] = {}
         self._tests = {test: self._at_first(test) for test in platforms}
         self._of_platforms: dict[str, PlatformSoFar] = {}  # by name, until a test of it changes
@@ -67,6 +75,9 @@ class Confirmations:
             asked = list(self._decision(test).next)
         begun = [Repeat(one.trial, one.nodes, live=True) for one in asked]
         self._note(test, replace(own, repeats=[*own.repeats, *begun]))
+        for one in begun:
+            changes = ", ".join(f"{metric} {percent(suspect.change)}" for metric, suspect in own.suspects.items())
+            self._say(f"{test}: {changes}: suspect, so {one.trial.key} begins")
         return [Request(one.trial, nodes=one.nodes, avoid_nodes=one.avoid_nodes) for one in asked]
 
     def released(self) -> list[str]:
@@ -94,6 +105,15 @@ class Confirmations:
                 with_repeats[metric] = confirmed(verdict, said)
         return with_repeats
 
+    def summary(self) -> list[str]:
+        """A line for each platform of which many tests are suspect."""
+        lines = []
+        for name in dict.fromkeys(platform.name for platform in self._platforms.values()):
+            said = sentence(self._of_platform(name))
+            if said is not None:
+                lines.append(f"{name}: {said}")
+        return lines
+
     def _at_first(self, test: str) -> TestSoFar:
         """What is known of a test before any of its jobs has ended: an earlier session may have begun a repeat."""
         begun = [Repeat(FIRST, live=True)] if self._has_begun_before(test) else []
@@ -105,11 +125,13 @@ class Confirmations:
         return so_far
 
     def _decision(self, test: str) -> Decision:
-        name = self._platforms[test].name
+        return decide_together(self._tests[test], self._of_platform(self._platforms[test].name), self._place(test))
+
+    def _of_platform(self, name: str) -> PlatformSoFar:
         if name not in self._of_platforms:
             of_platform = [own for other, own in self._tests.items() if self._platforms[other].name == name]
             self._of_platforms[name] = platform_so_far(of_platform)
-        return decide_together(self._tests[test], self._of_platforms[name], self._place(test))
+        return self._of_platforms[name]
 
     def _place(self, test: str) -> Place:
         platform = self._platforms[test]

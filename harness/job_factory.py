@@ -65,7 +65,8 @@ class JobFactory:
             )
         if options.nodes or self._suite.options.gate == "off":
             return Once(options.nodes)
-        return Confirmed(test, self._suite.repeats)
+        platform = self._suite.case(self._items[test]).platform
+        return Confirmed(test, self._suite.repeats, has_one_node=backend_of(platform).is_one_machine)
 
     def _campaign(self, test: str, size: int) -> Plan:
         """The plan of a test in a campaign; in an upgrade, repeats on each treated and each control node."""

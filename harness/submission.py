@@ -100,7 +100,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
             raise pytest.UsageError(str(error)) from None
         suite.judging = _judging(suite, jobs)
         if suite.judging is not None:
-            suite.confirmations = _confirmations(suite, suite.judging, suite.trials, factory, jobs, started)
+            suite.confirmations = _confirmations(suite, suite.judging, suite.trials, factory, jobs, started, console)
             suite.trials.waits_for_others = suite.confirmations.waits
             suite.trials.released = suite.confirmations.released
         _look_back(suite, suite.entries, run_id, console)
@@ -209,6 +209,7 @@ def _confirmations(
     factory: JobFactory,
     jobs: Mapping[str, JobSpec],
     started: StartedSession,
+    console: Console,
 ) -> Confirmations:
     """The repeats of suspect runs, for the tests that are measured once."""
     from harness.confirmations import Confirmations
@@ -216,4 +217,4 @@ def _confirmations(
     platforms = {
         test: suite.platforms[spec.platform] for test, spec in jobs.items() if isinstance(factory.plan(test), Confirmed)
     }
-    return Confirmations(judging, trials, platforms, started.begun)
+    return Confirmations(judging, trials, platforms, started.begun, console.line)

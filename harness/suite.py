@@ -227,6 +227,9 @@ def report_end(suite: Suite, console: Console) -> None:
     if suite.judging is not None:
         for line in suite.judging.summary(suite.verdicts):
             console.problem(line)
+    if suite.confirmations is not None:
+        for line in suite.confirmations.summary():
+            console.problem(line)
         for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
             console.line(line)
     for test, conclusion in suite.conclusions.items():

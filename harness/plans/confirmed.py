@@ -12,11 +12,12 @@ class Confirmed:
 
     Args:
         repeats: what is to be repeated of a test, by its id (harness/confirmations.py).
+        has_one_node: the platform has no other node for repeats.
     """
 
-    most = 4  # the run, a repeat on other nodes, and two on its own; halves of a set of nodes are more
-
-    def __init__(self, test: str, repeats: Callable[[str], Sequence[Request]]) -> None:
+    def __init__(self, test: str, repeats: Callable[[str], Sequence[Request]], *, has_one_node: bool) -> None:
+        # The run and a repeat of it; elsewhere two on its own nodes, too. Halves of a set of nodes are more.
+        self.most = 2 if has_one_node else 4
         self._test = test
         self._repeats = repeats
 

@@ -21,6 +21,7 @@ from reporting.gate.confirmation import (
     table,
     unknown,
 )
+from reporting.gate.explanation import percent
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 
 REPEATED = 2
@@ -94,31 +95,48 @@ def _confirm(one: TestSoFar) -> Repeat:
     return next(repeat for repeat in one.repeats if repeat.trial.role is Role.CONFIRM)
 
 
+def sentence(platform: PlatformSoFar) -> str | None:
+    """What a session says once of a platform with many suspects; None if there are few, or if repeats are live."""
+    if platform.suspects < platform.many or any(_confirm(one).live for one in platform.repeated):
+        return None
+    slow = [found.slow for found in map(_worst, platform.repeated) if isinstance(found, Measured)]
+    how_many = f"{platform.suspects} of {platform.tests} tests are slow"
+    if len(slow) == len(platform.repeated) and all(slow):
+        return f"{how_many}, and {len(slow)} repeats too: it is the platform, not a node"
+    if len(slow) == len(platform.repeated) and not any(slow):
+        return f"{how_many}, and {len(slow)} repeats are normal: it is over"
+    return f"{how_many}, and of {len(platform.repeated)} repeats {sum(slow)} is slow: it is not known why"
+
+
 def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmation]:
     """What the two repeats say of a suspect test, whether it is one of the repeated ones or not."""
-    repeated = platform.repeated
-    worst = [_worst(one) for one in repeated]
-    found = [each for each in worst if isinstance(each, Measured)]
-    how_many = f"{platform.suspects} of {platform.tests} tests of the platform are slow"
+    repeated = [one for one in platform.repeated if one.suspects]
+    found = [_worst(one) for one in repeated]
+    slow = [each.slow for each in found if isinstance(each, Measured)]
+    said = sentence(platform) or ""
+    lines = [f"On this platform {said}.", *(_tables([own]) if own.repeats else [_named(repeated)])]
     confirmations = {}
     for metric, suspect in own.suspects.items():
-        if len(found) == len(worst) and all(each.slow for each in found):
-            said = f"the platform, not a node: {how_many}, and {len(found)} repeats too"
-            confirmations[metric] = Confirmation(Kind.SLOWER, True, said, (f"It is {said}.", *_tables(repeated)))
-        elif len(found) == len(worst) and not any(each.slow for each in found):
-            said = f"transient: {how_many}, and {len(found)} repeats are normal"
-            confirmations[metric] = Confirmation(Kind.TRANSIENT, False, said, (f"It is {said}.", *_tables(repeated)))
+        if len(slow) < len(found) or len(set(slow)) > 1:
+            confirmations[metric] = unknown(suspect, f"on this platform {said}", lines[1:])
+        elif slow[0]:
+            confirmations[metric] = Confirmation(Kind.SLOWER, True, "the platform, not a node", tuple(lines))
         else:
-            why = f"{how_many}, and of {len(worst)} repeats {sum(each.slow for each in found)} is slow"
-            confirmations[metric] = unknown(suspect, why, _tables(repeated))
+            short = f"transient: {percent(suspect.change)}, as many tests of the platform"
+            confirmations[metric] = Confirmation(Kind.TRANSIENT, False, short, tuple(lines))
     return confirmations
+
+
+def _named(repeated: Sequence[TestSoFar]) -> str:
+    tests = [next(iter(one.suspects.values())).run.key.test for one in repeated]
+    return f"Repeated were {' and '.join(tests)}."
 
 
 def _worst(one: TestSoFar) -> Measured | str:
     """What a repeat says of the metric that it finds worst; a sentence if it says nothing."""
     each = [measured(suspect, _confirm(one)) for suspect in one.suspects.values()]
     found = [one_of for one_of in each if isinstance(one_of, Measured)]
-    return min(found, key=lambda run: run.change) if found else str(each[0])
+    return min(found, key=lambda run: run.change) if found else "no repeat has numbers"
 
 
 def _tables(repeated: Sequence[TestSoFar]) -> list[str]:

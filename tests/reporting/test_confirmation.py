@@ -8,7 +8,7 @@ import pytest
 
 from platforms.job import Metric, Role, Trial
 from reporting.gate.confirmation import Decision, Place, Repeat, confirmed, decide
-from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_far
+from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
 from tests.reporting.gate_nights import FIELDS, METRIC, night, nights, replay, run, verdict_on
@@ -245,11 +245,11 @@ def test_two_suspects_of_two_tests_are_no_mass_event():
 @pytest.mark.parametrize(
     ("first", "second", "kind", "short"),
     [
-        (95.0, 94.0, Kind.SLOWER, "the platform, not a node: 3 of 9 tests of the platform are slow, and 2 repeats too"),
-        (99.0, 99.0, Kind.TRANSIENT, "transient: 3 of 9 tests of the platform are slow, and 2 repeats are normal"),
+        (95.0, 94.0, Kind.SLOWER, "the platform, not a node"),
+        (99.0, 99.0, Kind.TRANSIENT, "transient: -5.0 %, as many tests of the platform"),
         (
             *(95.0, 99.0, Kind.SUSPECT),
-            "suspect: -5.0 %; 3 of 9 tests of the platform are slow, and of 2 repeats 1 is slow",
+            "suspect: -5.0 %; on this platform 3 of 9 tests are slow, and of 2 repeats 1 is slow: it is not known why",
         ),
     ],
 )
@@ -258,7 +258,16 @@ def test_two_repeats_speak_for_all_suspects_of_the_platform(first, second, kind,
     for name in ("s0", "s1", "s2"):
         found = ask(name, tests).confirmations[METRIC]
         assert (found.kind, found.short) == (kind, short)
-    assert sum("confirm-1" in line for line in found.lines) == 2
+        assert any("confirm-1" in line for line in found.lines) == (name != "s2")
+
+
+def test_a_session_says_once_what_many_suspects_mean():
+    tests = session(3, normal=6, repeats={"s0": [confirm(95.0)], "s1": [confirm(95.0)]})
+    assert sentence(platform_so_far(tests.values())) == (
+        "3 of 9 tests are slow, and 2 repeats too: it is the platform, not a node"
+    )
+    assert sentence(platform_so_far(session(3, normal=7).values())) is None
+    assert sentence(platform_so_far(session(3, repeats={"s0": [confirm(live=True)]}).values())) is None
 
 
 # --- the verdict -----------------------------------------------------------------------------------------------------
