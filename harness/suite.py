@@ -224,11 +224,11 @@ def report_end(suite: Suite, console: Console) -> None:
     """Show what the jobs took and measured, and one line on those that go on without this session."""
     all_jobs = suite.runner.jobs if suite.runner else []
     console.summary(list(suite.recorded.values()), suite.verdicts, all_jobs, suite.began_s)
-    if suite.judging is not None:
-        for line in suite.judging.summary(suite.verdicts):
-            console.problem(line)
     if suite.confirmations is not None:
         for line in suite.confirmations.summary():
+            console.problem(line)
+    if suite.judging is not None:
+        for line in suite.judging.summary(suite.verdicts):
             console.problem(line)
         for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
             console.line(line)
