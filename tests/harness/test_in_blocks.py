@@ -18,6 +18,7 @@ from platforms.job import Metric, Outcome, Role, State, Status
 from reporting.compare.blocks import order_of
 from reporting.history import reader
 from reporting.history.envelope import Envelope, Key
+from tests.clusters.slurm import Cluster
 from tests.harness.conftest import Project
 from tests.waiting import until
 
@@ -306,3 +307,43 @@ def test_a_platform_without_stacks_is_refused(project: Project) -> None:
     result = project.pytest("--ab=stack=old,new")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --ab stack=old,new: *stacks: there is no stack 'old' (it has none: write*"])
+
+
+RATE_OF_NODE = """
+import pytest
+from platforms.results import numbers
+
+PROGRAM = '''
+import os
+rate = {"cn1": 100.0, "cn2": 150.0, "cn3": 80.0}[os.environ["SLURMD_NODENAME"]]
+print("rate:", rate * float(os.environ.get("LEVEL", 1)))
+'''
+
+@pytest.mark.workload(command=["{python}", "-c", PROGRAM])
+def test_rate(run, record):
+    rate, = numbers(run.log, r"rate: (.+)")
+    record(run, metrics={"rate": (rate, "GB/s", "higher")})
+"""
+
+
+@pytest.mark.real_slurm
+def test_nodes_that_differ_by_half_do_not_hide_five_per_cent_on_a_real_slurm(
+    project: Project, slurm: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    slurm.ask("scontrol", "create", "PartitionName=blocks", "Nodes=cn[1-3]", "MaxTime=60", "DefaultTime=10")
+    keys = f"work_dir: {tmp_path_factory.mktemp('work')}\npython: {sys.executable}\npoll_s: 0.5\n"
+    keys += "slurm: {account: z19, partition: blocks}\nstacks:\n  old: {}\n  new: {setup: [export LEVEL=.95]}\n"
+    project.write("site/platforms/mine.yaml", f"scheduler: slurm\ndevice: cpu\nlayouts: {{default: [1x1]}}\n{keys}")
+    project.write("site/site.yaml", "enabled: [mine]\n")
+    project.write("test_rate.py", RATE_OF_NODE)
+    try:
+        result = project.pytest("--platform=mine", "--ab=stack=old,new")
+    finally:
+        slurm.ask("scontrol", "delete", "PartitionName=blocks")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_rate*: rate, new against old: -5.0 % ?-5.*, -4.*?, 4 blocks on *cn*"])
+    nodes: dict[int | None, set[object]] = {}
+    for run in reader.read(project.path / "site/history"):
+        nodes.setdefault(run.trial.block, set()).add(run.provenance["nodes"])
+    assert sorted(nodes) == [1, 2, 3, 4]
+    assert all(len(of_block) == 1 for of_block in nodes.values())
