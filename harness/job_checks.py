@@ -107,10 +107,11 @@ def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str
         return f"models/ trains on {' and '.join(families)}, and not on {device} yet (docs/profiles.md)"
     # We write the rest of the command line ourselves, so only a user's own arguments need the check.
     mark = select.workload(item) or {}
-    if platform.arguments or "arguments" in mark:
+    if spec.stack is not None or platform.arguments or "arguments" in mark:
         error = _command_line_error(spec)
         if error:
-            return f"its job would refuse `arguments:` of {platform.source} or of its workload mark: {error}"
+            stack = f", of its stack {spec.stack}" if spec.stack is not None else ""
+            return f"its job would refuse `arguments:` of {platform.source}{stack} or of its workload mark: {error}"
     return ""
 
 

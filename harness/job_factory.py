@@ -42,6 +42,7 @@ class JobFactory:
         self._plans: dict[str, Plan] = {}
         self._idle: dict[str, tuple[str, ...]] = {}  # nodes, by platform
         self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
+        self._commits: dict[str, str] = {}  # that stacks name, as 40 digits
 
     def plan(self, test: str) -> Plan:
         """The plan of a test. Raises UsageError where the options do not go with it."""
@@ -128,6 +129,16 @@ class JobFactory:
         """The first job of each test, by the test's id."""
         return {test: self.job(test, self.plan(test).first()[0])[0] for test in self._items}
 
+    def each_stacks_jobs(self) -> list[dict[str, JobSpec]]:
+        """A job of each test, by the test's id, for each stack that is compared; without --ab its first job."""
+        arms = self._suite.options.trials.arms
+        if not arms:
+            return [self.first_jobs()]
+        return [
+            {test: self.job(test, replace(self.plan(test).first()[0], stack=arm))[0] for test in self._items}
+            for arm in arms
+        ]
+
     def all_first_jobs(self) -> list[JobSpec]:
         """All jobs that begin before the first test waits."""
         return [self.job(test, request)[0] for test in self._items for request in self.plan(test).first()]
@@ -144,10 +155,23 @@ class JobFactory:
         commit = self._suite.options.code
         if request.stack is not None:
             case = replace(case, platform=case.platform.with_stack(request.stack))
-            commit = case.platform.stacks[request.stack].code or commit
+            commit = self._commit_of_stack(case.platform) or commit
         spec = spec_of(item, case, self._run_id, self._archive(commit), item.config.rootpath, request)
         spec = replace(spec, reservation=self._suite.options.trials.reservation)
         return spec, self._suite.platforms[case.platform.name]
+
+    def _commit_of_stack(self, platform: Platform) -> str | None:
+        """The commit that the platform's stack names; None if it names none. Raises UsageError."""
+        assert platform.stack is not None
+        name = platform.stacks[platform.stack].code
+        if name is None:
+            return None
+        if name not in self._commits:
+            try:
+                self._commits[name] = code_archive.full_commit(checkout.ROOT, name)
+            except RefusedError as error:
+                raise pytest.UsageError(f"{platform.source}: stacks.{platform.stack}.code: {error}") from None
+        return self._commits[name]
 
     def _archive(self, commit: str | None) -> Path:
         """The code of our benchmarks, of a commit or of this checkout. Raises UsageError for a commit without it."""
@@ -164,7 +188,7 @@ class JobFactory:
         except OSError as error:
             raise output_paths.unwritable(self._suite.options.runs, error) from None
         except RefusedError as error:
-            raise pytest.UsageError(f"--code: {error}") from None
+            raise pytest.UsageError(f"--code, or `code:` of a stack: {error}") from None
 
 
 def _refuse_too_few(option: str, nodes: Sequence[str], test: str, size: int) -> None:

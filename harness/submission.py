@@ -60,7 +60,8 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
         return
     job_checks.refuse_without_effect(config, [item for item in items if item.nodeid in jobs])
     job_checks.refuse_incomplete(suite, jobs)
-    job_checks.refuse_untrainable(suite, jobs, items)
+    for specs in factory.each_stacks_jobs():
+        job_checks.refuse_untrainable(suite, specs, items)
 
     assert suite.entries is not None
     plan = session_start.session_plan(config, jobs, suite.entries.folder)

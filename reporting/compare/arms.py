@@ -54,7 +54,7 @@ class ArmsComparison:
         where = f"{count} {'block' if count == 1 else 'blocks'} on {_some(self.nodes)}"
         change = _percent(judgement.change)
         if judgement.look is None:
-            return f"not decided: {change} % in {where}, which are too few to say how much it varies"
+            return f"not decided: {change} %; {where} {'is' if count == 1 else 'are'} too few to say how much it varies"
         low, high = map(_percent, judgement.interval)
         if self.is_decided:
             return f"{change} % [{low}, {high}], {where}"

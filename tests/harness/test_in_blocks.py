@@ -221,6 +221,14 @@ def test_a_resumed_session_asks_for_the_same_runs() -> None:
 STACKS = 'max_running: 4\nstacks:\n  old: {}\n  new: {env: {SLOWER: "1.1"}}\n  same: {}\n'
 
 
+TRAINING = """
+import pytest
+
+@pytest.mark.workload(benchmark="resnet50")
+def test_resnet50(run, record):
+    record(run)
+"""
+
 LATENCY = """
 import pytest
 from platforms.results import numbers
@@ -297,6 +305,24 @@ def test_stacks_that_are_not_there_are_refused_at_once(project: Project, words: 
     project.platform("here", STACKS)
     project.job_test("seconds=4,4")
     result = project.pytest("--platform=here", *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert project.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "message"),
+    [
+        ("arguments: [--sed, 7]", "*would refuse `arguments:` of *here.yaml, of its stack new *--sed 7*"),
+        ("code: no-such-tag", "*here.yaml: stacks.new.code: * has no commit 'no-such-tag'*"),
+    ],
+)
+def test_a_stack_that_cannot_run_is_refused_before_anything_is_submitted(
+    project: Project, stack: str, message: str
+) -> None:
+    project.platform("here", f"stacks:\n  old: {{}}\n  new: {{{stack}}}\n")
+    project.write("test_mine.py", TRAINING)
+    result = project.pytest("--platform=here", "--size=smoke", "--ab=stack=old,new")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert project.jobs() == []
