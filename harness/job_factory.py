@@ -58,7 +58,7 @@ class JobFactory:
         if options.arms:
             return self._in_blocks(test, size)
         if options.single_nodes:
-            return self.visits.plan()
+            return self.visits.plan(test)
         if options.nodes and len(options.nodes) != size:
             raise pytest.UsageError(
                 f"--nodes names {len(options.nodes)} nodes, and {test} runs on {size}: name {size}, or add --repeat "

@@ -52,12 +52,13 @@ class NodeVisits:
         self.notices = [f"warning: {problem}" for problem in problems]
         self._chosen: VisitList | None = None
 
-    def plan(self) -> EachNode:
-        """The plan of each test. Raises UsageError where no node can be visited."""
+    def plan(self, test: str) -> EachNode:
+        """The plan of a test. Raises UsageError where no node can be visited."""
         suite = self._suite
         night_ends = suite.site.night_ends
+        past = [run for run in self._past if run.key.test == test]
         if suite.options.trials.check is not None:
-            return Check(suite.options.trials.nodes, self._past, store.load(suite.options.site), night_ends)
+            return Check(suite.options.trials.nodes, past, store.load(suite.options.site), night_ends)
         if self._chosen is None:
             self._chosen = self._choose(str(suite.options.trials.each_node))
             # A resumed session visits the same nodes, whatever is idle or stale by then.
@@ -67,7 +68,7 @@ class NodeVisits:
         if chosen.left_h is not None:
             second_visits = max(0, int(chosen.left_h / chosen.cost_h + 1e-9))
         drain_command = backend_of(self._platform).drain_command
-        return EachNode(chosen.nodes, second_visits, chosen.postponed, self._past, night_ends, drain_command)
+        return EachNode(chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command)
 
     def _only_platform(self) -> Platform:
         names = sorted({spec.platform for spec in self._jobs.values()})

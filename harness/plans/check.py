@@ -18,7 +18,7 @@ class Check(EachNode):
 
     Args:
         nodes: that are checked; each once more if it was slow.
-        past: the runs of the platform in the centre's history.
+        past: the runs of the test in the centre's history.
         references: the centre's answers.
         night_ends: the hour at which the site's nights end.
     """

@@ -22,7 +22,7 @@ class EachNode:
         nodes: in the order in which they are visited.
         second_visits: how many nodes may be visited again; None for all that turn out to be slow.
         postponed: nodes that the night's budget leaves out.
-        past: the runs of the platform in the history.
+        past: the runs of the test in the history.
         night_ends: the hour at which the site's nights end.
         drain_command: writes the command that takes a node out of service, from the node and the reason.
     """
@@ -62,7 +62,7 @@ class EachNode:
         records = self._records(results)
         suspects = [records[node] for node in map(_node, measured) if records[node].standing is Standing.SUSPECT]
         suspects = [record for record in suspects if record.name not in begun_again]
-        suspects.sort(key=lambda record: record.judged[-1].change or 0.0)
+        suspects.sort(key=lambda record: record.slow_streak[-1].change or 0.0)
         left = self._second_visits - len(begun_again)
         return [
             Request(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,))
@@ -77,7 +77,7 @@ class EachNode:
         return Conclusion(said.text, said.short, fails=not said.fits)
 
     def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:
-        """What is known of each node, with the visits of this session."""
+        """What the test says of each node, with the visits of this session. Other tests have plans of their own."""
         own = [result.envelope for result in results if result.envelope is not None]
         return records_of(node_runs([*self._past, *own], self._night_ends), self._nodes)
 

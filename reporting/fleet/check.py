@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from platforms.job import ONLY
-from reporting.fleet.node_runs import node_runs
+from reporting.fleet.node_runs import node_runs, workload_of
 from reporting.fleet.nodes import RUNS_TO_NAME, NodeRecord, Standing, percent, records_of
 from reporting.gate.comparison import compare
 from reporting.gate.series import pin_of, series_of
@@ -31,11 +31,11 @@ def check_answer(
     Args:
         node: its name, as it was asked for.
         own: the user's runs on it, one or two, in the order of their starts.
-        past: the runs of the platform in the centre's history.
+        past: the runs of the test in the centre's history.
         references: people's answers, which may have moved a pin.
     """
     last = own[-1]
-    workload = last.benchmark or last.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
+    workload = workload_of(last)
     record = records_of(node_runs([*past, *own], night_ends))[node]
     if record.standing is not Standing.UNKNOWN and record.runs[-1].judged:
         return _beside_fleet(record, workload)

@@ -87,7 +87,7 @@ def _unfit(visit: NodeVisit, record: NodeRecord) -> _Unfit | None:
         change = percent(record.deviation or 0.0)
         return _Unfit(visit.node, f"{visit.node} {change}", record.sentence, f"{change} beside other nodes")
     if record.standing is Standing.SUSPECT:
-        brief = f"{visit.node} {percent(record.judged[-1].change or 0.0)} (suspect)"
+        brief = f"{visit.node} {percent(record.slow_streak[-1].change or 0.0)} (suspect)"
         return _Unfit(visit.node, brief, record.sentence, "")
     return None
 

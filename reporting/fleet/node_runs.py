@@ -36,6 +36,7 @@ class NodeRun:
     """A run on one node, beside the runs of other nodes.
 
     Attributes:
+        workload: the benchmark, or what a test of another program is called.
         change: from the level of the other nodes, as a fraction; negative is worse, whatever the metric's direction.
             Of several metrics the middle one counts. None if too few other nodes have comparable runs.
         scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
@@ -45,6 +46,7 @@ class NodeRun:
 
     node: str
     test: str
+    workload: str
     run_id: str
     job_id: str | None
     role: Role
@@ -78,6 +80,11 @@ def nodes_of(envelope: Envelope) -> tuple[str, ...]:
     found = envelope.provenance.get("nodes") or ""
     names = found.split(",") if isinstance(found, str) else map(str, found)
     return tuple(name.strip() for name in names if name.strip())
+
+
+def workload_of(envelope: Envelope) -> str:
+    """The benchmark, or what the test of another program is called: `resnet50`."""
+    return envelope.benchmark or envelope.key.test.partition("::")[2].partition("[")[0].removeprefix("test_")
 
 
 def node_runs(envelopes: Iterable[Envelope], night_ends: datetime.time) -> list[NodeRun]:
@@ -121,6 +128,7 @@ def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
     return NodeRun(
         node=nodes_of(envelope)[0],
         test=envelope.key.test,
+        workload=workload_of(envelope),
         run_id=envelope.key.run_id,
         job_id=envelope.key.job_id,
         role=envelope.trial.role,

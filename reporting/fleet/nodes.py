@@ -14,14 +14,14 @@ from reporting.gate.estimates import MEDIAN_PER_MEAN
 
 RUNS_TO_NAME = 2
 NAMED_SCALES = 2.75
-DEVIATION_RUNS = 20
+RECENT_RUNS = 20
 
 
 class Standing(StrEnum):
     """What is known of a node."""
 
     SLOW = "slow"
-    """Its last two runs were slow, and their mean is beyond the limit of two runs."""
+    """Its last two runs, or the last two of one test, were slow, and their mean is beyond the limit of two runs."""
     SUSPECT = "suspect"
     """Its last run was slow: its next one decides."""
     FIT = "fit"
@@ -43,13 +43,18 @@ class NodeRecord:
 
     @property
     def slow_streak(self) -> list[NodeRun]:
-        """The slow runs at its end."""
-        streak: list[NodeRun] = []
-        for run in reversed(self.judged):
-            if not run.slow:
-                break
-            streak.insert(0, run)
-        return streak
+        """The slow runs at the end of its last 20.
+
+        If the last two of one test were slow, they count although runs of other tests came between: a node may be slow
+        in what one test alone needs.
+        """
+        recent = self.judged[-RECENT_RUNS:]
+        longest = _slow_at_end(recent)
+        for test in dict.fromkeys(run.test for run in recent):
+            streak = _slow_at_end([run for run in recent if run.test == test])
+            if len(streak) >= RUNS_TO_NAME and len(streak) > len(longest):
+                longest = streak
+        return longest
 
     @property
     def standing(self) -> Standing:
@@ -66,13 +71,13 @@ class NodeRecord:
         last 20."""
         if len(self.slow_streak) >= RUNS_TO_NAME:
             return _mean(self.slow_streak)
-        changes = [run.change for run in self.runs if run.change is not None][-DEVIATION_RUNS:]
+        changes = [run.change for run in self.runs if run.change is not None][-RECENT_RUNS:]
         return median(changes) if changes else None
 
     @property
     def error(self) -> float | None:
         """The standard error of the deviation."""
-        scales = [run.scale for run in self.judged[-DEVIATION_RUNS:] if run.scale is not None]
+        scales = [run.scale for run in self.judged[-RECENT_RUNS:] if run.scale is not None]
         if not scales:
             return None
         if len(self.slow_streak) >= RUNS_TO_NAME:
@@ -98,12 +103,28 @@ class NodeRecord:
             return ""
         last = streak[-1]
         if len(streak) < RUNS_TO_NAME:
-            return f"{self.name} {percent(last.change or 0.0)} in 1 run (limit {_plain(last.limit or 0.0)}): suspect"
+            change = percent(last.change or 0.0)
+            return f"{self.name} {change} in 1 run{self._of_test} (limit {_plain(last.limit or 0.0)}): suspect"
         both = " and ".join(percent(run.change or 0.0) for run in streak[-RUNS_TO_NAME:])
+        limit = _plain(_limit_of_two(streak))
         suspect = "" if self.standing is Standing.SLOW else ": suspect"
-        return (
-            f"{self.name} {percent(_mean(streak))} in 2 runs (limit {_plain(_limit_of_two(streak))}): {both}{suspect}"
-        )
+        return f"{self.name} {percent(_mean(streak))} in 2 runs{self._of_test} (limit {limit}): {both}{suspect}"
+
+    @property
+    def _of_test(self) -> str:
+        """` of deepcam`, if all slow runs are of it, and the node has runs of other tests, too."""
+        slow = {run.workload for run in self.slow_streak}
+        has_others = len({run.workload for run in self.runs}) > 1
+        return f" of {slow.pop()}" if len(slow) == 1 and has_others else ""
+
+
+def _slow_at_end(runs: Sequence[NodeRun]) -> list[NodeRun]:
+    streak: list[NodeRun] = []
+    for run in reversed(runs):
+        if not run.slow:
+            break
+        streak.insert(0, run)
+    return streak
 
 
 def _mean(streak: Sequence[NodeRun]) -> float:

@@ -93,7 +93,7 @@ def device_hours(envelope: Envelope) -> float | None:
 
 def _urgency(record: NodeRecord) -> tuple[int, float, str]:
     if record.standing is Standing.SUSPECT:
-        return 0, record.judged[-1].change or 0.0, record.name
+        return 0, record.slow_streak[-1].change or 0.0, record.name
     if record.last_seen_s is None:
         return 1, 0.0, record.name
     return 2, record.last_seen_s, record.name

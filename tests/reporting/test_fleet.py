@@ -51,6 +51,15 @@ def test_two_slow_runs_whose_mean_is_within_the_limit_of_two_leave_the_node_susp
     assert record("n07", 0.0, -0.05, -0.061, scale=0.02).standing is Standing.SLOW
 
 
+def test_a_node_that_is_slow_in_one_test_alone_is_named_with_the_test():
+    other = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
+    runs = [*fleet_nights(3), *fleet_nights(3, slow={"n07": 0.08}, test=other), visit(3, "n07", 100.0)]
+    found = records(runs)["n07"]
+    assert found.judged[-1].test != other
+    assert found.standing is Standing.SLOW
+    assert found.sentence == "n07 -8.2 % in 2 runs of deepcam (limit 4.6 %): -8.9 % and -7.5 %"
+
+
 def test_a_slow_night_of_all_nodes_names_none():
     usual = fleet_nights(3)
     slow_night = [visit(3, node, 85.0 + place / 10, hour=22 + place / 60) for place, node in enumerate(NODES)]
@@ -128,7 +137,18 @@ def test_nodes_without_runs_are_known_and_names_are_in_their_natural_order():
 def record(name: str, *changes: float, day: float = 1.0, scale: float = 0.01) -> NodeRecord:
     """A node whose runs differ from the others' by these changes; the last of them starts on a day."""
     runs = [
-        NodeRun(name, "test", "run", "1", Role.VISIT, night(0), day * 86400 - len(changes) + place, change, scale)
+        NodeRun(
+            name,
+            "test",
+            "resnet50",
+            "run",
+            "1",
+            Role.VISIT,
+            night(0),
+            day * 86400 - len(changes) + place,
+            change,
+            scale,
+        )
         for place, change in enumerate(changes)
     ]
     return NodeRecord(name, tuple(runs))
