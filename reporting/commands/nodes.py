@@ -8,6 +8,7 @@ import datetime
 import io
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from platforms import checkout
@@ -118,14 +119,15 @@ def _nodes_of_scheduler(name: str, site: OpenedSite, problems: list[str]) -> lis
 
 def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], *, is_answer: bool) -> None:
     tables = []
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if is_answer:
-        print(printable(answer(records)) + "\n")
+        sentence = printable(answer(records))
+        print(sentence if width is None else textwrap.fill(sentence, width), end="\n\n")
         tables.append(_runs_table(records))
     tables.insert(0, _table(options.platform, records))
     if options.format == "markdown":
         print("\n".join(markdown(tables)))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in text(tables, width):
         print(printable(line))
 

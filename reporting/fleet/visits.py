@@ -13,7 +13,7 @@ from reporting.fleet.nodes import NodeRecord, Standing
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 
-KNOWN_VISITS = 20  # the last ones, of whose costs the median is what a visit costs
+KNOWN_RUNS = 20  # the last ones, of whose costs the median is what a visit costs
 FEWEST_WITH_RESERVE = 4
 RESERVE = 10  # one visit in ten is kept
 
@@ -74,13 +74,19 @@ def spent_h(envelopes: Iterable[Envelope], night: datetime.date, night_ends: dat
 
 
 def cost_of_visit_h(envelopes: Iterable[Envelope], test: str, most_h: float) -> float:
-    """The device-hours of a visit: the median of the test's last ones, at first the most that its job may cost."""
-    known = []
+    """The device-hours of a visit: the median of the test's last visits, else of its last other runs.
+
+    Args:
+        most_h: the most that its job may cost, which counts for a test without runs.
+    """
+    visits: list[float] = []
+    others: list[float] = []
     for envelope in envelopes:
         hours = device_hours(envelope)
-        if envelope.key.test == test and envelope.trial.role is Role.VISIT and hours:
-            known.append(hours)
-    return median(known[-KNOWN_VISITS:]) if known else most_h
+        if envelope.key.test == test and hours and envelope.sane:
+            (visits if envelope.trial.role is Role.VISIT else others).append(hours)
+    known = visits or others
+    return median(known[-KNOWN_RUNS:]) if known else most_h
 
 
 def device_hours(envelope: Envelope) -> float | None:

@@ -151,7 +151,7 @@ def entries(history: Path) -> list[Envelope]:
 
 def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
     project.job_test()
-    result = project.pytest(f"--each-node={HERE}")
+    result = project.pytest("--each-node=idle")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         ["*1 of 1 nodes fit", f"The speed of {HERE} is not judged yet: too few runs of other nodes."]
@@ -159,6 +159,8 @@ def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
     (written,) = entries(project.path / "site/history")
     assert (written.trial, written.sane) == (Trial(Role.VISIT, node=HERE), True)
     assert written.verdicts == {}
+    (journal,) = project.path.glob("runs/2*/sessions/*")
+    assert f'"each_node": "{HERE}"' in journal.read_text()  # a resumed session visits the same nodes
 
 
 def test_a_job_that_fails_on_its_only_node_is_the_tests_failure(project: Project) -> None:

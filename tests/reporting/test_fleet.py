@@ -184,6 +184,9 @@ def test_what_visits_cost_is_learned_from_the_last_ones_and_a_night_knows_what_i
     assert visits.spent_h(first, night(1), NOON) == 0
     assert visits.cost_of_visit_h(first, first[0].key.test, most_h=2.0) == pytest.approx(0.4)
     assert visits.cost_of_visit_h(first, "another", most_h=2.0) == 2.0
+    nightly = visit(0, "n01", 100.0, ended_s=began_s + 720, trial=ONLY)
+    assert visits.cost_of_visit_h([nightly], nightly.key.test, most_h=2.0) == pytest.approx(0.8)
+    assert visits.cost_of_visit_h([*first, nightly], nightly.key.test, most_h=2.0) == pytest.approx(0.4)
 
 
 # --- the sentence after a maintenance --------------------------------------------------------------------------------
