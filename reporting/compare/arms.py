@@ -66,8 +66,10 @@ class ArmsComparison:
     def numbers(self) -> list[str]:
         """Lines from which a person can compute the verdict again."""
         judgement = self.judgement
-        lines = [f"{block.number}: {_in_percent(block.value)}" for block in judgement.blocks]
-        found = [f"blocks, in %: {', '.join(lines)}"]
+        arm_a, arm_b = self.arms
+        values = [f"{block.number}: {_in_percent(block.value)}" for block in judgement.blocks]
+        repeats = [" ".join(map(_in_percent, block.repeats)) for block in judgement.blocks]
+        found = [f"blocks, in %: {', '.join(values)}", f"repeats of {arm_a} and {arm_b}, in %: {', '.join(repeats)}"]
         if judgement.look is not None:
             errors = abs(judgement.difference) / judgement.error
             found.append(

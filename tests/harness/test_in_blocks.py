@@ -149,7 +149,7 @@ def test_the_conclusion_has_change_interval_blocks_nodes_and_split() -> None:
     assert not conclusion.fails
     assert sentence.startswith("new against old: -10.")
     assert sentence.endswith("], 4 blocks on n01, n02, n03, n04; all of it in the device step; input unchanged")
-    assert [line.split()[0] for line in numbers] == ["blocks,", "mean", "ms"]
+    assert [line.split()[0] for line in numbers] == ["blocks,", "repeats", "mean", "ms"]
 
 
 def test_no_difference_is_said_with_how_large_one_could_have_been() -> None:
