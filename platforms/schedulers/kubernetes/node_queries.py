@@ -43,13 +43,13 @@ def nodes_of_platform(client: Client, platform: Platform) -> list[NodeState]:
     keys = platform.kubernetes
     resource = None if platform.unit == "cpu" else keys.resource or placeholders.RESOURCES.get(platform.unit)
     found = []
-    for name, tree in list_nodes(client).items():
+    for _name, tree in sorted(list_nodes(client).items()):
         node = node_of(tree)
         has_device = resource is None or node.allocatable.get(resource, 0.0) > 0
         tolerated = all(taint.tolerated(keys.tolerations) for taint in node.taints)
         if has_device and tolerated and node.has(keys.node_selector):
-            found.append((name, state_of(tree)))
-    return [state for _name, state in sorted(found, key=lambda pair: pair[0])]
+            found.append(state_of(tree))
+    return found
 
 
 def nodes_of_job(client: Client, job: str) -> tuple[str, ...]:

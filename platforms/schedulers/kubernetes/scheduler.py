@@ -118,12 +118,16 @@ class KubernetesScheduler:
         if not nodes:
             return
         why, _passes = why_out_of_service(spec.nodes, nodes)
-        if why and self._existing_root(client, root) is None:
+        if why and not self._may_exist(client, root):
             raise MachineError(f"{spec.name}: {why}", Status(State.NEVER_ADMISSIBLE, why), folder)
 
-    def _existing_root(self, client: Client, root: Mapping[str, Any]) -> object:
-        resource = client.resource(root["apiVersion"], root["kind"])
-        return client.try_get(resource.path(client.namespace, root["metadata"]["name"]))
+    def _may_exist(self, client: Client, root: Mapping[str, Any]) -> bool:
+        """Return whether another submission may have created the job. If so, creating it again finds it."""
+        try:
+            client.get(client.resource(root["apiVersion"], root["kind"]), root["metadata"]["name"])
+        except ApiError as error:
+            return error.status != 404
+        return True
 
     # --- following ---------------------------------------------------------------------------------------------------
 
