@@ -16,7 +16,7 @@ from platforms.nodes import node_names
 from platforms.schedulers import NodeState, backend_of
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import records_of
-from reporting.fleet.visits import VisitList, cost_of_visit_h, spent_h, visit_list
+from reporting.fleet.visits import VisitList, affordable, cost_of_visit_h, spent_h, visit_list
 from reporting.history import reader
 from reporting.history.nights import night_of
 from reporting.history.place import history_folder
@@ -66,7 +66,7 @@ class NodeVisits:
         chosen = self._chosen
         second_visits = None
         if chosen.left_h is not None:
-            second_visits = max(0, int(chosen.left_h / chosen.cost_h + 1e-9))
+            second_visits = affordable(chosen.left_h, chosen.cost_h)
         drain_command = backend_of(self._platform).drain_command
         return EachNode(chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command)
 

@@ -171,14 +171,14 @@ def _refuse_useless(suite: Suite, config: pytest.Config, tests: list[str], conso
 
 def _history_entries(suite: Suite, config: pytest.Config) -> HistoryEntries:
     """This session's entries in the history. Raises UsageError where they could not be written."""
-    if suite.options.trials.check is not None:
-        from harness import user_check
-
-        return HistoryEntries((suite.options.runs.parent / user_check.HISTORY).absolute(), suite.site.name)
     typed = config.getoption("history")
     folder = history_folder(typed, suite.site, suite.options.site).absolute()
     try:
         refuse_missing(folder, typed, suite.options.site)
+        if suite.options.trials.check is not None:
+            from harness import user_check
+
+            folder = (suite.options.runs.parent / user_check.HISTORY).absolute()
         return HistoryEntries(folder, suite.site.name)
     except RefusedError as error:
         raise pytest.UsageError(f"{error}. Nothing was submitted") from None

@@ -212,6 +212,16 @@ def test_the_nodes_of_two_platforms_are_two_sessions(project: Project) -> None:
     result.stderr.fnmatch_lines(["*--each-node visits the nodes of one platform*"])
 
 
+def test_a_check_beside_a_history_that_does_not_exist_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project.path))
+    project.job_test()
+    result = project.pytest("--check=local", f"--nodes={HERE}", "--history=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --history: there is no folder *nowhere: *"])
+
+
 def test_a_check_of_a_platform_that_does_not_exist_is_refused(project: Project) -> None:
     project.job_test()
     result = project.pytest("--check=locl", "--nodes=n01")
