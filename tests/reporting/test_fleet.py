@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -163,7 +164,17 @@ def test_visits_go_to_suspects_then_to_nodes_that_were_never_measured_then_to_th
         record("worse", 0.0, -0.09, day=9),
         record("slow", -0.05, -0.06, day=1),
     ]
-    assert [one.name for one in visits.in_order(fleet)] == ["worse", "suspect", "never", "slow", "stale", "fresh"]
+    red = replace(fleet[0].runs[-1], node="red", suspected=True)
+    fleet.append(NodeRecord("red", (red,)))
+    assert [one.name for one in visits.in_order(fleet)] == [
+        "worse",
+        "suspect",
+        "red",
+        "never",
+        "slow",
+        "stale",
+        "fresh",
+    ]
 
 
 def test_a_budget_takes_the_first_nodes_and_keeps_a_visit_for_one_that_turns_out_slow():
