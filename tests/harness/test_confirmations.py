@@ -217,6 +217,29 @@ def test_a_mass_event_of_sixty_series_costs_two_confirmations(
     result.stdout.fnmatch_lines([f"On this platform {said}.", "Repeated were test_slow.py::* and *", f"many: {said}"])
 
 
+def test_a_mass_event_goes_on_with_the_same_two_confirmations_after_a_kill(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = ManySeries(project, monkeypatch, slow=6)
+    write_wire(project, "slow", 2.2)
+    begun = project.path / "begun"
+    begun.mkdir()
+    waits = "[ $(ls {root}/begun | wc -l) -le 6 ] || while [ ! -e {root}/go ]; do sleep 0.05; done"
+    script = f"touch {{root}}/begun/$$; {waits}; cat {{root}}/wire-slow"  # from the seventh job on
+    path = project.path / "test_slow.py"
+    path.write_text(path.read_text().replace('["cat", "{root}/wire-slow"]', f'["sh", "-c", "{script}"]'))
+    command = [sys.executable, "-m", "pytest", "--platform=many", "--run-id=night", "-k", "slow"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as session:
+        try:
+            until(lambda: len(list(begun.iterdir())) >= 8)
+        finally:
+            session.kill()
+    project.write("go", "")
+    series.project.pytest("--resume=night", "-q").assert_outcomes(failed=6)
+    assert len(list(begun.iterdir())) == 8
+    assert len(confirmations(series)) == 2
+
+
 def test_three_of_eleven_suspects_are_each_confirmed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     series = ManySeries(project, monkeypatch, slow=3, usual=8)
     write_wire(project, "slow", 2.2)
