@@ -173,7 +173,7 @@ class Confirmations:
             return Repeat(trial, asked, result.envelope, live)
         if result.live:
             return Repeat(trial, asked, live=True)
-        refused = job.status.state in REFUSED_STATES
+        refused = job.status.state in REFUSED_STATES and bool(result.request.avoid_nodes)
         return Repeat(trial, asked, failure=_failure(result), refused=refused)
 
 

@@ -35,7 +35,7 @@ class Repeat:
         envelope: what it has measured; None while it is live, or if it has failed.
         live: it has not ended.
         failure: why it has no numbers: `node lost`.
-        refused: the scheduler has no room for it, perhaps since it avoids all nodes that there are.
+        refused: the scheduler does not take it, perhaps since it avoids all nodes that there are.
     """
 
     trial: Trial
@@ -108,6 +108,14 @@ def first_repeat(suspect: Suspect, place: Place) -> NextRepeat:
     """The repeat with which a confirmation begins: on other nodes."""
     avoid = () if place.has_one_node else suspect.run.nodes
     return NextRepeat(FIRST, avoid_nodes=avoid)
+
+
+def second_repeat(repeats: Sequence[Repeat]) -> NextRepeat | None:
+    """The repeat that follows a refused first one: on any node. None if there is no need of it."""
+    elsewhere = [repeat for repeat in repeats if repeat.trial.role is Role.CONFIRM]
+    if len(elsewhere) == 1 and elsewhere[0].refused:
+        return NextRepeat(Trial(Role.CONFIRM, repeat=2))
+    return None
 
 
 def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
@@ -201,8 +209,9 @@ class _Case:
         """What is to be run next, or what the repeats say. None: one of them is live."""
         if not self._elsewhere:
             return first_repeat(self._suspect, self._place)
-        if self._elsewhere[0].refused and self._nodes and len(self._elsewhere) == 1:
-            return NextRepeat(Trial(Role.CONFIRM, repeat=2))
+        second = second_repeat(self._elsewhere)
+        if second is not None:
+            return second
         if self._elsewhere[-1].live:
             return None
         other = measured(self._suspect, self._elsewhere[-1])
@@ -282,7 +291,7 @@ class _Case:
             short = f"{percent(other.change)} again"
         else:
             where = ", ".join(other.nodes)
-            sentence = f"It is slow again, {percent(other.change)}, on {where}: this is no matter of one node."
+            sentence = f"It is slow again, {percent(other.change)}, on {where}, so it is not one slow node."
             short = f"{percent(other.change)} again on {where}"
         return Confirmation(Kind.SLOWER, True, short, (sentence, *self._table()))
 

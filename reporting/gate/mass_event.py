@@ -18,6 +18,7 @@ from reporting.gate.confirmation import (
     decide,
     first_repeat,
     measured,
+    second_repeat,
     table,
     unknown,
 )
@@ -84,20 +85,28 @@ def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> De
     """What follows for one suspect test, with regard to the others of its platform."""
     if platform.suspects + platform.running < platform.many:
         return decide(own.suspects, own.repeats, place)
+    second = second_repeat(own.repeats)
+    if second is not None:
+        return Decision((second,), waits=True)
     if not own.repeats and len(platform.repeated) < REPEATED:
         return Decision((first_repeat(next(iter(own.suspects.values())), place),), waits=True)
-    if platform.suspects < platform.many or any(_confirm(one).live for one in platform.repeated):
+    if platform.suspects < platform.many or any(map(_is_open, platform.repeated)):
         return Decision(waits=True)
     return Decision(confirmations=_of_platform(own, platform))
 
 
 def _confirm(one: TestSoFar) -> Repeat:
-    return next(repeat for repeat in one.repeats if repeat.trial.role is Role.CONFIRM)
+    return [repeat for repeat in one.repeats if repeat.trial.role is Role.CONFIRM][-1]
+
+
+def _is_open(one: TestSoFar) -> bool:
+    """Whether the repeat of a test has not ended, or another one follows it."""
+    return _confirm(one).live or second_repeat(one.repeats) is not None
 
 
 def sentence(platform: PlatformSoFar) -> str | None:
     """What a session says once of a platform with many suspects; None if there are few, or if repeats are live."""
-    if platform.suspects < platform.many or any(_confirm(one).live for one in platform.repeated):
+    if platform.suspects < platform.many or any(map(_is_open, platform.repeated)):
         return None
     slow = [found.slow for found in map(_worst, platform.repeated) if isinstance(found, Measured)]
     how_many = f"{platform.suspects} of {platform.tests} tests are slow"
@@ -117,7 +126,7 @@ def _of_platform(own: TestSoFar, platform: PlatformSoFar) -> dict[str, Confirmat
     lines = [f"On this platform {said}.", *(_tables([own]) if own.repeats else [_named(repeated)])]
     confirmations = {}
     for metric, suspect in own.suspects.items():
-        if len(slow) < len(found) or len(set(slow)) > 1:
+        if not slow or len(slow) < len(found) or len(set(slow)) > 1:
             confirmations[metric] = unknown(suspect, f"on this platform {said}", lines[1:])
         elif slow[0]:
             confirmations[metric] = Confirmation(Kind.SLOWER, True, "the platform, not a node", tuple(lines))

@@ -343,7 +343,7 @@ def test_a_platform_that_is_slow_is_no_node(on_slurm: SlurmSeries) -> None:
     result.assert_outcomes(failed=1)
     (_, first), (_, elsewhere) = on_slurm.trials()
     assert first != elsewhere
-    result.stdout.fnmatch_lines([f"It is slow again, -5.* %, on {elsewhere[0]}: this is no matter of one node."])
+    result.stdout.fnmatch_lines([f"It is slow again, -5.* %, on {elsewhere[0]}, so it is not one slow node."])
 
 
 @pytest.mark.real_slurm

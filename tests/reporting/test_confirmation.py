@@ -237,6 +237,16 @@ def test_a_few_suspects_are_each_confirmed_once_no_mass_event_is_possible():
     assert [following.trial.key for following in ask("s2", tests).next] == ["confirm-1"]
 
 
+def test_where_there_is_one_node_many_suspects_are_repeated_on_it():
+    refused = [confirm(failure="submission refused", refused=True)]
+    tests = session(3, repeats={"s0": refused, "s1": refused})
+    assert [following.trial.key for following in ask("s0", tests).next] == ["confirm-2"]
+    assert ask("s2", tests) == Decision(waits=True)
+    second = dataclasses.replace(confirm(95.0, "n07"), trial=Trial(Role.CONFIRM, repeat=2))
+    tests = session(3, repeats={"s0": [*refused, second], "s1": [*refused, second]})
+    assert ask("s2", tests).confirmations[METRIC].kind is Kind.SLOWER
+
+
 def test_two_suspects_of_two_tests_are_no_mass_event():
     tests = session(2, repeats={"s0": [confirm(100.0)]})
     assert [following.trial.key for following in ask("s0", tests).next] == ["pinned-1"]
