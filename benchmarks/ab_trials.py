@@ -1,7 +1,7 @@
 """What finds that B is slower than A on a real machine, and how often it is wrong: blocks, one run each, two sessions.
 
     python benchmarks/ab_trials.py [FILE] [--first N] [--trials 1000] [--stretches 1 3] [--order drawn|alternating|ABBA]
-    python benchmarks/ab_trials.py --bounds
+    python benchmarks/ab_trials.py --bounds            # a few minutes
 
 FILE is a recording of benchmarks/record_drift.py: the same training again and again, so that whatever differs is the
 machine's drift. A trial begins at a random run, goes on at the beginning after the last one, and takes the runs one
@@ -225,7 +225,7 @@ def simulated_blocks(chance: random.Random, count: int) -> list[Block]:
 
 def errors_of(found: Sequence[Block]) -> float:
     """How many standard errors the change has."""
-    judgement = judge(found, planned=len(found))
+    judgement = Judgement(Decision.UNDECIDED, tuple(found), look=None)
     return abs(judgement.difference) / judgement.error
 
 
