@@ -102,7 +102,7 @@ class NodeVisits:
         """The nodes that may be visited, and how many of them at most. Raises UsageError."""
         word, _, number = typed.partition(":")
         if word == IDLE and not number:
-            return self._named_by_scheduler(lambda node: node.state == "idle"), None
+            return self._named_by_scheduler(self._is_idle), None
         if word == STALE:
             if number and not re.fullmatch(r"[1-9]\d{0,5}", number, re.ASCII):
                 raise pytest.UsageError(f"--each-node: {number!r} is no number of nodes: write stale:20")
@@ -111,6 +111,10 @@ class NodeVisits:
             return node_names(typed), None
         except ValueError as error:
             raise pytest.UsageError(f"--each-node: {error} (or write idle, or stale:20)") from None
+
+    def _is_idle(self, node: NodeState) -> bool:
+        """Whether a job can start there now. The nodes of our reservation count: Slurm calls them reserved."""
+        return node.state == "idle" or (node.state == "reserved" and self._in_service(node))
 
     def _in_service(self, node: NodeState) -> bool:
         """Whether a job can start there, sooner or later: one of ours cannot in a reservation for others."""

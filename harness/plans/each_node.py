@@ -13,6 +13,7 @@ from reporting.fleet.nodes import NodeRecord, Standing, records_of
 from reporting.history.envelope import Envelope
 
 SECOND = 2  # the number of a second visit
+LOOKS = 20  # at the visits so far, in a session
 
 
 class EachNode:
@@ -52,12 +53,15 @@ class EachNode:
     def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
         """Second visits of the nodes whose first one was slow, the slowest first.
 
-        They wait until five other nodes have been measured, which are the level of this night.
+        They wait until five other nodes have been measured, which are the level of this night. Between two looks a
+        twentieth of the visits ends, because each look compares all runs of the history.
         """
         begun_again = {_node(result) for result in results if result.request.trial.repeat == SECOND}
         firsts = [result for result in results if result.request.trial.repeat is None]
         measured = [result for result in firsts if result.envelope is not None]
-        if any(result.live for result in firsts) and len(measured) <= NODES_OF_A_NIGHT:
+        is_going_on = any(result.live for result in firsts)
+        is_look = len(measured) % max(1, len(self._nodes) // LOOKS) == 0
+        if is_going_on and (len(measured) <= NODES_OF_A_NIGHT or not is_look):
             return []
         records = self._records(results)
         suspects = [records[node] for node in map(_node, measured) if records[node].standing is Standing.SUSPECT]

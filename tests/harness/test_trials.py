@@ -95,6 +95,15 @@ def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(proje
     ]
 
 
+def test_where_all_jobs_fail_the_test_does_and_the_end_says_how_many(project: Project) -> None:
+    write_test(project, [None, None])
+    result = project.pytest("--repeat=2", "--label=before")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*campaign before: 0 of 2 jobs measured; failed: measure-before-1 *, measure-before-2*"]
+    )
+
+
 def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None:
     write_test(project, [100.0, 500.0, 99.0])
     result = project.pytest("--repeat=3")
