@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from platforms.job import Window
 from reporting.compare import blocks
-from reporting.compare.blocks import Block, Decision, Judgement, judge, order_of
+from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge, order_of
 from reporting.compare.student import quantile
 from reporting.gate.estimates import scaled_mad
 from reporting.history.judged_stretch import judged_stretch
@@ -118,9 +118,9 @@ def in_blocks(order: str, planned: int | None = None) -> Method:
             found.append(_block(number, _order(order, test, number), four, effect))
         for count in looks:
             judgement = judge(found[:count], planned=planned)
-            if judgement.decision is not Decision.UNDECIDED:
+            if judgement.decision is not ArmsAnswer.UNDECIDED:
                 break
-        return Trial(judgement.decision in (Decision.WORSE, Decision.BETTER), 4 * count, judgement)
+        return Trial(judgement.decision in (ArmsAnswer.WORSE, ArmsAnswer.BETTER), 4 * count, judgement)
 
     return compare
 
@@ -225,7 +225,7 @@ def simulated_blocks(chance: random.Random, count: int) -> list[Block]:
 
 def errors_of(found: Sequence[Block]) -> float:
     """How many standard errors the change has."""
-    judgement = Judgement(Decision.UNDECIDED, tuple(found), look=None)
+    judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(found), look=None)
     return abs(judgement.difference) / judgement.error
 
 

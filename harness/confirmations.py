@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.plans import Request, TrialResult
+from harness.plans import TrialRequest, TrialResult
 from platforms.job import job_key
 from platforms.runner.retries import REFUSED_STATES
 from platforms.schedulers import backend_of
-from reporting.gate.confirmation import FIRST, Decision, Place, Repeat, confirmed, first_repeat, unknown
+from reporting.gate.confirmation import FIRST, NextSteps, Place, Repeat, confirmed, first_repeat, unknown
 from reporting.gate.explanation import percent
 from reporting.gate.mass_event import PlatformSoFar, TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Suspect, Verdict
@@ -64,7 +64,7 @@ class Confirmations:
         self._tests = {test: self._at_first(test) for test in platforms}
         self._of_platforms: dict[str, PlatformSoFar] = {}  # by name, until a test of it changes
 
-    def repeats(self, test: str) -> list[Request]:
+    def repeats(self, test: str) -> list[TrialRequest]:
         """What is to be repeated of a test now, since one of its jobs has ended or its body has run."""
         own = self._note(test, self._so_far(test))
         if not own.suspects:
@@ -78,7 +78,7 @@ class Confirmations:
         for one in begun:
             changes = ", ".join(f"{metric} {percent(suspect.change)}" for metric, suspect in own.suspects.items())
             self._say(f"{test}: {changes}: suspect, so {one.trial.key} begins")
-        return [Request(one.trial, nodes=one.nodes, avoid_nodes=one.avoid_nodes) for one in asked]
+        return [TrialRequest(one.trial, nodes=one.nodes, avoid_nodes=one.avoid_nodes) for one in asked]
 
     def released(self) -> list[str]:
         """The tests of which something is to be repeated, since jobs of other tests have ended."""
@@ -124,7 +124,7 @@ class Confirmations:
         self._of_platforms.pop(self._platforms[test].name, None)
         return so_far
 
-    def _decision(self, test: str) -> Decision:
+    def _decision(self, test: str) -> NextSteps:
         return decide_together(self._tests[test], self._of_platform(self._platforms[test].name), self._place(test))
 
     def _of_platform(self, name: str) -> PlatformSoFar:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness import output_paths
-from harness.plans import Plan, Request
+from harness.plans import Plan, TrialRequest
 from harness.plans.campaign import Campaign
 from harness.plans.confirmed import Confirmed
 from harness.plans.once import Once
@@ -117,7 +117,7 @@ class JobFactory:
         """The visits of `--each-node` and `--check`. Raises UsageError where no node can be visited."""
         from harness.node_visits import NodeVisits  # it reads the history, which few sessions need before they submit
 
-        jobs = {test: self.job(test, Request())[0] for test in self._items}
+        jobs = {test: self.job(test, TrialRequest())[0] for test in self._items}
         return NodeVisits(self._suite, next(iter(self._items.values())).config, jobs)
 
     @property
@@ -148,7 +148,7 @@ class JobFactory:
         jobs = self.first_jobs()
         return sum(spec.device_hours * self.plan(test).most for test, spec in jobs.items() if spec.platform != "local")
 
-    def job(self, test: str, request: Request) -> tuple[JobSpec, Platform]:
+    def job(self, test: str, request: TrialRequest) -> tuple[JobSpec, Platform]:
         """The spec of a test's request, and the platform that it is for."""
         item = self._items[test]
         case = self._suite.case(item)

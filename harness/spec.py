@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness import manifests, select
-from harness.plans import Request
+from harness.plans import TrialRequest
 from harness.select import Case
 from platforms.config.values import seconds_of
 from platforms.job import JobSpec
@@ -40,7 +40,7 @@ class JobRequest:
     spec: JobSpec  # the job as the platform's file has it, without its command
 
 
-def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path, asked: Request) -> JobSpec:
+def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Path, asked: TrialRequest) -> JobSpec:
     """Make one job of a test.
 
     Args:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.confirmations import Confirmations
     from harness.history_entries import HistoryEntries
     from harness.judging import Judging
-    from harness.plans import Conclusion, Request
+    from harness.plans import Conclusion, TrialRequest
     from harness.trials import Trials
     from platforms.runner import Job, Runner
     from reporting.gate.verdict import Verdict
@@ -95,7 +95,7 @@ class Suite:
         if why is not None:
             pytest.fail(why, pytrace=False)
 
-    def repeats(self, test: str) -> Sequence[Request]:
+    def repeats(self, test: str) -> Sequence[TrialRequest]:
         """What is to be repeated of a test now, since its run is suspect."""
         return [] if self.confirmations is None else self.confirmations.repeats(test)
 

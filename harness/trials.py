@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.plans import Conclusion, Plan, Request, TrialResult
+from harness.plans import Conclusion, Plan, TrialRequest, TrialResult
 
 if TYPE_CHECKING:
     from harness.history_entries import HistoryEntries
@@ -33,7 +33,7 @@ class _Begun:
         envelope: of a job that has measured well, as long as nothing adds to it.
     """
 
-    request: Request
+    request: TrialRequest
     job: Job | None
     noticed: bool = False
     body_ended: bool = False
@@ -63,7 +63,7 @@ class Trials:
         self,
         runner: Runner,
         entries: HistoryEntries,
-        job_of: Callable[[str, Request], tuple[JobSpec, Platform]],
+        job_of: Callable[[str, TrialRequest], tuple[JobSpec, Platform]],
         attempt_of: Callable[[str], Attempt],
     ) -> None:
         self._runner = runner
@@ -76,7 +76,7 @@ class Trials:
 
     def add_tests(self, plans: Mapping[str, Plan]) -> None:
         """Begin the first jobs of tests, by id. The first jobs of all tests come before the second ones."""
-        rounds: dict[str, list[Request]] = {}
+        rounds: dict[str, list[TrialRequest]] = {}
         for test, plan in plans.items():
             self._tests[test] = _Test(plan)
             rounds[test] = list(plan.first())
@@ -193,7 +193,7 @@ class Trials:
                 found = True
         return found
 
-    def _begin(self, test: str, request: Request, *, affordable: bool) -> None:
+    def _begin(self, test: str, request: TrialRequest, *, affordable: bool) -> None:
         """Begin a job. The first jobs of tests are known to be affordable, all of them together."""
         spec, platform = self._job_of(test, request)
         job = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class TrialRequest:
     """A job that a plan asks for.
 
     Attributes:
@@ -45,7 +45,7 @@ class TrialResult:
         error: what the test's body says against a job that has ended well.
     """
 
-    request: Request
+    request: TrialRequest
     job: Job | None
     envelope: Envelope | None = None
     error: str | None = None
@@ -77,11 +77,11 @@ class Plan(Protocol):
     most: int
     """How many jobs the test may have at most, for the line on costs."""
 
-    def first(self) -> Sequence[Request]:
+    def first(self) -> Sequence[TrialRequest]:
         """The jobs that begin before the first test waits; at least one."""
         ...
 
-    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+    def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         """The jobs that begin now.
 
         Args:

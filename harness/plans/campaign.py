@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from harness.plans import Conclusion, Request, TrialResult
+from harness.plans import Conclusion, TrialRequest, TrialResult
 from platforms.job import Trial
 
 NAMED = 5  # failed jobs that a sentence names
@@ -25,16 +25,16 @@ class Campaign:
         self._label = label
         self._places = places
 
-    def first(self) -> Sequence[Request]:
+    def first(self) -> Sequence[TrialRequest]:
         return [
-            Request(Trial(label=self._label, repeat=number), nodes=self._place(number))
+            TrialRequest(Trial(label=self._label, repeat=number), nodes=self._place(number))
             for number in range(1, self.most + 1)
         ]
 
     def _place(self, number: int) -> tuple[str, ...]:
         return self._places[(number - 1) % len(self._places)] if self._places else ()
 
-    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+    def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         return []
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.plans import Conclusion, Request, TrialResult
+from harness.plans import Conclusion, TrialRequest, TrialResult
 from platforms.job import Role, Trial
 from reporting.fleet.go_no_go import NodeVisit, go_no_go
 from reporting.fleet.node_runs import NODES_OF_A_NIGHT, node_runs
@@ -47,10 +47,10 @@ class EachNode:
         self._drain_command = drain_command
         self.most = len(nodes) + self._second_visits
 
-    def first(self) -> Sequence[Request]:
-        return [Request(Trial(self.role, node=node), nodes=(node,)) for node in self._nodes]
+    def first(self) -> Sequence[TrialRequest]:
+        return [TrialRequest(Trial(self.role, node=node), nodes=(node,)) for node in self._nodes]
 
-    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+    def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         """Second visits of the nodes whose first one was slow, the slowest first.
 
         They wait until five other nodes have been measured, which are the level of this night. Between two looks a
@@ -69,7 +69,7 @@ class EachNode:
         suspects.sort(key=lambda record: record.slow_streak[-1].change or 0.0)
         left = self._second_visits - len(begun_again)
         return [
-            Request(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,))
+            TrialRequest(Trial(self.role, node=record.name, repeat=SECOND), nodes=(record.name,))
             for record in suspects[:left]
         ]
 

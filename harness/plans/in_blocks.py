@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.plans import Conclusion, Request, TrialResult
+from harness.plans import Conclusion, TrialRequest, TrialResult
 from platforms.job import Role, Trial
 from reporting.compare.arms import ArmsComparison, compare_arms
-from reporting.compare.blocks import LOOKS, MOST_BLOCKS, Decision, order_of
+from reporting.compare.blocks import LOOKS, MOST_BLOCKS, ArmsAnswer, order_of
 from reporting.history.envelope import Envelope
 
 RUNS = 4
@@ -77,10 +77,10 @@ class InBlocks:
         self._side_by_side = min(MOST_SIDE_BY_SIDE, running, len(places) or running)
         self._places = places
 
-    def first(self) -> Sequence[Request]:
+    def first(self) -> Sequence[TrialRequest]:
         return self.more([])
 
-    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+    def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         if any(result.job is None for result in results):
             return []  # what it may cost is used up
         blocks = _last_attempts(results)
@@ -123,21 +123,23 @@ class InBlocks:
         if len(blocks) > reached[-1] or not ended:
             return min(count for count in looks if count >= len(blocks))
         comparison = self._compare(blocks, final=False)
-        undecided = comparison is not None and comparison.judgement.decision is Decision.UNDECIDED
+        undecided = comparison is not None and comparison.judgement.decision is ArmsAnswer.UNDECIDED
         return min((count for count in looks if undecided and count > len(blocks)), default=len(blocks))
 
     def _compare(self, blocks: Mapping[int, _Attempt], *, final: bool) -> ArmsComparison | None:
         complete = {number: block.envelopes for number, block in blocks.items() if block.is_complete}
         return compare_arms(self._arms, complete, planned=self._planned, final=final)
 
-    def _next(self, block: _Attempt) -> Request:
+    def _next(self, block: _Attempt) -> TrialRequest:
         """The next run of a block."""
         order = order_of(self._test, block.number)
         letter = order[len(block.runs)]
         arm = self._arms["AB".index(letter)]
         earlier_of_arm = order[: len(block.runs)].count(letter)
         repeat = 2 * (block.attempt - 1) + earlier_of_arm + 1
-        return Request(Trial(Role.AB, arm=arm, block=block.number, repeat=repeat), nodes=self._nodes(block), stack=arm)
+        return TrialRequest(
+            Trial(Role.AB, arm=arm, block=block.number, repeat=repeat), nodes=self._nodes(block), stack=arm
+        )
 
     def _nodes(self, block: _Attempt) -> tuple[str, ...]:
         if self._places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.plans import Conclusion, Request, TrialResult
+from harness.plans import Conclusion, TrialRequest, TrialResult
 
 
 class Once:
@@ -19,10 +19,10 @@ class Once:
     def __init__(self, nodes: tuple[str, ...] = ()) -> None:
         self._nodes = nodes
 
-    def first(self) -> Sequence[Request]:
-        return [Request(nodes=self._nodes)]
+    def first(self) -> Sequence[TrialRequest]:
+        return [TrialRequest(nodes=self._nodes)]
 
-    def more(self, results: Sequence[TrialResult]) -> Sequence[Request]:
+    def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         return []
 
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:

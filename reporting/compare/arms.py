@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from platforms.job import Metric
-from reporting.compare.blocks import Block, Decision, Judgement, judge
+from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge
 from reporting.compare.split import ERRORS, MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY, Split, split_of
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
@@ -36,7 +36,7 @@ class ArmsComparison:
 
     @property
     def is_decided(self) -> bool:
-        return self.judgement.decision in (Decision.WORSE, Decision.BETTER)
+        return self.judgement.decision in (ArmsAnswer.WORSE, ArmsAnswer.BETTER)
 
     @property
     def sentence(self) -> str:
@@ -58,7 +58,7 @@ class ArmsComparison:
         low, high = map(_percent, judgement.interval)
         if self.is_decided:
             return f"{change} % [{low}, {high}], {where}"
-        if judgement.decision is Decision.NO_DIFFERENCE:
+        if judgement.decision is ArmsAnswer.NO_DIFFERENCE:
             return f"no difference larger than {100 * judgement.largest:.1f} % in {where}: {change} % [{low}, {high}]"
         return f"not decided yet: {change} % [{low}, {high}], {where}"
 

@@ -37,7 +37,7 @@ def order_of(test: str, number: int) -> str:
     return ORDERS[(number - 1 + drawn) % 2]
 
 
-class Decision(StrEnum):
+class ArmsAnswer(StrEnum):
     """What the blocks say of B beside A."""
 
     UNDECIDED = "undecided"
@@ -105,7 +105,7 @@ class Judgement:
         look: the number of standard errors that were asked for; None where the blocks are too few.
     """
 
-    decision: Decision
+    decision: ArmsAnswer
     blocks: tuple[Block, ...]
     look: Look | None
 
@@ -179,14 +179,14 @@ def judge(
     count = len(blocks)
     look = _look(count, planned)
     ended = final or count >= (planned or MOST_BLOCKS)
-    judgement = Judgement(Decision.UNDECIDED, tuple(blocks), look)
+    judgement = Judgement(ArmsAnswer.UNDECIDED, tuple(blocks), look)
     if look is None or (planned is not None and not ended):
         return judgement
     difference = judgement.difference
     if abs(difference) > look.decides * judgement.error:
         is_better = (difference > 0) == higher_is_better
-        return Judgement(Decision.BETTER if is_better else Decision.WORSE, judgement.blocks, look)
-    return Judgement(Decision.NO_DIFFERENCE if ended else Decision.UNDECIDED, judgement.blocks, look)
+        return Judgement(ArmsAnswer.BETTER if is_better else ArmsAnswer.WORSE, judgement.blocks, look)
+    return Judgement(ArmsAnswer.NO_DIFFERENCE if ended else ArmsAnswer.UNDECIDED, judgement.blocks, look)
 
 
 def _look(count: int, planned: int | None) -> Look | None:

@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Decision:
+class NextSteps:
     """What follows from the repeats so far.
 
     Attributes:
@@ -83,7 +83,7 @@ class Decision:
     waits: bool = False
 
 
-def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Place) -> Decision:
+def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Place) -> NextSteps:
     """What follows for the suspect metrics of one run. Its repeats serve all of them.
 
     Args:
@@ -101,7 +101,7 @@ def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Pl
         waits = True
         if answer is not None:
             wanted.setdefault(answer.trial.key, answer)
-    return Decision(tuple(wanted.values()), confirmations, waits)
+    return NextSteps(tuple(wanted.values()), confirmations, waits)
 
 
 def first_repeat(suspect: Suspect, place: Place) -> NextRepeat:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from platforms.job import Role
 from reporting.gate.confirmation import (
-    Decision,
     Measured,
+    NextSteps,
     Place,
     Repeat,
     decide,
@@ -81,18 +81,18 @@ def platform_so_far(tests: Collection[TestSoFar]) -> PlatformSoFar:
     )
 
 
-def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> Decision:
+def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> NextSteps:
     """What follows for one suspect test, with regard to the others of its platform."""
     if platform.suspects + platform.running < platform.many:
         return decide(own.suspects, own.repeats, place)
     second = second_repeat(own.repeats)
     if second is not None:
-        return Decision((second,), waits=True)
+        return NextSteps((second,), waits=True)
     if not own.repeats and len(platform.repeated) < REPEATED:
-        return Decision((first_repeat(next(iter(own.suspects.values())), place),), waits=True)
+        return NextSteps((first_repeat(next(iter(own.suspects.values())), place),), waits=True)
     if platform.suspects < platform.many or any(map(_is_open, platform.repeated)):
-        return Decision(waits=True)
-    return Decision(confirmations=_of_platform(own, platform))
+        return NextSteps(waits=True)
+    return NextSteps(confirmations=_of_platform(own, platform))
 
 
 def _confirm(one: TestSoFar) -> Repeat:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness import user_check
-from harness.plans import Request, TrialResult
+from harness.plans import TrialRequest, TrialResult
 from harness.plans.check import Check
 from harness.plans.each_node import EachNode
 from platforms.config.schema import Platform
@@ -42,7 +42,7 @@ def plan(nodes: Sequence[str] = NODES, second_visits: int | None = None, **chang
     return EachNode(nodes, second_visits, **{**values, **changes})
 
 
-def measured(request: Request, value: float) -> TrialResult:
+def measured(request: TrialRequest, value: float) -> TrialResult:
     """The result of a request that measured a value in the fourth night."""
     job = Job(SPEC, Platform(name="p"), Path(), done=True)
     node = str(request.trial.node)
@@ -51,13 +51,13 @@ def measured(request: Request, value: float) -> TrialResult:
     return TrialResult(request, job, visit(4, node, value, hour=hour, trial=request.trial))
 
 
-def failed(request: Request, state: State) -> TrialResult:
+def failed(request: TrialRequest, state: State) -> TrialResult:
     status = Status(state, "the node is down")
     failure = MachineError("the node is down", status=status)
     return TrialResult(request, Job(SPEC, Platform(name="p"), Path(), done=True, failure=failure, status=status))
 
 
-def live(request: Request) -> TrialResult:
+def live(request: TrialRequest) -> TrialResult:
     return TrialResult(request, Job(SPEC, Platform(name="p"), Path()))
 
 

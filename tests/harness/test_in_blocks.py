@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.plans import Request, TrialResult
+from harness.plans import TrialRequest, TrialResult
 from harness.plans.in_blocks import InBlocks
 from platforms.job import Metric, Outcome, Role, State, Status
 from reporting.compare.blocks import order_of
@@ -36,7 +36,7 @@ class EndedOrLive:
     left: None = None
 
 
-def ran(plan: InBlocks, throughput: Callable[[Request], float | None]) -> tuple[list[TrialResult], int]:
+def ran(plan: InBlocks, throughput: Callable[[TrialRequest], float | None]) -> tuple[list[TrialResult], int]:
     """Run what a plan asks for. The jobs end in the order in which they were begun.
 
     Args:
@@ -59,15 +59,15 @@ def ran(plan: InBlocks, throughput: Callable[[Request], float | None]) -> tuple[
         requests = plan.more(results)
 
 
-def live(request: Request) -> TrialResult:
+def live(request: TrialRequest) -> TrialResult:
     return TrialResult(request, job(State.RUNNING, request, done=False))
 
 
-def job(state: State, request: Request, *, done: bool) -> Any:
+def job(state: State, request: TrialRequest, *, done: bool) -> Any:
     return EndedOrLive(Status(state, nodes=request.nodes or (f"n0{request.trial.block}",)), done)
 
 
-def with_number(request: Request, throughput: float | None) -> TrialResult:
+def with_number(request: TrialRequest, throughput: float | None) -> TrialResult:
     if throughput is None:
         return TrialResult(request, job(State.OUT_OF_MEMORY, request, done=True))
     ended = job(State.SUCCEEDED, request, done=True)
@@ -88,7 +88,7 @@ def with_number(request: Request, throughput: float | None) -> TrialResult:
     return TrialResult(request, ended, envelope)
 
 
-def noisy(change: float, noise: float = 0.01, seed: int = 1) -> Callable[[Request], float]:
+def noisy(change: float, noise: float = 0.01, seed: int = 1) -> Callable[[TrialRequest], float]:
     chance = random.Random(seed)
     return lambda request: math.exp(chance.gauss(0, noise)) * (1 + change * (request.stack == "new"))
 
@@ -203,9 +203,9 @@ def test_a_resumed_session_asks_for_the_same_runs() -> None:
         chance = noisy(-0.03, seed=2)
 
         def number(
-            request: Request,
+            request: TrialRequest,
             known: dict[str, TrialResult] = known,
-            chance: Callable[[Request], float] = chance,
+            chance: Callable[[TrialRequest], float] = chance,
         ) -> float:
             result = known.get(request.trial.key)
             if result is None or result.envelope is None:

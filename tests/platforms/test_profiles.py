@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness import select
-from harness.plans import Request
+from harness.plans import TrialRequest
 from harness.spec import spec_of
 from harness.suite import suite_of
 from platforms.config.schema import Platform, Site, load_platforms, load_site
@@ -119,7 +119,7 @@ def specs(pytester: pytest.Pytester, site: Path, example: Site, kept: dict[str, 
         pytester.inline_run(*words(site, "-m", "slurm or kubernetes", "--collect-only", "--dry-run"), plugins=[seen])
         for item in seen.items:
             case = suite_of(item.config).case(item)
-            spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT, Request())
+            spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT, TrialRequest())
             assert spec.benchmark is not None
             kept.setdefault(case.platform.name, {}).setdefault(spec.benchmark, []).append(spec)
     return kept

@@ -11,7 +11,7 @@ import pytest
 
 from platforms.job import Metric, Outcome, Role, Trial
 from reporting.compare.arms import compare_arms
-from reporting.compare.blocks import Decision
+from reporting.compare.blocks import ArmsAnswer
 from reporting.history.envelope import Envelope, Key
 
 ARMS = ("old", "new")
@@ -48,7 +48,7 @@ def test_throughput_is_compared_before_other_metrics() -> None:
     found = compare_arms(ARMS, blocks)
     assert found is not None
     assert found.metric == "effective_throughput"
-    assert found.judgement.decision is Decision.WORSE
+    assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("new against old: -5.0 % [")
     assert found.numbers[0] == "blocks, in %: 1: -5.13, 2: -5.13, 3: -5.13, 4: -5.13"
     assert found.numbers[1] == "repeats of old and new, in %: +0.00 +0.00, +0.00 +0.00, +0.00 +0.00, +0.00 +0.00"
@@ -91,7 +91,7 @@ def test_another_metric_is_named_and_lower_may_be_better() -> None:
     old, new = ({"latency": Metric(value, "us", "lower")} for value in (5.0, 5.5))
     found = compare_arms(ARMS, {number: block_of(number, old, new) for number in (1, 2, 3, 4)})
     assert found is not None
-    assert found.judgement.decision is Decision.WORSE
+    assert found.judgement.decision is ArmsAnswer.WORSE
     assert found.sentence.startswith("latency, new against old: +10.0 % [")
 
 

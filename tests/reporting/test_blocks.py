@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from reporting.compare.blocks import LOOKS, Block, Decision, judge, order_of
+from reporting.compare.blocks import LOOKS, ArmsAnswer, Block, judge, order_of
 
 ROOT_2 = math.sqrt(2)
 
@@ -61,47 +61,47 @@ def test_blocks_that_agree_by_luck_have_some_noise() -> None:
 def test_a_block_far_away_counts_as_three_scales_away() -> None:
     judgement = judge(blocks(-0.02, -0.02, -0.02, -0.02, -0.02, -0.02, -0.02, -0.60))
     assert judgement.values[-1] == pytest.approx(-0.02 - 3 * 1.4826 * 0.01)
-    assert judgement.decision is Decision.WORSE
+    assert judgement.decision is ArmsAnswer.WORSE
     assert judgement.change > -0.03
 
 
-@pytest.mark.parametrize(("change", "decision"), [(-0.05, Decision.WORSE), (0.05, Decision.BETTER)])
-def test_a_large_change_is_decided_at_the_first_look(change: float, decision: Decision) -> None:
+@pytest.mark.parametrize(("change", "decision"), [(-0.05, ArmsAnswer.WORSE), (0.05, ArmsAnswer.BETTER)])
+def test_a_large_change_is_decided_at_the_first_look(change: float, decision: ArmsAnswer) -> None:
     found = blocks(*[change - 0.01, change + 0.01] * 2)
     assert judge(found).decision is decision
     lower = judge(found, higher_is_better=False).decision
-    assert {decision, lower} == {Decision.WORSE, Decision.BETTER}
+    assert {decision, lower} == {ArmsAnswer.WORSE, ArmsAnswer.BETTER}
 
 
 def test_a_small_change_is_decided_later_or_not_at_all() -> None:
     for count in (4, 8, 12):
-        assert judge(blocks(*[-0.016, 0.004] * (count // 2))).decision is Decision.UNDECIDED
+        assert judge(blocks(*[-0.016, 0.004] * (count // 2))).decision is ArmsAnswer.UNDECIDED
     judgement = judge(blocks(*[-0.016, 0.004] * 8))
-    assert judgement.decision is Decision.NO_DIFFERENCE
+    assert judgement.decision is ArmsAnswer.NO_DIFFERENCE
     error = math.sqrt(16 * 0.0001 / 15) / 4
     assert judgement.largest == pytest.approx(1 - math.exp(-0.006 - 2.03 * error))
-    assert judge(blocks(*[-0.018, 0.002] * 8)).decision is Decision.WORSE
+    assert judge(blocks(*[-0.018, 0.002] * 8)).decision is ArmsAnswer.WORSE
 
 
 def test_blocks_that_are_missing_at_a_look_make_it_ask_for_more() -> None:
     judgement = judge(blocks(*[-0.016, -0.01] * 7, -0.013))
     assert (len(judgement.blocks), judgement.look) == (15, LOOKS[2])
-    assert judge(blocks(*[-0.016, 0.004] * 7, -0.006)).decision is Decision.UNDECIDED
-    assert judge(blocks(*[-0.016, 0.004] * 7, -0.006), final=True).decision is Decision.NO_DIFFERENCE
+    assert judge(blocks(*[-0.016, 0.004] * 7, -0.006)).decision is ArmsAnswer.UNDECIDED
+    assert judge(blocks(*[-0.016, 0.004] * 7, -0.006), final=True).decision is ArmsAnswer.NO_DIFFERENCE
     few = judge(blocks(-0.05, -0.05, -0.05), final=True)
-    assert few.decision is Decision.UNDECIDED
+    assert few.decision is ArmsAnswer.UNDECIDED
     assert all(map(math.isnan, few.interval))
 
 
 def test_a_planned_number_of_blocks_has_one_look() -> None:
     found = blocks(*[-0.05, -0.03] * 3)
-    assert judge(found, planned=8).decision is Decision.UNDECIDED
+    assert judge(found, planned=8).decision is ArmsAnswer.UNDECIDED
     judgement = judge(found, planned=6)
-    assert judgement.decision is Decision.WORSE
+    assert judgement.decision is ArmsAnswer.WORSE
     assert judgement.look is not None
     # Student's t with 12 degrees of freedom, from a printed table
     assert (judgement.look.decides, judgement.look.interval) == pytest.approx((3.0545, 2.1788), abs=1e-4)
-    assert judge(blocks(-0.5), planned=1).decision is Decision.UNDECIDED
+    assert judge(blocks(-0.5), planned=1).decision is ArmsAnswer.UNDECIDED
 
 
 def test_of_two_blocks_each_has_another_order() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from platforms.job import Metric, Role, Trial
-from reporting.gate.confirmation import Decision, Place, Repeat, confirmed, decide
+from reporting.gate.confirmation import NextSteps, Place, Repeat, confirmed, decide
 from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
@@ -40,7 +40,7 @@ def pinned(value, repeat=1, nodes="n07", **changes):
     return Repeat(Trial(Role.PINNED, repeat=repeat), tuple(nodes.split(",")), envelope, **changes)
 
 
-def decision(repeats, one=None, place=CLUSTER) -> Decision:
+def decision(repeats, one=None, place=CLUSTER) -> NextSteps:
     return decide({METRIC: one or suspect()}, repeats, place)
 
 
@@ -82,7 +82,7 @@ def test_the_next_repeat(repeats, expected):
     ],
 )
 def test_nothing_is_asked_while_a_repeat_is_live(repeats):
-    assert decision(repeats) == Decision(waits=True)
+    assert decision(repeats) == NextSteps(waits=True)
 
 
 def test_where_there_is_one_node_the_repeat_avoids_nothing():
@@ -232,7 +232,7 @@ def test_two_of_sixty_suspects_are_repeated_however_they_become_known():
 
 def test_a_few_suspects_are_each_confirmed_once_no_mass_event_is_possible():
     tests = session(3, normal=40, running=17, repeats={"s0": [confirm(live=True)], "s1": [confirm(live=True)]})
-    assert ask("s2", tests) == Decision(waits=True)  # 3 and 17 may become a third of 60
+    assert ask("s2", tests) == NextSteps(waits=True)  # 3 and 17 may become a third of 60
     tests = session(3, normal=41, running=16, repeats={"s0": [confirm(live=True)], "s1": [confirm(live=True)]})
     assert [following.trial.key for following in ask("s2", tests).next] == ["confirm-1"]
 
@@ -241,7 +241,7 @@ def test_where_there_is_one_node_many_suspects_are_repeated_on_it():
     refused = [confirm(failure="submission refused", refused=True)]
     tests = session(3, repeats={"s0": refused, "s1": refused})
     assert [following.trial.key for following in ask("s0", tests).next] == ["confirm-2"]
-    assert ask("s2", tests) == Decision(waits=True)
+    assert ask("s2", tests) == NextSteps(waits=True)
     second = dataclasses.replace(confirm(95.0, "n07"), trial=Trial(Role.CONFIRM, repeat=2))
     tests = session(3, repeats={"s0": [*refused, second], "s1": [*refused, second]})
     assert ask("s2", tests).confirmations[METRIC].kind is Kind.SLOWER
