@@ -163,7 +163,7 @@ def spent(job: Job, began_s: float) -> Spent:
         place_s = submitted_s - began_s
     return Spent(
         job.spec.name,
-        setting_of(job.spec.test),
+        " ".join(filter(None, (setting_of(job.spec.test), job.spec.trial.key))),
         job.spec.platform,
         job.status.state.value,
         place_s=place_s,
@@ -215,7 +215,8 @@ def block_lines(awaited: Job, jobs: Sequence[Job], most: int) -> list[str]:
 
 def describe(job: Job) -> str:
     """One line on one job: where, what state, what is ahead of it, why, how long, how far, how fast."""
-    parts = [f"{job.spec.name} on {job.spec.platform}: {job.status.told(time.time())}"]
+    trial = f" ({job.spec.trial.key})" if job.spec.trial.key else ""
+    parts = [f"{job.spec.name}{trial} on {job.spec.platform}: {job.status.told(time.time())}"]
     if job.status.state.live:
         parts.append(short_clock(job.time_in_state_s))
     progress = job.progress
