@@ -68,12 +68,14 @@ def main(options: argparse.Namespace) -> int:
     before = sides[0].chosen(envelopes)
     after = sides[1].chosen(envelopes)
     _refuse_overlap(sides, before, after)
+    problems.extend(_mixed_times(sides, before, after))
     references = site.references()
     problems.extend(references.problems)
     title = f"before: {_named(sides[0], before, night_ends)}; after: {_named(sides[1], after, night_ends)}"
     if groups is None:
         report = compared.report(contrasts(before, after), title, references, night_ends)
     else:
+        problems.extend(_doubtful_groups(before, after, *groups))
         report = compared_groups.report(side_by_side(before, after), *groups, title, references, night_ends)
     if not report.contents:
         raise RefusedError("\n".join(["nothing can be compared:", *(f"  {one}" for one in report.not_compared)]))
@@ -150,6 +152,35 @@ def _refuse_overlap(sides: Sequence[RunSelection], before: Sequence[Envelope], a
         f"{runs} in both {sides[0].text!r} and {sides[1].text!r}, such as {first.key.test} of run {first.key.run_id}: "
         "add a condition that tells them apart (label=…, date=…, driver=…)"
     )
+
+
+def _mixed_times(sides: Sequence[RunSelection], before: Sequence[Envelope], after: Sequence[Envelope]) -> list[str]:
+    """A sentence if one label is used before and after the first run with the other label."""
+    if not all(any(condition.name == "label" for condition in side.conditions) for side in sides):
+        return []
+    first = min(run.time_s for run in after)
+    late = [run for run in before if run.time_s > first]
+    if not late:
+        return []
+    of_sessions = ", ".join(sorted({run.key.run_id for run in late}))
+    runs = "1 run of" if len(late) == 1 else f"{len(late)} runs of"
+    return [
+        f"{runs} {sides[0].text!r} started after the first run of {sides[1].text!r} (sessions {of_sessions}): "
+        "if the label was typed again by mistake, add a condition that leaves them out (date=…, driver=…)"
+    ]
+
+
+def _doubtful_groups(
+    before: Sequence[Envelope], after: Sequence[Envelope], treated: frozenset[str], control: frozenset[str]
+) -> list[str]:
+    """What does not fit to the nodes that were typed as treated and as control nodes, a sentence each."""
+    runs = [*before, *after]
+    problems = []
+    for word, nodes in (("treated", treated), ("control", control)):
+        never = nodes - {node for run in runs for node in run.nodes}
+        if never:
+            problems.append(f"--{word}: no run of the two selections was on {shown(never)}: is the name right?")
+    return problems
 
 
 def _named(side: RunSelection, runs: Sequence[Envelope], night_ends: datetime.time) -> str:

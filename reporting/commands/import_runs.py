@@ -19,6 +19,7 @@ from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.tonight import beginning_of
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
+from reporting.history.place import refuse_missing
 from reporting.history.writer import HistoryWriter
 from reporting.imports import pytest_benchmark, reframe
 from reporting.imports.directions import Decision, MetricName, Said
@@ -73,6 +74,7 @@ def _date(word: str) -> datetime.date:
 def main(options: argparse.Namespace) -> int:
     """Import, say what was imported, and what the gate says of it. Returns 1 if a part of the files was skipped."""
     site = open_site(options)
+    refuse_missing(site.history, options.history, site.folder)
     said = Said.parse(options.better)
     if options.better and options.program != "reframe":
         raise RefusedError("--better is for metrics of ReFrame: those of pytest-benchmark are seconds")

@@ -281,3 +281,14 @@ def test_bad_input_is_refused_in_a_sentence(
 def test_an_empty_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(tmp_path, "before", "after") == 2
     assert "the history is empty" in capsys.readouterr().err
+
+
+def test_a_label_that_is_typed_again_after_the_upgrade_is_said(
+    upgraded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare(upgraded, "before", "after")
+    assert "warning" not in capsys.readouterr().err
+    site_with(upgraded, session(8, [95.0, 96.0], "before"))
+    compare(upgraded, "before", "after")
+    err = capsys.readouterr().err
+    assert "warning: 2 runs of 'before' started after the first run of 'after' (sessions night-008): " in err

@@ -181,3 +181,10 @@ def test_csv_json_and_markdown(site: Path, capsys: pytest.CaptureFixture[str]) -
     assert content["changed_on_treated"] == "driver 570.124 -> 580.65"
     compare(site, "--format=markdown")
     assert "| 4 + 4 | 1 + 1 |" in capsys.readouterr().out
+
+
+def test_typed_nodes_without_a_run_are_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compare", f"--site={site}", "before", "after", "--treated=n01..n04", "--control=n05..n08,n91"])
+    assert "warning: --control: no run of the two selections was on n91: is the name right?" in capsys.readouterr().err
+    assert compare(site) == 1
+    assert "warning" not in capsys.readouterr().err

@@ -175,3 +175,12 @@ def test_nothing_to_judge_is_not_green(site: Path, capsys: pytest.CaptureFixture
 def test_tests_without_numbers_are_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["import", "reframe", str(DATABASE), f"--site={site}"])
     assert "insane@generic:default+builtin: no run has numbers" in capsys.readouterr().out
+
+
+def test_an_import_into_a_folder_that_does_not_exist_is_refused(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "not-mounted"
+    assert main(["import", "reframe", str(DATABASE), f"--site={site}", f"--history={missing}"]) == 2
+    assert f"--history: there is no folder {missing}" in capsys.readouterr().err
+    assert not missing.exists()
