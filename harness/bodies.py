@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from harness import record
+from harness import outcome, record
 from harness.console import Console
 from harness.record import Recording
 from harness.suite import Suite
-from platforms.job import Role
+from platforms.job import Role, StillPending
 from platforms.runner import Job
 
 
@@ -53,6 +53,7 @@ def run_others(suite: Suite, item: pytest.Item, console: Console) -> None:
         if trials.is_live(item.nodeid):
             with _terminal_free(item), console.waiting(suite.runner.jobs):
                 trials.wait(item.nodeid, console.tick, suite.deadline)
+        _skip_if_pending(suite, item)
         jobs = trials.jobs_without_body(item.nodeid)
         if not jobs:
             break
@@ -60,6 +61,16 @@ def run_others(suite: Suite, item: pytest.Item, console: Console) -> None:
             recordings[job] = _run_body(suite, item, job)
     measured = [recording for job, recording in recordings.items() if job.spec.trial.role is Role.MEASURE]
     record.put(item, record.joined([recording for recording in measured if recording is not None]))
+
+
+def _skip_if_pending(suite: Suite, item: pytest.Item) -> None:
+    """Skip a test as PENDING if the session has stopped waiting for one of its jobs. --resume runs its body again."""
+    assert suite.trials is not None
+    job = suite.trials.main_job(item.nodeid)
+    if isinstance(job.error, StillPending):
+        suite.jobs[item.nodeid] = job
+        record.hand_over_nothing(item)
+        outcome.run_or_raise(job)
 
 
 def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:

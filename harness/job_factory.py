@@ -20,7 +20,7 @@ from harness.plans.once import Once
 from harness.spec import spec_of
 from harness.trial_options import STACK, places
 from platforms import checkout
-from platforms.job import BenchError, ConfigError, JobSpec, RefusedError
+from platforms.job import BenchError, ConfigError, JobSpec, RefusedError, Role
 from platforms.rundir import code_archive
 from platforms.schedulers import NodeState, backend_of
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from harness.suite import Suite
     from platforms.config.schema import Platform
 
+REPEAT_START_LIMIT_S = 3600.0
+"""A repeat of a suspect run may wait so long for its start: a person waits for the verdict."""
 Place = tuple[str, ...]  # the nodes of a job
 
 
@@ -158,6 +160,8 @@ class JobFactory:
             commit = self._commit_of_stack(case.platform) or commit
         spec = spec_of(item, case, self._run_id, self._archive(commit), item.config.rootpath, request)
         spec = replace(spec, reservation=self._suite.options.trials.reservation)
+        if request.trial.role in (Role.CONFIRM, Role.PINNED):
+            spec = replace(spec, start_limit_s=min(spec.start_limit_s, REPEAT_START_LIMIT_S))
         return spec, self._suite.platforms[case.platform.name]
 
     def _commit_of_stack(self, platform: Platform) -> str | None:

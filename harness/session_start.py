@@ -127,7 +127,7 @@ def _start(
     notices = []
     if taken:
         first = sum(spec.key in begun for spec in jobs.values())
-        notices.append(f"going on with run {run_id}: {first} of {len(jobs)} jobs were begun before")
+        notices.append(f"going on with run {run_id}: the jobs of {first} of {len(jobs)} tests were begun before")
     if 0 < len(begun) < len(jobs) and any(record.plan.get("code") != plan["code"] for record in rivals):
         notices.append("the code has changed since: jobs that begin now run other code than the rest")
     if carried:

@@ -49,6 +49,7 @@ class Suite:
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
     regressed: dict[str, str] = field(default_factory=dict)  # tests that the gate has failed, each with a short line
     discarded: set[str] = field(default_factory=set)  # tests that failed, and whose numbers mean nothing
+    ended_tests: set[str] = field(default_factory=set)  # their outcome is in the history
     conclusions: dict[str, Conclusion] = field(default_factory=dict)  # what several jobs of a test say together
     entries: HistoryEntries | None = None  # set before jobs are submitted
     judging: Judging | None = None  # None with --gate=off
@@ -135,6 +136,7 @@ class Suite:
         test_outcome = outcome.of_test(item.stash.setdefault(outcome.REPORTS, {}), self.jobs[item.nodeid])
         if test_outcome is Outcome.PENDING:
             return
+        self.ended_tests.add(item.nodeid)
         if item.nodeid not in self.conclusions:  # the body has not run: no job has measured well
             conclusion = self.trials.conclusion(item.nodeid)
             if conclusion is not None:
@@ -149,6 +151,15 @@ class Suite:
             job_outcome = test_outcome if is_red or len(results) == 1 else outcome.of_trial(result)
             sane = item.nodeid not in self.discarded and self.trials.has_passed(item.nodeid, result.job)
             self.entries.test_ended(result.job, job_outcome, sane, verdicts)
+
+    def write_interrupted(self) -> None:
+        """Write the numbers of tests whose body has passed, and that an interrupt has ended before their verdict."""
+        if self.entries is None or self.trials is None:
+            return
+        for test in self.jobs.keys() - self.ended_tests:
+            for job in self.trials.jobs(test):
+                if job.done and self.trials.has_passed(test, job):
+                    self.entries.test_ended(job, Outcome.PASSED, True, {})
 
 
 SUITE = pytest.StashKey[Suite]()

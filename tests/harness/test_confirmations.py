@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
+from harness.outcome import EXIT_PENDING
 from platforms.job import Outcome, Role
 from reporting.__main__ import main
+from reporting.gate.verdict import Kind
 from reporting.history import reader
 from reporting.history.envelope import Envelope
 from tests.clusters.slurm import Cluster
@@ -134,6 +137,28 @@ def test_a_repeat_that_fails_leaves_a_suspect_that_is_red_only_if_it_is_large(
 def test_require_fails_a_suspect(series: CountingSeries) -> None:
     series.tell(94.0)
     series.run("--gate=require").assert_outcomes(failed=1)
+
+
+def test_a_session_that_stops_waiting_for_a_repeat_is_pending(series: CountingSeries) -> None:
+    series.tell(94.0, 100.0)
+    gate = series.project.write("counter/gate", "")
+    result = series.run("--run-id=night", "--wait=3s")
+    assert result.ret == EXIT_PENDING
+    result.assert_outcomes(skipped=1)
+    gate.unlink()
+    series.run("--resume=night").assert_outcomes(passed=1)
+    measured, _repeat = series.tonight()
+    assert measured.verdicts["rate"]["kind"] == Kind.TRANSIENT
+
+
+def test_an_interrupt_during_a_repeat_keeps_what_was_measured(series: CountingSeries) -> None:
+    series.tell(94.0, 100.0)
+    series.project.write("counter/gate", "")
+    command = [sys.executable, "-m", "pytest", "--run-id=night"]
+    with subprocess.Popen(command, cwd=series.project.path, stdout=subprocess.DEVNULL) as session:
+        until(lambda: (series.project.path / "counter/job-1").exists())
+        session.send_signal(signal.SIGINT)
+    assert [run.metrics["rate"].value for run in series.tonight() if run.sane] == [94.0]
 
 
 def test_a_confirmation_is_found_again_after_its_session_was_killed(series: CountingSeries) -> None:

@@ -201,7 +201,7 @@ def test_through_another_login_node_from_another_folder(campus: Campus) -> None:
     campus.open(*NAMES)
     said = session.ends(0)
 
-    assert "4 of 4 jobs were begun before" in said
+    assert "the jobs of 4 of 4 tests were begun before" in said
     assert "4 passed" in said
     run_id = (there / "runs/latest").resolve().name
     whole(campus, there, run_id, before)

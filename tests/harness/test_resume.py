@@ -103,7 +103,7 @@ def test_killed_and_resumed_without_naming_anything(night: Night) -> None:
     night.open_gate()
     result = night.project.pytest_process("--resume", "--benchmark-autosave")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines([f"*going on with run {run_id}: 3 of 3 jobs were begun before*"])
+    result.stdout.fnmatch_lines([f"*going on with run {run_id}: the jobs of 3 of 3 tests were begun before*"])
     night.all_once()
     assert night.saved() == THREE  # also the one that was read before the kill
     assert night.run_id() == run_id
@@ -188,7 +188,7 @@ def test_killed_as_it_began_to_go_on(night: Night) -> None:
     night.open_gate()
     result = night.project.pytest_process("--resume", "--benchmark-autosave")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*3 of 3 jobs were begun before*"])
+    result.stdout.fnmatch_lines(["*3 of 3 tests were begun before*"])
     night.all_once()
     assert night.saved() == THREE
 
@@ -576,7 +576,7 @@ def test_code_that_has_changed_meanwhile_is_told(night: Night) -> None:
     night.open_gate()
     result = night.project.pytest_process("--resume")
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["*2 of 3 jobs were begun before*", "*the code has changed since*"])
+    result.stdout.fnmatch_lines(["*2 of 3 tests were begun before*", "*the code has changed since*"])
 
 
 @pytest.mark.parametrize(
