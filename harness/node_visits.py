@@ -68,7 +68,17 @@ class NodeVisits:
         if chosen.left_h is not None:
             second_visits = affordable(chosen.left_h, chosen.cost_h)
         drain_command = backend_of(self._platform).drain_command
-        return EachNode(chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command)
+        return EachNode(
+            chosen.nodes, second_visits, chosen.postponed, past, night_ends, drain_command, self._out_of_service
+        )
+
+    def _out_of_service(self) -> dict[str, str]:
+        """The nodes that are out of service now, with the scheduler's reasons; none if it cannot be asked."""
+        try:
+            nodes = backend_of(self._platform).nodes(self._platform)
+        except BenchError:
+            return {}
+        return {node.name: node.reason or node.state for node in nodes if node.out_of_service}
 
     def _only_platform(self) -> Platform:
         names = sorted({spec.platform for spec in self._jobs.values()})

@@ -124,6 +124,8 @@ def _refuse_contradictions(options: TrialOptions, config: pytest.Config) -> None
         raise pytest.UsageError(f"--treated and --control: {', '.join(both)} cannot be both")
     if options.treated and options.nodes:
         raise pytest.UsageError("--nodes: --treated and --control name the nodes already")
+    if options.each_node is not None and options.nodes:
+        raise pytest.UsageError("--nodes: --each-node names the nodes already, as in --each-node=n01..n20")
     if options.check is not None and not options.nodes:
         raise pytest.UsageError(f"--check {options.check}: which nodes? As in --nodes n07")
     if len(given) == 1 and config.getoption("benchmark_compare_fail", None):

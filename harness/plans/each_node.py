@@ -6,7 +6,8 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.plans import Conclusion, TrialRequest, TrialResult
-from platforms.job import Role, Trial
+from platforms.job import Role, State, Status, Trial
+from platforms.runner.live_job import Job
 from reporting.fleet.go_no_go import NodeVisit, go_no_go
 from reporting.fleet.node_runs import NODES_OF_A_NIGHT, node_runs
 from reporting.fleet.nodes import NodeRecord, Standing, records_of
@@ -14,6 +15,20 @@ from reporting.history.envelope import Envelope
 
 SECOND = 2  # the number of a second visit
 LOOKS = 20  # at the visits so far, in a session
+REASON_LENGTH = 200  # of a job's reason, in characters
+REFUSED = frozenset({State.SUBMIT_REFUSED, State.REQUEST_REFUSED})
+"""The scheduler did not take the job, for instance because it has no such node."""
+NOT_THE_NODES_FAULT = frozenset(
+    {
+        State.NEVER_ADMISSIBLE,
+        State.START_DEADLINE,
+        State.PREEMPTED,
+        State.CANCELLED,
+        State.LOST,
+        State.CONTROLLER_AWAY,
+    }
+)
+"""The node is out of service already, others use it, or a person or the scheduler has ended the job."""
 
 
 class EachNode:
@@ -26,6 +41,7 @@ class EachNode:
         past: the runs of the test in the history.
         night_ends: the hour at which the site's nights end.
         drain_command: writes the command that takes a node out of service, from the node and the reason.
+        out_of_service: asks for the nodes that are out of service already, with the scheduler's reasons.
     """
 
     role = Role.VISIT
@@ -38,6 +54,7 @@ class EachNode:
         past: Sequence[Envelope],
         night_ends: datetime.time,
         drain_command: Callable[[str, str], str | None],
+        out_of_service: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._nodes = nodes
         self._second_visits = len(nodes) if second_visits is None else min(second_visits, len(nodes))
@@ -45,6 +62,7 @@ class EachNode:
         self._past = past
         self._night_ends = night_ends
         self._drain_command = drain_command
+        self._out_of_service = out_of_service
         self.most = len(nodes) + self._second_visits
 
     def first(self) -> Sequence[TrialRequest]:
@@ -76,8 +94,9 @@ class EachNode:
     def conclusion(self, results: Sequence[TrialResult]) -> Conclusion | None:
         if any(result.job is not None and result.job.left is not None for result in results):
             return None  # some visits go on without this session
-        visits = [NodeVisit(_node(result), failure(result)) for result in results]
-        said = go_no_go(visits, self._records(results), self._postponed, self._drain_command)
+        visits = [_visit(result) for result in results]
+        records = self._records(results)
+        said = go_no_go(visits, records, self._postponed, self._drain_command, self._out_of_service)
         return Conclusion(said.text, said.short, fails=not said.fits)
 
     def _records(self, results: Sequence[TrialResult]) -> Mapping[str, NodeRecord]:
@@ -94,11 +113,22 @@ def failure(result: TrialResult) -> str:
         return "was not visited: max_device_hours"
     if result.error is not None:
         return f"failed: {result.error.splitlines()[0]}"
-    status = result.job.status
-    if result.job.error is not None:
-        status = result.job.error.status
+    status = _last_status(result.job)
     verb = "did not start" if status.started_s is None else "failed"
-    return f"{verb}: {status.state.value}"
+    reason = next(iter(status.reason.splitlines()), "")[:REASON_LENGTH]
+    return f"{verb}: {status.state.value}" + (f": {reason}" if reason else "")
+
+
+def _visit(result: TrialResult) -> NodeVisit:
+    if result.job is None:
+        return NodeVisit(_node(result), failure(result), reached=False)
+    state = _last_status(result.job).state
+    is_fault = state not in NOT_THE_NODES_FAULT
+    return NodeVisit(_node(result), failure(result), reached=state not in REFUSED, drainable=is_fault)
+
+
+def _last_status(job: Job) -> Status:
+    return job.status if job.error is None else job.error.status
 
 
 def _node(result: TrialResult) -> str:

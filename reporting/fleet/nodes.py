@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 
-from reporting.fleet.node_runs import LEAST_LIMIT, NodeRun
+from reporting.fleet.node_runs import FEWEST_CHANGES, FEWEST_NODES, LEAST_LIMIT, NodeRun
 from reporting.gate.estimates import MEDIAN_PER_MEAN
 
 RUNS_TO_NAME = 2
 NAMED_SCALES = 2.75
 RECENT_RUNS = 20
+WHY_NOT_JUDGED = f"this needs comparable runs of {FEWEST_NODES} other nodes, and {FEWEST_CHANGES} runs in all"
 
 
 class Standing(StrEnum):

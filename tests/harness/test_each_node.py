@@ -51,9 +51,9 @@ def measured(request: TrialRequest, value: float) -> TrialResult:
     return TrialResult(request, job, visit(4, node, value, hour=hour, trial=request.trial))
 
 
-def failed(request: TrialRequest, state: State) -> TrialResult:
-    status = Status(state, "the node is down")
-    failure = MachineError("the node is down", status=status)
+def failed(request: TrialRequest, state: State, reason: str = "the node is down") -> TrialResult:
+    status = Status(state, reason)
+    failure = MachineError(reason, status=status)
     return TrialResult(request, Job(SPEC, Platform(name="p"), Path(), done=True, failure=failure, status=status))
 
 
@@ -107,17 +107,46 @@ def test_the_slowest_nodes_are_visited_again_first_as_far_as_the_budget_allows()
     assert said.short == "9 of 12 nodes fit; n03 -6.0 % (suspect), n07 -10.0 % (suspect), n09 -8.0 % (suspect)"
 
 
-def test_nodes_that_did_not_start_or_that_money_did_not_reach_do_not_fit():
+def test_a_node_on_which_the_job_did_not_start_does_not_fit_and_is_named_with_the_jobs_reason():
     visits = plan(postponed=("n13",))
     first = visits.first()
     results = [failed(first[0], State.NODE_LOST), TrialResult(first[1], None)]
     results += [measured(request, 100.0) for request in first[2:]]
     said = visits.conclusion(results)
     assert said is not None
-    assert said.text.splitlines()[:2] == [
-        "10 of 12 nodes fit; n01 did not start: node lost; n02 was not visited: max_device_hours",
+    assert said.fails
+    assert said.text.splitlines() == [
+        "10 of 11 nodes fit; n01 did not start: node lost: the node is down",
+        "Not measured: n02 was not visited: max_device_hours.",
         "Left for another night by device_hours_per_night: n13.",
+        "To take them out of service, an administrator types:",
+        "  drain n01: did not start: node lost: the node is down",
     ]
+
+
+def test_a_node_that_does_not_exist_is_no_unfit_node_and_gets_no_drain_command():
+    visits = plan(("n01", "n99"))
+    good, unknown = visits.first()
+    said = visits.conclusion([measured(good, 100.0), failed(unknown, State.SUBMIT_REFUSED, "Invalid node name\n…")])
+    assert said is not None
+    assert (said.short, said.fails) == ("1 of 1 nodes fit; not measured: n99", True)
+    assert said.text.splitlines() == [
+        "1 of 1 nodes fit",
+        "Not measured: n99 did not start: submission refused: Invalid node name.",
+    ]
+
+
+def test_a_node_that_is_out_of_service_already_keeps_the_administrators_reason():
+    reason = "node n01 is drained: 'bad DIMM', by root"
+    visits = plan(out_of_service=lambda: {"n07": "'bad fan', by root"})
+    results = [measured(request, 92.0 if request.nodes == ("n07",) else 100.0) for request in visits.first()[1:]]
+    results.append(failed(visits.first()[0], State.NEVER_ADMISSIBLE, reason))
+    results.append(measured(TrialRequest(Trial(Role.VISIT, node="n07", repeat=2), nodes=("n07",)), 91.0))
+    said = visits.conclusion(results)
+    assert said is not None
+    assert said.short == f"10 of 12 nodes fit; n07 -8.5 %, n01 did not start: can never start: {reason}"
+    (line,) = said.text.splitlines()
+    assert line.endswith(f"(out of service already: 'bad fan', by root); n01 did not start: can never start: {reason}")
 
 
 def test_a_check_tells_the_user_in_a_sentence():
@@ -137,7 +166,7 @@ def test_a_check_tells_the_user_in_a_sentence():
     assert slow.text.endswith("tell your centre")
     lost = check.conclusion([failed(first, State.START_DEADLINE)])
     assert lost is not None
-    assert lost.text == "n07 did not start: start deadline passed"
+    assert lost.text == "n07 did not start: start deadline passed: the node is down"
 
 
 # --- sessions on this machine ----------------------------------------------------------------------------------------
@@ -154,7 +183,7 @@ def test_a_session_visits_this_machine_and_says_go(project: Project) -> None:
     result = project.pytest("--each-node=idle")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["*1 of 1 nodes fit", f"The speed of {HERE} is not judged yet: too few runs of other nodes."]
+        ["*1 of 1 nodes fit", f"The speed of {HERE} is not judged yet: this needs comparable runs of 3 other nodes*"]
     )
     (written,) = entries(project.path / "site/history")
     assert (written.trial, written.sane) == (Trial(Role.VISIT, node=HERE), True)

@@ -588,6 +588,7 @@ def test_code_that_has_changed_meanwhile_is_told(night: Night) -> None:
         (["--resume=17", "--run-id=17"], "--resume and --run-id both name a run*"),
         (["--resume=17", "-m", "cluster"], "--resume=17 takes the tests and options of that run*"),
         (["--resume=17", "--size=smoke"], "--resume=17 takes the tests and options of that run*"),
+        (["--resume=17", "--each-node=cn1"], "--resume=17 takes the tests and options of that run*"),
         (["--resume=17", "test_a.py"], "--resume=17 takes the tests and options of that run*"),
         (["--resume=done"], "--resume: run done has ended; its results are in *runs/done"),
         (["--resume=packed"], "run packed has ended and lies in *runs/old/packed.tar.gz: choose another --run-id*"),

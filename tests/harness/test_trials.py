@@ -188,6 +188,7 @@ def test_treated_and_control_nodes_are_measured_in_turn_in_the_same_session(on_s
         (["--repeat=0"], "--repeat: '0' is no number from 1 to 1000"),
         (["--label=be-fore"], "--label: 'be-fore' can be no label*"),
         (["--repeat=2", "--each-node=idle"], "--repeat, --label or --treated and --each-node are two questions*"),
+        (["--each-node=idle", "--nodes=n01"], "--nodes: --each-node names the nodes already*"),
         (["--blocks=3"], "--blocks is for --ab stack=A,B"),
         (["--ab=cuda12,cuda13"], "--ab: 'cuda12,cuda13': write two of the platform's `stacks:`*"),
         (["--treated=n01", "--label=before"], "--treated and --control belong together*"),

@@ -228,7 +228,7 @@ def test_slow_suspect_and_silent_nodes_are_named_with_the_commands_that_take_the
     assert said.text.splitlines() == [
         "2 of 5 nodes fit; n2 -8.5 % in 2 runs (limit 3.0 %): -8.0 % and -9.0 %; "
         "n3 -5.0 % in 1 run (limit 3.0 %): suspect; n4 did not start: node lost",
-        "The speed of n5 is not judged yet: too few runs of other nodes.",
+        "The speed of n5 is not judged yet: this needs comparable runs of 3 other nodes, and 8 runs in all.",
         "Left for another night by device_hours_per_night: n6, n7.",
         "To take them out of service, an administrator types:",
         "  drain n2 because -8.5 % beside other nodes",
