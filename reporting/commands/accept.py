@@ -101,6 +101,8 @@ def show(level: NewLevel) -> None:
     noise = level.noise
     unit = f" {level.series.unit}".rstrip()
     print(f"  level   {level.level:.6g}{unit}, from {len(level.runs)} runs")
+    if level.left_out:
+        print(f"  {new_level.left_out_sentence(level.left_out)}")
     if level.old_level is not None:
         print(f"  before  {level.old_level:.6g}{unit}; the new level is {_moved(level, level.old_level)} from it")
     moved = _moved(level, level.anchor)

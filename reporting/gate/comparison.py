@@ -119,8 +119,12 @@ class Comparison:
         return LevelChange(kind, window.value, window.change, window.limit)
 
     def runs_at_level(self) -> list[RunValue]:
-        """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped."""
-        runs = self.series.eligible_since(self.pin.first)
+        """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped.
+
+        Earlier runs that were slow through a node or by chance are left out, if there are others.
+        """
+        eligible = self.series.eligible_since(self.pin.first)
+        runs = [run for run in eligible if run is self.run or not self.series.was_exceptional(run)] or eligible
         if not self.run.eligible and self.change < -self.step_limit:
             runs.append(self.run)
         return runs

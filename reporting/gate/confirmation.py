@@ -13,11 +13,13 @@ from typing import Any
 
 from platforms.job import Role, Trial
 from reporting.gate import estimates
-from reporting.gate.explanation import number, percent
+from reporting.gate.explanation import RIGHT, WRONG, number, percent, without_answers
 from reporting.gate.verdict import Confirmation, Kind, Suspect, Verdict
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
 
+WITHOUT = {Kind.NODE: (RIGHT,), Kind.TRANSIENT: (RIGHT, WRONG)}
+"""What is no answer to a verdict: a broken node is no new level, and a run that passes is not acknowledged."""
 LARGE = 0.10
 """A loss so large needs no third run on its node. It is red even if nothing could confirm it."""
 OF_THREE = 3
@@ -125,7 +127,7 @@ def confirmed(verdict: Verdict, confirmation: Confirmation) -> Verdict:
     short = confirmation.short
     if confirmation.kind is Kind.SLOWER:
         short = f"{verdict.short}; {short}"
-    first, *rest = verdict.text.split("\n")
+    first, *rest = without_answers(verdict.text.split("\n"), WITHOUT.get(confirmation.kind, ()))
     return dataclasses.replace(
         verdict,
         kind=confirmation.kind,

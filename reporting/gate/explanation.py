@@ -28,6 +28,8 @@ NOTE_DAYS_BEFORE = 7
 NOTE_DAYS_AFTER = 2
 ACKNOWLEDGED_FOR = datetime.timedelta(days=14)
 RUNS_TO_ACCEPT = 5
+RIGHT = "If the new level is right from now on"
+WRONG = "If it is wrong and will be mended"
 COLUMN = 16
 MOST_DECIMALS = 9
 
@@ -113,6 +115,9 @@ def ok_sentence(subject: Subject, comparison: Comparison) -> str:
 
 def learning_sentence(subject: Subject, runs: int) -> str:
     """The first sentence while a series has no pin."""
+    if runs == estimates.PIN_RUNS:
+        which = f"this run is the last of the {runs} runs of its pin, and the next run is compared with it"
+        return f"{subject.series.test}: {subject.name} is not judged yet: {which}"
     return f"{subject.series.test}: {subject.name} has no pin yet: {runs} of the {estimates.PIN_RUNS} runs are there"
 
 
@@ -363,13 +368,24 @@ def lost_answers(subject: Subject) -> list[str]:
 
 
 def eligible_from(series: Series, since: datetime.date | str) -> list[RunValue]:
-    """The eligible runs from a night on, or from the run with this id on; none if the series has no such run."""
+    """The eligible runs from a night on, or from the run with this id on; none if the series has no such run.
+
+    Runs that were slow through a node or by chance are left out: they say nothing about a level.
+    """
+    return [run for run in runs_from(series, since) if run.eligible and not series.was_exceptional(run)]
+
+
+def exceptional_from(series: Series, since: datetime.date | str) -> list[RunValue]:
+    """The runs that `eligible_from` leaves out, since repeats have named a node or were normal."""
+    return [run for run in runs_from(series, since) if run.eligible and series.was_exceptional(run)]
+
+
+def runs_from(series: Series, since: datetime.date | str) -> list[RunValue]:
+    """All runs from a night on, or from the run with this id on; none if the series has no such run."""
     if isinstance(since, datetime.date):
-        return series.eligible_since(since)
+        return [run for run in series.runs if run.night >= since]
     ids = [run.run_id for run in series.runs]
-    if since not in ids:
-        return []
-    return [run for run in series.runs[ids.index(since) :] if run.eligible]
+    return list(series.runs[ids.index(since) :]) if since in ids else []
 
 
 def accept_command(series: Series, since: datetime.date | str, reason: str, metrics: int, options: str) -> str:
@@ -393,7 +409,7 @@ def _asked(series: Series, metrics: int) -> str:
 def commands(subject: Subject, found: LevelChange, since: datetime.date | str) -> list[str]:
     """What can be typed to answer a verdict. `since` is the first night of a change, or the id of its first run."""
     runs = len(eligible_from(subject.series, since))
-    right = "If the new level is right from now on"
+    right = RIGHT
     if runs < RUNS_TO_ACCEPT:
         right += f" (this needs {RUNS_TO_ACCEPT} runs of it; there are {runs})"
     metrics = len(subject.current.metrics)
@@ -401,7 +417,19 @@ def commands(subject: Subject, found: LevelChange, since: datetime.date | str) -
     lines = [f"{right}:", f"  {accept}"]
     if found.kind is not Kind.FASTER:
         until = subject.night + ACKNOWLEDGED_FOR
-        lines.append("If it is wrong and will be mended:")
+        lines.append(f"{WRONG}:")
         typed = f"--ticket URL --until {until} {subject.options}"
         lines.append(f"  python -m reporting ack {_asked(subject.series, metrics)} {typed}".rstrip())
     return lines
+
+
+def without_answers(lines: Sequence[str], headings: Sequence[str]) -> list[str]:
+    """The lines of a verdict without the commands below some headings: `RIGHT`, `WRONG`."""
+    kept = []
+    skips_command = False
+    for line in lines:
+        is_heading = line.startswith(tuple(headings))
+        if not is_heading and not skips_command:
+            kept.append(line)
+        skips_command = is_heading
+    return kept

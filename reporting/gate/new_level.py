@@ -15,7 +15,7 @@ from statistics import median
 from platforms.job import RefusedError, Role
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
-from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, size
+from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from, size
 from reporting.gate.series import Pin, RunValue, Series, departure, noise_before, order, pin_of, series_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import Acceptance, Author, References
@@ -32,6 +32,7 @@ class NewLevel:
         error: its standard error, as a fraction.
         noise: of the pin before, which is kept.
         runs: what the level is made of.
+        left_out: runs since then that were slow through a node or by chance.
         old_level, old_error: of the pin that it replaces; None if the series had none.
         anchor: the level of the series' first pin of all.
         spread: the scaled MAD of the runs, as a fraction of the level.
@@ -51,6 +52,7 @@ class NewLevel:
     error_text: str
     scale_text: str = "as before"
     anchor_text: str = "the first pin"
+    left_out: Sequence[RunValue] = ()
 
     def acceptance(self, reason: str, author: Author) -> Acceptance:
         """The answer that puts this level in place of the pin."""
@@ -102,9 +104,10 @@ def level_since(
     last = _measured(metric, envelopes)[-1]
     series = series_of(metric, last, envelopes, night_ends)
     runs = eligible_from(series, since)
+    left_out = exceptional_from(series, since)
     night = _first_night(series, since)
     if len(runs) < RUNS_TO_ACCEPT:
-        raise RefusedError(_too_few(series, night, runs, tonight))
+        raise RefusedError(_too_few(series, night, runs, left_out, tonight))
     level = median([run.value for run in runs])
     if level == 0:
         raise RefusedError(f"{series.test}: the median of the runs since {since} is 0, and 0 cannot be a pin")
@@ -120,7 +123,7 @@ def level_since(
         noise = noise_before(series, pin, runs)
         anchor = _anchor(pin)
     else:  # the series is still learning
-        eligible = [run for run in series.runs if run.eligible]
+        eligible = eligible_from(series, series.runs[0].night)
         before = eligible[: len(eligible) - len(runs)]
         known = before if len(before) >= RUNS_TO_ACCEPT else runs
         which = f"the {len(known)} runs before" if known is before else "these runs"
@@ -143,6 +146,7 @@ def level_since(
         error_text=f"= 1.2533 x scale x sqrt({inflation:.2f} / {len(runs)})",
         scale_text=scale_text,
         anchor_text=anchor_text,
+        left_out=left_out,
     )
 
 
@@ -180,7 +184,20 @@ def _measured(metric: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
     return sorted(of_series, key=order)
 
 
-def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], tonight: datetime.date) -> str:
+def left_out_sentence(runs: Sequence[RunValue]) -> str:
+    """Which runs are no part of a level, since repeats have shown that a node or chance made them slow."""
+    noun = "run does" if len(runs) == 1 else "runs do"
+    ids = ", ".join(run.run_id for run in runs)
+    return f"{len(runs)} {noun} not count, since repeats named a node or were normal: {ids}"
+
+
+def _too_few(
+    series: Series,
+    since: datetime.date,
+    runs: Sequence[RunValue],
+    left_out: Sequence[RunValue],
+    tonight: datetime.date,
+) -> str:
     """How many runs there are, and when there will be enough of them."""
     day = datetime.timedelta(days=1)
     nights = {run.night for run in runs}
@@ -189,6 +206,8 @@ def _too_few(series: Series, since: datetime.date, runs: Sequence[RunValue], ton
     last = max(series.runs[-1].night, since - day, tonight - day)
     in_doubt = len([run for run in series.runs if run.night >= since and not run.eligible])
     beside = f" ({in_doubt} more are in doubt, and do not count)" if in_doubt else ""
+    if left_out:
+        beside += f" ({left_out_sentence(left_out)})"
     return (
         f"{series.test}: there are {len(runs)} of the {RUNS_TO_ACCEPT} runs that a level needs since the night of "
         f"{since}{beside}. If it runs every night, there are enough after the night of {last + missing_nights * day}"

@@ -22,6 +22,8 @@ from reporting.references.answers import Acceptance, References
 CALM = frozenset({Kind.OK, Kind.LEARNING, Kind.BLIND})
 # Steps that no repeat has confirmed. They stay red only if they are large.
 UNCONFIRMED = frozenset({Kind.TRANSIENT, Kind.SUSPECT})
+# Repeats have shown that such a run was slow through its nodes, or by chance. It is no part of a lasting change.
+EXCEPTIONAL = frozenset({Kind.NODE, Kind.TRANSIENT})
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Series:
         """Whether a run was far from its pin, and passed since no repeat had confirmed that."""
         said = run.said(self.metric)
         return said.get("kind") in UNCONFIRMED and not said.get("red")
+
+    def was_exceptional(self, run: RunValue) -> bool:
+        """Whether repeats have shown that a run was slow through its nodes, or by chance."""
+        return run.said(self.metric).get("kind") in EXCEPTIONAL
 
     def eligible_since(self, night: datetime.date) -> list[RunValue]:
         """The eligible runs of a night and all later ones."""

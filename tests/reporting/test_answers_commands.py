@@ -161,6 +161,26 @@ def night_before_now() -> datetime.date:
     return (now - datetime.timedelta(hours=12)).date() - DAY
 
 
+def test_runs_that_a_node_or_chance_made_slow_are_no_part_of_a_level(site: Path) -> None:
+    kinds = ["node", "node", "transient"]
+    exceptional = [
+        run(night, 80.0, verdicts={METRIC: {"kind": kind, "red": kind == "node"}})
+        for night, kind in zip([last_night() - (7 - index) * DAY for index in range(3)], kinds, strict=True)
+    ]
+    runs = [*nights(26, 100.0, last_night() - 8 * DAY), *exceptional, *nights(4, 90.0, last_night() - DAY, seed=2)]
+    filled(site, runs)
+    ids = ", ".join(each.key.run_id for each in exceptional)
+    said = f"3 runs do not count, since repeats named a node or were normal: {ids}"
+    first = last_night() - 7 * DAY
+    refused = accept(site, first, code=2)
+    assert f"there are 4 of the 5 runs that a level needs since the night of {first} ({said})" in refused.stderr
+    filled(site, nights(1, 90.0, seed=3))
+    out = accept(site, first).stdout
+    assert f", from 5 runs\n  {said}\n" in out
+    assert "much more than the scale" not in out
+    assert not set(accepted(site).runs) & {each.key.run_id for each in exceptional}
+
+
 def test_runs_in_doubt_do_not_count(site: Path) -> None:
     filled(site, [*nights(26, 100.0, last_night() - 6 * DAY), *nights(6, 90.0, doubts=("throttled",))])
     done = accept(site, last_night() - 5 * DAY, code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -11,7 +12,8 @@ from reporting.gate.confirmation import NextSteps, Place, Repeat, confirmed, dec
 from reporting.gate.mass_event import TestSoFar, decide_together, platform_so_far, sentence
 from reporting.gate.verdict import Confirmation, Kind, Suspect
 from reporting.history.comparability import comparability
-from tests.reporting.gate_nights import FIELDS, METRIC, night, nights, replay, run, verdict_on
+from reporting.references.answers import Acceptance, References
+from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, replay, run, verdict_on
 
 CLUSTER = Place(drain=lambda node, reason: f"scontrol update nodename={node} state=drain reason='{reason}'")
 ONE_NODE = Place(has_one_node=True)
@@ -342,6 +344,44 @@ def test_a_suspect_that_stays_red_is_cleared_by_the_next_good_run_only():
     past = [*nights(26), run(26, 85.0, verdicts={METRIC: {"kind": "suspect", "red": True}})]
     assert verdict_on(in_doubt(27, 100.0), past).red
     assert verdict_on(run(27, 100.0), past).kind is Kind.OK
+
+
+def slow_by(kind, number, value=91.0):
+    return run(number, value, verdicts={METRIC: {"kind": kind, "red": kind == "node"}})
+
+
+def test_a_change_begins_after_runs_that_a_node_or_chance_made_slow():
+    exceptional = [slow_by(kind, 26 + index) for index, kind in enumerate(("node", "node", "node", "transient"))]
+    change = [run(number, 91.0, verdicts={METRIC: {"kind": "slower", "red": True}}) for number in range(30, 35)]
+    verdict = verdict_on(run(35, 91.0), [*nights(26), *exceptional, *change])
+    assert verdict.red
+    assert verdict.since == night(30)
+    assert f"--since {night(30)} " in verdict.text
+    assert "this needs" not in verdict.text
+
+
+def test_where_all_other_runs_were_exceptional_the_change_still_has_a_start():
+    answer = Acceptance(
+        *(TEST, METRIC, "samples/s", "higher", run(0, 1.0).comparability, night(26), 100.0, 0.002, 0.01),
+        runs=("a",) * 5,
+        anchor=100.0,
+        reason="driver",
+        author=AUTHOR,
+    )
+    past = [*nights(26), *[slow_by("node", number) for number in range(26, 32)]]
+    verdict = verdict_on(in_doubt(32, 99.5), past, References(acceptances=(answer,)))
+    assert verdict.red
+    assert verdict.since == night(26)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"), [(Kind.NODE, ["ack"]), (Kind.TRANSIENT, []), (Kind.SLOWER, ["accept", "ack"])]
+)
+def test_only_what_answers_a_verdict_is_printed(kind, answers):
+    verdict = verdict_on(run(26, 89.0), nights(26))
+    now = confirmed(verdict, Confirmation(kind, kind is not Kind.TRANSIENT, "short", ("A sentence.",)))
+    assert re.findall(r"python -m reporting (\w+)", now.text) == answers
+    assert ("If the new level is right" in now.text) == ("accept" in answers)
 
 
 def test_verdicts_without_repeats_are_red_at_once():

@@ -72,6 +72,10 @@ def test_a_series_learns_for_twenty_runs():
     assert [verdict.short for verdict in verdicts[:2]] == ["learning 1 of 20", "learning 2 of 20"]
     assert (verdicts[6].kind, verdicts[6].short, verdicts[6].pinned) == (Kind.LEARNING, "learning 7 of 20", False)
     assert verdicts[19].short == "learning 20 of 20"
+    assert "no pin yet" in verdicts[18].text
+    assert verdicts[19].text.endswith(
+        " is not judged yet: this run is the last of the 20 runs of its pin, and the next run is compared with it"
+    )
     assert (verdicts[20].kind, verdicts[20].short, verdicts[20].pinned) == (Kind.OK, "ok", True)
 
 
