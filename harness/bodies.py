@@ -31,6 +31,9 @@ def finish(suite: Suite, item: pytest.Item, console: Console) -> None:
         record.hand_over_nothing(item)
     else:
         suite.recorded[item.nodeid] = run
+        remark = record.remark(item)
+        if remark is not None:
+            suite.remarks[item.nodeid] = remark
     suite.judge(item)
     if run is not None:
         record.replay(item)

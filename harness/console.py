@@ -123,6 +123,7 @@ class Console:
     def summary(
         self,
         runs: Sequence[Run],
+        remarks: Mapping[str, str],
         verdicts: Mapping[str, Mapping[str, Verdict]],
         jobs: Sequence[Job],
         began_s: float,
@@ -130,6 +131,7 @@ class Console:
         """After everything else: what each job waited for and took, and the tables like the paper's.
 
         Args:
+            remarks: on the runs of tests with several jobs, by test.
             verdicts: of the gate, by test and metric.
             began_s: when this session began, in Unix seconds.
         """
@@ -142,7 +144,10 @@ class Console:
             from reporting.tables.row import Row
             from reporting.tables.text import text
 
-            rows = [Row(run, verdicts.get(run.test, {})) for run in runs]
+            rows = []
+            for run in runs:
+                remark = remarks.get(run.test)
+                rows.append(Row(run, verdicts.get(run.test, {}), remarks=() if remark is None else (remark,)))
             width = self._config.get_terminal_writer().fullwidth if self._terminal else None
             self._table("results", text(tables_of(rows), width))
 

@@ -47,12 +47,21 @@ class Recording:
     Attributes:
         run: with everything that the test has read from the log.
         rounds: what pytest-benchmark is given, in seconds.
+        jobs: how many jobs the rounds are of.
     """
 
     run: Run
     rounds: tuple[float, ...]
     extra: Mapping[str, object]
     benchmark: Any  # pytest-benchmark's fixture
+    jobs: int = 1
+
+    @property
+    def remark(self) -> str | None:
+        """What a reader of the figures must know; None for those of the only job."""
+        if self.jobs == 1:
+            return None
+        return f"the figures are those of {self.run.name}, the middle one of {self.jobs} jobs"
 
 
 RECORDING = pytest.StashKey[Recording]()
@@ -153,23 +162,29 @@ def put(item: pytest.Item, recording: Recording | None) -> None:
 
 
 def joined(recordings: Sequence[Recording]) -> Recording | None:
-    """What several jobs of a test have recorded, as one: the rounds of all, and the figures of the median job."""
+    """What several jobs of a test have recorded, as one: the rounds of all, and the figures of the middle job."""
     if not recordings:
         return None
     by_seconds = sorted(recordings, key=lambda recording: math.fsum(recording.rounds) / len(recording.rounds))
     rounds = tuple(seconds for recording in recordings for seconds in recording.rounds)
-    return replace(by_seconds[len(by_seconds) // 2], rounds=rounds)
+    return replace(by_seconds[len(by_seconds) // 2], rounds=rounds, jobs=len(recordings))
 
 
 def replay(item: pytest.Item) -> None:
     """Hand the recording of a body that passed to pytest-benchmark."""
     recording = item.stash[RECORDING]
-    recording.benchmark.group = group(recording.run)
+    recording.benchmark.group = group(recording.run, recording.jobs)
     recording.benchmark.extra_info.update(extra_info(recording.run), **recording.extra)
     seconds: Iterator[float] = iter(recording.rounds)
     recording.benchmark.pedantic(
         lambda: CLOCK.advance(next(seconds, 0.0)), setup=CLOCK.rewind, rounds=len(recording.rounds)
     )
+
+
+def remark(item: pytest.Item) -> str | None:
+    """What a reader of a test's figures must know."""
+    recording = item.stash.get(RECORDING, None)
+    return None if recording is None else recording.remark
 
 
 def hand_over_nothing(item: pytest.Item) -> None:
@@ -186,13 +201,17 @@ def withdraw(item: pytest.Item) -> None:
         benchmark.has_error = True
 
 
-def group(run: Run) -> str:
-    """The heading under which pytest-benchmark lists it; no group mixes benchmarks, sizes or modes."""
+def group(run: Run, jobs: int = 1) -> str:
+    """The heading under which pytest-benchmark lists it; no group mixes benchmarks, sizes or modes.
+
+    Args:
+        jobs: how many jobs its rounds are of.
+    """
     words = [run.benchmark or run.test.partition("::")[2].partition("[")[0]]
     request = run.start.get("request")
     if isinstance(request, Mapping):
         words += [str(request[name]) for name in ("size", "mode") if request.get(name)]
-    return f"{' '.join(words)}, {_meaning(run)}"
+    return f"{' '.join(words)}, {_meaning(run)}" + (f", the mean of {jobs} jobs" if jobs > 1 else "")
 
 
 def _meaning(run: Run) -> str:

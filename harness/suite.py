@@ -46,6 +46,7 @@ class Suite:
     trials: Trials | None = None  # set when jobs are submitted
     jobs: dict[str, Job] = field(default_factory=dict)
     recorded: dict[str, Run] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)  # on what is recorded of tests with several jobs
     verdicts: dict[str, Mapping[str, Verdict]] = field(default_factory=dict)  # of the gate, by test and metric
     regressed: dict[str, str] = field(default_factory=dict)  # tests that the gate has failed, each with a short line
     discarded: set[str] = field(default_factory=set)  # tests that failed, and whose numbers mean nothing
@@ -89,7 +90,7 @@ class Suite:
 
     def _require_pin(self, job: Job) -> None:
         """Fail where --gate=require finds nothing to compare the job with."""
-        if self.judging is None or self.entries is None:
+        if self.judging is None or self.entries is None or not job.spec.trial.in_series:
             return
         envelope = self.entries.envelope(job)
         why = None if envelope is None else self.judging.why_not_comparable(envelope)
@@ -107,7 +108,7 @@ class Suite:
         if conclusion is not None:
             self.conclusions[item.nodeid] = conclusion
         envelopes = [result.envelope for result in self.trials.results(item.nodeid) if result.envelope is not None]
-        measured = [envelope for envelope in envelopes if envelope.trial.role is Role.MEASURE]
+        measured = [envelope for envelope in envelopes if envelope.trial.in_series]
         if self.judging is not None and measured:
             verdicts = self.judging.verdicts(measured[-1], measured[:-1])
             if self.confirmations is not None:
@@ -238,7 +239,7 @@ def new_run_id(suite: Suite) -> str:
 def report_end(suite: Suite, console: Console) -> None:
     """Show what the jobs took and measured, and one line on those that go on without this session."""
     all_jobs = suite.runner.jobs if suite.runner else []
-    console.summary(list(suite.recorded.values()), suite.verdicts, all_jobs, suite.began_s)
+    console.summary(list(suite.recorded.values()), suite.remarks, suite.verdicts, all_jobs, suite.began_s)
     if suite.confirmations is not None:
         for line in suite.confirmations.summary():
             console.problem(line)

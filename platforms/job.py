@@ -104,6 +104,14 @@ class Trial:
         parts = (self.role, self.label, self.arm, block, self.node, self.repeat)
         return "-".join(str(part) for part in parts if part is not None)
 
+    @property
+    def in_series(self) -> bool:
+        """Whether the gate judges it: a test asked for it, and it is no part of a campaign.
+
+        The nodes of a campaign may be half upgraded, so its runs must not become what later nights are compared with.
+        """
+        return self.role is Role.MEASURE and self.label is None
+
     def content(self) -> dict[str, object]:
         """What differs from the default, as it stands in run.json and in the history."""
         return {name: value for name, value in vars(self).items() if value != getattr(ONLY, name)}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from platforms import checkout
 from platforms.config.loading import nearest
-from platforms.job import RefusedError, Role
+from platforms.job import RefusedError
 from platforms.rundir.accepted_runs import FOLDER
 from reporting.commands.opened_site import OpenedSite
 from reporting.gate.judge import judge
@@ -153,7 +153,7 @@ def metric_of(typed: str | None, test: str, envelopes: Sequence[Envelope]) -> st
     """The metric that is meant. `--metric` is needed only for a test with several ones. Raises RefusedError."""
     metrics: list[str] = []
     for envelope in envelopes:
-        if envelope.sane and envelope.trial.role is Role.MEASURE:
+        if envelope.sane and envelope.trial.in_series:
             metrics = list(envelope.metrics)
     if not metrics:
         raise RefusedError(f"{test}: the history has no run of it with numbers")
@@ -169,7 +169,7 @@ def metric_of(typed: str | None, test: str, envelopes: Sequence[Envelope]) -> st
 
 def last_verdict(metric: str, envelopes: Sequence[Envelope], references: References, opened: OpenedSite) -> Verdict:
     """What the gate says of the last run of a test that has the metric."""
-    runs = [run for run in envelopes if run.sane and run.trial.role is Role.MEASURE and metric in run.metrics]
+    runs = [run for run in envelopes if run.sane and run.trial.in_series and metric in run.metrics]
     last = max(runs, key=order)
     return judge(last, envelopes, references, opened.settings.night_ends)[metric]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from platforms.job import RefusedError, Role
+from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
@@ -34,7 +34,7 @@ def pinned_series(site: OpenedSite, tests: Collection[str]) -> list[PinnedSeries
     print_errors([*problems, *references.problems])
     last: dict[str, Envelope] = {}
     for envelope in envelopes:
-        if envelope.sane and envelope.metrics and envelope.trial.role is Role.MEASURE:
+        if envelope.sane and envelope.metrics and envelope.trial.in_series:
             last[envelope.key.test] = envelope
     if not last and not site.read():
         raise RefusedError(site.why_empty())

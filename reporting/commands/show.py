@@ -45,7 +45,13 @@ def main(options: argparse.Namespace) -> int:
     night_ends = site.settings.night_ends
     now = now_of(options, site)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for (_site, test), runs in by_site_and_test(envelopes).items():
+    tests = by_site_and_test(envelopes)
+    if not tests:
+        raise RefusedError(
+            f"{envelopes[0].key.test}: its runs are of campaigns, visits or A/B runs, which are in no series; "
+            "`python -m reporting compare LABEL LABEL` compares those with --label"
+        )
+    for (_site, test), runs in tests.items():
         shown = len(runs) if options.all else options.runs
         metric = None if options.metric is None else answering.metric_of(options.metric, test, runs)
         tables = night_tables(runs, shown, references, night_ends, metric)

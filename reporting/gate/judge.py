@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from platforms.job import Role
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.confirmation import confirmed, known_node, stored_confirmation
@@ -60,7 +59,7 @@ def judge(
     Raises:
         ValueError: a metric of the run is not finite.
     """
-    if current.trial.role is not Role.MEASURE:
+    if not current.trial.in_series:
         return {}
     current = dataclasses.replace(current, sane=True)
     before = _before(current, past)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from platforms.job import RefusedError, Role
+from platforms.job import RefusedError
 from reporting.gate import estimates
 from reporting.gate.estimates import Noise
 from reporting.gate.explanation import RUNS_TO_ACCEPT, eligible_from, exceptional_from, size
@@ -180,7 +180,7 @@ def _anchor(pin: Pin) -> float:
 
 def _measured(metric: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The runs that have the metric, in order of their starts. The caller has chosen one that some have."""
-    of_series = [run for run in envelopes if run.sane and run.trial.role is Role.MEASURE and metric in run.metrics]
+    of_series = [run for run in envelopes if run.sane and run.trial.in_series and metric in run.metrics]
     return sorted(of_series, key=order)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from platforms.job import Role
 from reporting.gate import estimates
 from reporting.gate.estimates import PIN_RUNS, WINDOW_NIGHTS, Noise, noise_of
 from reporting.gate.verdict import Kind
@@ -139,14 +138,14 @@ def series_of(metric: str, like: Envelope, envelopes: Iterable[Envelope], night_
 
 
 def of_test(like: Envelope, envelopes: Iterable[Envelope]) -> list[Envelope]:
-    """The sane runs of a run's test at its own site. Sites that share a history may have tests of one name."""
+    """The sane runs of a run's test at its own site, without those of campaigns.
+
+    Sites that share a history may have tests of one name.
+    """
     return [
         run
         for run in envelopes
-        if run.key.test == like.key.test
-        and run.key.site == like.key.site
-        and run.sane
-        and run.trial.role is Role.MEASURE
+        if run.key.test == like.key.test and run.key.site == like.key.site and run.sane and run.trial.in_series
     ]
 
 

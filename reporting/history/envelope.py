@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from platforms.job import ONLY, Metric, Outcome, Role, Trial
+from platforms.job import ONLY, Metric, Outcome, Trial
 
 __all__ = ["Envelope", "Key", "Metric", "Revision", "RunReference"]
 
@@ -120,4 +120,4 @@ class Envelope:
     @property
     def eligible(self) -> bool:
         """Whether the run may fill a pin and clear a red."""
-        return self.sane and not self.doubts and self.trial.role is Role.MEASURE
+        return self.sane and not self.doubts and self.trial.in_series

@@ -75,12 +75,13 @@ def all_rows(
         first: the first night whose runs have rows.
     """
     rows = []
-    for of_test in by_site_and_test(envelopes).values():
+    for of_test in by_site_and_test(envelopes, with_campaigns=True).values():
         with_numbers = [envelope for envelope in of_test if _has_numbers(envelope)]
+        latest = next((envelope for envelope in reversed(with_numbers) if envelope.trial.in_series), None)
         for envelope in with_numbers:
             if night_of(envelope.time_s, night_ends) < first:
                 continue
-            if envelope is with_numbers[-1]:
+            if envelope is latest:
                 verdicts = judge_tonight(envelope, of_test, references, night_ends, now)
             else:
                 verdicts = stored_verdicts(envelope)
@@ -113,11 +114,17 @@ def _stored(test: str, metric: str, stored: Mapping[str, Any]) -> Verdict:
     return Verdict(test, metric, kind, bool(stored.get("red")), short, "", change=change, since=since)
 
 
-def by_site_and_test(envelopes: Sequence[Envelope]) -> dict[tuple[str, str], list[Envelope]]:
-    """The jobs that a test asked for, of each test of each site: sites may share a history."""
+def by_site_and_test(
+    envelopes: Sequence[Envelope], *, with_campaigns: bool = False
+) -> dict[tuple[str, str], list[Envelope]]:
+    """The jobs that the gate judges, of each test of each site: sites may share a history.
+
+    Args:
+        with_campaigns: also those of sessions with `--label`.
+    """
     tests: dict[tuple[str, str], list[Envelope]] = {}
     for envelope in envelopes:
-        if envelope.trial.role is Role.MEASURE:
+        if envelope.trial.in_series or (with_campaigns and envelope.trial.role is Role.MEASURE):
             tests.setdefault((envelope.key.site, envelope.key.test), []).append(envelope)
     return tests
 

@@ -84,6 +84,28 @@ def test_the_repeats_of_a_session_are_one_value_of_the_series(project: Project) 
     result.stdout.fnmatch_lines(["*learning 1 of 20*"])
 
 
+def test_a_labelled_session_is_in_no_series(project: Project) -> None:
+    """Its nodes may be half upgraded."""
+    write_test(project, [100.0, 98.0, 101.0, 99.0])
+    result = project.pytest("--repeat=3", "--label=after", "--gate=require")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*learning*")
+    assert not any(run.eligible or run.verdicts for run in entries(project))
+    project.pytest().stdout.fnmatch_lines(["*learning 1 of 20*"])
+
+
+def test_the_row_of_several_jobs_names_the_one_that_it_is(project: Project) -> None:
+    write_test(project, [100.0, 95.0, 99.0, 96.0])
+    result = project.pytest("--repeat=4")
+    result.stdout.fnmatch_lines(
+        [
+            "*OPS: rate in GB/s, the mean of 4 jobs*",
+            "*the figures are those of rate-1x1cpu-k*, the middle one of 4 jobs*",
+        ],
+        consecutive=False,
+    )
+
+
 def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(project: Project) -> None:
     write_test(project, [100.0, None, 99.0])
     result = project.pytest("--repeat=3")

@@ -292,3 +292,13 @@ def test_a_label_that_is_typed_again_after_the_upgrade_is_said(
     compare(upgraded, "before", "after")
     err = capsys.readouterr().err
     assert "warning: 2 runs of 'before' started after the first run of 'after' (sessions night-008): " in err
+
+
+def test_labelled_runs_have_no_pin_and_no_table_of_nights(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", f"--site={upgraded}", "deepcam"]) == 2
+    assert "`python -m reporting compare LABEL LABEL`" in capsys.readouterr().err
+    site_with(upgraded, session(8, [95.0, 97.0]))
+    assert main(["show", f"--site={upgraded}", "deepcam", "--tonight=2026-10-10"]) == 0
+    assert "1 of the 20 runs are there" in capsys.readouterr().out
+    assert main(["table", f"--site={upgraded}", "--all", "--format=csv"]) == 0
+    assert capsys.readouterr().out.count("a100-1x4gpu-tuned") > len(BEFORE) + len(AFTER)

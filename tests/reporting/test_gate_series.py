@@ -56,7 +56,8 @@ def test_only_sane_measuring_runs_of_the_same_test_and_fields_belong():
         run(7, math.nan),
         run(8, math.inf),
         run(9, 9.0, site="another one"),
-        run(10, 99.0),
+        run(10, 10.0, trial=Trial(label="after", repeat=1)),
+        run(11, 99.0, trial=Trial(repeat=1)),
     ]
     assert values(series(runs)) == [100.0, 99.0]
 
