@@ -161,13 +161,19 @@ class Judging:
             verdicts: by test and metric.
         """
         losses = []
+        loud = []
         for test, of_test in verdicts.items():
             for metric in of_test:
                 sight = self._sight(self._judged[test], metric)
-                if sight is not None:
-                    losses.append((sight.loss(), f"{test} {metric}"))
+                if sight is None:
+                    continue
+                loss = sight.loss()
+                if loss is None:
+                    loud.append(f"gate: {test} {metric} is {sight.too_loud}")
+                else:
+                    losses.append((loss, f"{test} {metric}"))
         if not losses:
-            return []
+            return loud
         least, most = min(losses), max(losses)
         found = f"{_percent(least[0])} ({least[1]})"
         if len(losses) > 1:
@@ -179,7 +185,7 @@ class Judging:
         ]
         if each:
             lines += [f"  {_percent(loss)}  {name}" for loss, name in losses]
-        return lines
+        return [*lines, *loud]
 
     def _sight(self, current: Envelope, metric: str) -> Sight | None:
         series = series_of(metric, current, self.past.envelopes, self._site.night_ends)

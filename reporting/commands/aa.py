@@ -10,7 +10,7 @@ import argparse
 from platforms.job import RefusedError
 from reporting.commands.opened_site import open_site
 from reporting.commands.pinned_series import pinned_series, print_others, print_table
-from reporting.gate.replay import Replay, replay
+from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
 
 HEADINGS = ("test", "metric", "shuffled by", "nights judged", "drifts", "steps", "alarms in 30 nights")
 SHUFFLES = 20
@@ -43,10 +43,12 @@ def main(options: argparse.Namespace) -> int:
         alarms += a_month
     if len(rows) > 1:
         print(f"What the gate says of the series' own nights in {options.shuffles} shuffled orders.")
-        print("An order by chance has no change in it: each red that begins is a false alarm.\n")
+        print("An order by chance has no change in it: each red that begins is a false alarm.")
+        print("Steps that repeats have cleared are not red, and runs of a change are left out.\n")
         print_table(rows, (0, 1, 2))
         print(f"\nAll series: {alarms:.1f} false alarms in {MONTH} nights.")
-    print_others(others, "No night lies behind those of the pin of")
+    few = f"Shuffling shows nothing: fewer than {LEAST_NIGHTS} quiet nights, or no run behind those of the pin, of"
+    print_others(others, few)
     return 0
 
 

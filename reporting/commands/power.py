@@ -37,10 +37,12 @@ def main(options: argparse.Namespace) -> int:
         steps += now.steps
     if len(rows) > 1:
         print(f"The chance that a lasting loss is red within {NIGHTS} nights, and false alarms in {MONTH} nights.")
-        print(f"The last columns: the loss that is found {100 * CHANCE:.0f} times of 100, with so many runs a night.\n")
+        print("A step is red only if its repeat is one, too. What is red without a loss is not counted as found.")
+        print(f"The last columns: the loss that is found {100 * CHANCE:.0f} times of 100, with so many runs a night.")
+        print("Too loud: without any change six nights are red so often that no loss is found with this chance.\n")
         print_table(rows, (0, 1))
         print(f"\nAll series: {drifts + steps:.1f} false alarms in {MONTH} nights.")
-        print(f"{drifts:.1f} of them are drifts of seven nights, {steps:.1f} are steps of a single run.")
+        print(f"{drifts:.1f} of them are drifts of seven nights, {steps:.1f} are confirmed steps of a single run.")
     print_others(others, "Fewer than 20 runs lie at the level of the pin of")
     return 0
 
@@ -51,4 +53,7 @@ def _cells(now: Sight) -> list[str]:
 
 
 def _loss(sight: Sight) -> str:
-    return f"-{100 * sight.loss():.1f} %"
+    loss = sight.loss()
+    if loss is None:
+        return f"too loud: red {100 * sight.red_without_loss:.0f} of 100"
+    return f"-{100 * loss:.1f} %"

@@ -1,7 +1,8 @@
 """What the gate can see in one series: which loss it finds within six nights, and how often it cries for nothing.
 
 The runs of many nights are simulated, with the level, the deviation, the autocorrelation and the outliers that the
-series has shown. The gate's limits are applied to them. docs/gate.md says how well the answers hold.
+series has shown. The gate's limits are applied to them. A step is red only if a repeat is a step, too. The repeat is a
+second draw that shares only the level with the first one. docs/gate.md says how well the answers hold.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ MONTH = 30
 """Nights for which false alarms are counted."""
 CHANCE = 0.8
 """The chance with which `Sight.loss` is found."""
+LEAST_LOSS = 0.001
+"""No smaller loss is stated."""
 
 TRIALS = 1000
 OUTLIER = 3.0  # deviations; a run farther away is no part of the deviation, and is drawn as it is
@@ -38,9 +41,10 @@ class Sight:
 
     Attributes:
         runs_per_night: with so many runs each night.
-        least_losses: of each trial the least lasting loss that is red within six nights, as a fraction; sorted.
+        least_losses: of each trial the least lasting loss that is red within six nights, as a fraction; sorted. It is 0
+            where the trial is red without a loss.
         drifts: how many false alarms of the last seven nights together begin in 30 nights.
-        steps: how many false alarms of single runs begin in 30 nights.
+        steps: how many false alarms of single runs, each confirmed by its repeat, begin in 30 nights.
     """
 
     runs_per_night: int
@@ -48,13 +52,28 @@ class Sight:
     drifts: float
     steps: float
 
-    def chance(self, loss: float) -> float:
-        """The chance that a lasting loss, such as .04, is red within six nights."""
-        return bisect.bisect_left(self.least_losses, loss) / len(self.least_losses)
+    @property
+    def red_without_loss(self) -> float:
+        """The chance that six nights are red although nothing has changed."""
+        return bisect.bisect_right(self.least_losses, 0.0) / len(self.least_losses)
 
-    def loss(self, chance: float = CHANCE) -> float:
-        """The lasting loss that is red within six nights with this chance."""
-        return self.least_losses[math.ceil(chance * len(self.least_losses)) - 1]
+    def chance(self, loss: float) -> float:
+        """The chance that a lasting loss, such as .04, makes six nights red that are not red without it."""
+        red = bisect.bisect_left(self.least_losses, loss) / len(self.least_losses)
+        return max(red - self.red_without_loss, 0.0)
+
+    def loss(self, chance: float = CHANCE) -> float | None:
+        """The lasting loss that has this chance, at least .1 %. None: no loss has it, since the series is too loud."""
+        trials = len(self.least_losses)
+        wanted = math.ceil((self.red_without_loss + chance) * trials - 1e-9)
+        if wanted > trials:
+            return None
+        return max(self.least_losses[wanted - 1], LEAST_LOSS)
+
+    @property
+    def too_loud(self) -> str:
+        """What is said of a series whose `loss` is None."""
+        return f"too loud: it is red {100 * self.red_without_loss:.0f} times of 100 without any change"
 
 
 @dataclass(frozen=True)
@@ -108,9 +127,12 @@ def sight_of(series: Series, pin: Pin, each_night: int | None = None, trials: in
     steps = 0
     generator = random.Random(1)  # the same question has the same answer
     for drawn in _drawn_sources(source, trials, generator):
-        values = _simulated(drawn, (BEFORE + 1 + MONTH) * wanted, generator)
-        least_losses.append(_least_loss(values, limits, wanted))
-        began = _false_alarms(values, limits, wanted)
+        nights = (BEFORE + 1 + MONTH) * wanted
+        values = _simulated(drawn, nights, generator)
+        repeats = _simulated(dataclasses.replace(drawn, autocorrelation=0.0), nights, generator)
+        confirmed = [max(pair) for pair in zip(values, repeats, strict=True)]  # the better of both decides
+        least_losses.append(_least_loss(values, confirmed, limits, wanted))
+        began = _false_alarms(values, confirmed, limits, wanted)
         drifts += began[0]
         steps += began[1]
     return Sight(wanted, tuple(sorted(least_losses)), drifts / trials, steps / trials)
@@ -187,7 +209,7 @@ def _simulated(source: _Source, runs: int, generator: random.Random) -> list[flo
     return values
 
 
-def _least_loss(values: Sequence[float], limits: _Limits, each_night: int) -> float:
+def _least_loss(values: Sequence[float], confirmed: Sequence[float], limits: _Limits, each_night: int) -> float:
     """The least loss since the seventh night that is red within six nights.
 
     A window's median is below the limit once more than half of its runs are. So the loss must bring as many of the runs
@@ -195,7 +217,7 @@ def _least_loss(values: Sequence[float], limits: _Limits, each_night: int) -> fl
     """
     first = BEFORE * each_night
     half = WINDOW_NIGHTS * each_night // 2 + 1
-    least = min(values[first : first + NIGHTS * each_night]) + limits.step
+    least = min(confirmed[first : first + NIGHTS * each_night]) + limits.step
     for night in range(1, NIGHTS + 1):
         before = values[(night - 1) * each_night : first]
         since = sorted(values[first : first + night * each_night])
@@ -205,7 +227,9 @@ def _least_loss(values: Sequence[float], limits: _Limits, each_night: int) -> fl
     return max(least, 0.0)
 
 
-def _false_alarms(values: Sequence[float], limits: _Limits, each_night: int) -> tuple[int, int]:
+def _false_alarms(
+    values: Sequence[float], confirmed: Sequence[float], limits: _Limits, each_night: int
+) -> tuple[int, int]:
     """How often a drift, and a step without one, begins in the nights after the seventh."""
     drifts = 0
     steps = 0
@@ -213,7 +237,7 @@ def _false_alarms(values: Sequence[float], limits: _Limits, each_night: int) -> 
     was_red = True  # the seventh night begins nothing
     for end in range(length, len(values) + 1, each_night):
         drift = median(values[end - length : end]) < -limits.drift
-        step = min(values[end - each_night : end]) < -limits.step
+        step = min(confirmed[end - each_night : end]) < -limits.step
         if not was_red:
             drifts += drift
             steps += step and not drift

@@ -1,6 +1,7 @@
 """Replays the gate over a series' own nights in shuffled order: every red is a false alarm, since the order is chance.
 
-Unlike reporting/gate/power.py this assumes nothing about the noise.
+Unlike reporting/gate/power.py this assumes nothing about the noise. A run that repeats have cleared is no red in any
+order, since its repeat is what it was.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from reporting.gate.series import CALM, Pin, RunValue, Series, noise_before, pin
 from reporting.gate.verdict import Kind
 
 ALARMS = frozenset({Kind.DRIFTED, Kind.SLOWER})
+LEAST_NIGHTS = 10
+"""The order of fewer nights shows nothing."""
 BLOCK = 14
 """Nights that stay together in a series with autocorrelation: twice the gate's window.
 
@@ -50,10 +53,10 @@ def replay(series: Series, pin: Pin, shuffles: int) -> Replay | None:
     The first 20 runs become the pin each time. The same series has the same answer.
 
     Returns:
-        None for a series without a night after the pin's, or whose pin is 0.
+        None for a series of fewer than 10 quiet nights, or of no more runs than a pin has, or whose pin is 0.
     """
     runs = quiet_runs(series, pin)
-    if len(runs) <= PIN_RUNS or pin.level == 0:
+    if len(runs) <= PIN_RUNS or len({run.night for run in runs}) < LEAST_NIGHTS or pin.level == 0:
         return None
     block = 1
     if noise_before(series, pin, ()).autocorrelation > 0:
@@ -88,7 +91,7 @@ def shuffled(runs: Sequence[RunValue], block: int, generator: random.Random) -> 
 
 
 def judged(series: Series) -> list[Kind]:
-    """What the gate says of each run of a series when it is the last one."""
+    """What the gate says of each run of a series when it is the last one. A step that repeats have cleared stays so."""
     seen: list[RunValue] = []
     kinds = []
     pin = None
@@ -98,6 +101,8 @@ def judged(series: Series) -> list[Kind]:
         kind = Kind.LEARNING
         if pin is not None:
             findings = compare(dataclasses.replace(series, runs=(*seen, run)), pin).findings()
+            if series.passed_step(run):
+                findings = [found for found in findings if found.kind is not Kind.SLOWER]
             kind = findings[0].kind if findings else Kind.OK
         kinds.append(kind)
         seen.append(dataclasses.replace(run, calm=kind in CALM, judged=True))

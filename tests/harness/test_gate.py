@@ -207,6 +207,13 @@ def test_the_summary_says_which_loss_the_gate_can_find(series: RateSeries) -> No
     series.run("-q").stdout.no_fnmatch_line("gate: *")
 
 
+def test_the_summary_states_no_loss_of_a_series_that_is_too_loud(series: RateSeries) -> None:
+    series.past([*[100.5, 90.0, 100.0, 90.0, 99.5] * 8, *CALM])
+    printed = series.run(triad=100.0).stdout
+    printed.fnmatch_lines(["gate: test_triad* rate is too loud: it is red [2-9]? times of 100 without any change"])
+    printed.no_fnmatch_line("*a lasting loss of*")
+
+
 # --- the other verdicts ----------------------------------------------------------------------------------------------
 
 

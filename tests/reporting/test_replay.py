@@ -65,6 +65,21 @@ def test_nights_that_resemble_each_other_stay_together():
     assert said.block == BLOCK
 
 
+def test_the_order_of_few_nights_shows_nothing():
+    hours = [12.0 + number / 10 for number in range(30)]
+    assert replay(*series_and_pin(noisy(1, 1.5, 1, hours=hours)), shuffles=2) is None
+    assert replay(*series_and_pin(noisy(9, 1.5, 1, hours=(20.0, 21.0, 22.0))), shuffles=2) is None
+    assert replay(*series_and_pin(noisy(10, 1.5, 1, hours=(20.0, 21.0, 22.0))), shuffles=2) is not None
+
+
+def test_a_step_that_repeats_have_cleared_is_no_red_in_any_order():
+    runs = nights(50)
+    said = {"kind": "transient", "red": False, "confirmation": {"short": "", "text": ""}}
+    runs[30] = run(30, 88.0, verdicts={METRIC: said})
+    found = replay(*series_and_pin(runs), shuffles=20)
+    assert (found.nights, found.drifts, found.steps) == (600, 0, 0)
+
+
 def test_a_pin_alone_has_nothing_to_judge():
     runs = nights(20)
     series, pin = series_and_pin(runs)
