@@ -101,7 +101,7 @@ class Confirmations:
         with_repeats = dict(verdicts)
         for metric, verdict in verdicts.items():
             if verdict.suspect is not None:
-                said = found.get(metric) or unknown(verdict.suspect, ENDED, ())
+                said = found.get(metric) or verdict.suspect.known or unknown(verdict.suspect, ENDED, ())
                 with_repeats[metric] = confirmed(verdict, said)
         return with_repeats
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from platforms.config.schema import Site
 from platforms.job import BenchError
 from reporting.gate.changed_metrics import changed_metrics
+from reporting.gate.confirmation import settled
 from reporting.gate.judge import judge
 from reporting.gate.power import CHANCE, NIGHTS, Sight, sight_of
 from reporting.gate.series import pin_of, series_of
@@ -107,7 +108,12 @@ class Judging:
 
     def _verdicts(self, current: Envelope, beside: Sequence[Envelope] = ()) -> Mapping[str, Verdict]:
         past = [*self._past_of_tests.get(current.key.test, ()), *beside]
-        return judge(current, past, self.past.references, self._site.night_ends, options=self._typed)
+        references, night_ends = self.past.references, self._site.night_ends
+        return judge(current, past, references, night_ends, options=self._typed, repeats_follow=True)
+
+    def settled(self, verdicts: Mapping[str, Verdict]) -> Mapping[str, Verdict]:
+        """The verdicts on a test once nothing of it is repeated any more."""
+        return {metric: settled(verdict) for metric, verdict in verdicts.items()}
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether a verdict fails its test."""

@@ -113,6 +113,7 @@ class Suite:
             verdicts = self.judging.verdicts(measured[-1], measured[:-1])
             if self.confirmations is not None:
                 verdicts = self.confirmations.confirmed(item.nodeid, verdicts)
+            verdicts = self.judging.settled(verdicts)
             self.verdicts[item.nodeid] = verdicts
             red = {metric: verdict for metric, verdict in verdicts.items() if self.judging.fails(verdict)}
             if red:

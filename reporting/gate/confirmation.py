@@ -23,6 +23,7 @@ WITHOUT = {Kind.NODE: (RIGHT,), Kind.TRANSIENT: (RIGHT, WRONG)}
 LARGE = 0.10
 """A loss so large needs no third run on its node. It is red even if nothing could confirm it."""
 OF_THREE = 3
+NOT_REPEATED = "nothing was repeated"
 FIRST = Trial(Role.CONFIRM, repeat=1)
 """The repeat with which each confirmation begins."""
 
@@ -96,6 +97,10 @@ def decide(suspects: Mapping[str, Suspect], repeats: Sequence[Repeat], place: Pl
     confirmations = {}
     waits = False
     for metric, suspect in suspects.items():
+        if suspect.known is not None and not repeats:
+            lines = (*suspect.known.lines, *_drain_lines(place, suspect.run.nodes, suspect.change))
+            confirmations[metric] = dataclasses.replace(suspect.known, lines=lines)
+            continue
         answer = _Case(suspect, repeats, place).answer()
         if isinstance(answer, Confirmation):
             confirmations[metric] = answer
@@ -147,11 +152,37 @@ def stored_confirmation(stored: Mapping[str, Any]) -> Confirmation | None:
     return Confirmation(Kind(stored["kind"]), bool(stored["red"]), said["short"], tuple(said["text"].split("\n")))
 
 
-def known_node(suspect: Suspect, night: datetime.date) -> Confirmation:
-    """What is said of a run on nodes that repeats have named before. No other run there has been good since."""
+def settled(verdict: Verdict) -> Verdict:
+    """The verdict where no session repeats a suspect: what is known of its nodes counts."""
+    if verdict.suspect is None or verdict.suspect.known is None:
+        return verdict
+    return confirmed(verdict, verdict.suspect.known)
+
+
+def repeats_named(stored: Mapping[str, Any]) -> bool:
+    """Whether a stored verdict names a node, and repeats have shown it then."""
+    text = (stored.get("confirmation") or {}).get("text", "")
+    return stored.get("kind") == Kind.NODE and NOT_REPEATED not in text
+
+
+def known_node(suspect: Suspect, named: Mapping[str, Any], then: float, night: datetime.date) -> Confirmation | None:
+    """What is said of a run on nodes that repeats have named before; None if its loss is another one.
+
+    Args:
+        named: the stored verdict on the run of that night, on which `repeats_named` agrees.
+        then: the change of that run from the level of the suspect.
+        night: of that run. No run on the nodes has been good since.
+    """
+    if abs(suspect.change - then) > suspect.limit:
+        return None
     nodes = ", ".join(suspect.run.nodes)
-    short = f"node {nodes}: {percent(suspect.change)}, as in the night of {night}"
-    sentence = f"It is {short}. Repeats have named it then, and no run there was good since, so nothing was repeated."
+    who = (named.get("confirmation") or {}).get("short", "").partition(":")[0] or f"node {nodes}"
+    loss = percent(suspect.change)
+    sentence = (
+        f"{loss} on {nodes} is as large as when repeats named {who} in the night of {night} ({percent(then)}); "
+        f"{NOT_REPEATED}."
+    )
+    short = f"{who}: {loss}, as when repeats named it in the night of {night}"
     return Confirmation(Kind.NODE, True, short, (sentence,))
 
 
@@ -282,9 +313,7 @@ class _Case:
         if stopped is not None:
             lines.append(f"The set was not halved further: {stopped}.")
         lines += self._table()
-        command = self._place.drain(nodes[0], f"slow: {worst}") if len(nodes) == 1 else None
-        if command is not None:
-            lines += ["To take it out of service until it is repaired:", f"  {command}"]
+        lines += _drain_lines(self._place, nodes, self._suspect.change)
         return Confirmation(Kind.NODE, True, short, tuple(lines))
 
     def _regression(self, other: Measured, *, alone: bool) -> Confirmation:
@@ -338,6 +367,12 @@ def table(suspect: Suspect, runs: Sequence[Measured]) -> list[str]:
         word = "slow" if run.slow else "normal"
         rows.append(f"  {run.name:<10} {value} {unit}, {percent(run.change)}, {word}, on {nodes}{doubts}")
     return rows
+
+
+def _drain_lines(place: Place, nodes: Sequence[str], change: float) -> list[str]:
+    """How one slow node is taken out of service; nothing for several, or where there is no such command."""
+    command = place.drain(nodes[0], f"slow: {percent(change)}") if len(nodes) == 1 else None
+    return [] if command is None else ["To take it out of service until it is repaired:", f"  {command}"]
 
 
 def _on_nodes(run: Measured) -> str:

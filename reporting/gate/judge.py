@@ -11,7 +11,7 @@ from typing import Any
 
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
-from reporting.gate.confirmation import confirmed, known_node, stored_confirmation
+from reporting.gate.confirmation import confirmed, known_node, repeats_named, settled, stored_confirmation
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import Subject
 from reporting.gate.series import (
@@ -45,6 +45,7 @@ def judge(
     night_ends: datetime.time,
     *,
     options: str = "",
+    repeats_follow: bool = False,
 ) -> dict[str, Verdict]:
     """The verdict on each judged metric of a run, by metric. It does not depend on the order of `past`.
 
@@ -55,6 +56,7 @@ def judge(
         references: what people have answered. An accepted level counts from its first night on.
         night_ends: the hour at which the site's nights end.
         options: what the commands in the texts need beside their arguments, such as `--site=centre`.
+        repeats_follow: suspects are repeated, so one with `known` set stays a suspect. Else what is known counts.
 
     Raises:
         ValueError: a metric of the run is not finite.
@@ -74,7 +76,9 @@ def judge(
         verdict = _verdict(subject) if left is None else _left(subject, left)
         verdict = _with_blindness(subject, verdict)
         stored = stored_confirmation(current.verdicts.get(metric, {}))
-        verdicts[metric] = verdict if stored is None else confirmed(verdict, stored)
+        if stored is not None:
+            verdict = confirmed(verdict, stored)
+        verdicts[metric] = verdict if repeats_follow else settled(verdict)
     return verdicts
 
 
@@ -163,18 +167,23 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
 
 
 def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelChange) -> Verdict:
-    """The verdict on a run that is far from its level by itself: a repeat must confirm it, unless it is known."""
+    """The verdict on a run that is far from its level by itself: a repeat must confirm it, unless it is known.
+
+    Its nodes may be known: repeats have named them, no run there was good since, and the loss was like this one.
+    """
     series = subject.series
     *earlier, run = series.runs
     eligible = [one for one in earlier if one.eligible]
     if eligible and _is_red_step(eligible[-1].said(series.metric)):
         return verdict
     suspect = Suspect(subject.current, series.metric, level, series.change(run.value, level), found.limit)
-    verdict = dataclasses.replace(verdict, suspect=suspect)
-    same_nodes = [one for one in earlier if set(one.envelope.nodes) == set(subject.current.nodes)]
-    if subject.current.nodes and same_nodes and same_nodes[-1].said(series.metric).get("kind") == Kind.NODE:
-        return confirmed(verdict, known_node(suspect, same_nodes[-1].night))
-    return verdict
+    there = [one for one in earlier if one.envelope.nodes and set(one.envelope.nodes) == set(subject.current.nodes)]
+    named = [one for one in there if repeats_named(one.said(series.metric))]
+    if named and there[-1].said(series.metric).get("kind") == Kind.NODE:
+        then = series.change(named[-1].value, level)
+        known = known_node(suspect, named[-1].said(series.metric), then, named[-1].night)
+        suspect = dataclasses.replace(suspect, known=known)
+    return dataclasses.replace(verdict, suspect=suspect)
 
 
 def _is_red_step(said: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ Suspects become known one after the other. Until it is known whether there will 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +58,14 @@ class PlatformSoFar:
         tests, suspects: how many there are.
         running: how many of them are not known yet.
         repeated: the suspect ones of which a repeat was begun, in this session or before it was resumed.
+        slow_nodes: those of suspects of which nothing is known.
     """
 
     tests: int
     suspects: int
     running: int
     repeated: tuple[TestSoFar, ...]
+    slow_nodes: frozenset[str] = frozenset()
 
     @property
     def many(self) -> int:
@@ -73,16 +76,37 @@ class PlatformSoFar:
 def platform_so_far(tests: Collection[TestSoFar]) -> PlatformSoFar:
     """What the tests of a platform say together."""
     tests = [one for one in tests if not one.unread]
+    suspects = [suspect for one in tests for suspect in one.suspects.values()]
+    slow_nodes = frozenset(node for suspect in suspects if suspect.known is None for node in suspect.run.nodes)
     return PlatformSoFar(
         tests=len(tests),
-        suspects=sum(bool(one.suspects) for one in tests),
+        suspects=sum(not _is_known(_with_doubt(one, slow_nodes)) for one in tests if one.suspects),
         running=sum(not one.ended for one in tests),
         repeated=tuple(one for one in tests if one.repeats),
+        slow_nodes=slow_nodes,
     )
+
+
+def _with_doubt(one: TestSoFar, slow_nodes: frozenset[str]) -> TestSoFar:
+    """The same test; what is known of its nodes explains nothing while other nodes of the session are slow too."""
+    suspects = {
+        metric: dataclasses.replace(suspect, known=None) if slow_nodes - set(suspect.run.nodes) else suspect
+        for metric, suspect in one.suspects.items()
+    }
+    return dataclasses.replace(one, suspects=suspects)
+
+
+def _is_known(one: TestSoFar) -> bool:
+    return not one.repeats and all(suspect.known is not None for suspect in one.suspects.values())
 
 
 def decide_together(own: TestSoFar, platform: PlatformSoFar, place: Place) -> NextSteps:
     """What follows for one suspect test, with regard to the others of its platform."""
+    own = _with_doubt(own, platform.slow_nodes)
+    if _is_known(own):
+        if platform.running:  # they may show that other nodes are slow, too
+            return NextSteps(waits=True)
+        return decide(own.suspects, own.repeats, place)
     if platform.suspects + platform.running < platform.many:
         return decide(own.suspects, own.repeats, place)
     second = second_repeat(own.repeats)

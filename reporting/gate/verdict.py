@@ -47,6 +47,7 @@ class Suspect:
         level: what it is compared with, in the metric's unit.
         change: of the run from the level, as a fraction; negative is worse.
         limit: of one run: a repeat is slow if its change is below minus this.
+        known: what is said of it if nothing is repeated, since repeats have named its nodes before at a loss like this.
     """
 
     run: Envelope
@@ -54,6 +55,7 @@ class Suspect:
     level: float
     change: float
     limit: float
+    known: Confirmation | None = None
 
     @property
     def measured(self) -> Metric:

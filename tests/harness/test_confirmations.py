@@ -110,6 +110,29 @@ def test_a_regression_that_is_known_is_not_repeated_every_night(series: Counting
     assert len(series.tonight()) == 3
 
 
+def test_a_node_that_repeats_have_named_is_repeated_only_at_another_loss(series: CountingSeries) -> None:
+    series.tell(89.0, 99.5)
+    series.run().assert_outcomes(passed=1)
+    for path in series.history.glob("*/*.jsonl"):  # as if other nodes had been there
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            verdict = line.get("verdicts", {}).get("rate", {})
+            if verdict.get("kind") == "transient":
+                verdict.update(kind="node", red=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    series.recede()
+    series.tell(88.5, 100.0)
+    result = series.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["-11.* is as large as when repeats named *; nothing was repeated."])
+    assert (len(series.tonight()), series.last().verdicts["rate"]["kind"]) == (3, "node")
+    result.stdout.no_fnmatch_line("*python -m reporting accept*")
+    series.recede()
+    series.tell(80.0, 100.0)
+    series.run().assert_outcomes(passed=1)
+    assert (len(series.tonight()), series.last().verdicts["rate"]["kind"]) == (5, "transient")
+
+
 def test_a_run_that_is_normal_costs_no_repeat(series: CountingSeries) -> None:
     series.tell(99.0)
     series.run().assert_outcomes(passed=1)

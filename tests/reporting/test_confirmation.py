@@ -282,6 +282,36 @@ def test_a_session_says_once_what_many_suspects_mean():
     assert sentence(platform_so_far(session(3, repeats={"s0": [confirm(live=True)]}).values())) is None
 
 
+KNOWN = Confirmation(Kind.NODE, True, "node n07: -5.0 %, as when repeats named it", ("It is as large as then.",))
+
+
+def known(nodes="n07"):
+    return TestSoFar(True, {METRIC: dataclasses.replace(suspect(nodes=nodes), known=KNOWN)})
+
+
+def test_a_known_node_is_not_repeated_and_its_command_is_shown():
+    found = ask("k", {"k": known(), **session(0, normal=3)})
+    assert not found.waits
+    assert not found.next
+    assert found.confirmations[METRIC].short == KNOWN.short
+    assert found.confirmations[METRIC].lines[-1] == "  scontrol update nodename=n07 state=drain reason='slow: -5.0 %'"
+    many = {name: known() for name in "klmn"}
+    assert sentence(platform_so_far(many.values())) is None
+    assert ask("k", many).confirmations[METRIC].kind is Kind.NODE
+
+
+def test_a_known_node_is_repeated_if_other_nodes_of_the_session_are_slow_too():
+    assert ask("k", {"k": known(), **session(0, running=1)}) == NextSteps(waits=True)
+    other = TestSoFar(True, {METRIC: suspect(nodes="n12")})
+    assert [following.trial.key for following in ask("k", {"k": known(), "o": other}).next] == ["confirm-1"]
+    same = TestSoFar(True, {METRIC: suspect(nodes="n07")})
+    assert ask("k", {"k": known(), "o": same}).confirmations[METRIC].kind is Kind.NODE
+    fleet = {"k": known(), **dict.fromkeys("op", other)}
+    repeats = [confirm(95.0)]
+    fleet = {name: dataclasses.replace(one, repeats=repeats if name in "op" else ()) for name, one in fleet.items()}
+    assert ask("k", fleet).confirmations[METRIC].short == "the platform, not a node"
+
+
 # --- the verdict -----------------------------------------------------------------------------------------------------
 
 
@@ -322,10 +352,28 @@ def test_a_node_that_was_named_is_red_until_a_run_there_is_good():
     past = [*nights(26), named, run(27, 100.0, provenance=elsewhere)]
     verdict = verdict_on(run(28, 89.0, provenance=there), past)
     assert (verdict.kind, verdict.red, verdict.suspect) == (Kind.NODE, True, None)
-    assert verdict.short == f"node n07: -11.0 %, as in the night of {night(26)}"
+    assert verdict.short == f"node n07: -11.0 %, as when repeats named it in the night of {night(26)}"
+    sentence = f"-11.0 % on n07 is as large as when repeats named node n07 in the night of {night(26)} (-11.0 %)"
+    assert verdict.text.split("\n")[1] == f"{sentence}; nothing was repeated."
     assert verdict_on(run(28, 89.0, provenance=elsewhere), past).suspect is not None
     good = run(28, 100.0, provenance=there)
     assert verdict_on(run(29, 89.0, provenance=there), [*past, good]).suspect is not None
+
+
+def test_another_loss_on_a_node_that_was_named_is_suspect_again():
+    there = {"nodes": "n07"}
+    named = run(26, 89.0, provenance=there, verdicts={METRIC: {"kind": "node", "red": True}})
+    past = [*nights(26), named]
+    for value in (93.0, 80.0):
+        verdict = verdict_on(run(28, value, provenance=there), past)
+        assert verdict.suspect is not None
+        assert verdict.suspect.known is None
+    # a run that was not repeated moves nothing: the loss that repeats have seen is the one that counts
+    known = verdict_on(run(27, 87.0, provenance=there), past)
+    stored = {"kind": known.kind, "red": True, "confirmation": {"short": known.short, "text": known.text}}
+    past.append(run(27, 87.0, provenance=there, verdicts={METRIC: stored}))
+    assert verdict_on(run(28, 85.0, provenance=there), past).suspect is not None
+    assert verdict_on(run(28, 88.0, provenance=there), past).short.endswith(f"in the night of {night(26)}")
 
 
 @pytest.mark.parametrize("kind", ["transient", "suspect"])
