@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 REPEAT_START_LIMIT_S = 3600.0
 """A repeat of a suspect run may wait so long for its start: a person waits for the verdict."""
 Place = tuple[str, ...]  # the nodes of a job
+LEAST = 2  # treated and control nodes: with fewer `compare` has no verdict
+FEW = 3  # with fewer its interval is very wide
 
 
 class JobFactory:
@@ -42,6 +44,7 @@ class JobFactory:
         self._items = {item.nodeid: item for item in items}
         self._run_id = run_id
         self._plans: dict[str, Plan] = {}
+        self._warnings: list[str] = []
         self._idle: dict[str, tuple[str, ...]] = {}  # nodes, by platform
         self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
         self._commits: dict[str, str] = {}  # that stacks name, as 40 digits
@@ -77,12 +80,33 @@ class JobFactory:
         for name in ("nodes", "treated", "control"):
             _refuse_too_few(name, getattr(options, name), test, size)
         if options.treated:
-            both = _alternating(places(options.treated, size), places(options.control, size))
-            return Campaign(options.label, options.repeats * len(both), both)
+            treated = places(options.treated, size)
+            control = places(options.control, size)
+            self._warn_of_small_groups(min(len(treated), len(control)), size)
+            both = _alternating(treated, control)
+            return Campaign(options.label, options.repeats * len(both), both, options.treated)
         nodes = options.nodes
         if not nodes and options.repeats > 1:
             nodes = self._idle_nodes(self._suite.case(self._items[test]).platform)
         return Campaign(options.label, options.repeats, places(nodes, size))
+
+    def _warn_of_small_groups(self, least: int, size: int) -> None:
+        """Say before the session what `compare` could only say after the upgrade.
+
+        Args:
+            least: how many jobs of a test fit side by side on the nodes of the smaller group.
+            size: nodes of such a job.
+        """
+        if least >= FEW:
+            return
+        what = "node" if size == 1 else f"set of {size} nodes"
+        if least < LEAST:
+            said = f"a group of one {what} has no verdict in `python -m reporting compare`"
+        else:
+            said = f"with two {what}s in a group, the interval of `python -m reporting compare` is very wide"
+        warning = f"warning: --treated and --control: {said}: name {FEW} or more in each (docs/compare.md)"
+        if warning not in self._warnings:
+            self._warnings.append(warning)
 
     def _idle_nodes(self, platform: Platform) -> tuple[str, ...]:
         """The nodes over which the repeats of a campaign are spread: those that are idle now.
@@ -125,7 +149,9 @@ class JobFactory:
     @property
     def notices(self) -> list[str]:
         """What a person should know of the choice of nodes, a line each."""
-        return self.visits.notices if self._items and self._suite.options.trials.single_nodes else []
+        if self._items and self._suite.options.trials.single_nodes:
+            return self.visits.notices
+        return self._warnings
 
     def first_jobs(self) -> dict[str, JobSpec]:
         """The first job of each test, by the test's id."""

@@ -61,7 +61,8 @@ class Recording:
         """What a reader of the figures must know; None for those of the only job."""
         if self.jobs == 1:
             return None
-        return f"the figures are those of {self.run.name}, the middle one of {self.jobs} jobs"
+        middle = "middle" if self.jobs % 2 else "slower middle"
+        return f"the figures are those of {self.run.name}, the {middle} one of {self.jobs} jobs"
 
 
 RECORDING = pytest.StashKey[Recording]()

@@ -137,6 +137,7 @@ class JobSpec:
     `nodes` are the ones that it must run on, as many as the layout has; () leaves the choice to the scheduler.
     `reservation` is the scheduler's name of one that it may use.
     `stack` is that of the platform's `stacks:` with which the scheduler renders it; None for the platform's own.
+    `group` is that of its nodes in an upgrade, `treated` or `control`.
     `image` is the container's, as the platform's file names it; a scheduler renders it from its own keys.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
@@ -167,6 +168,7 @@ class JobSpec:
     reservation: str | None = None
     stack: str | None = None
     trial: Trial = ONLY
+    group: str | None = None
 
     @property
     def key(self) -> str:

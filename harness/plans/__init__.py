@@ -26,12 +26,14 @@ class TrialRequest:
         nodes: the ones that it must run on; () leaves the choice to the scheduler.
         avoid_nodes: the ones that it must not run on.
         stack: one of the platform's `stacks:`; None for the platform as it is.
+        group: of the nodes in an upgrade, `treated` or `control`.
     """
 
     trial: Trial = ONLY
     nodes: tuple[str, ...] = ()
     avoid_nodes: tuple[str, ...] = ()
     stack: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)

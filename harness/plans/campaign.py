@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import median
 
 from harness.plans import Conclusion, TrialRequest, TrialResult
-from platforms.job import Trial
+from platforms.job import JobError, Trial
 
 NAMED = 5  # failed jobs that a sentence names
 
@@ -18,21 +18,32 @@ class Campaign:
         label: of the campaign; None for repeats without one.
         repeats: how many jobs.
         places: sets of nodes, of which the repeats take one after the other; () leaves the choice to the scheduler.
+        treated: the nodes that an upgrade changes; the other ones are its control nodes. () without an upgrade.
     """
 
-    def __init__(self, label: str | None, repeats: int, places: Sequence[tuple[str, ...]] = ()) -> None:
+    def __init__(
+        self,
+        label: str | None,
+        repeats: int,
+        places: Sequence[tuple[str, ...]] = (),
+        treated: Collection[str] = (),
+    ) -> None:
         self.most = repeats
         self._label = label
         self._places = places
+        self._treated = treated
 
     def first(self) -> Sequence[TrialRequest]:
-        return [
-            TrialRequest(Trial(label=self._label, repeat=number), nodes=self._place(number))
-            for number in range(1, self.most + 1)
-        ]
+        return [self._request(number) for number in range(1, self.most + 1)]
 
-    def _place(self, number: int) -> tuple[str, ...]:
-        return self._places[(number - 1) % len(self._places)] if self._places else ()
+    def _request(self, number: int) -> TrialRequest:
+        trial = Trial(label=self._label, repeat=number)
+        if not self._places:
+            return TrialRequest(trial)
+        nodes = self._places[(number - 1) % len(self._places)]
+        if not self._treated:
+            return TrialRequest(trial, nodes)
+        return TrialRequest(trial, nodes, group="treated" if nodes[0] in self._treated else "control")
 
     def more(self, results: Sequence[TrialResult]) -> Sequence[TrialRequest]:
         return []
@@ -61,13 +72,24 @@ def _medians(results: Sequence[TrialResult]) -> str:
 
 
 def _named(failed: Sequence[TrialResult]) -> str:
-    texts = [f"{result.request.trial.key} ({_why(result)})" for result in failed[:NAMED]]
+    texts = [f"{result.request.trial.key}{_where(result)} ({_why(result)})" for result in failed[:NAMED]]
     if len(failed) > NAMED:
         texts.append(f"and {len(failed) - NAMED} more")
     return ", ".join(texts)
 
 
+def _where(result: TrialResult) -> str:
+    nodes = result.request.nodes
+    if not nodes and result.job is not None:
+        nodes = result.job.status.nodes
+    return f" on {', '.join(nodes)}" if nodes else ""
+
+
 def _why(result: TrialResult) -> str:
     if result.job is None:
         return "max_device_hours does not allow it"
-    return result.error or result.job.status.state.value
+    if result.error is not None:
+        return result.error
+    failure = result.job.error
+    status = failure.status if isinstance(failure, JobError) else result.job.status
+    return str(status).partition("\n")[0]

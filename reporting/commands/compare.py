@@ -22,9 +22,9 @@ from reporting.commands import answering, compared, compared_groups
 from reporting.commands.compared import Report
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import selected
-from reporting.compare.causes import shown
+from reporting.compare.causes import GROUP, shown
 from reporting.compare.contrast import contrasts, side_by_side
-from reporting.compare.run_selection import RunSelection, parsed
+from reporting.compare.run_selection import RunSelection, on_nodes, parsed
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.markdown import markdown
@@ -180,7 +180,29 @@ def _doubtful_groups(
         never = nodes - {node for run in runs for node in run.nodes}
         if never:
             problems.append(f"--{word}: no run of the two selections was on {shown(never)}: is the name right?")
+        contrary = [run for run in runs if run.provenance.get(GROUP, word) != word and on_nodes(run, nodes)]
+        if contrary:
+            names = {node for run in contrary for node in run.nodes}
+            of_sessions = ", ".join(sorted({run.key.run_id for run in contrary}))
+            declared = contrary[0].provenance[GROUP]
+            problems.append(
+                f"--{word} names {shown(names)}, and sessions have measured them as {declared} nodes ({of_sessions}): "
+                "are the two lists swapped?"
+            )
+        problems += _failed(word, nodes, runs)
     return problems
+
+
+def _failed(word: str, nodes: frozenset[str], runs: Sequence[Envelope]) -> list[str]:
+    """A sentence if jobs of a group have no numbers. Where a job never began, its session has recorded its group."""
+    failed = [run for run in runs if not run.sane and (on_nodes(run, nodes) or run.provenance.get(GROUP) == word)]
+    if not failed:
+        return []
+    names = {node for run in failed for node in run.nodes}
+    where = f" ({shown(names)})" if names else ""
+    what = f"1 job of the {word} nodes has" if len(failed) == 1 else f"{len(failed)} jobs of the {word} nodes have"
+    outcomes = ", ".join(sorted({run.outcome.value for run in failed}))
+    return [f"{what} no numbers{where}: {outcomes}"]
 
 
 def _named(side: RunSelection, runs: Sequence[Envelope], night_ends: datetime.time) -> str:

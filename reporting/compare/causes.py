@@ -18,6 +18,8 @@ MOST_IN_SENTENCE = 4
 FIRST_IN_SENTENCE = ("driver", "image", "kernel", "nodes", "torch", "cuda")
 """What explains most changes. The others follow in the order of their names."""
 MOST_VALUES = 3
+GROUP = "group"
+"""Provenance that says whether a session measured the nodes as treated or as control nodes. It is no cause."""
 HASH = re.compile(r"([0-9a-f]{8})[0-9a-f]{4,}(-dirty)?")
 
 
@@ -86,7 +88,7 @@ def causes_of(
     changed, same = [], []
     if before and after:
         old, new = provenance_values(before), provenance_values(after)
-        for name in sorted({*old, *new}):
+        for name in sorted({*old, *new} - {GROUP}):
             was, is_now = old.get(name, set()), new.get(name, set())
             if was & is_now or was == is_now:
                 same.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from reporting.compare.causes import ProvenanceChange, provenance_values
+from reporting.compare.causes import GROUP, ProvenanceChange, provenance_values
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.references.answers import Note, References
@@ -17,7 +17,7 @@ def changed_in_part(before: Sequence[Envelope], after: Sequence[Envelope]) -> li
     """The provenance of which some values are on both sides and others are not. Nodes are left out: jobs share them."""
     old = provenance_values(before)
     new = provenance_values(after)
-    names = sorted(old.keys() & new.keys() - {"nodes"})
+    names = sorted(old.keys() & new.keys() - {"nodes", GROUP})
     return [
         ProvenanceChange(name, frozenset(old[name]), frozenset(new[name]))
         for name in names

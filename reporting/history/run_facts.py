@@ -168,6 +168,7 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
         "driver": device.get("driver"),
         "kernel": host.get("kernel"),
         "image": asked.get("image"),
+        "group": asked.get("group"),
         "cpu": host.get("cpu"),
         "cores": host.get("cores"),
         "threads": host.get("threads"),

@@ -100,7 +100,7 @@ def test_the_row_of_several_jobs_names_the_one_that_it_is(project: Project) -> N
     result.stdout.fnmatch_lines(
         [
             "*OPS: rate in GB/s, the mean of 4 jobs*",
-            "*the figures are those of rate-1x1cpu-k*, the middle one of 4 jobs*",
+            "*the figures are those of rate-1x1cpu-k*, the slower middle one of 4 jobs*",
         ],
         consecutive=False,
     )
@@ -110,7 +110,7 @@ def test_a_job_that_fails_beside_others_fails_the_test_and_loses_no_number(proje
     write_test(project, [100.0, None, 99.0])
     result = project.pytest("--repeat=3")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 (exited with an error)*"])
+    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 on * (exited with an error*)*"])
     assert [(run.outcome, run.sane) for run in entries(project)] == [
         (Outcome.PASSED, True),
         (Outcome.FAILED, False),
@@ -131,7 +131,7 @@ def test_a_job_whose_numbers_the_body_refuses_is_named(project: Project) -> None
     write_test(project, [100.0, 500.0, 99.0])
     result = project.pytest("--repeat=3")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 (assert 500*"])
+    result.stdout.fnmatch_lines(["*2 of 3 jobs measured*failed: measure-2 on * (assert 500*"])
     assert [run.sane for run in entries(project)] == [True, False, True]
 
 
@@ -195,13 +195,28 @@ def test_the_repeats_of_a_campaign_are_spread_over_idle_nodes(on_slurm: Project)
 @pytest.mark.real_slurm
 def test_treated_and_control_nodes_are_measured_in_turn_in_the_same_session(on_slurm: Project) -> None:
     words = ("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3")
-    on_slurm.pytest(*words).assert_outcomes(passed=1)
+    result = on_slurm.pytest(*words)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*warning: --treated and --control: a group of one node has no verdict in *"])
     written = sorted(entries(on_slurm), key=lambda run: run.trial.repeat or 0)
-    assert [(run.nodes, run.trial.label) for run in written] == [
-        (("cn1",), "before"),
-        (("cn3",), "before"),
-        (("cn2",), "before"),
+    assert [(run.nodes, run.trial.label, run.provenance["group"]) for run in written] == [
+        (("cn1",), "before", "treated"),
+        (("cn3",), "before", "control"),
+        (("cn2",), "before", "treated"),
     ]
+
+
+@pytest.mark.real_slurm
+def test_a_job_of_a_campaign_that_cannot_start_is_named_with_its_node_and_the_reason(
+    on_slurm: Project, slurm: Cluster
+) -> None:
+    slurm.ask("scontrol", "update", "nodename=cn2", "state=drain", "reason=bad DIMM")
+    try:
+        result = on_slurm.pytest("--platform=mine", "--label=before", "--treated=cn1,cn2", "--control=cn3,v100n1")
+    finally:
+        slurm.ask("scontrol", "update", "nodename=cn2", "state=resume")
+    result.stdout.fnmatch_lines(["*measure-before-3 on cn2 (can never start: *cn2 is drained*bad DIMM*"])
+    result.stdout.fnmatch_lines(["*warning: --treated and --control: with two nodes in a group, the interval*"])
 
 
 @pytest.mark.parametrize(

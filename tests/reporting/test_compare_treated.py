@@ -7,11 +7,13 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from platforms.job import Outcome
 from reporting.__main__ import main
 from reporting.compare.contrast import side_by_side
 from reporting.compare.treated import TreatedEffect, effect_of
@@ -188,3 +190,34 @@ def test_typed_nodes_without_a_run_are_named(site: Path, capsys: pytest.CaptureF
     assert "warning: --control: no run of the two selections was on n91: is the name right?" in capsys.readouterr().err
     assert compare(site) == 1
     assert "warning" not in capsys.readouterr().err
+
+
+def declared(runs: Sequence[Envelope], treated: Sequence[str]) -> list[Envelope]:
+    """The same runs, as sessions record them that know the groups."""
+    found = []
+    for run in runs:
+        group = "treated" if run.nodes[0] in treated else "control"
+        found.append(replace(run, provenance={**run.provenance, "group": group}))
+    return found
+
+
+def test_groups_that_are_not_those_of_the_sessions_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = on_nodes(0, "before", values(0.0, chance=0.0))
+    site = site_with(tmp_path, declared([*before, *tuesday()], TREATED))
+    assert compare(site) == 1
+    printed = capsys.readouterr()
+    assert "warning" not in printed.err
+    assert "group" not in printed.out.partition("before:")[0]
+    assert main(["compare", f"--site={site}", "before", "after", "--treated=n05..n08", "--control=n01..n04"]) == 0
+    err = capsys.readouterr().err
+    assert "warning: --treated names n05, n06, n07 and 1 more, and sessions have measured them as control nodes" in err
+    assert "(night-000, night-001): are the two lists swapped?" in err
+
+
+def test_failed_jobs_of_a_group_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = on_nodes(0, "before", values(0.0, chance=0.0))
+    after = declared(tuesday(), TREATED)
+    failed = [replace(run, sane=False, outcome=Outcome.ERROR) for run in after[:2]]
+    never_begun = replace(failed[1], provenance={"group": "treated"})
+    compare(site_with(tmp_path, [*before, failed[0], never_begun, *after[2:]]))
+    assert "warning: 2 jobs of the treated nodes have no numbers (n01): error" in capsys.readouterr().err

@@ -134,3 +134,10 @@ def test_the_command_of_a_program_without_the_wire_is_provenance() -> None:
     provenance = envelope(run).provenance
     assert provenance["command"] == "./stream -n 100"
     assert provenance["image"] == "registry/stream:1"
+
+
+def test_the_group_of_an_upgrade_is_kept() -> None:
+    run = gpu_run()
+    assert "group" not in envelope(run).provenance
+    run["asked"] = {**run.get("asked", {}), "group": "treated"}
+    assert envelope(run).provenance["group"] == "treated"
