@@ -292,6 +292,13 @@ class Backend:
         """
         raise RefusedError(f"{platform.name}: the scheduler {platform.scheduler} cannot say where a job has run")
 
+    def start_of_job(self, platform: Platform, job_id: str) -> float | None:
+        """When a job of any user started, in Unix seconds; None if it has not, or the scheduler does not say.
+
+        The arguments and errors are those of `nodes_of_job`.
+        """
+        return None
+
     def drain_command(self, node: str, reason: str) -> str | None:
         """What an administrator types to take a node out of service. None where there is no such command."""
         return None

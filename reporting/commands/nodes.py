@@ -20,16 +20,18 @@ from platforms.schedulers import backend_of
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.fleet.answer import answer
+from reporting.fleet.job_answer import JobAnswer, is_of_job, job_answer, minute
 from reporting.fleet.node_runs import NodeRun, node_runs
-from reporting.fleet.nodes import NodeRecord, Standing, percent, records_of
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent, records_of
 from reporting.fleet.visits import never_measured
+from reporting.history.envelope import Envelope
 from reporting.tables.grouped import Table
 from reporting.tables.markdown import markdown
 from reporting.tables.text import text
 
 HEADINGS = ("node", "runs", "deviation", "error", "last run", "suspicions", "verdict")
 COLUMNS = ("node", "runs", "deviation_fraction", "error_fraction", "last_run", "suspicions", "verdict", "sentence")
-NUMBERS = ("runs", "deviation", "error", "suspicions", "change", "limit")
+NUMBERS = ("runs", "deviation", "error", "suspicions", "value", "change", "limit")
 RUNS_SHOWN = 5  # the last ones of each node of a job
 UNMEASURED_SHOWN = 20
 _FIRST = {Standing.SLOW: 0, Standing.SUSPECT: 1}
@@ -46,22 +48,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the table. Returns 1 if a node that is shown is slow."""
+    """Print the table. Returns 1 if a node that is shown is slow; with --job if it was slow at the job's time."""
     site = open_site(options)
     answering.refuse_unknown_platform(site, options.platform)
     asked = _asked_nodes(options, site)
     problems: list[str] = []
-    runs = _runs(site, options.platform, problems)
+    envelopes = _envelopes(options.platform, site, problems)
+    runs = _runs(options.platform, site, envelopes)
     records = records_of(runs, asked or _nodes_of_scheduler(options.platform, site, problems))
+    if options.nodes is not None:
+        _refuse_unknown_nodes(options.platform, site, [records[name] for name in asked])
     if asked:
         records = {name: records[name] for name in asked}
     shown = list(records.values())
+    found = None
+    if options.job is not None:
+        found = job_answer(shown, options.job, _started_s(options, site, envelopes))
     if options.format == "csv":
         print(_csv(shown), end="")
     else:
-        _print_tables(options, shown, is_answer=bool(asked))
+        _print_tables(options, shown, found)
     sys.stdout.flush()
     answering.warn(problems)
+    if found is not None:
+        return int(found.is_slow)
     return int(any(record.standing is Standing.SLOW for record in shown))
 
 
@@ -84,16 +94,49 @@ def _asked_nodes(options: argparse.Namespace, site: OpenedSite) -> tuple[str, ..
         raise RefusedError(f"--nodes: {error}") from None
 
 
-def _runs(site: OpenedSite, platform: str, problems: list[str]) -> list[NodeRun]:
-    """The runs on single nodes of a platform. Raises RefusedError if there is none."""
+def _refuse_unknown_nodes(platform: str, site: OpenedSite, records: Sequence[NodeRecord]) -> None:
+    """Raise RefusedError for nodes without runs that the scheduler does not list.
+
+    A node that has runs may have been taken away since, and its runs are shown. A scheduler that cannot be asked
+    refuses no node.
+    """
+    unmeasured = [record.name for record in records if not record.runs]
+    known = _nodes_of_scheduler(platform, site, []) if unmeasured else []
+    unknown = [name for name in unmeasured if name not in known]
+    if known and unknown:
+        raise RefusedError(
+            f"--nodes: the scheduler of {platform} lists no node {', '.join(unknown)}, and the history has no run "
+            f"there (`python -m reporting nodes {platform}` names all nodes)"
+        )
+
+
+def _started_s(options: argparse.Namespace, site: OpenedSite, envelopes: Sequence[Envelope]) -> float | None:
+    """When the job of --job started, by its scheduler, else by the history; None if neither says so."""
+    try:
+        platform = _platform(options.platform, site)
+        started_s = backend_of(platform).start_of_job(platform, options.job)
+    except BenchError:
+        started_s = None
+    if started_s is not None:
+        return started_s
+    own = [envelope.time_s for envelope in envelopes if is_of_job(envelope.key.job_id, options.job)]
+    return own[-1] if own else None
+
+
+def _envelopes(platform: str, site: OpenedSite, problems: list[str]) -> list[Envelope]:
+    """The runs of a platform. Raises RefusedError if the history is empty."""
     envelopes = site.read(problems=problems)
     if not envelopes:
         raise RefusedError(site.why_empty())
-    of_platform = [envelope for envelope in envelopes if envelope.platform == platform]
-    runs = node_runs(of_platform, site.settings.night_ends)
+    return [envelope for envelope in envelopes if envelope.platform == platform]
+
+
+def _runs(platform: str, site: OpenedSite, envelopes: Sequence[Envelope]) -> list[NodeRun]:
+    """The runs on single nodes of a platform. Raises RefusedError if there is none."""
+    runs = node_runs(envelopes, site.settings.night_ends)
     if not runs:
         raise RefusedError(
-            f"{site.history}: the history has {len(of_platform)} jobs of {platform}, and none of them measured one "
+            f"{site.history}: the history has {len(envelopes)} jobs of {platform}, and none of them measured one "
             "node alone; `pytest --each-node` visits each node"
         )
     return runs
@@ -117,14 +160,13 @@ def _nodes_of_scheduler(name: str, site: OpenedSite, problems: list[str]) -> lis
         return []
 
 
-def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], *, is_answer: bool) -> None:
-    tables = []
+def _print_tables(options: argparse.Namespace, records: Sequence[NodeRecord], of_job: JobAnswer | None) -> None:
+    tables = [_table(options.platform, records)]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if is_answer:
-        sentence = printable(answer(records))
+    if of_job is not None or options.nodes is not None:
+        sentence = printable(answer(records) if of_job is None else of_job.text)
         print(sentence if width is None else textwrap.fill(sentence, width), end="\n\n")
-        tables.append(_runs_table(records))
-    tables.insert(0, _table(options.platform, records))
+        tables.append(_runs_table(records, () if of_job is None else of_job.runs))
     if options.format == "markdown":
         print("\n".join(markdown(tables)))
         return
@@ -137,6 +179,9 @@ def _table(platform: str, records: Sequence[NodeRecord]) -> Table:
     measured = [record for record in records if record.runs]
     rows = [_cells(record) for record in sorted(measured, key=lambda record: _FIRST.get(record.standing, 2))]
     notes = [record.sentence for record in measured if record.standing in _FIRST]
+    notes += [record.why_fit for record in measured if record.why_fit]
+    if any(record.standing is Standing.UNKNOWN for record in measured):
+        notes.append(f"not judged: {WHY_NOT_JUDGED}")
     unmeasured = never_measured({record.name: record for record in records})
     if unmeasured:
         names = ", ".join(unmeasured[:UNMEASURED_SHOWN])
@@ -161,17 +206,25 @@ def _cells(record: NodeRecord) -> tuple[str, ...]:
     )
 
 
-def _runs_table(records: Sequence[NodeRecord]) -> Table:
-    """The last runs of each node, by which its verdict can be checked."""
-    rows = [_run_cells(run) for record in records for run in record.runs[-RUNS_SHOWN:]]
-    headings = ("node", "night", "test", "change", "limit", "beside")
-    return Table(f"the last runs of each node, {RUNS_SHOWN} at most", headings, tuple(rows), 3, (), NUMBERS)
+def _runs_table(records: Sequence[NodeRecord], used: Sequence[NodeRun]) -> Table:
+    """The last runs of each node, by which its verdict can be checked, and those that the answer uses."""
+    rows = []
+    for record in records:
+        older = [run for run in record.runs[:-RUNS_SHOWN] if run in used]
+        rows += [_run_cells(run) for run in [*older, *record.runs[-RUNS_SHOWN:]]]
+    headings = ("node", "started", "test", "value", "change", "limit", "beside", "night", "run")
+    title = f"the last runs of each node, {RUNS_SHOWN} at most"
+    if used:
+        title += ", and those of the job's time"
+    return Table(title, headings, tuple(rows), 3, (), NUMBERS)
 
 
 def _run_cells(run: NodeRun) -> tuple[str, ...]:
+    value = "-" if run.measured is None else f"{run.measured.value:.5g} {run.measured.unit}"
     change = "-" if run.change is None else percent(run.change)
     limit = "-" if run.limit is None else percent(-run.limit)
-    return run.node, str(run.night), run.test, change, limit, run.beside or "-"
+    started = minute(run.started_s)
+    return run.node, started, run.test, value, change, limit, run.beside or "-", str(run.night), run.run_id
 
 
 def _csv(records: Sequence[NodeRecord]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reporting.fleet.nodes import NodeRecord, Standing, percent
+from reporting.fleet.nodes import WHY_NOT_JUDGED, NodeRecord, Standing, percent
 
 NAMED = 5  # nodes of one kind that the sentence names
 
@@ -41,7 +41,7 @@ def _fit(record: NodeRecord) -> str:
 def _why_unknown(record: NodeRecord) -> str:
     if not record.runs:
         return f"{record.name} was never measured"
-    return f"{record.name} has no run that other nodes can be compared with"
+    return f"{record.name} has no run that other nodes can be compared with ({WHY_NOT_JUDGED})"
 
 
 def _named(records: Sequence[NodeRecord], text: Callable[[NodeRecord], str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from platforms.job import ONLY
 from reporting.fleet.node_runs import node_runs, workload_of
-from reporting.fleet.nodes import RUNS_TO_NAME, NodeRecord, Standing, percent, records_of
+from reporting.fleet.nodes import RUNS_TO_NAME, WHY_NOT_JUDGED, NodeRecord, Standing, percent, records_of
 from reporting.gate.comparison import compare
 from reporting.gate.series import pin_of, series_of
 from reporting.history.envelope import Envelope
@@ -76,8 +76,11 @@ def _beside_pins(
         said.append(f"{metric.replace('_', ' ')} {percent(found.change)} (limit {100 * found.step_limit:.1f} %)")
         as_fast = as_fast and found.change >= -found.step_limit
     if not said:
-        return NodeAnswer(f"{node} ran {workload}, and the centre has too few runs to compare it with", as_fast=None)
-    compared = f"{workload}, {', '.join(said)}"
+        why = f"the centre has too few runs to compare it with: {WHY_NOT_JUDGED}, or a pin of the test"
+        return NodeAnswer(f"{node} ran {workload}, and {why}", as_fast=None)
+    compared = ", ".join(said)
+    if workload not in measured.metrics:
+        compared = f"{workload}, {compared}"
     if as_fast:
         return NodeAnswer(f"{node} is as fast as the centre's pins: {compared}", as_fast=True)
     return NodeAnswer(f"{node} is slower than the centre's pins: {compared}: tell your centre", as_fast=False)

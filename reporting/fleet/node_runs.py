@@ -42,6 +42,7 @@ class NodeRun:
         scale: what the change of one run varies by, over all nodes; None with fewer than 8 changes.
         beside: what the level is the median of: `12 other nodes of that night`, `20 runs of other nodes`.
         suspected: the gate has called the run slower than its series, or its node slow.
+        measured: the metric that counts.
     """
 
     node: str
@@ -56,6 +57,7 @@ class NodeRun:
     scale: float | None = None
     beside: str = ""
     suspected: bool = False
+    measured: Metric | None = None
 
     @property
     def limit(self) -> float | None:
@@ -104,12 +106,14 @@ def node_runs(envelopes: Iterable[Envelope], night_ends: datetime.time) -> list[
     found: dict[int, list[_Change]] = {}
     for places in _series(chosen):
         members = [runs[place] for place, _metric in places]
-        for (place, _metric), change in zip(places, _changes(members, [one for _, one in places]), strict=True):
+        for (place, metric), change in zip(places, _changes(members, [one for _, one in places]), strict=True):
             if change is not None:
-                found.setdefault(place, []).append(change)
+                found.setdefault(place, []).append(replace(change, measured=metric))
     for place, changes in found.items():
         middle = sorted(changes, key=lambda change: change.relative)[(len(changes) - 1) // 2]
-        runs[place] = replace(runs[place], change=middle.change, scale=middle.scale, beside=middle.beside)
+        runs[place] = replace(
+            runs[place], change=middle.change, scale=middle.scale, beside=middle.beside, measured=middle.measured
+        )
     return runs
 
 
@@ -118,6 +122,7 @@ class _Change:
     change: float
     beside: str
     scale: float | None = None
+    measured: Metric | None = None
 
     @property
     def relative(self) -> float:
@@ -135,6 +140,7 @@ def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
         night=night_of(envelope.time_s, night_ends),
         started_s=envelope.time_s,
         suspected=any(verdict.get("kind") in SUSPECTED for verdict in envelope.verdicts.values()),
+        measured=next(iter(envelope.metrics.values()), None),
     )
 
 

@@ -15,6 +15,7 @@ from reporting.gate.estimates import MEDIAN_PER_MEAN
 RUNS_TO_NAME = 2
 NAMED_SCALES = 2.75
 RECENT_RUNS = 20
+FAR_BELOW_ERRORS = 3
 WHY_NOT_JUDGED = f"this needs comparable runs of {FEWEST_NODES} other nodes, and {FEWEST_CHANGES} runs in all"
 
 
@@ -110,6 +111,20 @@ class NodeRecord:
         limit = _plain(_limit_of_two(streak))
         suspect = "" if self.standing is Standing.SLOW else ": suspect"
         return f"{self.name} {percent(_mean(streak))} in 2 runs{self._of_test} (limit {limit}): {both}{suspect}"
+
+    @property
+    def why_fit(self) -> str:
+        """Why a node is called fit although its deviation is far below zero; empty for any other node."""
+        deviation = self.deviation or 0.0
+        is_far_below = deviation < -FAR_BELOW_ERRORS * (self.error or 0.0)
+        if self.standing is not Standing.FIT or not self.suspicions or not is_far_below:
+            return ""
+        last = self.judged[-1]
+        return (
+            f"{self.name} is fit because its last run was not slow: {percent(last.change or 0.0)} (limit "
+            f"{_plain(last.limit or 0.0)}); the median of its last {RECENT_RUNS} runs is {percent(deviation)}, and "
+            f"{self.suspicions} were suspected"
+        )
 
     @property
     def _of_test(self) -> str:

@@ -213,6 +213,8 @@ def test_a_job_runs_where_it_must_and_says_where_it_ran(slurm: Cluster, tmp_path
     assert (status.state, sorted(status.nodes)) == (State.SUCCEEDED, ["cn1", "cn3"])
     backend = backend_of(platform(tmp_path))
     assert sorted(backend.nodes_of_job(platform(tmp_path), job.job_id)) == ["cn1", "cn3"]
+    assert backend.start_of_job(platform(tmp_path), job.job_id) == status.started_s
+    assert backend.start_of_job(platform(tmp_path), "99999") is None
     with pytest.raises(RefusedError, match="neither squeue nor sacct shows a job 99999"):
         backend.nodes_of_job(platform(tmp_path), "99999")
     with pytest.raises(RefusedError, match="is no id of a job at Slurm"):

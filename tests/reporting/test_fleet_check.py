@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from platforms.job import Role, Trial
 from reporting.fleet.check import check_answer
 from reporting.history.envelope import Envelope
@@ -59,4 +61,17 @@ def test_without_a_fleet_the_pin_of_the_test_is_the_level():
 
 def test_without_runs_to_compare_with_it_says_so():
     found = answer("n07", [own(30, "n07", 99.5)], nights(5, provenance={"nodes": "n01"}))
-    assert found == ("n07 ran resnet50, and the centre has too few runs to compare it with", None)
+    assert found == (
+        "n07 ran resnet50, and the centre has too few runs to compare it with: this needs comparable runs of 3 other "
+        "nodes, and 8 runs in all, or a pin of the test",
+        None,
+    )
+
+
+def test_a_test_that_is_called_as_its_metric_is_named_once():
+    test = "test_rate.py::test_effective_throughput[eidf_a100-1x4gpu]"
+    past = nights(24, provenance={"nodes": "n01"}, test=test, benchmark=None)
+    text, _as_fast = answer(
+        "n07", [replace(own(30, "n07", 99.5), benchmark=None, key=own(30, "n07", 0.0).key._replace(test=test))], past
+    )
+    assert text == "n07 is as fast as the centre's pins: effective throughput -0.5 % (limit 3.0 %)"

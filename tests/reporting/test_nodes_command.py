@@ -13,6 +13,7 @@ from platforms.config.schema import Platform
 from platforms.job import RefusedError
 from platforms.schedulers import SCHEDULERS, Backend, NodeState
 from reporting.__main__ import main
+from reporting.fleet.job_answer import minute
 from reporting.history.writer import HistoryWriter
 from tests.reporting.fleet_history import fleet_nights, visit
 
@@ -90,7 +91,24 @@ def test_is_it_me_or_the_machine(
 
 def test_the_runs_of_a_users_nodes_are_shown_with_their_limits(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes(site, "--nodes=n07")
-    assert "-7.1 %  -3.0 %  11 other nodes of that night" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    (heading,) = [line for line in lines if line.startswith("node  started")]
+    assert heading.split() == ["node", "started", "test", "value", "change", "limit", "beside", "night", "run"]
+    (first, _last) = [line for line in lines if "each-" in line]
+    started = visit(0, "n07", 1.0, hour=22.1).time_s
+    assert first.split()[:3] == ["n07", *minute(started).split()]
+    assert "-7.1 %  -3.0 %  11 other nodes of that night  2026-10-02  each-0" in first
+
+
+def test_a_node_that_was_slow_often_is_fit_with_a_reason(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = HistoryWriter(site / "history")
+    for envelope in [visit(3, "n07", 92.0), visit(4, "n07", 100.0)]:
+        writer.write(envelope, None)
+    assert nodes(site) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "n07 is fit because its last run was not slow: +0.0 % (limit 3.0 %); the median of its last 20 runs is "
+        "-7.5 %, and 3 were suspected"
+    )
 
 
 class Asked(Backend):
@@ -103,6 +121,9 @@ class Asked(Backend):
         if job_id != "4711":
             raise RefusedError(f"Slurm knows no job {job_id}")
         return ("n07", "n13")
+
+    def start_of_job(self, platform: Platform, job_id: str) -> float | None:
+        return visit(1, "n07", 1.0, hour=21).time_s
 
 
 @pytest.fixture
@@ -126,9 +147,20 @@ def test_nodes_that_were_never_measured_come_from_the_scheduler(site: Path, caps
 @pytest.mark.usefixtures("asked_scheduler")
 def test_a_users_job_is_looked_up(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes(site, "--job=4711") == 1
-    assert capsys.readouterr().out.startswith("It may be the machine: n07 -8.0 % in 2 runs (limit 3.0 %)")
+    first, second = (minute(visit(night, "n07", 1.0, hour=22.1).time_s) for night in (0, 1))
+    assert capsys.readouterr().out.splitlines()[0] == (
+        f"It may be the machine: n07 -7.1 % (limit 3.0 %) at {first} and -8.9 % (limit 3.0 %) at {second}; "
+        "tell your centre. Not known: n13."
+    )
     assert nodes(site, "--job=4712") == 2
     assert "--job 4712: Slurm knows no job 4712 (--nodes names its nodes instead" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("asked_scheduler")
+def test_a_misspelt_node_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nodes(site, "--nodes=n07,n99") == 2
+    assert "the scheduler of eidf_a100 lists no node n99, and the history has no run there" in capsys.readouterr().err
+    assert nodes(site, "--nodes=n07,n13") == 1
 
 
 def test_a_scheduler_that_cannot_be_asked_is_said_and_the_history_is_shown(

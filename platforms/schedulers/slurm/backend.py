@@ -60,6 +60,16 @@ class SlurmBackend(Backend):
         finally:
             transport.close()
 
+    def start_of_job(self, platform: Platform, job_id: str) -> float | None:
+        from platforms import transports
+        from platforms.schedulers.slurm import queries
+
+        transport = transports.connect(platform)
+        try:
+            return queries.start_of_job(transport, job_id)
+        finally:
+            transport.close()
+
     def drain_command(self, node: str, reason: str) -> str:
         from platforms.schedulers.slurm import node_states
 

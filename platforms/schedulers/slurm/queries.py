@@ -22,6 +22,7 @@ from platforms.schedulers.slurm.rows import (
     scontrol_row,
     sinfo_rows,
     squeue_rows,
+    unix_time,
 )
 from platforms.schedulers.work_dir.listing import LiveJobs
 from platforms.transports import Transport
@@ -87,9 +88,15 @@ echo "scancel $?"
 
 
 # A job that has no nodes yet prints an empty list.
+JOB_ID = re.compile(r"\d+([_+]\d+)?")
 _JOB_NODES_SCRIPT = """\
 {preamble}squeue --all --noheader --states=all --jobs={id} --format='nodes %N' | grep . && exit
 sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format=NodeList | sed 's/^/nodes /'
+"""
+
+_JOB_START_SCRIPT = """\
+{preamble}squeue --all --noheader --states=all --jobs={id} --format='start %S' | grep . && exit
+sacct --allusers --allocations --noheader --parsable2 --jobs={id} --format=Start | sed 's/^/start /'
 """
 
 
@@ -242,7 +249,7 @@ def nodes_of_job(transport: Transport, job_id: str) -> tuple[str, ...]:
         AwayError: Slurm does not answer.
         RefusedError: it is no id, or neither of the two shows such a job.
     """
-    if not re.fullmatch(r"\d+([_+]\d+)?", job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise RefusedError(f"{job_id!r} is no id of a job at Slurm: write it as squeue prints it, such as 123 or 123_4")
     script = _JOB_NODES_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id)
     result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
@@ -256,6 +263,26 @@ def nodes_of_job(transport: Transport, job_id: str) -> tuple[str, ...]:
         why = f": {errors}" if errors else ""
         raise RefusedError(f"{transport.where}: neither squeue nor sacct shows a job {job_id}{why}")
     return tuple(names)
+
+
+def start_of_job(transport: Transport, job_id: str) -> float | None:
+    """Ask squeue, then sacct, when a job of any user started, in Unix seconds. None if neither of the two says so.
+
+    Args:
+        transport: to the login node.
+        job_id: as `nodes_of_job` takes it, which refuses other words.
+
+    Raises:
+        AwayError: as the transport does.
+    """
+    if not JOB_ID.fullmatch(job_id):
+        return None
+    script = _JOB_START_SCRIPT.format(preamble=QUERY_PREAMBLE, id=job_id)
+    result = transport.run(["sh", "-s"], input=script.encode(), timeout_s=LIMIT_S)
+    lines = result.stdout.decode(errors="replace").splitlines()
+    starts = [unix_time(line.removeprefix("start ")) for line in lines if line.startswith("start ")]
+    known = [start for start in starts if start is not None]
+    return min(known, default=None)
 
 
 def cancel(transport: Transport, jobs: Sequence[Submitted]) -> CancelResult:
