@@ -81,31 +81,39 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     )
     suite.runner = runner
     with ended_properly(suite, runner, started, console):
-        suite.trials = Trials(runner, suite.entries, factory.job, started.attempt_of)
-        suite.trials.add_tests({test: factory.plan(test) for test in jobs})
-        for test in jobs:
-            suite.jobs[test] = suite.trials.main_job(test)
-        count = "1 job" if len(runner.jobs) == 1 else f"{len(runner.jobs)} jobs"
-        console.line(f"run {run_id}: {count}, evidence in {suite.options.runs / run_id}")
-        for notice in started.notices:
-            console.line(notice)
-        if suite.entries.is_first and suite.options.trials.check is None:
-            console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
-        if suite.options.wait_s is not None:
-            suite.deadline = time.monotonic() + suite.options.wait_s
-        try:
-            runner.pump()
-            if suite.options.wait_s == 0:  # submit and leave
-                runner.hand_over(HAND_OVER_S)
-        except RefusedError as error:
-            raise pytest.UsageError(str(error)) from None
-        suite.judging = _judging(suite, jobs)
-        if suite.judging is not None:
-            suite.confirmations = _confirmations(suite, suite.judging, suite.trials, factory, jobs, started, console)
-            suite.trials.waits_for_others = suite.confirmations.waits
-            suite.trials.released = suite.confirmations.released
+        _begin(suite, runner, started, factory, console)
         _look_back(suite, suite.entries, run_id, console)
         yield
+
+
+def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFactory, console: Console) -> None:
+    """Begin the first jobs of all tests, and make what judges and repeats them. Raises UsageError."""
+    assert suite.entries is not None
+    jobs = factory.first_jobs()
+    trials = Trials(runner, suite.entries, factory.job, started.attempt_of)
+    suite.trials = trials
+    trials.add_tests({test: factory.plan(test) for test in jobs})
+    for test in jobs:
+        suite.jobs[test] = trials.main_job(test)
+    count = "1 job" if len(runner.jobs) == 1 else f"{len(runner.jobs)} jobs"
+    console.line(f"run {runner.run_id}: {count}, evidence in {suite.options.runs / runner.run_id}")
+    for notice in started.notices:
+        console.line(notice)
+    if suite.entries.is_first and suite.options.trials.check is None:
+        console.problem(f"history: {suite.entries.folder} has no run yet: this session begins a new history")
+    if suite.options.wait_s is not None:
+        suite.deadline = time.monotonic() + suite.options.wait_s
+    try:
+        runner.pump()
+        if suite.options.wait_s == 0:  # submit and leave
+            runner.hand_over(HAND_OVER_S)
+    except RefusedError as error:
+        raise pytest.UsageError(str(error)) from None
+    suite.judging = _judging(suite, jobs)
+    if suite.judging is not None:
+        suite.confirmations = _confirmations(suite, suite.judging, trials, factory, jobs, started, console)
+        trials.waits_for_others = suite.confirmations.waits
+        trials.released = suite.confirmations.released
 
 
 def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Console) -> None:
