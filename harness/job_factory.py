@@ -46,6 +46,7 @@ class JobFactory:
         self._plans: dict[str, Plan] = {}
         self._warnings: list[str] = []
         self._idle: dict[str, tuple[str, ...]] = {}  # nodes, by platform
+        self._specs: dict[tuple[str, TrialRequest], JobSpec] = {}
         self._archives: dict[str | None, Path] = {}  # by commit; None is this checkout
         self._commits: dict[str, str] = {}  # that stacks name, as 40 digits
 
@@ -177,7 +178,13 @@ class JobFactory:
         return sum(spec.device_hours * self.plan(test).most for test, spec in jobs.items() if spec.platform != "local")
 
     def job(self, test: str, request: TrialRequest) -> tuple[JobSpec, Platform]:
-        """The spec of a test's request, and the platform that it is for."""
+        """The spec of a test's request, and the platform that it is for. A session asks several times for the first."""
+        if (test, request) not in self._specs:
+            self._specs[test, request] = self._spec(test, request)
+        spec = self._specs[test, request]
+        return spec, self._suite.platforms[spec.platform]
+
+    def _spec(self, test: str, request: TrialRequest) -> JobSpec:
         item = self._items[test]
         case = self._suite.case(item)
         commit = self._suite.options.code
@@ -188,7 +195,7 @@ class JobFactory:
         spec = replace(spec, reservation=self._suite.options.trials.reservation)
         if request.trial.role in (Role.CONFIRM, Role.PINNED):
             spec = replace(spec, start_limit_s=min(spec.start_limit_s, REPEAT_START_LIMIT_S))
-        return spec, self._suite.platforms[case.platform.name]
+        return spec
 
     def _commit_of_stack(self, platform: Platform) -> str | None:
         """The commit that the platform's stack names; None if it names none. Raises UsageError."""
