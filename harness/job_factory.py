@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 REPEAT_START_LIMIT_S = 3600.0
 """A repeat of a suspect run may wait so long for its start: a person waits for the verdict."""
-Place = tuple[str, ...]  # the nodes of a job
 LEAST = 2  # treated and control nodes: with fewer `compare` has no verdict
 FEW = 3  # with fewer its interval is very wide
 
@@ -233,7 +232,7 @@ def _refuse_too_few(option: str, nodes: Sequence[str], test: str, size: int) -> 
         raise pytest.UsageError(f"--{option} names {len(nodes)} nodes, and {test} needs {size}")
 
 
-def _alternating(treated: Sequence[Place], control: Sequence[Place]) -> list[Place]:
-    """Treated and control nodes in turn, so that what changes within an evening changes for both."""
+def _alternating(treated: Sequence[tuple[str, ...]], control: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Sets of treated and of control nodes in turn, so that what changes within an evening changes for both."""
     pairs = zip_longest(treated, control)
-    return [place for pair in pairs for place in pair if place is not None]
+    return [nodes for pair in pairs for nodes in pair if nodes is not None]

@@ -52,7 +52,8 @@ def ended_properly(suite: Suite, runner: Runner, started: StartedSession, consol
             _release_jobs(suite, runner, started, console, detach=detach)
             if suite.entries is not None and not started.journal.is_taken_over():
                 suite.entries.left([job for job in runner.jobs if not job.done])
-                suite.write_interrupted()
+                if not detach:  # else the session that goes on judges them
+                    suite.write_interrupted()
             if _is_finished(suite, runner, started, detach=detach):
                 end_state = session_history.DONE
         finally:

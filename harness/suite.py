@@ -155,10 +155,15 @@ class Suite:
             self.entries.test_ended(result.job, job_outcome, sane, verdicts)
 
     def write_interrupted(self) -> None:
-        """Write the numbers of tests whose body has passed, and that an interrupt has ended before their verdict."""
+        """Write the numbers of tests whose body has passed, and that an interrupt has ended before their verdict.
+
+        A test that is pending gets its verdict when the run is resumed.
+        """
         if self.entries is None or self.trials is None:
             return
         for test in self.jobs.keys() - self.ended_tests:
+            if isinstance(self.jobs[test].error, StillPending):
+                continue
             for job in self.trials.jobs(test):
                 if job.done and self.trials.has_passed(test, job):
                     self.entries.test_ended(job, Outcome.PASSED, True, {})

@@ -122,11 +122,7 @@ def _compared(runs: Sequence[Envelope]) -> str | None:
 def _block(number: int, runs: Sequence[Envelope], arms: tuple[str, str], metric: str) -> Block:
     values = {arm: [run.metrics[metric].value for run in runs if run.trial.arm == arm] for arm in arms}
     a, b = (values[arm] for arm in arms)
-    return Block(number, _nodes_of(runs[0]), (a[0], a[1]), (b[0], b[1]))
-
-
-def _nodes_of(run: Envelope) -> tuple[str, ...]:
-    return tuple(str(run.provenance.get("nodes") or "").replace(",", " ").split())
+    return Block(number, runs[0].nodes, (a[0], a[1]), (b[0], b[1]))
 
 
 def _split(arms: tuple[str, str], blocks: Sequence[Sequence[Envelope]]) -> Split | None:

@@ -79,9 +79,7 @@ def nodes_of(envelope: Envelope) -> tuple[str, ...]:
     """The nodes on which a job has run. A visited node has the name by which it was asked for."""
     if envelope.trial.node is not None:
         return (envelope.trial.node,)
-    found = envelope.provenance.get("nodes") or ""
-    names = found.split(",") if isinstance(found, str) else map(str, found)
-    return tuple(name.strip() for name in names if name.strip())
+    return envelope.nodes
 
 
 def workload_of(envelope: Envelope) -> str:

@@ -115,7 +115,7 @@ class Envelope:
         names = self.provenance.get("nodes") or ()
         if isinstance(names, str):
             names = names.split(",")
-        return tuple(str(name).strip() for name in names)
+        return tuple(name for name in (str(one).strip() for one in names) if name)
 
     @property
     def eligible(self) -> bool:

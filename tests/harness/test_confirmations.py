@@ -168,6 +168,7 @@ def test_a_session_that_stops_waiting_for_a_repeat_is_pending(series: CountingSe
     result = series.run("--run-id=night", "--wait=3s")
     assert result.ret == EXIT_PENDING
     result.assert_outcomes(skipped=1)
+    assert not any(run.sane for run in series.tonight())  # nothing has judged it yet
     gate.unlink()
     series.run("--resume=night").assert_outcomes(passed=1)
     measured, _repeat = series.tonight()
