@@ -21,7 +21,7 @@ from reporting.history.envelope import Envelope
 from reporting.references import store
 from reporting.references.answers import References
 
-TRIALS = 200  # 10 ms for each series
+TRIALS = 200  # fewer than `python -m reporting power` simulates: each session computes this at its end
 PROBLEMS = 3  # so many are said; the rest is counted
 
 

@@ -31,8 +31,8 @@ def next_attempt(job: Job, status: Status) -> Attempt | None:
     """The attempt that follows a job which ended with this status; None when it is not begun again.
 
     A job that the machine failed is begun again on other nodes, up to `retries:` of its platform. One that must run on
-    certain nodes stays there. One that was refused
-    while it avoided nodes may take any node. One that a killed session cancelled is begun again as it was.
+    certain nodes stays there. One that was refused while it avoided nodes may take any node. One that a killed session
+    cancelled is begun again as it was.
     """
     attempt = job.attempt
     number = attempt.number + 1
