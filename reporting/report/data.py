@@ -1,0 +1,287 @@
+"""What a report says, as plain data: the page, the exports and a merge request's comment are made of this alone.
+
+`python -m reporting data` writes it as JSON, with a schema (report_json.py). Fractions are .084 for 8.4 %, and a
+negative change is worse whatever the metric's direction. Nights are ISO dates, as `2026-11-17`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+SCHEMA = 1
+
+
+class Condition(StrEnum):
+    """How a series, or one of its runs, stands. The order is that of urgency."""
+
+    SLOWER = "slower"
+    """The gate is red: it is slower than its pin, or has left its series."""
+    FAILED = "failed"
+    """The last runs have no numbers."""
+    SUSPECT = "suspect"
+    """One run was far from the pin: its node is slow, it was chance, or no repeat says which."""
+    ACKNOWLEDGED = "acknowledged"
+    """It is slower than its pin. A person has said so and given a ticket."""
+    BLIND = "blind"
+    """No run without doubt for three nights."""
+    PAUSED = "paused"
+    FASTER = "faster"
+    LEARNING = "learning"
+    """It has no pin yet."""
+    OK = "ok"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a series.
+
+    Attributes:
+        started_s: Unix seconds.
+        value: in the metric's unit; None for a job without numbers.
+        condition: what the gate said when the run was recorded; FAILED without a value.
+        said: the gate's short sentence; for a run without a value how it ended, as in `error`.
+        comparable: the run belongs to the series of the last run. Others are shown, and compared with nothing.
+        doubts: why it fills no pin, as in `throttled`.
+        changes: what is not as it was at the run before, as in `driver 570.124 -> 580.65`.
+    """
+
+    night: str
+    started_s: float
+    run_id: str
+    value: float | None
+    condition: Condition
+    said: str = ""
+    comparable: bool = True
+    nodes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a series was compared with in some of its nights.
+
+    Attributes:
+        value: in the metric's unit.
+        from_night: from which night on it counted.
+        to_night: the last night; None while it counts.
+        said: `median of 20 runs`, or the reason of an acceptance and who gave it.
+        is_accepted: people have accepted it.
+    """
+
+    value: float
+    from_night: str
+    to_night: str | None
+    said: str
+    is_accepted: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step, in ms per step: `wait_ms`, `h2d_ms`, `stall_ms`, `step_ms` or `other_ms`.
+
+    Attributes:
+        before: the median before the change; of a series without a change that of the runs at its level. None if the
+            runs did not say it.
+        now: the median since the change; without a change of the last run.
+    """
+
+    name: str
+    before: float | None
+    now: float
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the gate can see in a series.
+
+    Attributes:
+        loss: the lasting loss that it finds in six nights, 80 times of 100; None: it is too loud.
+        false_alarms: that begin in 30 nights.
+        said: in words, as in `-1.9 % within six nights`.
+    """
+
+    loss: float | None
+    false_alarms: float | None
+    said: str
+
+
+@dataclass(frozen=True)
+class SeriesReport:
+    """One metric of a test.
+
+    Attributes:
+        value: of the last run with numbers, in `unit`.
+        value_night: its night.
+        pin: what it is compared with now; None while it learns.
+        change: of what was compared, relative to the pin; None without a pin.
+        limit: the change beyond which it is red, positive.
+        since: the first night of the change.
+        since_run: the run with which it began, if earlier runs of that night are without it.
+        short: the verdict in a few words; text: the whole verdict, by which a person can recompute it.
+        where: where in a step the change is, as in `all of it in the device step; input unchanged`; "" if not known.
+        why: what has changed at the same time: provenance and people's notes; "" without a change.
+        ticket: of an acknowledgement that holds.
+    """
+
+    metric: str
+    unit: str
+    better: Literal["higher", "lower"]
+    condition: Condition
+    value: float | None
+    value_night: str | None
+    pin: float | None
+    change: float | None
+    limit: float | None
+    since: str | None
+    since_run: str | None
+    short: str
+    text: str
+    where: str = ""
+    why: str = ""
+    ticket: str = ""
+    levels: tuple[Level, ...] = ()
+    points: tuple[Point, ...] = ()
+    parts: tuple[Part, ...] = ()
+    sight: Sight | None = None
+
+
+@dataclass(frozen=True)
+class TestReport:
+    """One test on one platform.
+
+    Attributes:
+        id: the test's id, the key of its history.
+        workload: the benchmark, or the name of a test of another program: `resnet50`.
+        setting: what the id says after the layout: `tuned`, `gbs32-smoke`; "" for nothing.
+        device: the name of what it ran on; devices: how many. None if no run says it.
+        condition: the most urgent one of its series.
+        series: by metric; the first one is the effective throughput, where the test has one.
+        folder: of its evidence, below runs/<run id>/.
+        last_run: the run id of its last job, with numbers or not; "" if it has none.
+        last_outcome: of that job: `passed`, `failed`, `error`, `skipped`, `pending`.
+        failed_nights: how many of its last nights in a row have no numbers.
+        device_hours: that its jobs took in the nights of the report, repeats and visits included.
+    """
+
+    __test__ = False  # for pytest, which takes it for a test class
+
+    id: str
+    platform: str
+    workload: str
+    layout: str
+    setting: str
+    device: str | None
+    devices: int | None
+    condition: Condition
+    series: tuple[SeriesReport, ...]
+    folder: str
+    last_run: str
+    last_outcome: str
+    failed_nights: int = 0
+    device_hours: float = 0.0
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Tests of one platform that changed in the same way about the same night: one line of the answer.
+
+    Attributes:
+        condition: SLOWER, FAILED, SUSPECT or ACKNOWLEDGED.
+        since: the first night; None if it is not known.
+        nights: for how many nights it has lasted, the last night of the report included.
+        tests: their ids, the worst first; of_tests: how many tests the platform has.
+        worst, mildest: the changes of these tests; None if they have no numbers.
+        what: `3 of 6 tests are 6.1 to 8.4 % slower`, `resnet50 1x4gpu tuned is 8.4 % slower`.
+        where: in which part of a step, and on which nodes.
+        why: what changed at the same time, and what people noted; says so if nothing that is recorded has changed.
+    """
+
+    condition: Condition
+    platform: str
+    since: str | None
+    nights: int
+    tests: tuple[str, ...]
+    of_tests: int
+    worst: float | None
+    mildest: float | None
+    what: str
+    where: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PlatformReport:
+    """A platform. `tests` is how many tests the report has of it, `paused` the reason and the day of a pause."""
+
+    name: str
+    tests: int
+    conditions: dict[str, int]
+    device: str | None
+    device_hours: float
+    last_night: str
+    paused: str = ""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """A node beside the other nodes of its platform (docs/nodes.md).
+
+    Attributes:
+        standing: `slow`, `suspect`, `fit` or `not judged`.
+        deviation, error: from the other nodes and its standard error, as fractions; None if not judged.
+        said: what is wrong with it, with its numbers; "" for a fit node.
+    """
+
+    platform: str
+    name: str
+    runs: int
+    standing: str
+    deviation: float | None
+    error: float | None
+    last_night: str
+    suspicions: int
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class NoteReport:
+    """What a person noted of a platform, accepted, acknowledged or paused: a mark in the trends."""
+
+    night: str
+    kind: Literal["note", "accept", "ack", "pause"]
+    subject: str
+    """A platform's name or a test's id."""
+    text: str
+    by: str
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A whole report.
+
+    Attributes:
+        made_at: ISO time with its offset.
+        night: the night that is taken for tonight; first_night: of the first run.
+        headline: the answer in one sentence: `3 of 60 tests are slower, on eidf_a100 and archer2`.
+        incidents: the most urgent first.
+        conditions: how many tests have which condition.
+        problems: what could not be read of the history and the answers, each a sentence.
+    """
+
+    schema: int
+    site: str
+    made_at: str
+    night: str
+    first_night: str
+    headline: str
+    incidents: tuple[Incident, ...]
+    conditions: dict[str, int]
+    platforms: tuple[PlatformReport, ...]
+    tests: tuple[TestReport, ...]
+    nodes: tuple[NodeReport, ...] = ()
+    notes: tuple[NoteReport, ...] = ()
+    problems: tuple[str, ...] = ()
