@@ -90,12 +90,6 @@ def test_the_command_line_compares_too(project):
     assert done.stdout.count("test_it[local-1x1cpu]") == 2
 
 
-def test_histogram(project):
-    project.job_test()
-    project.pytest_process("--benchmark-histogram=chart").assert_outcomes(passed=1)
-    assert list(project.path.glob("chart*.svg"))
-
-
 def test_skip_costs_no_job_and_disable_records_nothing(project):
     project.job_test()
     project.pytest("--benchmark-skip").assert_outcomes(skipped=1)
