@@ -270,9 +270,17 @@ def _error(noise: Noise, runs: int) -> str:
     return f"1.2533 x scale x sqrt({estimates.inflation(noise.autocorrelation, runs):.2f} / {runs})"
 
 
+def causes_between(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue]) -> Causes:
+    """What may explain a change, by runs surely before and surely after it."""
+    old = [run.envelope for run in before]
+    new = [run.envelope for run in since]
+    return causes_of(old, new, metric=subject.series.metric)
+
+
 def why(
     subject: Subject,
     found: LevelChange,
+    causes: Causes,
     before: Sequence[RunValue],
     since: Sequence[RunValue],
     night: datetime.date,
@@ -281,12 +289,11 @@ def why(
     """Everything that may explain a change, and the commands that answer it.
 
     Args:
+        causes: of `causes_between`.
         before, since: runs surely before and surely after the change.
         night: the first one of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
     """
-    old, new = [run.envelope for run in before], [run.envelope for run in since]
-    causes = causes_of(old, new, metric=subject.series.metric)
     return [
         f"{percent(found.change)}, {causes.sentence()}",
         *what_changed(causes, subject.series.runs),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from reporting.compare.causes import Causes
 from reporting.gate import estimates, explanation
 from reporting.gate.comparison import Comparison, LevelChange, compare
 from reporting.gate.confirmation import confirmed, known_node, repeats_named, settled, stored_confirmation
@@ -125,13 +126,14 @@ def _unanswered(series: Series) -> list[RunValue]:
 
 def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunValue) -> Verdict:
     found = LevelChange(Kind.SLOWER, run.value, subject.series.change(run.value, level), COARSE_STEP)
+    causes = explanation.causes_between(subject, known, [run])
     lines = [
         explanation.coarse_sentence(subject, found, level, len(known), run.night),
         *explanation.doubts(subject),
-        *explanation.why(subject, found, known, [run], run.night),
+        *explanation.why(subject, found, causes, known, [run], run.night),
     ]
     short = f"{explanation.percent(found.change)} of {len(known)}, slower since {run.night}"
-    verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known))
+    verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known), causes=causes)
     if run is subject.series.runs[-1]:
         verdict = _suspected(subject, verdict, level, found)
     return _answered(subject, verdict, [found])
@@ -150,15 +152,16 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     found = findings[0]
     since = comparison.since()
     before, after = explanation.around(comparison.runs_at_level(), comparison.start())
+    causes = explanation.causes_between(subject, before, after)
     lines = [
         explanation.change_sentence(subject, comparison, found),
         *doubts,
-        *explanation.why(subject, found, before, after, since, comparison.since_run()),
+        *explanation.why(subject, found, causes, before, after, since, comparison.since_run()),
         *numbers,
     ]
     word = "faster" if found.kind is Kind.FASTER else "slower"
     short = f"{explanation.percent(found.change)} of {runs}, {word} since {since}"
-    verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True)
+    verdict = _of(subject, found.kind, short, lines, found, since=since, runs=runs, pinned=True, causes=causes)
     verdict = dataclasses.replace(verdict, since_run=comparison.since_run())
     if comparison.is_new_step:
         verdict = _suspected(subject, verdict, comparison.pin.level, found)
@@ -197,14 +200,16 @@ def _left(subject: Subject, left: Departure) -> Verdict:
     run = subject.series.runs[-1]
     change = series.change(run.value, pin.level) if pin.level else 0.0
     found = LevelChange(Kind.LEFT, run.value, change, estimates.step_limit(noise))
+    before = series.runs[-explanation.RUNS_BEFORE :]
+    causes = explanation.causes_between(subject, before, subject.series.runs)
     lines = [
         explanation.left_sentence(subject, left),
         *explanation.doubts(subject),
         explanation.left_numbers(subject, left, found),
-        *explanation.why(subject, found, series.runs[-explanation.RUNS_BEFORE :], subject.series.runs, left.since),
+        *explanation.why(subject, found, causes, before, subject.series.runs, left.since),
     ]
     short = f"left its series: {'; '.join(left.differences)}"
-    verdict = _of(subject, Kind.LEFT, short, lines, found, since=left.since, runs=pin.runs)
+    verdict = _of(subject, Kind.LEFT, short, lines, found, since=left.since, runs=pin.runs, causes=causes)
     return _answered(subject, verdict, [found])
 
 
@@ -218,6 +223,7 @@ def _of(
     runs: int,
     since: datetime.date | None = None,
     pinned: bool = False,
+    causes: Causes | None = None,
 ) -> Verdict:
     return Verdict(
         test=subject.series.test,
@@ -231,6 +237,7 @@ def _of(
         since=since,
         runs=runs,
         pinned=pinned,
+        causes=causes,
     )
 
 

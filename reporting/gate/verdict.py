@@ -6,6 +6,7 @@ import datetime
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reporting.compare.causes import Causes
 from reporting.history.envelope import Envelope, Metric
 
 
@@ -97,6 +98,7 @@ class Verdict:
         short: for a table's last column: `-10.8 % of 20, slower since 2026-11-17`.
         text: a sentence, and lines with the numbers by which a person can recompute it, what changed in provenance,
             notes, and the commands that answer it. It is the message of a failed test.
+        causes: what may explain the change, without people's notes; None if there is none.
         suspect: set if the verdict is red by this run alone, and nothing that was known before makes it sure.
         confirmation: what repeats of the run say.
     """
@@ -115,5 +117,6 @@ class Verdict:
     pinned: bool = False
     blind: bool = False
     anchor_change: float | None = None
+    causes: Causes | None = None
     suspect: Suspect | None = None
     confirmation: Confirmation | None = None
