@@ -39,7 +39,7 @@ class Point:
 
     Attributes:
         started_s: Unix seconds.
-        value: in the metric's unit; None for a job without numbers.
+        value: in the metric's unit; None for a job that failed or could not be run. Pending jobs are no points.
         condition: what the gate said when the run was recorded; FAILED without a value.
         said: the gate's short sentence; for a run without a value how it ended, as in `error`.
         comparable: the run belongs to the series of the last run. Others are shown, and compared with nothing.
@@ -65,8 +65,8 @@ class Level:
 
     Attributes:
         value: in the metric's unit.
-        from_night: from which night on it counted.
-        to_night: the last night; None while it counts.
+        from_night: of the first run that it was made of, or from which on it was accepted.
+        to_night: the last night before the next level; None of the present one.
         said: `median of 20 runs`, or the reason of an acceptance and who gave it.
         is_accepted: people have accepted it.
     """
@@ -120,6 +120,7 @@ class SeriesReport:
         limit: the change beyond which it is red, positive.
         since: the first night of the change.
         since_run: the run with which it began, if earlier runs of that night are without it.
+        kind: the gate's own word, which says more than `condition`: `drifted`, `left its series`, `node`.
         short: the verdict in a few words; text: the whole verdict, by which a person can recompute it.
         where: where in a step the change is, as in `all of it in the device step; input unchanged`; "" if not known.
         why: what has changed at the same time: provenance and people's notes; "" without a change.
@@ -130,6 +131,7 @@ class SeriesReport:
     unit: str
     better: Literal["higher", "lower"]
     condition: Condition
+    kind: str
     value: float | None
     value_night: str | None
     pin: float | None
@@ -162,7 +164,8 @@ class TestReport:
         folder: of its evidence, below runs/<run id>/.
         last_run: the run id of its last job, with numbers or not; "" if it has none.
         last_outcome: of that job: `passed`, `failed`, `error`, `skipped`, `pending`.
-        failed_nights: how many of its last nights in a row have no numbers.
+        failed_since: the first night without numbers in which a job failed, if none has had numbers since.
+        failed_nights: how many nights have had such a job since.
         device_hours: that its jobs took in the nights of the report, repeats and visits included.
     """
 
@@ -180,6 +183,7 @@ class TestReport:
     folder: str
     last_run: str
     last_outcome: str
+    failed_since: str | None = None
     failed_nights: int = 0
     device_hours: float = 0.0
     remarks: tuple[str, ...] = ()

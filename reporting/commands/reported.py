@@ -1,0 +1,44 @@
+"""What every command that makes something of a report reads: the site, its history, and the `ReportData` of both."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.selection import selected
+from reporting.commands.tonight import add_tonight, now_of
+from reporting.report.build import build
+from reporting.report.data import ReportData
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A site, and the report of the tests that were asked for. Its `problems` are for stderr, too."""
+
+    site: OpenedSite
+    report: ReportData
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Declare the words that choose tests, and `--tonight`: what `report_of` reads."""
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them, such as a platform and a benchmark",
+    )
+    add_tonight(parser)
+
+
+def report_of(options: argparse.Namespace) -> Reported:
+    """The report of the tests that the options choose. Raises RefusedError if there is none."""
+    site = open_site(options)
+    problems: list[str] = []
+    envelopes = selected(site, options.selection, problems)
+    settings = site.settings
+    now = now_of(options, site)
+    report = build(
+        envelopes, site.references(), settings.name, settings.night_ends, now, problems, options=site.options
+    )
+    return Reported(site, report)

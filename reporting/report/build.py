@@ -1,0 +1,197 @@
+"""The history of a site becomes a `ReportData`."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from platforms.job import RefusedError
+from reporting.fleet.node_runs import node_runs
+from reporting.fleet.nodes import records_of
+from reporting.history.envelope import Envelope
+from reporting.references.answers import References
+from reporting.report.data import (
+    SCHEMA,
+    Condition,
+    NodeReport,
+    NoteReport,
+    PlatformReport,
+    ReportData,
+    TestReport,
+)
+from reporting.report.incidents import incidents_of
+from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, devices_of
+from reporting.tables.history_rows import by_site_and_test
+
+PLATFORMS_NAMED = 3
+
+
+def build(
+    envelopes: Sequence[Envelope],
+    references: References,
+    site: str,
+    night_ends: datetime.time,
+    now: datetime.datetime,
+    problems: Sequence[str] = (),
+    *,
+    options: str = "",
+) -> ReportData:
+    """A report of some tests of a site.
+
+    Args:
+        envelopes: all jobs of these tests, of this site alone, in the order of their starts.
+        references: what people have answered.
+        site: its name.
+        night_ends: the hour at which its nights end.
+        now: the present time.
+        problems: what could not be read of the history.
+        options: what the commands in the verdicts' texts need, such as `--site=centre`.
+
+    Raises:
+        RefusedError: no job of these tests is in a series.
+    """
+    asked = Asked(references, night_ends, now, options)
+    judged = by_site_and_test(envelopes)
+    if not judged:
+        raise RefusedError(
+            "these jobs are of campaigns, visits or A/B runs, which are in no series, so there is nothing to report "
+            "(`python -m reporting compare LABEL LABEL` compares those with --label)"
+        )
+    hours = _device_hours(envelopes)
+    tests = [built_test(jobs, hours.get(test, 0.0), asked) for (_site, test), jobs in judged.items()]
+    tests.sort(key=lambda test: _place(test.report))
+    nodes = _nodes(envelopes, asked)
+    reports = tuple(test.report for test in tests)
+    first = min(asked.night(envelope) for envelope in envelopes)
+    return ReportData(
+        schema=SCHEMA,
+        site=site,
+        made_at=now.astimezone().isoformat(timespec="seconds"),
+        night=str(asked.tonight),
+        first_night=str(first),
+        headline=headline(reports),
+        incidents=incidents_of(tests, nodes, asked),
+        conditions=_counted(reports),
+        platforms=_platforms(tests, envelopes, asked),
+        tests=reports,
+        nodes=nodes,
+        notes=_notes(reports, first, asked),
+        problems=(*problems, *references.problems),
+    )
+
+
+def headline(tests: Sequence[TestReport]) -> str:
+    """The answer in one sentence: `3 of 60 tests are slower, on eidf_a100 and archer2; 1 has failed`."""
+    slower = [test for test in tests if test.condition is Condition.SLOWER]
+    failed = [test for test in tests if test.condition is Condition.FAILED]
+    if slower:
+        verb = "is" if len(slower) == 1 else "are"
+        said = f"{len(slower)} of {len(tests)} tests {verb} slower, on {_named(slower)}"
+    else:
+        said = "No test is slower"
+    if failed:
+        verb = "has" if len(failed) == 1 else "have"
+        said += f"; {len(failed)} {verb} failed"
+        if not slower:
+            said += f", on {_named(failed)}"
+    unjudged = {Condition.LEARNING: "learning", Condition.BLIND: "blind", Condition.PAUSED: "paused"}
+    for condition, word in unjudged.items():
+        count = sum(test.condition is condition for test in tests)
+        if count and not slower:
+            said += f"; {count} {word}"
+    return said
+
+
+def _named(tests: Sequence[TestReport]) -> str:
+    """The platforms of some tests, those with most of them first."""
+    names = [name for name, _count in Counter(test.platform for test in tests).most_common()]
+    more = len(names) - PLATFORMS_NAMED
+    if more > 0:
+        return f"{', '.join(names[:PLATFORMS_NAMED])} and {more} more"
+    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _place(test: TestReport) -> tuple[str, str, str, str]:
+    return test.platform, test.workload, test.setting, test.id
+
+
+def _counted(tests: Sequence[TestReport]) -> dict[str, int]:
+    counts = Counter(test.condition for test in tests)
+    return {condition.value: counts[condition] for condition in URGENCY if counts[condition]}
+
+
+def _device_hours(envelopes: Sequence[Envelope]) -> Mapping[str, float]:
+    """What the jobs of each test took, by its id.
+
+    Jobs of which a time or the number of devices is not known are left out.
+    """
+    hours: dict[str, float] = {}
+    for job in envelopes:
+        devices = devices_of(job)
+        if devices and job.started_s is not None and job.ended_s is not None:
+            taken = devices * max(job.ended_s - job.started_s, 0.0) / 3600
+            hours[job.key.test] = hours.get(job.key.test, 0.0) + taken
+    return hours
+
+
+def _platforms(tests: Sequence[BuiltTest], envelopes: Sequence[Envelope], asked: Asked) -> tuple[PlatformReport, ...]:
+    last = {envelope.platform: asked.night(envelope) for envelope in envelopes}
+    found = []
+    for name in sorted({test.report.platform for test in tests}):
+        reports = [test.report for test in tests if test.report.platform == name]
+        pause = asked.references.pause("", name, asked.now.date())
+        devices = Counter(report.device for report in reports if report.device)
+        found.append(
+            PlatformReport(
+                name=name,
+                tests=len(reports),
+                conditions=_counted(reports),
+                device=devices.most_common(1)[0][0] if devices else None,
+                device_hours=sum(report.device_hours for report in reports),
+                last_night=str(last[name]),
+                paused="" if pause is None else f"until {pause.until}: {pause.reason}",
+            )
+        )
+    return tuple(found)
+
+
+def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...]:
+    """The nodes of each platform that were measured alone, beside its other nodes."""
+    of_platform: dict[str, list[Envelope]] = {}
+    for envelope in envelopes:
+        of_platform.setdefault(envelope.platform, []).append(envelope)
+    return tuple(
+        NodeReport(
+            platform=platform,
+            name=record.name,
+            runs=len(record.runs),
+            standing=record.standing.value,
+            deviation=record.deviation,
+            error=record.error,
+            last_night=str(record.runs[-1].night),
+            suspicions=record.suspicions,
+            said=record.sentence or record.why_fit,
+        )
+        for platform, jobs in sorted(of_platform.items())
+        for record in records_of(node_runs(jobs, asked.night_ends)).values()
+    )
+
+
+def _notes(tests: Sequence[TestReport], first: datetime.date, asked: Asked) -> tuple[NoteReport, ...]:
+    """What people have said of these tests and their platforms since the first night, in order of the nights."""
+    ids = {test.id for test in tests}
+    names = ids | {test.platform for test in tests}
+    references = asked.references
+    found = [NoteReport(str(note.at), "note", note.platform, note.text, note.author.by) for note in references.notes]
+    for answer in references.acceptances:
+        text = f"{answer.metric.replace('_', ' ')} {answer.level:.6g} {answer.unit}: {answer.reason}"
+        found.append(NoteReport(str(answer.since), "accept", answer.test, text, answer.author.by))
+    for known in references.acknowledgements:
+        text = f"{known.metric.replace('_', ' ')} {100 * known.change:+.1f} % until {known.until}: {known.ticket}"
+        found.append(NoteReport(str(known.author.at.date()), "ack", known.test, text, known.author.by))
+    for pause in references.pauses:
+        text = f"until {pause.until}: {pause.reason}"
+        found.append(NoteReport(str(pause.author.at.date()), "pause", pause.name, text, pause.author.by))
+    chosen = [note for note in found if note.subject in names and note.night >= str(first)]
+    return tuple(sorted(chosen, key=lambda note: note.night))

@@ -1,0 +1,214 @@
+"""Which tests changed in the same way at the same time: the answer to "is it slower, since when, where, why?"."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reporting.compare.causes import Causes, ProvenanceChange
+from reporting.compare.split import PARTS
+from reporting.gate.verdict import Kind
+from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
+from reporting.report.one_test import URGENCY, Asked, BuiltTest, explained
+
+TOLD = (Condition.SLOWER, Condition.FAILED, Condition.SUSPECT, Condition.ACKNOWLEDGED)
+NIGHTS_APART = 2
+"""The first night of a change is an estimate, exact within two nights nine times of ten (docs/gate.md)."""
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """A test that is to be told of, by its most urgent series; `series` is None if it has only failed."""
+
+    condition: Condition
+    test: BuiltTest
+    series: SeriesReport | None
+    since: datetime.date | None
+
+    @property
+    def name(self) -> str:
+        """`resnet50 1x4gpu tuned`, and the metric if it is not the throughput."""
+        report = self.test.report
+        words = [report.workload, report.layout, report.setting]
+        if self.series is not None and self.series is not report.series[0]:
+            words.append(f"({self.series.metric.replace('_', ' ')})")
+        return " ".join(filter(None, words))
+
+    @property
+    def left_series(self) -> bool:
+        """Something that was measured is not what it was, so its numbers are not slower than anything."""
+        return self.series is not None and self.series.kind == Kind.LEFT
+
+    @property
+    def change(self) -> float | None:
+        return None if self.series is None else self.series.change
+
+    @property
+    def causes(self) -> Causes | None:
+        return None if self.series is None else self.test.causes.get(self.series.metric)
+
+
+def incidents_of(tests: Sequence[BuiltTest], nodes: Sequence[NodeReport], asked: Asked) -> tuple[Incident, ...]:
+    """The incidents of a report, the most urgent first: by condition, then by loss."""
+    findings = [finding for test in tests if (finding := _finding(test, asked)) is not None]
+    of_platform = Counter(test.report.platform for test in tests)
+    found = []
+    for group in _groups(findings):
+        platform = group[0].test.report.platform
+        found.append(_incident(group, of_platform[platform], nodes, asked))
+    return tuple(sorted(found, key=_urgency))
+
+
+def _urgency(incident: Incident) -> tuple[int, float, str]:
+    return URGENCY.index(incident.condition), incident.worst or 0.0, incident.platform
+
+
+def _finding(test: BuiltTest, asked: Asked) -> _Finding | None:
+    report = test.report
+    if report.condition not in TOLD:
+        return None
+    if report.condition is Condition.FAILED:
+        return _Finding(Condition.FAILED, test, None, _date(report.failed_since))
+    series = next(one for one in report.series if one.condition is report.condition)
+    return _Finding(report.condition, test, series, _date(series.since or series.value_night))
+
+
+def _date(night: str | None) -> datetime.date | None:
+    return None if night is None else datetime.date.fromisoformat(night)
+
+
+def _groups(findings: Sequence[_Finding]) -> list[list[_Finding]]:
+    """Findings of one platform and condition whose first nights follow each other closely."""
+    groups: list[list[_Finding]] = []
+
+    def place(finding: _Finding) -> tuple[str, str, bool, datetime.date]:
+        since = finding.since or datetime.date.min
+        return finding.test.report.platform, finding.condition, finding.left_series, since
+
+    for finding in sorted(findings, key=place):
+        last = groups[-1][-1] if groups else None
+        if last is not None and place(last)[:3] == place(finding)[:3]:
+            apart = place(finding)[3] - place(last)[3]
+            if apart <= datetime.timedelta(days=NIGHTS_APART):
+                groups[-1].append(finding)
+                continue
+        groups.append([finding])
+    return groups
+
+
+def _incident(group: Sequence[_Finding], of_tests: int, nodes: Sequence[NodeReport], asked: Asked) -> Incident:
+    """One incident of findings that began at about the same time. The one with the largest loss dates it best."""
+    ordered = sorted(group, key=lambda finding: finding.change or 0.0)
+    first = ordered[0]
+    changes = [finding.change for finding in ordered if finding.change is not None]
+    platform = first.test.report.platform
+    since = first.since
+    return Incident(
+        condition=first.condition,
+        platform=platform,
+        since=None if since is None else str(since),
+        nights=0 if since is None else (asked.tonight - since).days + 1,
+        tests=tuple(finding.test.report.id for finding in ordered),
+        of_tests=of_tests,
+        worst=min(changes, default=None),
+        mildest=max(changes, default=None),
+        what=_what(ordered, of_tests, changes),
+        where=_where(ordered, nodes, platform),
+        why=_why(ordered, platform, asked),
+    )
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _what(group: Sequence[_Finding], of_tests: int, changes: Sequence[float]) -> str:
+    """`3 of 6 tests are 6.1 to 8.4 % slower`, `resnet50 1x4gpu tuned is 8.4 % slower`."""
+    first = group[0]
+    if first.condition is Condition.FAILED:
+        return _failed(group, of_tests)
+    if first.left_series and first.series is not None:
+        return (
+            f"{first.name} {first.series.short}" if len(group) == 1 else f"{_count(group, of_tests)} left their series"
+        )
+    subject = f"{first.name} is" if len(group) == 1 else f"{_count(group, of_tests)} are"
+    losses = sorted({f"{100 * abs(change):.1f}" for change in changes}, key=float)
+    if not losses:
+        return f"{subject} slower"
+    size = losses[0] if len(losses) == 1 else f"{losses[0]} to {losses[-1]}"
+    ending = " in one run" if first.condition is Condition.SUSPECT else ""
+    return f"{subject} {size} % slower{ending}"
+
+
+def _count(group: Sequence[_Finding], of_tests: int) -> str:
+    return f"{len(group)} of {of_tests} tests"
+
+
+def _failed(group: Sequence[_Finding], of_tests: int) -> str:
+    outcomes = " and ".join(sorted({finding.test.report.last_outcome for finding in group}))
+    if len(group) == 1:
+        return f"{group[0].name} has no numbers: {outcomes}"
+    return f"{_count(group, of_tests)} have no numbers: {outcomes}"
+
+
+def _where(group: Sequence[_Finding], nodes: Sequence[NodeReport], platform: str) -> str:
+    """The part of a step, then the tests if they are few of many, then the nodes that are slow by themselves."""
+    said = []
+    part = _parts_said(group)
+    if part:
+        said.append(part)
+    slow = [node.name for node in nodes if node.platform == platform and node.standing == "slow"]
+    named = {word for finding in group if finding.series for word in finding.series.where.replace(":", " ").split()}
+    said += [f"node {name} is slow" for name in slow if name not in named]
+    return "; ".join(said)
+
+
+def _parts_said(group: Sequence[_Finding]) -> str:
+    """`all of it in the device step; input unchanged`; of several tests that differ: how many are in which part."""
+    if len(group) == 1 or len({_series_where(finding) for finding in group}) == 1:
+        return _series_where(group[0])
+    counts: Counter[str] = Counter()
+    for finding in group:
+        split = finding.causes.split if finding.causes else None
+        shares = split.shares if split else {}
+        counts[" and ".join(PARTS[name] for name in shares)] += 1
+    unclear = counts.pop("", 0)
+    if not counts:
+        return ""
+    if len(counts) == 1 and not unclear:
+        return f"all of it in {next(iter(counts))}"
+    parts = [f"{name} ({_tests(count)})" for name, count in counts.most_common()]
+    if unclear:
+        parts.append(f"no clear part ({_tests(unclear)})")
+    return "in " + ", ".join(parts)
+
+
+def _series_where(finding: _Finding) -> str:
+    return "" if finding.series is None else finding.series.where
+
+
+def _tests(count: int) -> str:
+    return "1 test" if count == 1 else f"{count} tests"
+
+
+def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
+    """What changed for at least half of the tests at that time, and what people have said."""
+    first = group[0]
+    tickets = list(
+        dict.fromkeys(finding.series.ticket for finding in group if finding.series and finding.series.ticket)
+    )
+    said = [f"known: {ticket}" for ticket in tickets]
+    if first.condition is Condition.FAILED:
+        return "; ".join(said)
+    causes = [finding.causes for finding in group if finding.causes is not None]
+    if causes and first.since is not None:
+        said.insert(0, explained(_common(causes), platform, first.since, asked.references))
+    return "; ".join(said)
+
+
+def _common(causes: Sequence[Causes]) -> Causes:
+    """What at least half of some changes have in common."""
+    counts: Counter[ProvenanceChange] = Counter(change for one in causes for change in one.changed)
+    changed = tuple(change for change, count in counts.items() if 2 * count >= len(causes))
+    return Causes(None, changed, causes[0].same or tuple(change.name for change in causes[0].changed))

@@ -1,0 +1,319 @@
+"""One test of the history becomes a `TestReport`: each series with its verdict of tonight, its levels and its runs."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from platforms.job import Outcome, Role, setting_of
+from platforms.rundir.job_folder import folder_name
+from reporting.compare.causes import Causes
+from reporting.fleet.node_runs import workload_of
+from reporting.gate.estimates import PIN_RUNS
+from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
+from reporting.gate.power import Sight as GateSight
+from reporting.gate.power import sight_of
+from reporting.gate.series import Series, learned, pin_of, series_of
+from reporting.gate.tonight import judge_tonight
+from reporting.gate.verdict import Kind, Verdict
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
+from reporting.references.answers import References
+from reporting.report.data import Condition, Level, Part, Point, SeriesReport, Sight, TestReport
+from reporting.tables.history_rows import stored_verdicts
+from reporting.tables.nights import changes_before
+
+SIGHT_TRIALS = 300
+"""A chance is exact to about 6 points, and a loss to a tenth of it: enough for a report of many series."""
+NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
+NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
+RUNS_BEFORE = 20  # whose parts of a step stand beside those of the last run of a series without a change
+URGENCY = list(Condition)
+FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
+_CONDITIONS: Mapping[Kind, Condition] = {
+    Kind.OK: Condition.OK,
+    Kind.LEARNING: Condition.LEARNING,
+    Kind.SLOWER: Condition.SLOWER,
+    Kind.DRIFTED: Condition.SLOWER,
+    Kind.LEFT: Condition.SLOWER,
+    Kind.BLIND: Condition.BLIND,
+    Kind.ACKNOWLEDGED: Condition.ACKNOWLEDGED,
+    Kind.PAUSED: Condition.PAUSED,
+    Kind.FASTER: Condition.FASTER,
+    Kind.NODE: Condition.SUSPECT,
+    Kind.TRANSIENT: Condition.SUSPECT,
+    Kind.SUSPECT: Condition.SUSPECT,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every part of a report needs beside the runs.
+
+    Attributes:
+        references: what people have answered.
+        night_ends: the hour at which the site's nights end.
+        now: the present time.
+        options: what the commands in the verdicts' texts need, such as `--site=centre`.
+    """
+
+    references: References
+    night_ends: datetime.time
+    now: datetime.datetime
+    options: str = ""
+
+    @property
+    def tonight(self) -> datetime.date:
+        return night_of(self.now.timestamp(), self.night_ends)
+
+    def night(self, envelope: Envelope) -> datetime.date:
+        """The night of a job."""
+        return night_of(envelope.time_s, self.night_ends)
+
+
+@dataclass(frozen=True)
+class BuiltTest:
+    """A test of a report, and what may explain the change of each of its metrics."""
+
+    report: TestReport
+    causes: Mapping[str, Causes] = field(default_factory=dict)
+
+
+def built_test(jobs: Sequence[Envelope], device_hours: float, asked: Asked) -> BuiltTest:
+    """One test of a report.
+
+    Args:
+        jobs: those of the test that the gate judges, in the order of their starts; one at least.
+        device_hours: of all jobs of the test, repeats and visits included.
+    """
+    last = jobs[-1]
+    with_numbers = [job for job in jobs if job.sane and job.metrics and job.trial.role is Role.MEASURE]
+    series: list[SeriesReport] = []
+    causes: dict[str, Causes] = {}
+    failed = sorted(_nights_without_numbers(jobs, with_numbers, asked))
+    if with_numbers:
+        latest = with_numbers[-1]
+        verdicts = judge_tonight(latest, jobs, asked.references, asked.night_ends, asked.now, options=asked.options)
+        changes, _restless = changes_before(jobs)
+        for metric in sorted(verdicts, key=lambda name: (name != THROUGHPUT, name)):
+            verdict = verdicts[metric]
+            if verdict.causes is not None:
+                causes[metric] = verdict.causes
+            series.append(_series_report(verdict, latest, jobs, changes, asked))
+    described = with_numbers[-1] if with_numbers else last
+    report = TestReport(
+        id=last.key.test,
+        platform=last.platform,
+        workload=workload_of(last),
+        layout=last.layout,
+        setting=setting_of(last.key.test),
+        device=_text_or_none(described.provenance.get("device") or described.fields.get("device")),
+        devices=devices_of(described),
+        condition=_condition_of_test(series, bool(failed), last, asked),
+        series=tuple(series),
+        folder=folder_name(last.key.test),
+        last_run=last.key.run_id,
+        last_outcome=last.outcome.value,
+        failed_since=str(failed[0]) if failed else None,
+        failed_nights=len(failed),
+        device_hours=device_hours,
+    )
+    return BuiltTest(report, causes)
+
+
+def devices_of(envelope: Envelope) -> int | None:
+    """How many devices a job used: as it found them, else as its layout says (`2x4gpu` are 8)."""
+    found = envelope.fields.get("devices")
+    if isinstance(found, int):
+        return found
+    nodes, times, rest = envelope.layout.partition("x")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    if times and nodes.isdecimal() and digits:
+        return int(nodes) * int(digits)
+    return None
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _nights_without_numbers(
+    jobs: Sequence[Envelope], with_numbers: Sequence[Envelope], asked: Asked
+) -> set[datetime.date]:
+    """The nights since the last numbers in which a job failed, or could not be run."""
+    after = jobs if not with_numbers else jobs[jobs.index(with_numbers[-1]) + 1 :]
+    return {asked.night(job) for job in after if job.outcome in FAILURES}
+
+
+def _condition_of_test(series: Sequence[SeriesReport], has_failed: bool, last: Envelope, asked: Asked) -> Condition:
+    if asked.references.pause(last.key.test, last.platform, asked.now.date()) is not None:
+        return Condition.PAUSED
+    conditions = [one.condition for one in series]
+    if has_failed:
+        conditions.append(Condition.FAILED)
+    if not conditions:
+        return Condition.BLIND
+    return min(conditions, key=URGENCY.index)
+
+
+# --- one series -------------------------------------------------------------------------------------------------------
+
+
+def _series_report(
+    verdict: Verdict,
+    latest: Envelope,
+    jobs: Sequence[Envelope],
+    changes: Sequence[Sequence[str]],
+    asked: Asked,
+) -> SeriesReport:
+    metric = verdict.metric
+    measured = latest.metrics[metric]
+    series = series_of(metric, latest, jobs, asked.night_ends)
+    acceptance = asked.references.acceptance(series.test, metric, series.comparability)
+    pin = pin_of(series, acceptance)
+    sight = None if pin is None else sight_of(series, pin, trials=SIGHT_TRIALS)
+    return SeriesReport(
+        metric=metric,
+        unit=measured.unit,
+        better=measured.better,
+        condition=condition_of(verdict),
+        kind=verdict.kind.value,
+        value=measured.value,
+        value_night=str(asked.night(latest)),
+        pin=None if pin is None else pin.level,
+        change=verdict.change,
+        limit=verdict.limit,
+        since=None if verdict.since is None else str(verdict.since),
+        since_run=verdict.since_run,
+        short=verdict.short,
+        text=verdict.text,
+        where=_where(verdict),
+        why=_why(verdict, latest.platform, asked),
+        ticket=_ticket(verdict, asked),
+        levels=_levels(series, asked.references),
+        points=tuple(_points(metric, jobs, changes, latest, verdict, asked)),
+        parts=_parts(verdict, series),
+        sight=None if sight is None else _sight(sight),
+    )
+
+
+def condition_of(verdict: Verdict) -> Condition:
+    """The condition that a verdict means. Whatever is red is slower."""
+    return Condition.SLOWER if verdict.red else _CONDITIONS[verdict.kind]
+
+
+def _where(verdict: Verdict) -> str:
+    """In which part of a step a change is, and on which node."""
+    said = []
+    if verdict.confirmation is not None and verdict.confirmation.kind is Kind.NODE:
+        said.append(verdict.confirmation.short)
+    if verdict.causes is not None and verdict.causes.split is not None:
+        said.append(verdict.causes.split.sentence())
+    return "; ".join(said)
+
+
+def _why(verdict: Verdict, platform: str, asked: Asked) -> str:
+    if verdict.causes is None or verdict.since is None:
+        return ""
+    return explained(verdict.causes, platform, verdict.since, asked.references)
+
+
+def explained(causes: Causes, platform: str, since: datetime.date, references: References) -> str:
+    """What changed at the same time as the numbers, and what people have noted of the platform near that night."""
+    notes = tuple(references.notes_on(platform, since - NOTE_BEFORE, since + NOTE_AFTER))
+    return Causes(None, causes.changed, causes.same, notes).sentence()
+
+
+def _ticket(verdict: Verdict, asked: Asked) -> str:
+    if verdict.kind is not Kind.ACKNOWLEDGED:
+        return ""
+    answer = asked.references.acknowledgement(verdict.test, verdict.metric, asked.tonight)
+    return "" if answer is None else answer.ticket
+
+
+def _levels(series: Series, references: References) -> tuple[Level, ...]:
+    """The first pin of a series and every level that people have accepted since, each until the next one."""
+    found: list[Level] = []
+    runs = learned(series)
+    if len(runs) == PIN_RUNS:
+        level = median([run.value for run in runs])
+        said = f"median of the first {PIN_RUNS} runs, {runs[0].night} to {runs[-1].night}"
+        found.append(Level(level, str(runs[0].night), None, said))
+    for answer in references.acceptances:
+        of_series = (answer.test, answer.metric, answer.comparability) == (
+            series.test,
+            series.metric,
+            series.comparability,
+        )
+        if of_series and (answer.unit, answer.better) == (series.unit, series.better):
+            since = str(answer.since)
+            until = str(answer.since - datetime.timedelta(days=1))
+            found = [replace(level, to_night=level.to_night or until) for level in found if level.from_night < since]
+            said = f"accepted by {answer.author.by} on {answer.author.at.date()}: {answer.reason}"
+            found.append(Level(answer.level, since, None, said, is_accepted=True))
+    return tuple(found)
+
+
+def _points(
+    metric: str,
+    jobs: Sequence[Envelope],
+    changes: Sequence[Sequence[str]],
+    latest: Envelope,
+    verdict: Verdict,
+    asked: Asked,
+) -> Iterator[Point]:
+    for job, changed in zip(jobs, changes, strict=True):
+        measured = job.metrics.get(metric) if job.sane else None
+        value = measured.value if measured is not None and math.isfinite(measured.value) else None
+        if value is not None:
+            condition, said = _said_then(metric, job, verdict if job is latest else None)
+        elif job.outcome in FAILURES:
+            condition, said = Condition.FAILED, job.outcome.value
+        else:
+            continue
+        yield Point(
+            night=str(asked.night(job)),
+            started_s=job.time_s,
+            run_id=job.key.run_id,
+            value=value,
+            condition=condition,
+            said=said,
+            comparable=job.comparability == latest.comparability,
+            nodes=job.nodes,
+            doubts=job.doubts,
+            changes=tuple(changed),
+        )
+
+
+def _said_then(metric: str, job: Envelope, tonight: Verdict | None) -> tuple[Condition, str]:
+    """What the gate said of a run when it was recorded; of the latest one what it says tonight."""
+    verdict = tonight or stored_verdicts(job).get(metric)
+    if verdict is None:
+        return Condition.LEARNING, "not judged"
+    return condition_of(verdict), verdict.short
+
+
+def _parts(verdict: Verdict, series: Series) -> tuple[Part, ...]:
+    """The parts of a step before and since a change; without a change those of the runs before, and of the last one."""
+    if verdict.causes is not None and verdict.causes.split is not None:
+        split = verdict.causes.split
+        return tuple(Part(name, split.before[name], split.after[name]) for name in STEP_PARTS if name in split.after)
+    *earlier, run = series.runs
+    now = run.envelope.beside
+    before = [one.envelope.beside for one in earlier if one.eligible][-RUNS_BEFORE:]
+    parts = []
+    for name in STEP_PARTS:
+        if name in now:
+            values = [beside[name].value for beside in before if name in beside]
+            parts.append(Part(name, median(values) if values else None, now[name].value))
+    return tuple(parts)
+
+
+def _sight(sight: GateSight) -> Sight:
+    loss = sight.loss()
+    said = sight.too_loud if loss is None else f"it finds a lasting loss of {100 * loss:.1f} % within six nights"
+    return Sight(loss, sight.drifts + sight.steps, said)

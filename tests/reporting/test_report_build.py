@@ -1,0 +1,198 @@
+"""The history becomes a report: what is slower, since when, where and why."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import replace
+
+import pytest
+
+from platforms.job import Metric, Outcome, RefusedError, Role, Trial
+from reporting.history.nights import NOON
+from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
+from reporting.report.build import build
+from reporting.report.data import Condition, ReportData
+from reporting.report.report_json import from_json, json_schema, to_json
+from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
+
+OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
+THIRD = "test_cosmoflow.py::test_cosmoflow[archer2-1x2cpu-tuned]"
+
+
+def parts(wait: float, step: float) -> dict[str, Metric]:
+    values = {"wait_ms": wait, "h2d_ms": 1.0, "step_ms": step, "other_ms": 0.1}
+    return {name: Metric(value, "ms", "lower") for name, value in values.items()}
+
+
+def slower(first: int, count: int, level: float = 90.0, **changes):
+    """Nights with another driver in which each step takes longer."""
+    changes.setdefault("provenance", {"driver": "580.65", "nodes": "n01"})
+    changes.setdefault("beside", parts(2.0, 56.0))
+    changes.setdefault("verdicts", {METRIC: {"kind": "slower", "red": True}})
+    return nights(count, level, first, **changes)
+
+
+def calm(count: int, first: int = 0, **changes):
+    changes.setdefault("provenance", {"driver": "570.124", "nodes": "n01"})
+    changes.setdefault("beside", parts(2.0, 50.0))
+    return nights(count, 100.0, first, **changes)
+
+
+def report_of(envelopes, references: References | None = None, tonight: int | None = None) -> ReportData:
+    ordered = sorted(envelopes, key=lambda envelope: envelope.time_s)
+    now = datetime.datetime.fromtimestamp(ordered[-1].time_s + 3600)
+    if tonight is not None:
+        now = datetime.datetime.combine(night(tonight), datetime.time(23))
+    return build(ordered, references or References(), "site", NOON, now)
+
+
+def test_a_calm_site_has_no_incident():
+    report = report_of(calm(30))
+    assert report.headline == "No test is slower"
+    assert report.incidents == ()
+    (test,) = report.tests
+    assert (test.workload, test.layout, test.setting, test.condition) == ("resnet50", "", "tuned", Condition.OK)
+    (series,) = test.series
+    assert series.pin == 100.0
+    assert len(series.points) == 30
+    assert [(level.from_night, level.to_night, level.value) for level in series.levels] == [
+        (str(night(0)), None, 100.0)
+    ]
+    assert series.sight is not None
+    assert series.sight.loss is not None
+
+
+def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
+    runs = [*calm(30), *slower(30, 7)]
+    runs += [*calm(30, test=OTHER, hour=23.0), *slower(30, 7, 94.0, test=OTHER, hour=23.0)]
+    runs += calm(37, test=THIRD, platform="archer2", provenance={"nodes": "a1"})
+    note = Note("eidf_a100", night(30), "driver upgrade", AUTHOR)
+    report = report_of(runs, References(notes=[note]))
+    assert report.headline == "2 of 3 tests are slower, on eidf_a100"
+    (incident,) = report.incidents
+    assert incident.condition is Condition.SLOWER
+    assert incident.what == "2 of 2 tests are 5.1 to 9.1 % slower"
+    assert (incident.since, incident.nights) == (str(night(30)), 7)
+    assert incident.platform == "eidf_a100"
+    assert incident.where == "all of it in the device step; input unchanged"
+    assert incident.why == f"changed: driver 570.124 -> 580.65; noted on {night(30)}: driver upgrade"
+    assert report.conditions == {"slower": 2, "ok": 1}
+
+
+def test_changes_of_one_platform_in_other_weeks_are_two_incidents():
+    runs = [*calm(40), *slower(40, 7)]
+    runs += [*calm(24, test=OTHER, hour=23.0), *slower(24, 23, test=OTHER, hour=23.0)]
+    assert [incident.since for incident in report_of(runs).incidents] == [str(night(24)), str(night(40))]
+
+
+def test_tests_that_are_slow_in_other_parts_say_how_many_in_which():
+    runs = [*calm(30), *slower(30, 7)]
+    runs += calm(30, test=OTHER, hour=23.0)
+    runs += slower(30, 7, 94.0, test=OTHER, hour=23.0, beside=parts(8.0, 50.0))
+    (incident,) = report_of(runs).incidents
+    assert incident.where == "in the device step (1 test), waiting for data (1 test)"
+
+
+def test_a_change_without_any_recorded_cause_says_so():
+    runs = [*calm(30), *slower(30, 7, provenance={"driver": "570.124", "nodes": "n01"})]
+    assert report_of(runs).incidents[0].why == "nothing that is recorded has changed"
+
+
+def test_an_acknowledged_loss_is_amber_with_its_ticket():
+    known = Acknowledgement(TEST, METRIC, "https://tickets/17", night(60), -0.10, AUTHOR)
+    report = report_of([*calm(30), *slower(30, 7)], References(acknowledgements=[known]))
+    assert report.headline == "No test is slower"
+    (incident,) = report.incidents
+    assert incident.condition is Condition.ACKNOWLEDGED
+    assert incident.why.endswith("; known: https://tickets/17")
+
+
+def test_an_accepted_level_takes_the_place_of_the_pin():
+    accepted = Acceptance(
+        TEST, METRIC, "samples/s", "higher", calm(1)[0].comparability, night(30), 90.0, 0.004, 0.007,
+        tuple(f"nightly-{number:03}-22" for number in range(30, 36)), 100.0, "the driver must stay", AUTHOR,
+    )  # fmt: skip
+    report = report_of([*calm(30), *slower(30, 9)], References(acceptances=[accepted]))
+    first, second = report.tests[0].series[0].levels
+    assert (first.to_night, first.is_accepted) == (str(night(29)), False)
+    assert (second.from_night, second.value, second.is_accepted) == (str(night(30)), 90.0, True)
+    assert [note.kind for note in report.notes] == ["accept"]
+    assert report.incidents == ()
+
+
+def test_failed_jobs_are_told_with_their_first_night():
+    failed = [run(number, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}) for number in range(30, 33)]
+    report = report_of([*calm(30), *failed])
+    assert report.headline == "No test is slower; 1 has failed, on eidf_a100"
+    (incident,) = report.incidents
+    assert incident.condition is Condition.FAILED
+    assert (incident.since, incident.nights) == (str(night(30)), 3)
+    assert incident.what == "resnet50 tuned has no numbers: failed"
+    assert [point.value for point in report.tests[0].series[0].points[-3:]] == [None, None, None]
+
+
+def test_a_test_that_never_had_numbers_has_no_series():
+    report = report_of([run(0, 1.0, metrics={}, sane=False, outcome=Outcome.ERROR, verdicts={})])
+    assert report.tests[0].series == ()
+    assert report.incidents[0].what == "resnet50 tuned has no numbers: error"
+
+
+def test_pending_jobs_are_no_points():
+    pending = run(30, 1.0, metrics={}, sane=False, outcome=Outcome.PENDING, verdicts={})
+    report = report_of([*calm(30), pending])
+    assert len(report.tests[0].series[0].points) == 30
+    assert report.tests[0].condition is Condition.OK
+
+
+def test_a_run_that_left_its_series_is_not_called_slower():
+    moved = {**FIELDS, "data_from": "memory"}
+    (incident,) = report_of([*calm(30), *calm(2, 30, fields=moved)]).incidents
+    assert incident.what == "resnet50 tuned left its series: data came from storage, is memory"
+
+
+def test_a_paused_platform_is_no_incident():
+    pause = Pause("eidf_a100", night(60), "cooling", AUTHOR)
+    report = report_of([*calm(30), *slower(30, 7)], References(pauses=[pause]))
+    assert report.tests[0].condition is Condition.PAUSED
+    assert report.incidents == ()
+    assert report.platforms[0].paused == f"until {night(60)}: cooling"
+
+
+def test_a_series_without_runs_for_days_is_blind():
+    report = report_of(calm(30), tonight=36)
+    assert report.tests[0].condition is Condition.BLIND
+    assert report.headline == "No test is slower; 1 blind"
+
+
+def test_device_hours_count_repeats_and_visits():
+    jobs = calm(21, fields={**FIELDS, "devices": 4})
+    repeat = run(20, 100.0, hour=23.0, fields={**FIELDS, "devices": 4}, trial=Trial(Role.CONFIRM, repeat=1))
+    jobs = [replace(job, ended_s=job.time_s + 900) for job in [*jobs, repeat]]
+    assert report_of(jobs).tests[0].device_hours == pytest.approx(22 * 4 * 0.25)
+
+
+def test_jobs_of_campaigns_alone_are_refused():
+    labelled = [run(number, 100.0, trial=Trial(label="before", repeat=number)) for number in range(3)]
+    with pytest.raises(RefusedError, match="campaigns"):
+        report_of(labelled)
+
+
+def test_the_json_of_a_report_is_read_again_as_it_was():
+    report = report_of([*calm(30), *slower(30, 7)])
+    content = to_json(report)
+    assert from_json(content, "report.json") == report
+    assert json.loads(content)["tests"][0]["series"][0]["unit"] == "samples/s"
+    assert json_schema()["required"][0] == "schema"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"schema": 1}', b"\xff"])
+def test_what_is_no_report_is_refused_with_its_place(content):
+    with pytest.raises(RefusedError, match=r"report\.json: .*no report of"):
+        from_json(content, "report.json")
+
+
+def test_a_report_of_another_version_is_refused():
+    content = to_json(report_of(calm(1))).replace(b'"schema": 1', b'"schema": 2', 1)
+    with pytest.raises(RefusedError, match="another version"):
+        from_json(content, "report.json")
