@@ -31,14 +31,25 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     add_tonight(parser)
 
 
-def report_of(options: argparse.Namespace) -> Reported:
-    """The report of the tests that the options choose. Raises RefusedError if there is none."""
+def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Reported:
+    """The report of the tests that the options choose. Raises RefusedError if there is none.
+
+    Args:
+        with_sight: say what the gate can see in each series. This takes most of the time.
+    """
     site = open_site(options)
     problems: list[str] = []
     envelopes = selected(site, options.selection, problems)
     settings = site.settings
     now = now_of(options, site)
     report = build(
-        envelopes, site.references(), settings.name, settings.night_ends, now, problems, options=site.options
+        envelopes,
+        site.references(),
+        settings.name,
+        settings.night_ends,
+        now,
+        problems,
+        options=site.options,
+        with_sight=with_sight,
     )
     return Reported(site, report)

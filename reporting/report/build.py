@@ -36,6 +36,7 @@ def build(
     problems: Sequence[str] = (),
     *,
     options: str = "",
+    with_sight: bool = True,
 ) -> ReportData:
     """A report of some tests of a site.
 
@@ -47,11 +48,12 @@ def build(
         now: the present time.
         problems: what could not be read of the history.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
+        with_sight: say what the gate can see in each series. This takes most of the time.
 
     Raises:
         RefusedError: no job of these tests is in a series.
     """
-    asked = Asked(references, night_ends, now, options)
+    asked = Asked(references, night_ends, now, options, with_sight)
     judged = by_site_and_test(envelopes)
     if not judged:
         raise RefusedError(

@@ -59,12 +59,14 @@ class Asked:
         night_ends: the hour at which the site's nights end.
         now: the present time.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
+        with_sight: simulate what the gate can see in each series, which takes most of the time.
     """
 
     references: References
     night_ends: datetime.time
     now: datetime.datetime
     options: str = ""
+    with_sight: bool = True
 
     @property
     def tonight(self) -> datetime.date:
@@ -175,7 +177,7 @@ def _series_report(
     series = series_of(metric, latest, jobs, asked.night_ends)
     acceptance = asked.references.acceptance(series.test, metric, series.comparability)
     pin = pin_of(series, acceptance)
-    sight = None if pin is None else sight_of(series, pin, trials=SIGHT_TRIALS)
+    sight = sight_of(series, pin, trials=SIGHT_TRIALS) if pin is not None and asked.with_sight else None
     return SeriesReport(
         metric=metric,
         unit=measured.unit,

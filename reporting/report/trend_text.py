@@ -1,0 +1,270 @@
+"""What `python -m reporting trend` prints: a test's picture with the four answers, or one line for each of many."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import textwrap
+from collections.abc import Sequence
+from statistics import median
+
+from reporting.columns import aligned
+from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
+from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
+from reporting.report.trend_columns import NightColumns, NightMark, columns_of
+from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line
+from reporting.tables.row import number
+
+URGENCY = {condition: place for place, condition in enumerate(Condition)}
+COLOURS = {
+    Condition.SLOWER: RED,
+    Condition.FAILED: RED,
+    Condition.SUSPECT: YELLOW,
+    Condition.ACKNOWLEDGED: YELLOW,
+    Condition.BLIND: YELLOW,
+    Condition.FASTER: CYAN,
+}
+LOUD = (Condition.SLOWER, Condition.FAILED)  # in capitals
+_IS_IT_SLOWER = {
+    Condition.SLOWER: "YES",
+    Condition.FAILED: "not known: its jobs fail",
+    Condition.SUSPECT: "perhaps",
+    Condition.ACKNOWLEDGED: "yes, and it is known",
+    Condition.BLIND: "not known",
+    Condition.PAUSED: "not judged: paused",
+    Condition.FASTER: "no, faster",
+    Condition.LEARNING: "not known yet: it learns its pin",
+    Condition.OK: "no",
+}
+WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)
+INDENT = 15  # of the answers
+GAP = "  "
+LEAST_COLUMNS = 10  # of a trend beside a test's name; with less it has a line of its own
+
+
+def one_test(
+    report: ReportData, test: TestReport, display: Display, nights: int | None = None, options: str = ""
+) -> list[str]:
+    """A picture of each metric of a test, and the four answers below it.
+
+    Args:
+        nights: how many are wanted; None for as many as there is room for.
+        options: what printed commands need beside their arguments, such as `--site=DIR`.
+    """
+    lines = [display.painted(part, BOLD) for part in textwrap.wrap(display.plain(test.id), display.width)]
+    notes = [note for note in report.notes if note.subject in (test.id, test.platform)]
+    for series in test.series:
+        lines += ["", *_series(report, series, notes, display, nights)]
+    lines.append("")
+    if test.failed_nights:
+        count = "night has" if test.failed_nights == 1 else f"{test.failed_nights} nights have"
+        lines += _wrapped(f"The last {count} no numbers; the last job ended as {test.last_outcome}.", display)
+    for remark in test.remarks:
+        lines += _wrapped(remark, display)
+    command = " ".join(filter(None, ("python -m reporting show", shlex.quote(test.id), options)))
+    lines += [display.plain(f"The numbers, and what can be answered: {command}")]
+    return lines
+
+
+def many_tests(report: ReportData, display: Display, nights: int | None = None) -> list[str]:
+    """One line for each test, the worst one first, each with the metric that stands worst.
+
+    Args:
+        nights: how many are wanted; None for as many as there is room for.
+    """
+    chosen = [(test, min(test.series, key=_rank, default=None)) for test in report.tests]
+    chosen.sort(key=lambda pair: _rank_of_test(*pair))
+    heads = aligned([("", "to pin", "since", ""), *(_head(report, *pair) for pair in chosen)], (0, 2, 3))
+    heads = [head.ljust(max(map(len, heads))) for head in heads]
+    heads = [display.plain(head) for head in heads]
+    room = display.width - len(heads[0]) - len(GAP)
+    is_beside = room >= LEAST_COLUMNS
+    if not is_beside:
+        room = display.width - len(GAP)
+    drawn = [
+        None if series is None else columns_of(series, (), _last_night(report), room, nights) for _, series in chosen
+    ]
+    shown = [columns for columns in drawn if columns is not None]
+    longest = max((len(columns.columns) for columns in shown), default=0)
+    lines = []
+    for (test, series), columns, head in zip(chosen, drawn, heads[1:], strict=True):
+        trend = "no numbers"
+        if series is not None and columns is not None:
+            trend = " " * (longest - len(columns.columns))  # so that each night stands below itself
+            trend += line(columns, _reference(series, columns), series, display)
+        condition = _condition(test, series)
+        word, rest = head[: len(_word(condition))], head[len(_word(condition)) :]
+        painted = display.painted(word, COLOURS.get(condition, "")) + rest
+        if is_beside:
+            lines.append(f"{painted}{GAP}{trend}".rstrip())
+        else:
+            lines += [painted.rstrip(), f"{GAP}{trend}".rstrip()]
+    above = heads[0]
+    if is_beside:
+        above += f"{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
+    below = _wrapped(_how_to_read(shown, display), display)
+    return [*_wrapped(report.headline, display), "", above.rstrip(), *lines, "", *below]
+
+
+def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
+    each = max((columns.nights_each for columns in drawn), default=1)
+    column = "a night" if each == 1 else f"up to {each} nights"
+    at_pin = "▇" if display.has_symbols else ":"
+    step = f"{100 * step_of_line(display):g} %"
+    told = f"A column is {column}, {at_pin} is at the pin, each step is {step}, and lower is worse."
+    for mark in legend(drawn, display):
+        if mark.endswith(NightMark.FAILED.said):
+            told += f" {mark}."
+    return f"{told} Words that only one test has show its picture."
+
+
+def _padding(columns: NightColumns, room: int, nights: int | None) -> str:
+    """Blanks before a trend that begins later than others, so that each night stands below itself."""
+    wanted = min(room, nights or room)
+    return " " * (wanted - len(columns.columns)) if columns.nights_each == 1 else ""
+
+
+def _series(
+    report: ReportData,
+    series: SeriesReport,
+    notes: Sequence[NoteReport],
+    display: Display,
+    nights: int | None,
+) -> list[str]:
+    """The picture of one metric and its answers."""
+    name = f"{series.metric}, {series.unit}" if series.unit else series.metric
+    lines = _wrapped(f"{name}, {series.better} is better", display)
+    last = _last_night(report)
+    values = [point.value for point in series.points if point.comparable and point.value is not None]
+    if not values:
+        return [*lines, "  no run has numbers"]
+    label_width = len("pin ") + len(number(max(values))) + 1
+    columns = columns_of(series, notes, last, display.width - label_width - 1, nights)
+    if not columns.values:
+        lines.append(f"  no run with numbers in these {columns.nights} nights")
+    else:
+        scale = scale_of(columns, series.pin)
+        labels = _labels(scale, series)
+        label_width = max(map(len, labels))
+        labels = [label.rjust(label_width) for label in labels]
+        lines += picture(columns, scale, labels, display)
+        lines.append(" " * (label_width + 1) + _dates(columns))
+        lines += _wrapped(_scale_text(columns, scale, series), display)
+    marks = legend([columns], display)
+    if marks:
+        lines += _wrapped(", ".join(marks), display)
+    for event_name, event in columns.events:
+        lines += _wrapped(f"{event_name} {event.night}  {event.said}", display, "    ")
+    if columns.earlier_events:
+        lines.append(f"({columns.earlier_events} earlier events are not shown)")
+    return [*lines, "", *_answers(series, display)]
+
+
+def _answers(series: SeriesReport, display: Display) -> list[str]:
+    """Is it slower, since when, where, why."""
+    said = _IS_IT_SLOWER[series.condition]
+    answer = display.painted(said, COLOURS.get(series.condition, ""))
+    lines = [f"{'Is it slower?':<{INDENT}}{answer}"]
+    if series.condition is not Condition.OK:
+        lines += _wrapped(series.short, display, " " * INDENT, " " * INDENT)
+    if series.value is not None:
+        facts = f"{number(series.value)} {series.unit}".rstrip()
+        if series.value_night:
+            facts += f" in the night of {series.value_night}"
+        if series.change is not None and series.pin is not None:
+            facts += f"; compared with the pin of {number(series.pin)}: {_percent(series.change)}"
+            if series.limit is not None:
+                facts += f", limit {100 * series.limit:.1f} %"
+        lines += _wrapped(facts, display, " " * INDENT, " " * INDENT)
+    since = series.since or ""
+    if since and series.since_run:
+        since += f", from run {series.since_run} on"
+    answers = {"Since when?": since, "Where?": series.where, "Why?": series.why, "Ticket": series.ticket}
+    for question, text in answers.items():
+        if text:
+            lines += _wrapped(f"{question:<{INDENT}}{text}", display, " " * INDENT)
+    return lines
+
+
+def _wrapped(text: str, display: Display, later: str = "", first: str = "") -> list[str]:
+    return textwrap.wrap(display.plain(text), display.width, initial_indent=first, subsequent_indent=later)
+
+
+def _labels(scale: Scale, series: SeriesReport) -> list[str]:
+    """What stands before each line of the picture, from above: the edges of the scale, and the pin in its line."""
+    labels = [number(scale.high), *[""] * (HEIGHT - 2), number(scale.low)]
+    if series.pin is not None and scale.low <= series.pin <= scale.high:
+        labels[HEIGHT - scale.height(series.pin, HEIGHT)] = f"pin {number(series.pin)}"
+    return labels
+
+
+def _scale_text(columns: NightColumns, scale: Scale, series: SeriesReport) -> str:
+    told = f"from {number(scale.low)} to {number(scale.high)}"
+    if series.pin:
+        told += f", {_percent(scale.low / series.pin - 1)} to {_percent(scale.high / series.pin - 1)} beside the pin"
+    each = "a column is a night"
+    if columns.nights_each > 1:
+        each = f"a column is {columns.nights_each} nights, their median"
+    beyond = sum(not scale.low <= value <= scale.high for value in columns.values)
+    if beyond:
+        each += f"; {beyond} {'is' if beyond == 1 else 'are'} beyond the scale"
+    return f"{told}; {each}"
+
+
+def _dates(columns: NightColumns) -> str:
+    """The first and the last night, below their columns."""
+    first, last = str(columns.columns[0].first), str(columns.last)
+    room = len(columns.columns) - len(first) - len(last)
+    return first + " " * room + last if room > 0 else last
+
+
+def _head(report: ReportData, test: TestReport, series: SeriesReport | None) -> tuple[str, ...]:
+    """What stands before a test's trend: its condition, its change, since when, which test."""
+    platform = "" if len(report.platforms) == 1 else test.platform
+    words = [platform, test.workload, test.layout, test.setting]
+    if len(test.series) > 1 and series is not None:
+        words.append(series.metric)
+    name = " ".join(filter(None, words))
+    condition = _condition(test, series)
+    if series is None or condition is Condition.FAILED:
+        return _word(condition), "", test.failed_since or "", name
+    change = "" if series.change is None else _percent(series.change)
+    since = ""
+    if series.since is not None and condition not in (Condition.OK, Condition.LEARNING):
+        since = series.since
+    return _word(condition), change, since, name
+
+
+def _condition(test: TestReport, series: SeriesReport | None) -> Condition:
+    """How a row stands: like its series, unless the whole test has no verdict of tonight."""
+    if series is None or (test.condition in WITHOUT_VERDICT and series.condition is not Condition.SLOWER):
+        return test.condition
+    return series.condition
+
+
+def _word(condition: Condition) -> str:
+    return condition.value.upper() if condition in LOUD else condition.value
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:+.1f} %"
+
+
+def _rank(series: SeriesReport) -> tuple[int, float]:
+    return URGENCY[series.condition], series.change or 0.0
+
+
+def _rank_of_test(test: TestReport, series: SeriesReport | None) -> tuple[int, float, str]:
+    change = 0.0 if series is None else series.change or 0.0
+    return URGENCY[_condition(test, series)], change, test.id
+
+
+def _reference(series: SeriesReport, columns: NightColumns) -> float:
+    """What a line compares with: the pin; of a series that learns the median of its nights."""
+    if series.pin is not None:
+        return series.pin
+    return median(columns.values) if columns.values else 0.0
+
+
+def _last_night(report: ReportData) -> datetime.date:
+    return datetime.date.fromisoformat(report.night)
