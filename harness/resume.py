@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
 from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
 from platforms.job import RefusedError
-from platforms.rundir import session_history, session_liveness
+from platforms.rundir import job_folder, session_history, session_liveness
 from platforms.rundir.session_history import SessionRecord
 
 
@@ -43,13 +44,7 @@ def restore(config: pytest.Config) -> None:
     tests = [
         test for record in sessions for test, options_of_test in record.options.items() if options_of_test == options
     ]
-    site = sessions[-1].plan.get("site")
-    if site and not config.option.site and Path(site).is_dir():
-        config.option.site = site
-    for name in ("history", "gate"):
-        recorded = sessions[-1].plan.get(name)
-        if recorded and not getattr(config.option, name):
-            setattr(config.option, name, recorded)
+    _restore_places(config, sessions[-1].plan, is_carried=job_folder.is_carried(runs / run_id))
     test_files = TestFiles(config.rootpath, site_folder(config).absolute())
     paths = dict.fromkeys(test_files.of_test(test) for test in tests)
     config.args = [str(path) for path in paths if path.exists()]
@@ -59,6 +54,20 @@ def restore(config: pytest.Config) -> None:
     config.option.markexpr = config.option.keyword = ""
     for name in KEPT:
         setattr(config.option, name, options.get(name, [] if name == "platform" else None))
+
+
+def _restore_places(config: pytest.Config, plan: Mapping[str, Any], *, is_carried: bool) -> None:
+    """Take the site, the history and the gate of a session, as far as no others are typed.
+
+    A run that was carried here was begun in another clone: this clone has a site and a history of its own.
+    """
+    site = plan.get("site")
+    if site and not is_carried and not config.option.site and Path(site).is_dir():
+        config.option.site = site
+    for name in ("gate",) if is_carried else ("history", "gate"):
+        recorded = plan.get(name)
+        if recorded and not getattr(config.option, name):
+            setattr(config.option, name, recorded)
 
 
 def _options_of(run: Path, sessions: Sequence[SessionRecord]) -> Mapping[str, object]:

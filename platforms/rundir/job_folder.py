@@ -15,6 +15,7 @@ from platforms import atomic_file
 from platforms.job import RefusedError
 
 RENDERED = ("job.sh", "manifest.yaml")  # the names that schedulers give to the text that they submit
+CARRIED = "carried"  # the name of a file in the folder of a run that came from another clone
 LONGEST_NAME = 120  # characters of a test's id that becomes a folder's name as it is
 
 
@@ -67,6 +68,11 @@ def is_used(folder: Path) -> bool:
     if not folder.exists():
         return False
     return any(path.name not in RENDERED for path in folder.iterdir())
+
+
+def is_carried(run_folder: Path) -> bool:
+    """Whether a run was begun in another clone of the suite, and came here by `python -m reporting pull --runs`."""
+    return (run_folder / CARRIED).exists()
 
 
 def make_folder(folder: Path) -> None:

@@ -95,7 +95,7 @@ class HistoryWriter:
         """Add a line to one of this session's files. Returns where it begins, in bytes. Raises RefusedError."""
         path = self._folder / name
         try:
-            _make_month(self._folder, self._month)
+            make_month(self._folder, self._month)
             file = self._open(name)
             try:
                 size = os.fstat(file).st_size
@@ -137,7 +137,7 @@ def _try_folder(folder: Path, month: str) -> None:
     """
     probe = folder / month / f".probe-{secrets.token_hex(8)}"
     try:
-        _make_month(folder, month)
+        make_month(folder, month)
         file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             _write_whole(file, b"\n")
@@ -149,7 +149,7 @@ def _try_folder(folder: Path, month: str) -> None:
         raise _unwritable(probe.parent, error) from None
 
 
-def _make_month(folder: Path, month: str) -> None:
+def make_month(folder: Path, month: str) -> None:
     """Make the folder of a month. Everyone who may write to the history may write there, whatever the umask is."""
     path = folder / month
     if path.is_dir():

@@ -1,0 +1,1 @@
+"""What sites share in a branch of a git repository: the history, and unfinished runs. A work tree is never touched."""

@@ -1,0 +1,379 @@
+"""`push` and `pull`: the history in a branch with one commit, pushed by many at once, killed, refused, edited."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import http.server
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reporting.__main__ import main
+from reporting.gitlab import token
+from reporting.history.reader import read, run_of
+from reporting.history.writer import HistoryWriter
+from reporting.shared_branch import squashed
+from reporting.shared_branch.remote import remote_of
+from tests.reporting.history_lines import envelope
+
+ROOT = Path(__file__).resolve().parents[2]
+PUSHERS = 16
+KILLED = 6
+MONTH_S = 31 * 86400.0
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (token.VARIABLE, token.JOB, "CI_SERVER_HOST", "CI_API_V4_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(squashed, "PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """A repository that is pushed to."""
+    path = tmp_path / "server.git"
+    git("init", "-q", "--bare", str(path))
+    return path
+
+
+@pytest.fixture
+def clone(tmp_path: Path, server: Path) -> Callable[[str], Path]:
+    """Makes a clone of the site's repository, with an empty history."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path / name
+        git("init", "-q", str(folder))
+        git("-C", str(folder), "remote", "add", "origin", str(server))
+        (folder / ".gitignore").write_text("/history/\n")
+        return folder
+
+    return make
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def add_runs(site: Path, *run_ids: str, age_s: float = 0.0) -> None:
+    """A session with a job for each run id."""
+    writer = HistoryWriter(site / "history", clock=lambda: time.time() - age_s)
+    for run_id in run_ids:
+        writer.write(envelope(run_id=run_id), {"run": run_id})
+
+
+def runs_in(site: Path) -> list[str]:
+    problems: list[str] = []
+    found = sorted(each.key.run_id for each in read(site / "history", problems=problems))
+    assert problems == []
+    return found
+
+
+def command(word: str, site: Path, *more: str) -> int:
+    return main([word, f"--site={site}", *more])
+
+
+def files_of(server: Path, branch: str = "bench-history") -> list[str]:
+    return git("-C", str(server), "ls-tree", "-r", "--name-only", branch).split()
+
+
+# --- push and pull ---------------------------------------------------------------------------------------------------
+
+
+def test_two_clones_have_the_same_history_after_a_push_and_a_pull(
+    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = clone("one"), clone("two")
+    add_runs(one, "a", "b")
+    add_runs(two, "c")
+    assert command("pull", two) == 0
+    assert f"{server} has no branch bench-history yet: the first push makes it" in capsys.readouterr().out
+    assert [command("push", one), command("push", two), command("pull", one), command("pull", two)] == [0, 0, 0, 0]
+    assert runs_in(one) == runs_in(two) == ["a", "b", "c"]
+    assert git("-C", str(server), "rev-list", "--count", "bench-history").strip() == "1"
+    capsys.readouterr()
+    assert command("push", two) == 0
+    assert capsys.readouterr().out == f"bench-history of {server} has all of it already\n"
+    assert git("-C", str(one), "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_the_details_of_jobs_are_pushed_when_they_are_wanted(clone: Callable[[str], Path], server: Path) -> None:
+    one, two = clone("one"), clone("two")
+    add_runs(one, "a")
+    command("push", one)
+    assert not [name for name in files_of(server) if name.endswith(".runs.jsonl")]
+    command("push", one, "--details")
+    command("pull", two, "--details")
+    (found,) = read(two / "history")
+    assert run_of(two / "history", found) == {"run": "a"}
+
+
+def test_the_sessions_of_past_months_are_joined_and_come_back_once(
+    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = clone("one"), clone("two")
+    for session in range(4):
+        add_runs(one, f"old-{session}", age_s=3 * MONTH_S)
+    add_runs(one, "new")
+    command("push", one)
+    joined = [name for name in files_of(server) if name.startswith("history/joined/")]
+    assert len(joined) == 1
+    assert len(files_of(server)) == 3  # with the new session, and README.md
+    command("pull", two)
+    assert runs_in(two) == runs_in(one)
+    add_runs(two, "old-9", age_s=3 * MONTH_S)
+    command("push", two)
+    command("pull", one)
+    assert runs_in(one) == runs_in(two) == ["new", *(f"old-{session}" for session in (0, 1, 2, 3, 9))]
+    paths = [path for path in (one / "history").rglob("*.jsonl") if "runs" not in path.name]
+    lines = [line for path in paths for line in path.read_bytes().splitlines()]
+    assert len(lines) == len(set(lines)) == 6  # the lines that were here already are not written again
+    capsys.readouterr()
+    command("pull", one)
+    assert "has all of" in capsys.readouterr().out
+
+
+def test_a_month_that_has_passed_since_is_joined_by_the_next_push(clone: Callable[[str], Path], server: Path) -> None:
+    site = clone("one")
+    add_runs(site, "a", age_s=3 * MONTH_S)
+    (path,) = (site / "history").glob("*/*[0-9a-f].jsonl")
+    content = path.read_bytes()
+    by_then = datetime.date.fromtimestamp(time.time() - 3 * MONTH_S).strftime("%Y-%m")
+    remote = remote_of(None, site)
+    name = f"history/{by_then}/{path.name}"
+    squashed.SquashedBranch(remote).change(lambda tree: {name: content}, "as an earlier push left it\n")
+    assert files_of(server) == [name]
+    command("push", site)
+    assert f"history/joined/{by_then}.jsonl" in files_of(server)
+    assert name not in files_of(server)
+    two = clone("two")
+    command("pull", two)
+    assert runs_in(two) == ["a"]
+
+
+def test_a_session_that_still_writes_is_pushed_as_far_as_its_lines_go(clone: Callable[[str], Path]) -> None:
+    one, two = clone("one"), clone("two")
+    writer = HistoryWriter(one / "history")
+    writer.write(envelope(run_id="a"), None)
+    (path,) = (one / "history").rglob("*.jsonl")
+    with path.open("ab") as file:
+        file.write(b'{"test": "half a li')
+    command("push", one)
+    command("pull", two)
+    assert runs_in(two) == ["a"]
+    path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n")
+    writer.write(envelope(run_id="b"), None)
+    command("push", one)
+    command("pull", two)
+    assert runs_in(two) == ["a", "b"]
+    command("push", two)
+    command("pull", one)
+    assert runs_in(one) == ["a", "b"]
+
+
+def test_a_file_that_was_edited_replaces_no_other_one(
+    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = clone("one"), clone("two")
+    add_runs(one, "a", "b")
+    command("push", one)
+    command("pull", two)
+    (path,) = (two / "history").rglob("*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"run_id":"a"', b'"run_id":"z"'))
+    assert command("push", two) == 1
+    assert f"{path.parent.name}/{path.name} is another file in the branch: was one of them edited?" in (
+        capsys.readouterr().err
+    )
+    for _twice in range(2):
+        command("pull", one)
+        command("pull", two)
+        assert runs_in(one) == runs_in(two) == ["a", "b", "z"]
+        assert [command("push", one), command("push", two)] == [0, 0]
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_push_at_once_and_some_are_killed(clone: Callable[[str], Path], server: Path) -> None:
+    sites = [clone(f"site-{number}") for number in range(PUSHERS)]
+    for number, site in enumerate(sites):
+        add_runs(site, f"run-{number:02}")
+    chance = random.Random(1)
+    pushes = [_push_process(site) for site in sites]
+    for push in chance.sample(pushes, KILLED):
+        time.sleep(chance.uniform(0.0, 0.7))
+        if push.poll() is None:
+            os.killpg(push.pid, signal.SIGKILL)
+    ends = [push.communicate()[1] for push in pushes]
+    assert not [end for push, end in zip(pushes, ends, strict=True) if push.returncode not in (0, -signal.SIGKILL)]
+    reader = clone("reader")
+    command("pull", reader)
+    acknowledged = {f"run-{number:02}" for number, push in enumerate(pushes) if push.returncode == 0}
+    assert acknowledged <= set(runs_in(reader))
+    for site, push in zip(sites, pushes, strict=True):
+        if push.returncode:
+            assert command("push", site) == 0
+    command("pull", reader)
+    assert runs_in(reader) == [f"run-{number:02}" for number in range(PUSHERS)]
+    git("-C", str(server), "fsck", "--strict", "--no-dangling")
+
+
+def _push_process(site: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "reporting", "push", f"--site={site}"]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "hook", "said"),
+    [
+        ("receive.denyNonFastForwards", "", "each push replaces the branch, so the server must allow force pushes"),
+        ("", "GitLab: You are not allowed to force push code to a protected branch on this project.", "allow force"),
+        ("", "GitLab: You are not allowed to push code to this project.", "may this user push there?"),
+    ],
+)
+def test_a_server_that_refuses_is_named_with_what_to_do(
+    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str], setting: str, hook: str, said: str
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    command("push", site)
+    add_runs(site, "b")
+    if setting:
+        git("-C", str(server), "config", setting, "true")
+    else:
+        path = server / "hooks/pre-receive"
+        path.write_text(f"#!/bin/sh\necho '{hook}'\nexit 1\n")
+        path.chmod(0o755)
+    assert command("push", site) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_site_in_no_repository_and_one_that_is_ignored_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = tmp_path / "suite"
+    git("init", "-q", str(suite))
+    (suite / ".gitignore").write_text("/site/\n")
+    for site, said in ((tmp_path / "plain", "is in no git repository"), (suite / "site", "is ignored by")):
+        add_runs(site, "a")
+        assert command("push", site) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("remote", "said"),
+    [
+        ("upstream", "there is no remote 'upstream', it has origin"),
+        ("/no/such/place.git", "is the address right, and may you see it?"),
+        ("ext::sh -c true", "cannot be read"),
+    ],
+)
+def test_a_remote_that_is_not_there(
+    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str], remote: str, said: str
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    assert command("push", site, f"--remote={remote}") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_branch_cannot_be_an_option(clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    assert command("push", site, "--branch=--mirror") == 2
+    assert "is no name of a branch" in capsys.readouterr().err
+
+
+@pytest.fixture
+def refusing_server() -> Iterator[tuple[str, list[str]]]:
+    """A web server that lets nobody in. It gives its host and port, and the headers that it was sent."""
+    sent: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers.get("Authorization", ""))
+            self.send_response(403 if sent[-1] else 401)
+            self.send_header("WWW-Authenticate", 'Basic realm="GitLab"')
+            self.end_headers()
+            self.wfile.write(f"HTTP Basic: Access denied for {sent[-1]}".encode())
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}", sent
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("environ", "user", "said"),
+    [
+        ({token.VARIABLE: "glpat-s3cret"}, "hpc-ml-bench", "needs the scope write_repository"),
+        ({token.JOB: "glcbt-s3cret", "CI_SERVER_HOST": "127.0.0.1"}, "gitlab-ci-token", "Allow Git push requests"),
+        ({token.VARIABLE: "glpat-s3cret", "CI_SERVER_HOST": "elsewhere"}, "", "set HPC_ML_BENCH_GITLAB_TOKEN"),
+        ({}, "", "or a credential helper of git"),
+    ],
+)
+def test_a_token_reaches_its_server_and_nothing_else(
+    clone: Callable[[str], Path],
+    refusing_server: tuple[str, list[str]],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    environ: dict[str, str],
+    user: str,
+    said: str,
+) -> None:
+    place, sent = refusing_server
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    site = clone("one")
+    add_runs(site, "a")
+    git("-C", str(site), "remote", "set-url", "origin", f"http://{place}/group/site.git")
+    assert command("push", site) == 2
+    shown = "".join(capfd.readouterr())
+    assert said in shown
+    assert "s3cret" not in shown
+    expected = [f"{user}:{value}" for name, value in environ.items() if name in (token.VARIABLE, token.JOB) and user]
+    assert [base64.b64decode(header.partition(" ")[2]).decode() for header in sent[-1:] if header] == expected
+    assert not [path for path in site.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+
+
+def test_a_password_in_the_url_is_in_no_command_and_no_message(
+    clone: Callable[[str], Path], refusing_server: tuple[str, list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, sent = refusing_server
+    site = clone("one")
+    url = f"http://gitlab-ci-token:glcbt-s3cret@{place}/group/site.git"
+    git("-C", str(site), "remote", "set-url", "origin", url)
+    assert "s3cret" not in remote_of(None, site).url
+    add_runs(site, "a")
+    assert command("push", site) == 2
+    assert "s3cret" not in "".join(capfd.readouterr())
+    assert base64.b64decode(sent[-1].partition(" ")[2]) == b"gitlab-ci-token:glcbt-s3cret"
+
+
+def test_a_server_that_does_not_answer_is_asked_again(
+    clone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    assert command("push", site, "--remote=http://127.0.0.1:9/x.git") == 2
+    error = capsys.readouterr().err
+    assert error.count("trying again") == squashed.AWAY_TRIES - 1
+    assert "the server does not answer; nothing is lost: type it again" in error
