@@ -130,7 +130,7 @@ class HistoryEntries:
             envelope = self.envelope(job)
             if envelope is None:
                 return
-            envelope = replace(envelope, outcome=outcome, sane=sane, verdicts=_as_stored(verdicts))
+            envelope = replace(envelope, outcome=outcome, sane=sane, verdicts=as_stored(verdicts))
             self._write(envelope, JobFolder(job.folder, job.attempt.number))
 
     def unfinished(self, runs: Path) -> list[UnfinishedRun]:
@@ -208,7 +208,8 @@ class HistoryEntries:
             self.error = error
 
 
-def _as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:
+def as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:
+    """What an envelope keeps of the gate's verdicts, by metric."""
     stored: dict[str, dict[str, object]] = {}
     for metric, verdict in verdicts.items():
         since = None if verdict.since is None else verdict.since.isoformat()
