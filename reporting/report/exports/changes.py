@@ -1,0 +1,23 @@
+"""One run beside the level that its series was compared with in its night."""
+
+from __future__ import annotations
+
+from reporting.report.data import Point, SeriesReport
+
+
+def pin_of(series: SeriesReport, point: Point) -> float | None:
+    """The level of the night of a run; None if there was none, or if the run is not comparable with it."""
+    if not point.comparable:
+        return None
+    for level in reversed(series.levels):
+        if level.from_night <= point.night and (level.to_night is None or point.night <= level.to_night):
+            return level.value
+    return None
+
+
+def run_change(series: SeriesReport, value: float | None, pin: float | None) -> float | None:
+    """How far a value is from a pin, as a fraction; negative is worse, whatever the metric's direction."""
+    if value is None or not pin:
+        return None
+    change = (value - pin) / abs(pin)
+    return -change if series.better == "lower" else change

@@ -1,0 +1,94 @@
+"""The whole history in OpenMetrics with timestamps, for `promtool tsdb create-blocks-from openmetrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from reporting.report.data import Condition, Point, ReportData, SeriesReport, TestReport
+from reporting.report.exports import families
+from reporting.report.exports.changes import pin_of, run_change
+from reporting.report.exports.events import events, labels_of
+from reporting.report.exports.exposition import Family, header, label_set, number
+from reporting.report.exports.families import Labels, of_series
+from reporting.report.exports.times import made_s
+
+HEAD_S = 3 * 3600  # Prometheus still writes into this time itself: a block that is made of it would overlap
+OfPoint = Callable[[SeriesReport, Point], float | None]
+
+
+def lines(report: ReportData) -> Iterator[str]:
+    """The lines of the file, one after the other: they may be longer than the memory is large.
+
+    The families stand one after the other, as the format demands, and each series in the order of its runs. A number
+    that a run does not have has no line.
+    """
+    until_s = made_s(report) - HEAD_S
+    numbers: dict[Family, OfPoint] = {
+        families.VALUE: _value,
+        families.PIN: pin_of,
+        families.RUN_CHANGE: lambda series, point: run_change(series, point.value, pin_of(series, point)),
+        families.VALUE_TIME: lambda series, point: None if point.value is None else point.started_s,
+    }
+    for family, number_of in numbers.items():
+        yield from _header(family)
+        for test, series in _series(report):
+            yield from _samples(family, of_series(report, test, series), series, number_of, until_s)
+    yield from _header(families.CONDITION)
+    for test, series in _series(report):
+        labels = of_series(report, test, series)
+        for condition in Condition:
+            states = {**labels, "condition": condition.value}
+            yield from _samples(families.CONDITION, states, series, _is(condition), until_s)
+    yield from _header(families.EVENT)
+    yield from _events(report, until_s)
+    yield "# EOF"
+
+
+def left_out(report: ReportData) -> int:
+    """How many runs of series are too young for a backfill: Prometheus still writes into their time itself."""
+    until_s = made_s(report) - HEAD_S
+    return sum(point.started_s >= until_s for _, series in _series(report) for point in series.points)
+
+
+def _series(report: ReportData) -> Iterator[tuple[TestReport, SeriesReport]]:
+    for test in report.tests:
+        for series in test.series:
+            yield test, series
+
+
+def _value(series: SeriesReport, point: Point) -> float | None:
+    return point.value
+
+
+def _is(condition: Condition) -> OfPoint:
+    return lambda series, point: float(point.condition is condition)
+
+
+def _header(family: Family) -> Iterator[str]:
+    yield from header(family)
+    if family.unit:
+        yield f"# UNIT {family.name} {family.unit}"
+
+
+def _samples(family: Family, labels: Labels, series: SeriesReport, number_of: OfPoint, until_s: float) -> Iterator[str]:
+    """A line for each run. Runs that started together, such as those of `--repeat`, get times 1 ms apart."""
+    name = family.name + label_set(labels)
+    last_ms: float = float("-inf")
+    for point in sorted(series.points, key=lambda point: point.started_s):
+        if point.started_s >= until_s:
+            return
+        time_ms = max(round(point.started_s * 1000), last_ms + 1)
+        last_ms = time_ms
+        value = number_of(series, point)
+        if value is not None:
+            yield f"{name} {number(value)} {time_ms / 1000:.3f}"
+
+
+def _events(report: ReportData, until_s: float) -> Iterator[str]:
+    times: dict[str, set[float]] = {}
+    for event in events(report):
+        if event.time_s < until_s:
+            times.setdefault(label_set(labels_of(report, event)), set()).add(round(event.time_s, 3))
+    for labels, of_event in times.items():
+        for time_s in sorted(of_event):
+            yield f"{families.EVENT.name}{labels} {number(time_s)} {time_s:.3f}"
