@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -16,10 +17,11 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
     write_bytes(path, text.encode("utf-8", "surrogateescape"), sync=sync)
 
 
-def write_bytes(path: Path, content: bytes, *, sync: bool = False, mode: int | None = None) -> None:
+def write_bytes(path: Path, content: bytes | Iterable[bytes], *, sync: bool = False, mode: int | None = None) -> None:
     """Replace the content of a file, or create the file; its folder must exist.
 
     Args:
+        content: the bytes, or parts of them that come one after the other, for files that memory does not hold.
         sync: flush the content to the disk before the rename, so that a power failure cannot leave an empty file.
         mode: permission bits of the new file; None leaves them to the umask.
 
@@ -29,7 +31,7 @@ def write_bytes(path: Path, content: bytes, *, sync: bool = False, mode: int | N
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             if sync:
                 os.fsync(file.fileno())

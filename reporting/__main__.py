@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "nodes": Command(
             "nodes", "show which nodes of a platform are slower than the others (exit code 1)", add_history
         ),
+        "export": Command("export", "write a file for Prometheus, Grafana or GitLab", add_history),
         "compare": Command("compare", "compare two groups of runs, as before and after an upgrade", add_history),
         "power": Command("power", "say what the gate can see, and how often it cries for nothing", add_history),
         "aa": Command("aa", "replay the gate over the centre's own nights in shuffled order", add_history),

@@ -10,19 +10,21 @@ from reporting.report.exports.changes import pin_of, run_change
 from reporting.report.exports.events import events, labels_of
 from reporting.report.exports.exposition import Family, header, label_set, number
 from reporting.report.exports.families import Labels, of_series
-from reporting.report.exports.times import made_s
 
-HEAD_S = 3 * 3600  # Prometheus still writes into this time itself: a block that is made of it would overlap
+HEAD_S = 3 * 3600
+"""The time before the present into which Prometheus still writes itself. A backfill must not reach into it."""
 OfPoint = Callable[[SeriesReport, Point], float | None]
 
 
-def lines(report: ReportData) -> Iterator[str]:
-    """The lines of the file, one after the other: they may be longer than the memory is large.
+def lines(report: ReportData, until_s: float) -> Iterator[str]:
+    """The lines of the file, one after the other: they may be more than the memory holds.
 
     The families stand one after the other, as the format demands, and each series in the order of its runs. A number
     that a run does not have has no line.
+
+    Args:
+        until_s: runs that started at this time or later are left out; Unix seconds.
     """
-    until_s = made_s(report) - HEAD_S
     numbers: dict[Family, OfPoint] = {
         families.VALUE: _value,
         families.PIN: pin_of,
@@ -36,7 +38,8 @@ def lines(report: ReportData) -> Iterator[str]:
     yield from _header(families.CONDITION)
     for test, series in _series(report):
         labels = of_series(report, test, series)
-        for condition in Condition:
+        held = {point.condition for point in series.points}
+        for condition in sorted(held):  # one that a series has never had would be nothing but zeros
             states = {**labels, "condition": condition.value}
             yield from _samples(families.CONDITION, states, series, _is(condition), until_s)
     yield from _header(families.EVENT)
@@ -44,9 +47,8 @@ def lines(report: ReportData) -> Iterator[str]:
     yield "# EOF"
 
 
-def left_out(report: ReportData) -> int:
-    """How many runs of series are too young for a backfill: Prometheus still writes into their time itself."""
-    until_s = made_s(report) - HEAD_S
+def left_out(report: ReportData, until_s: float) -> int:
+    """How many runs of series `lines` leaves out."""
     return sum(point.started_s >= until_s for _, series in _series(report) for point in series.points)
 
 

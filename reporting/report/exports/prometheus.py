@@ -23,27 +23,32 @@ LONGEST_TEXT = 200  # characters of an incident's texts
 Sample = tuple[Family, Labels, float | None]
 
 
-def text(report: ReportData) -> str:
-    """The content of the file. A number that is not known has no line."""
-    lines = []
-    for family, samples in _by_family(report).items():
-        lines += header(family)
-        lines += [f"{family.name}{labels} {number(value)}" for labels, value in samples.items()]
-    return "\n".join([*lines, ""])
+def lines(report: ReportData, selection: str = "") -> Iterator[str]:
+    """The lines of the file. A number that is not known has no line.
+
+    Args:
+        selection: the words that chose the tests. They are a label of what is said of the whole file, so that a
+            folder may hold several files of a site. Two samples with the same labels are an error there.
+    """
+    for family, samples in _by_family(report, selection).items():
+        yield from header(family)
+        for labels, value in samples.items():
+            yield f"{family.name}{labels} {number(value)}"
 
 
-def _by_family(report: ReportData) -> dict[Family, dict[str, float]]:
+def _by_family(report: ReportData, selection: str) -> dict[Family, dict[str, float]]:
     """The samples of each family, by their labels: two of one name would make Prometheus refuse the whole file."""
     grouped: dict[Family, dict[str, float]] = {}
-    for family, labels, value in _samples(report):
+    for family, labels, value in _samples(report, selection):
         if value is not None:
             grouped.setdefault(family, {})[label_set(labels)] = value
     return grouped
 
 
-def _samples(report: ReportData) -> Iterator[Sample]:
-    yield families.REPORT_TIME, {"site": report.site}, made_s(report)
-    yield families.PROBLEMS, {"site": report.site}, len(report.problems)
+def _samples(report: ReportData, selection: str) -> Iterator[Sample]:
+    of_file = {"site": report.site, "selection": selection}
+    yield families.REPORT_TIME, of_file, made_s(report)
+    yield families.PROBLEMS, of_file, len(report.problems)
     for platform in report.platforms:
         of_platform = {"site": report.site, "platform": platform.name}
         for condition in Condition:
@@ -79,11 +84,20 @@ def _of_series(report: ReportData, test: TestReport, series: SeriesReport) -> It
     yield families.CHANGE, labels, series.change
     yield families.LIMIT, labels, series.limit
     yield families.SINCE, labels, since_s(report, series)
-    yield from _conditions(labels, series.condition)
+    yield from _conditions(labels, condition_of(test, series))
     for part in series.parts:
         of_part = {**labels, "part": part.name.removesuffix("_ms")}
         yield families.PART, of_part, part.now / 1000
         yield families.PART_BEFORE, of_part, None if part.before is None else part.before / 1000
+
+
+def condition_of(test: TestReport, series: SeriesReport) -> Condition:
+    """How a series stands now. A test that is paused or has no numbers since says more than its last number."""
+    if test.condition is Condition.PAUSED:
+        return Condition.PAUSED
+    if test.failed_nights and series.condition is not Condition.SLOWER:
+        return Condition.FAILED
+    return series.condition
 
 
 def _conditions(labels: Labels, now: Condition) -> Iterator[Sample]:
