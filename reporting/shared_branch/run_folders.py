@@ -1,7 +1,7 @@
 """Unfinished runs in a branch, so that another machine goes on with them: the records of sessions and of submissions.
 
 Of a run that has ended, the branch keeps its sessions' records for some weeks. By them another clone sees that nothing
-is left to do. Logs and results stay where they were made.
+is left to do.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from reporting.shared_branch.squashed import Tree
 
 TOP = "runs/"  # in the branch
 KEPT_S = 30 * 86400.0  # so long the branch keeps a run after the last sign of life of its sessions
-LARGEST = 8 << 20  # bytes of a log that is carried
-_RECORDS = frozenset(("submitted.json", "created.json", "run.json", "in_history", *RENDERED))
-_CREATED = "created.json"  # a job of Kubernetes, whose log may not be there for long
+LARGEST = 8 << 20  # bytes of a log that is carried, if it can be read from its machine again
+_CREATED = "created.json"  # of a job of Kubernetes
+_RESULT = "run.json"
+_IN_HISTORY = "in_history"
+_RECORDS = frozenset(("submitted.json", _CREATED, _RESULT, _IN_HISTORY, *RENDERED))
 _NAME = re.compile(r"[\w+][\w.+=,@-]*(/(?!\.\.?(/|$))[\w.+=,@\[\]-]+){1,3}", re.ASCII)
 
 
@@ -181,21 +183,24 @@ def _job_files(folder: Path) -> dict[str, bytes]:
     """What another machine needs of a run's jobs."""
     found: dict[str, bytes] = {}
     for job in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != FOLDER):
-        for path in job.iterdir():
-            if path.name in _RECORDS and path.is_file():
-                found[f"{job.name}/{path.name}"] = path.read_bytes()
-        if (job / _CREATED).is_file():
-            found |= _kubernetes_logs(job)
+        for path in _files_of_job(job):
+            found[f"{job.name}/{path.relative_to(job).as_posix()}"] = path.read_bytes()
     return found
 
 
-def _kubernetes_logs(job: Path) -> dict[str, bytes]:
-    """What was copied of a job's logs. A node keeps only the last part of a log, so another machine goes on from it."""
-    paths = [job / "log", *(job / "logs").glob("*.log"), job / "logs" / ".state.json"]
-    paths = [path for path in paths if path.is_file()]
-    if sum(path.stat().st_size for path in paths) > LARGEST:
-        return {}
-    return {f"{job.name}/{path.relative_to(job).as_posix()}": path.read_bytes() for path in paths}
+def _files_of_job(job: Path) -> list[Path]:
+    """The files of a job that another machine needs.
+
+    If a job has ended, its test reads result and log again. Without a result the other machine asks the scheduler again,
+    and has the log from there. Kubernetes may have neither any more.
+    """
+    records = [job / name for name in sorted(_RECORDS) if (job / name).is_file()]
+    logs = [path for path in (job / "log", *(job / "logs").glob("*.log"), job / "logs/.state.json") if path.is_file()]
+    if job / _CREATED in records:
+        return records + logs
+    if job / _RESULT in records and sum(path.stat().st_size for path in logs) <= LARGEST:
+        return records + logs
+    return [path for path in records if path.name not in (_RESULT, _IN_HISTORY)]
 
 
 def _remote_runs(tree: Tree) -> dict[str, dict[str, str]]:
