@@ -191,7 +191,7 @@ def _job_files(folder: Path) -> dict[str, bytes]:
 def _files_of_job(job: Path) -> list[Path]:
     """The files of a job that another machine needs.
 
-    If a job has ended, its test reads result and log again. Without a result the other machine asks the scheduler again,
+    If a job has ended, its test reads result and log again. Without a result the other machine asks the scheduler,
     and has the log from there. Kubernetes may have neither any more.
     """
     records = [job / name for name in sorted(_RECORDS) if (job / name).is_file()]
