@@ -17,6 +17,7 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.reader import run_of
 from reporting.references.answers import References
+from reporting.tables.pins import Pins
 from reporting.tables.row import Row, workload
 
 CHANGED = (Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED)
@@ -50,7 +51,8 @@ def latest_rows(
         later = [envelope.outcome.value for envelope in of_test[with_numbers[-1] + 1 :]]
         remarks = [f"later runs have no numbers: {_counted(later)}"] if later else []
         verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
-        rows.append(_row(history, current, verdicts, remarks, problems))
+        pins = Pins(of_test, references, night_ends).of(current)
+        rows.append(_row(history, current, verdicts, pins, remarks, problems))
     return sorted(rows, key=_place)
 
 
@@ -77,6 +79,7 @@ def all_rows(
     rows = []
     for of_test in by_site_and_test(envelopes, with_campaigns=True).values():
         with_numbers = [envelope for envelope in of_test if _has_numbers(envelope)]
+        pins = Pins(of_test, references, night_ends)
         latest = next((envelope for envelope in reversed(with_numbers) if envelope.trial.in_series), None)
         for envelope in with_numbers:
             if night_of(envelope.time_s, night_ends) < first:
@@ -85,7 +88,7 @@ def all_rows(
                 verdicts = judge_tonight(envelope, of_test, references, night_ends, now)
             else:
                 verdicts = stored_verdicts(envelope)
-            rows.append(_row(history, envelope, verdicts, [], problems))
+            rows.append(_row(history, envelope, verdicts, pins.of(envelope), [], problems))
     return sorted(rows, key=_place)
 
 
@@ -137,11 +140,12 @@ def _row(
     history: Path,
     envelope: Envelope,
     verdicts: Mapping[str, Verdict],
+    pins: Mapping[str, float],
     remarks: Sequence[str],
     problems: list[str],
 ) -> Row:
     doubts = [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
-    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubts, *remarks))
+    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubts, *remarks), pins)
 
 
 def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from platforms.job import Metric, Run
+from platforms.printable import visible
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.row import Row, part, workload
@@ -36,6 +37,7 @@ COLUMNS = (
     "change_fraction",
     "since",
     "against_pin",
+    "pin",
     "is_eligible",
     "doubts",
     "spread_within_job_fraction",
@@ -51,6 +53,8 @@ COLUMNS = (
     "source",
 )
 ALL_WINDOWS = "effective_throughput_of_all_windows"  # as in the tables; the gate judges the fastest stretch
+FORMULA = ("=", "+", "-", "@")
+OURS = frozenset({"against_pin"})  # begins with a sign, and holds no text of anybody else
 PROVENANCE = "provenance_"  # begins the names of the columns that say what may explain a change
 
 
@@ -67,7 +71,8 @@ def tidy(rows: Sequence[Row], night_ends: datetime.time) -> str:
         shared = {**_of_run(row.run), **_of_envelope(row.envelope, night_ends)}
         for name, metric, is_judged in _metrics(row, row.envelope):
             line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
-            writer.writerow({column: _cell(value) for column, value in line.items()})
+            line["pin"] = row.pins.get(name)
+            writer.writerow({column: _cell(column, value) for column, value in line.items()})
     return text.getvalue()
 
 
@@ -140,10 +145,16 @@ def _time(seconds: float | None) -> str | None:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
-def _cell(value: object) -> object:
-    """A list becomes words, and a mapping pairs, since a cell is one text."""
+def _cell(column: str, value: object) -> object:
+    """A list becomes words, and a mapping pairs, since a cell is one text.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe. Numbers stay as they are.
+    """
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={part_of_it}" for name, part_of_it in value.items())
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return value
+        value = " ".join(f"{name}={part_of_it}" for name, part_of_it in value.items())
+    elif isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(FORMULA) and column not in OURS else text

@@ -304,6 +304,37 @@ def test_csv_has_a_line_for_each_run_and_metric(site: Path, capsys: pytest.Captu
     assert {line["verdict"] for line in lines} == {"learning", "ok", ""}
 
 
+def test_csv_has_the_pin_that_counted_in_the_night_of_a_run(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 30)
+    record_nights(site / "history", 8, 360.0, first=30)
+    accept = ["accept", "resnet50", "--since=2026-10-31", "--reason=the driver must stay", "--by=ada"]
+    assert main([*accept, f"--site={site}"]) == 0
+    capsys.readouterr()
+    assert table(site, "--all", "--format=csv") == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    pins = [line["pin"] for line in lines if line["metric"] == "effective_throughput"]
+    assert pins == ["400.0"] * 30 + ["360.0"] * 8
+    assert {line["pin"] for line in lines if line["is_judged"] == "False"} == {""}
+
+
+def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tests = ["=cmd|' /C calc'!A0", '+"1,2"\nthree', "@SUM(1)", "bytes\udcff.py::test"]
+    for test in tests:
+        HistoryWriter(site / "history").write(
+            envelope(test, metrics={"-x": Metric(-1.5, "1/s")}, source="reframe"), None
+        )
+    assert table(site, "--all", "--format=csv", "-o", str(site / "runs.csv")) == 0
+    content = (site / "runs.csv").read_bytes().decode()
+    lines = list(csv.DictReader(io.StringIO(content, newline="")))
+    assert {line["test"] for line in lines} == {
+        "'=cmd|' /C calc'!A0",
+        '\'+"1,2"\\nthree',
+        "'@SUM(1)",
+        "bytes\\udcff.py::test",
+    }
+    assert {(line["metric"], line["value"]) for line in lines} == {("'-x", "-1.5")}
+
+
 def test_markdown_is_a_table_that_shows_each_character(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(site / "history", 0, 400.0, warnings=["slow|path of @someone in _one_ run"])
     assert table(site, "--format=markdown") == 0
@@ -346,7 +377,7 @@ def test_the_commands_of_the_page_work(
     monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
     record(site / "history", 40, 400.0)
     typed = re.findall(r"^    python -m reporting (.*?)(?: +#.*)?$", PAGE.read_text(), re.MULTILINE)
-    assert len(typed) == 7
+    assert len(typed) == 8
     for line in typed:
         assert main(shlex.split(line)) == 0, line
     assert (site / "runs.csv").exists()

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from platforms.printable import visible
+
 PREFIX = "hpc_ml_bench_"
 UNITS = ("seconds", "ratio")
 
@@ -48,12 +50,8 @@ def escaped(text: str) -> str:
 
     A test's id may hold bytes that are no UTF-8. One of them would make Prometheus refuse the whole file.
     """
-    shown = "".join(letter if letter.isprintable() or letter == "\n" else _code(letter) for letter in text)
+    shown = "\n".join(visible(line) for line in text.split("\n"))
     return shown.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _code(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
 
 
 def number(value: float) -> str:
