@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "nodes": Command(
             "nodes", "show which nodes of a platform are slower than the others (exit code 1)", add_history
         ),
+        "html": Command("html", "write the report as one page for a browser, a wall or a printer", add_history),
+        "data": Command("data", "write what the report says as JSON for other programs", add_history),
         "export": Command("export", "write a file for Prometheus, Grafana or GitLab", add_history),
         "compare": Command("compare", "compare two groups of runs, as before and after an upgrade", add_history),
         "power": Command("power", "say what the gate can see, and how often it cries for nothing", add_history),

@@ -1,0 +1,100 @@
+"""`python -m reporting html [WORD…] -o FILE.html`: the report as one page for a browser, a wall or a printer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from platforms import atomic_file, checkout
+from platforms.job import RefusedError
+from reporting.commands import answering
+from reporting.commands.reported import add_report, report_of
+from reporting.report.data import ReportData
+from reporting.report.page import render
+from reporting.report.report_json import from_json
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_report(parser)
+    parser.add_argument("-o", "--output", metavar="FILE.html", type=Path, required=True, help="write the page to FILE")
+    parser.add_argument(
+        "--data",
+        metavar="FILE.json",
+        type=Path,
+        help="make the page of what `python -m reporting data` has written (default: of the history)",
+    )
+    parser.add_argument(
+        "--evidence",
+        metavar="URL",
+        help="what stands before `RUN/FOLDER/` in links to evidence: a URL, or a path from the page "
+        "(default: the path to runs/ on this machine, for evidence that is there)",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the page, and say its headline. Returns 0."""
+    refuse_place(options.output)
+    refuse_evidence(options.evidence)
+    report = report_of(options).report if options.data is None else _read(options)
+    write_page(report, options.output, checkout.home(options.site) / "runs", options.evidence)
+    print(f"{report.headline}: written to {options.output}", file=sys.stderr)
+    answering.warn(report.problems)
+    return 0
+
+
+def write_page(report: ReportData, output: Path, runs: Path, evidence: str | None = None) -> None:
+    """Write the page of a report.
+
+    Args:
+        runs: the folder of the runs on this machine.
+        evidence: what stands before `<run id>/<folder>/` in links to evidence. None: the path from the page to `runs`,
+            for each folder that is there.
+
+    Raises:
+        OSError: the page cannot be written.
+    """
+    if evidence is not None:
+        page = render(report, evidence=evidence)
+    else:
+        path = quote(os.path.relpath(runs.absolute(), output.absolute().parent))
+        page = render(report, evidence=path, is_kept=lambda run, folder: _is_folder(runs / run / folder))
+    atomic_file.write_bytes(output, page.encode(), mode=0o644)
+
+
+def refuse_place(output: Path) -> None:
+    """Raise RefusedError if no file can be written there."""
+    if not output.absolute().parent.is_dir():
+        raise RefusedError(f"{output}: its folder does not exist (mkdir -p {output.parent})")
+    if output.exists() and not output.is_file():
+        raise RefusedError(f"{output}: this is no file, and cannot be replaced by one (-o {output / 'report.html'})")
+
+
+def refuse_evidence(evidence: str | None) -> None:
+    """Raise RefusedError for what is neither a URL of http or https nor a path."""
+    if evidence is not None and urlsplit(evidence).scheme not in ("", "http", "https"):
+        raise RefusedError(f"--evidence: {evidence!r} is no link for a page (as in https://ci.example.org/runs)")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that no file system has, as one with a zero byte
+        return False
+
+
+def _read(options: argparse.Namespace) -> ReportData:
+    for option, typed in (("WORD", options.selection), ("--tonight", options.tonight), ("--history", options.history)):
+        if typed:
+            raise RefusedError(
+                f"--data: {options.data} has its tests already, so {option} cannot choose others "
+                "(type it with `python -m reporting data`)"
+            )
+    try:
+        content = options.data.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise RefusedError(f"{options.data}: {reason} (python -m reporting data -o {options.data})") from None
+    return from_json(content, str(options.data))

@@ -1,0 +1,160 @@
+"""The page: a whole report as one HTML file that needs nothing else, neither a network nor a script to be read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from reporting.report.charts.bars import bars
+from reporting.report.charts.flags import flags
+from reporting.report.charts.markup import STYLE
+from reporting.report.charts.spark import spark
+from reporting.report.charts.split_bars import split_bars
+from reporting.report.charts.trend import trend
+from reporting.report.data import Condition, NodeReport, ReportData, TestReport
+from reporting.report.page import words
+from reporting.report.page.findings import findings_of
+from reporting.report.page.first_screen import first_screen
+from reporting.report.page.grid import grid
+from reporting.report.page.run_values import run_values
+
+TEMPLATES = Path(__file__).parent / "templates"
+LINKED = ("http://", "https://")
+ID_LETTERS = 10
+GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem)}}"
+UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last change says nothing of now
+
+
+def render(
+    report: ReportData, *, evidence: str | None, is_kept: Callable[[str, str], bool] = lambda _run, _folder: True
+) -> str:
+    """The page of a report. The same report gives the same bytes.
+
+    Args:
+        evidence: what stands before `<run id>/<folder>/` in links to evidence: a URL, or a path relative to the page.
+            None: the page says where the evidence is, without links.
+        is_kept: whether the evidence of a run id in a folder exists, so that it can be linked.
+    """
+    environment = _environment()
+
+    def evidence_link(run_id: str, folder: str) -> str:
+        if evidence is None or not run_id or not folder or not is_kept(run_id, folder):
+            return ""
+        place = f"{quote(run_id, safe='', errors='replace')}/{quote(folder, safe='', errors='replace')}/"
+        return f"{evidence.rstrip('/')}/{place}"
+
+    names = {test.id: _name(test.id) for test in report.tests}
+    series = {
+        (test.id, one.metric): f"{names[test.id]}-{at}" for test in report.tests for at, one in enumerate(test.series)
+    }
+    last_run = max((platform.last_night for platform in report.platforms), default=report.night)
+    first_script, script = _file("first.js"), _file("page.js")
+    style = STYLE + (TEMPLATES / "page.css").read_text("utf-8") + GRID_WIDTH.format(columns=len(report.platforms))
+    dark = _file("dark.css")
+    return environment.get_template("page.html").render(
+        report=report,
+        screen=first_screen(report),
+        grid=grid(report),
+        last_run=last_run,
+        names=names,
+        series_names=series,
+        run_values=run_values(report, series),
+        evidence_link=evidence_link,
+        counts=Counter(test.condition for test in report.tests),
+        first_script=first_script,
+        script=script,
+        style=Markup(style),
+        dark=dark,
+        policy=_policy([first_script, script], [Markup(style), dark]),
+    )
+
+
+def _name(test: str) -> str:
+    """The page's name of a test, which stays the same from report to report, so that links to it do."""
+    return f"t-{hashlib.sha256(test.encode('utf-8', 'replace')).hexdigest()[:ID_LETTERS]}"
+
+
+def _metrics(tests: Sequence[TestReport]) -> list[str]:
+    """The metrics of some tests, in the order of their series."""
+    return list(dict.fromkeys(one.metric for test in tests for one in test.series))
+
+
+def _with_parts(tests: Sequence[TestReport]) -> list[TestReport]:
+    """The tests that know where the time of a step goes."""
+    return [test for test in tests if any(one.parts for one in test.series[:1])]
+
+
+def _slow_nodes(nodes: Sequence[NodeReport]) -> list[NodeReport]:
+    """The nodes that are slow or suspect, the slowest first."""
+    found = [node for node in nodes if node.standing in ("slow", "suspect")]
+    return sorted(found, key=lambda node: (node.standing != "slow", node.deviation or 0.0))
+
+
+def _file(name: str) -> Markup:
+    return Markup((TEMPLATES / name).read_text("utf-8"))
+
+
+def _policy(scripts: list[Markup], styles: list[Markup]) -> str:
+    """The page's Content-Security-Policy: nothing runs but its own scripts, and it asks nobody but its own server."""
+    return (
+        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hashes(texts: list[Markup]) -> str:
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=words.visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=words.percent,
+        size=words.size,
+        number=words.number,
+        card_day=words.long_day_beside,
+        short_day=words.short_day,
+        moment=words.moment,
+        spaced=words.spaced,
+        arrows=words.arrows,
+        breakable=words.breakable,
+        name=words.name_of,
+        leading=words.leading,
+    )
+    environment.globals.update(
+        Condition=Condition,
+        MEANINGS=words.MEANINGS,
+        MISSING=words.MISSING,
+        UNMEASURED=UNMEASURED,
+        ago=words.ago,
+        counted=words.counted,
+        nights_between=words.nights_between,
+        findings_of=findings_of,
+        flags=flags,
+        metrics=_metrics,
+        with_parts=_with_parts,
+        slow_nodes=_slow_nodes,
+        is_link=lambda text: text.startswith(LINKED),
+        spark=lambda *arguments, **named: Markup(spark(*arguments, **named)),
+        trend=lambda *arguments, **named: Markup(trend(*arguments, **named)),
+        bars=lambda *arguments: Markup(bars(*arguments)),
+        split_bars=lambda *arguments: Markup(split_bars(*arguments)),
+    )
+    return environment

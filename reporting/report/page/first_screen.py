@@ -1,0 +1,130 @@
+"""The first screen: is anything slower, since when, where, why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reporting.report.data import Condition, Incident, ReportData, TestReport
+from reporting.report.page.words import counted, name_of
+
+SHOWN = 3
+NAMED = 3
+NOTHING_CHANGED = "Nothing that is recorded has changed."
+ENDED = "Nothing is recorded but how the jobs ended. Their logs say more."
+WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED, Condition.LEARNING)
+
+
+@dataclass(frozen=True)
+class Card:
+    """An incident and its four answers.
+
+    Attributes:
+        change: of the worst test; None without numbers.
+        where: in which part of a step, and on which nodes; "" if not known.
+        named: the first tests; more: how many others there are.
+        is_whole_platform: no test of the platform is as it was.
+        tickets: of an acknowledged incident.
+    """
+
+    condition: Condition
+    platform: str
+    change: float | None
+    how_much: str
+    since: str | None
+    where: str
+    why: str
+    named: tuple[TestReport, ...]
+    more: int
+    is_whole_platform: bool
+    tickets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """The tests of a condition that says nothing of speed. `more` names are left out."""
+
+    condition: Condition
+    count: int
+    named: tuple[str, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What the first screen shows.
+
+    Attributes:
+        folded: incidents behind the first three; others: their conditions, as `2 suspect, 1 failed`.
+        unjudged: tests of which no number of the last nights can be compared.
+    """
+
+    headline: str
+    is_slower: bool
+    cards: tuple[Card, ...]
+    folded: tuple[Card, ...]
+    others: str
+    unjudged: tuple[Unjudged, ...]
+
+
+def first_screen(report: ReportData) -> FirstScreen:
+    """The first screen of a report."""
+    tests = {test.id: test for test in report.tests}
+    cards = [_card(incident, tests) for incident in report.incidents]
+    is_slower = any(incident.condition is Condition.SLOWER for incident in report.incidents)
+    return FirstScreen(
+        headline=f"Yes: {report.headline}" if is_slower else report.headline,
+        is_slower=is_slower,
+        cards=tuple(cards[:SHOWN]),
+        folded=tuple(cards[SHOWN:]),
+        others=_conditions(cards[SHOWN:]),
+        unjudged=tuple(_unjudged(report)),
+    )
+
+
+def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
+    known = [tests[name] for name in incident.tests if name in tests]
+    tickets: dict[str, None] = {}
+    if incident.condition is Condition.ACKNOWLEDGED:
+        tickets = dict.fromkeys(one.ticket for test in known for one in test.series if one.ticket)
+    default = ENDED if incident.condition is Condition.FAILED else NOTHING_CHANGED
+    return Card(
+        condition=incident.condition,
+        platform=incident.platform,
+        change=incident.worst,
+        how_much=incident.what,
+        since=incident.since,
+        where=incident.where,
+        why=incident.why or default,
+        named=tuple(known[:NAMED]),
+        more=len(incident.tests) - len(known[:NAMED]),
+        is_whole_platform=len(incident.tests) == incident.of_tests > 1,
+        tickets=tuple(tickets),
+    )
+
+
+def _conditions(cards: Sequence[Card]) -> str:
+    counts = {condition: sum(card.condition is condition for card in cards) for condition in Condition}
+    return ", ".join(f"{count} {condition}" for condition, count in counts.items() if count)
+
+
+def _unjudged(report: ReportData) -> list[Unjudged]:
+    found = []
+    for condition in WITHOUT_VERDICT:
+        tests = [test for test in report.tests if test.condition is condition]
+        if tests:
+            names = _names(tests, report)
+            found.append(Unjudged(condition, len(tests), tuple(names[:NAMED]), len(names[NAMED:])))
+    return found
+
+
+def _names(tests: Sequence[TestReport], report: ReportData) -> list[str]:
+    """Names of tests; if all tests of a platform are meant, its name."""
+    names = []
+    for platform in report.platforms:
+        own = [test for test in tests if test.platform == platform.name]
+        if len(own) == platform.tests > 1:
+            names.append(f"{platform.name} ({counted(len(own), 'test')})")
+        else:
+            names += [f"{name_of(test)} on {platform.name}" for test in own]
+    return names

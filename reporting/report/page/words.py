@@ -1,0 +1,123 @@
+"""Numbers, nights and conditions as the page says them."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+from markupsafe import Markup, escape
+
+from reporting.report.data import Condition, SeriesReport, TestReport
+from reporting.tables import row
+
+MISSING = "\u2013"  # a dash
+MINUS = "\u2212"
+NARROW = "\u202f"  # a narrow blank at which no line breaks
+KEPT = "\n" + NARROW  # what `visible` leaves as it is, although Python does not call it printable
+
+MEANINGS = {
+    Condition.SLOWER: "The gate is red: it is slower than its pin, or what it measures is not what it was.",
+    Condition.FAILED: "Its last jobs failed or could not be run, so they have no numbers.",
+    Condition.SUSPECT: "One run was slow. Its node or chance was the cause, or no repeat says which.",
+    Condition.ACKNOWLEDGED: "It is slower. A person knows that and has given a ticket.",
+    Condition.BLIND: "It has had no run without doubt for three nights.",
+    Condition.PAUSED: "A person has paused it.",
+    Condition.FASTER: "It is faster than its pin, and has been for some nights.",
+    Condition.LEARNING: "It has no pin yet: its first 20 runs without doubt become the pin.",
+    Condition.OK: "It is as fast as its pin.",
+}
+
+
+def visible(value: object) -> object:
+    """What a template prints. Characters that cannot be seen, such as those that turn the direction, become `?`."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(letter if letter.isprintable() or letter in KEPT else "?" for letter in value)
+
+
+def percent(fraction: float | None) -> str:
+    """A change: `-8.4 %`, with a true minus."""
+    if fraction is None:
+        return MISSING
+    tenths = round(1000 * fraction)
+    sign = MINUS if tenths < 0 else "+"
+    return f"{sign if tenths else ''}{abs(tenths) / 10:.1f}{NARROW}%"
+
+
+def size(fraction: float | None) -> str:
+    """A limit or an error: `1.38 %`."""
+    return MISSING if fraction is None else f"{100 * fraction:.2f}{NARROW}%"
+
+
+def number(value: float | None) -> str:
+    """A value with its significant digits."""
+    return MISSING if value is None else row.number(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 test`, `3 tests`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def long_day(night: str) -> str:
+    """`Tuesday 17 November 2026`."""
+    day = datetime.date.fromisoformat(night)
+    return f"{day:%A} {day.day} {day:%B %Y}"
+
+
+def long_day_beside(night: str, last: str) -> str:
+    """`Tuesday 17 November`, and the year if it is not that of the last night."""
+    day = long_day(night)
+    return day.removesuffix(f" {night[:4]}") if night[:4] == last[:4] else day
+
+
+def short_day(night: str) -> str:
+    """`Tue 17 Nov 2026`."""
+    day = datetime.date.fromisoformat(night)
+    return f"{day:%a} {day.day} {day:%b %Y}"
+
+
+def moment(iso: str) -> str:
+    """A time with its zone: `Mon 23 Nov 2026, 06:12 (UTC+01:00)`."""
+    at = datetime.datetime.fromisoformat(iso)
+    return f"{at:%a} {at.day} {at:%b %Y, %H:%M} ({at.tzname() or 'local time'})"
+
+
+def nights_between(night: str, last: str) -> int:
+    """How many nights before the last one a night is."""
+    return (datetime.date.fromisoformat(last) - datetime.date.fromisoformat(night)).days
+
+
+def ago(night: str, last: str) -> str:
+    """How long before the last night of the report a night is, in words."""
+    nights = nights_between(night, last)
+    return "the last night" if nights <= 0 else f"{counted(nights, 'night')} ago"
+
+
+def name_of(test: TestReport) -> str:
+    """A test within its platform: `resnet50 1x4gpu tuned`."""
+    return " ".join(filter(None, (test.workload, test.layout, test.setting)))
+
+
+def leading(test: TestReport) -> SeriesReport | None:
+    """The series that stands for a test: the first one of those that are as urgent as the test."""
+    for one in test.series:
+        if one.condition is test.condition:
+            return one
+    return test.series[0] if test.series else None
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores and hyphens."""
+    pieces = [escape(piece) for piece in re.split(r"(?<=[_-])", str(visible(name)))]
+    return Markup("<wbr>").join(pieces)
+
+
+def arrows(text: str) -> str:
+    """Changes as `580.82 → 590.11`."""
+    return text.replace(" -> ", " → ")
+
+
+def spaced(name: str) -> str:
+    """`effective throughput` of `effective_throughput`."""
+    return name.replace("_", " ")

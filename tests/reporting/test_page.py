@@ -1,0 +1,336 @@
+"""The page of a report: the four answers in their order, texts that stay texts, nothing from elsewhere, its size."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from reporting.__main__ import main
+from reporting.report.data import Condition, ReportData
+from reporting.report.page import render
+from reporting.report.page.findings import findings_of
+from reporting.report.page.run_values import run_values
+from reporting.report.report_json import from_json, to_json
+from tests.reporting import report_samples as samples
+from tests.reporting.table_history import record_nights
+
+ROOT = Path(__file__).resolve().parents[2]
+VOID = {"meta", "link", "wbr", "input", "br"}
+LINKS = ("href", "src", "action", "xlink:href", "data", "poster", "srcset")
+
+
+class Page(HTMLParser):
+    """The elements of a page: each with its name, its attributes, and all the text in it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str], list[str]]] = []
+        self._open: list[int] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}, []))
+        if tag not in VOID:
+            self._open.append(len(self.elements) - 1)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}, []))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self.elements[self._open[-1]][0] != tag:
+            self._open.pop()
+        if self._open:
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for at in self._open:
+            self.elements[at][2].append(data)
+
+    def texts(self, tag: str, css_class: str = "") -> list[str]:
+        return [" ".join("".join(text).split()) for name, attributes, text in self.elements
+                if name == tag and css_class in attributes.get("class", "")]  # fmt: skip
+
+    def attributes(self, *names: str) -> Iterator[tuple[str, str]]:
+        for tag, attributes, _text in self.elements:
+            for name in names:
+                if name in attributes:
+                    yield tag, attributes[name]
+
+
+def page_of(report: ReportData, evidence: str | None = None) -> Page:
+    return Page(render(report, evidence=evidence))
+
+
+@pytest.fixture(scope="module")
+def year() -> ReportData:
+    return samples.year()
+
+
+@pytest.fixture(scope="module")
+def year_page(year: ReportData) -> Page:
+    return page_of(year, "https://ci.example.org/runs")
+
+
+# --- the first screen ------------------------------------------------------------------------------------------------
+
+
+def test_a_card_answers_how_much_since_when_where_and_why_in_this_order() -> None:
+    page = page_of(samples.year(nights=30))
+    assert page.texts("h1") == ["Yes: 4 of 60 tests are slower, on eidf_a100 and lumi_g; 1 has failed"]
+    labels = page.texts("dt")[:8]
+    assert labels == ["How much", "Since when", "Where", "Why"] * 2
+    assert page.texts("dd")[:4] == [
+        "3 of 6 tests are 6.1 to 8.4 % slower",
+        "Tuesday 17 November, 5 nights ago",
+        "eidf_a100: resnet50 1x4gpu tuned, resnet50 1x4gpu gbs32, cosmoflow 2x4gpu tuned; device step; on all nodes",
+        "driver 580.82 → 590.11; note: the cooling has new pumps (ada)",
+    ]
+    assert page.texts("dd")[7] == "nothing that is recorded has changed"
+
+
+def test_three_incidents_are_open_and_the_others_are_counted() -> None:
+    page = page_of(samples.twelve_incidents())
+    assert len(page.texts("article", "card")) == 12
+    assert page.texts("summary")[0] == "9 more: 7 slower, 1 suspect, 1 acknowledged"
+    html = render(samples.twelve_incidents(), evidence=None)
+    assert html[: html.index("9 more: 7 slower")].count("<article") == 3
+
+
+def test_an_acknowledged_incident_names_its_ticket_and_is_not_red() -> None:
+    whole = samples.year(nights=30)
+    report = replace(whole, incidents=whole.incidents[-1:])
+    page = page_of(report)
+    (card,) = page.texts("article", "c-acknowledged")
+    assert card.startswith("acknowledged on archer2_mi210")
+    links = [value for _tag, value in page.attributes("href") if value.startswith("https://gitlab.example.org")]
+    assert "https://gitlab.example.org/hpc/tickets/17" in links
+
+
+def test_a_site_without_incidents_says_so_and_has_no_card() -> None:
+    page = page_of(samples.quiet())
+    assert page.texts("h1") == ["No test is slower"]
+    assert page.texts("article") == []
+    assert page.texts("p", "below") == ["16 of 16 tests ok."]
+
+
+def test_tests_that_are_not_judged_are_named_below_the_answer(year_page: Page) -> None:
+    (below,) = year_page.texts("p", "below")
+    assert below == (
+        "failed 1: cosmoflow 1x4gpu tuned on cirrus_v100. blind 1: resnet50 1x4gpu gbs32 on jureca_h100. "
+        "paused 6: graphcore_pod16 (6 tests). 1 faster, 44 of 60 tests ok. 1 thing could not be read."
+    )
+
+
+def test_the_page_says_when_it_was_made_and_that_runs_are_missing() -> None:
+    report = samples.quiet()
+    page = page_of(report)
+    assert page.texts("p", "made") == ["Last night: Sun 22 Nov 2026 Made: Mon 23 Nov 2026, 06:12 (UTC)"]
+    assert not [text for text in page.texts("p", "warning") if text]
+    old = replace(report, platforms=tuple(replace(platform, last_night="2026-11-19") for platform in report.platforms))
+    warnings = [text for text in page_of(old).texts("p", "warning") if text]
+    assert warnings == ["No run since Thu 19 Nov 2026. That is 3 nights before the last night."]
+
+
+def test_a_cell_of_the_grid_has_a_word_beside_its_colour(year_page: Page) -> None:
+    cells = year_page.texts("a", "cell")
+    assert len(cells) == 60
+    words = {condition.value for condition in Condition}
+    assert {cell.split()[0] for cell in cells} <= words
+    assert sum(cell.startswith("paused") for cell in cells) == 6
+
+
+# --- texts stay texts ------------------------------------------------------------------------------------------------
+
+
+def test_texts_of_a_history_or_a_person_make_no_element_and_no_address() -> None:
+    page = page_of(samples.hostile())
+    names = {name for name, _attributes, _text in page.elements}
+    assert not names & {"img", "iframe", "object", "embed", "base"}
+    assert sum(name == "script" for name, _attributes, _text in page.elements) == 3
+    events = [name for _tag, attributes, _text in page.elements for name in attributes if name.startswith("on")]
+    assert events == []
+    addresses = [value for _tag, value in page.attributes(*LINKS)]
+    assert [address for address in addresses if not address.startswith(("#", "data:,"))] == []
+    assert not [attributes for _name, attributes, _text in page.elements if "style" in attributes]
+
+
+def test_characters_that_turn_the_direction_are_shown_as_question_marks() -> None:
+    html = render(samples.hostile(), evidence=None)
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\x00\x1b\ud800-\udfff]", html)
+    assert "?gnp.exe" in html
+
+
+def test_the_embedded_json_cannot_end_its_script() -> None:
+    report = samples.hostile()
+    names = {(test.id, one.metric): str(at) for at, test in enumerate(report.tests) for one in test.series}
+    text = run_values(report, names)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert "</script><script>window.hacked = 1</script>" in json.loads(text)["runs"]
+
+
+# --- nothing from elsewhere, the same bytes, not too large -----------------------------------------------------------
+
+
+def test_the_page_names_no_address_but_evidence_and_tickets(year: ReportData, year_page: Page) -> None:
+    addresses = {value for _tag, value in year_page.attributes(*LINKS) if not value.startswith(("#", "data:,"))}
+    allowed = ("https://ci.example.org/runs/nightly-", "https://gitlab.example.org/hpc/tickets/17")
+    assert [address for address in addresses if not address.startswith(allowed)] == []
+    html = render(year, evidence=None)
+    assert not re.search(r"@import|url\(|@font-face", html)
+
+
+def test_the_policy_allows_exactly_the_scripts_and_styles_of_the_page(year: ReportData) -> None:
+    html = render(year, evidence=None)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy.replace("&#39;", "'").split(";")}
+    assert rules["default-src"] == ["'none'"]
+
+    def hashes(tag: str) -> set[str]:
+        inline = re.findall(rf"<{tag}(?: id=\"dark\"[^>]*)?>(.*?)</{tag}>", html, re.DOTALL)
+        return {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in inline}
+
+    assert set(rules["script-src"]) == hashes("script")
+    assert set(rules["style-src"]) == hashes("style")
+
+
+def test_the_same_report_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    report = samples.year(nights=20, platforms=2)
+    data = tmp_path / "report.json"
+    data.write_bytes(to_json(report))
+    assert from_json(data.read_bytes(), "report.json") == report
+    pages = []
+    for seed in ("1", "2"):
+        page = tmp_path / f"{seed}.html"
+        command = [sys.executable, "-m", "reporting", "html", "--data", str(data), "--evidence=runs", "-o", str(page)]
+        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        pages.append(page.read_text())
+    assert pages == [render(report, evidence="runs")] * 2
+
+
+def test_a_year_of_ten_platforms_has_at_most_a_megabyte_and_a_half(year: ReportData) -> None:
+    size = len(render(year, evidence="https://ci.example.org/artifacts/runs").encode())
+    assert size <= 1_500_000
+
+
+# --- what stands where -----------------------------------------------------------------------------------------------
+
+
+def test_headings_do_not_skip_a_level(year_page: Page) -> None:
+    levels = [int(name[1]) for name, _attributes, _text in year_page.elements if re.fullmatch("h[1-6]", name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_a_test_has_its_verdict_its_commands_and_a_link_to_its_evidence() -> None:
+    whole = samples.year(nights=30, platforms=1)
+    page = page_of(whole, "https://ci.example.org/runs/")
+    first = whole.tests[0]
+    (text,) = [text for text in page.texts("pre") if first.id in text][:1]
+    assert f"python -m reporting accept '{first.id}' --since 2026-11-17 --reason 'WHY'" in text
+    links = [value for _tag, value in page.attributes("href")]
+    assert f"https://ci.example.org/runs/nightly-2026-11-22/{first.folder}/" in links
+
+
+def test_evidence_that_is_not_there_is_named_and_not_linked() -> None:
+    whole = samples.year(nights=30, platforms=1)
+    html = render(whole, evidence="runs", is_kept=lambda run, _folder: run.endswith("2026-11-22"))
+    first = whole.tests[0]
+    assert f'href="runs/nightly-2026-11-22/{first.folder}/"' in html
+    assert 'href="runs/nightly-2026-11-17' not in html
+    assert "nightly-2026-11-17" in html
+    assert 'href="runs/' not in render(whole, evidence=None)
+
+
+def test_slow_nodes_come_first_and_fit_ones_are_folded(year: ReportData) -> None:
+    html = render(year, evidence=None)
+    nodes = html[html.index('id="nodes"') : html.index('id="numbers"')]
+    places = [nodes.index(text) for text in ("nid001004", "nid001017", "17 nodes fit or not judged", "nid001020")]
+    assert places == sorted(places)
+
+
+def test_findings_in_a_row_are_one() -> None:
+    (series,) = samples.test_of("eidf_a100", 0, 60, condition=Condition.SLOWER, drop=-0.1, for_nights=5).series
+    latest = findings_of(series).shown[0]
+    assert (latest.first.night, latest.last_night, latest.runs) == (samples.night(4), samples.night(0), 5)
+
+
+def test_a_test_that_never_had_a_number_is_shown() -> None:
+    whole = samples.quiet()
+    bare = replace(whole.tests[0], series=(), condition=Condition.FAILED, device=None, devices=None)
+    page = page_of(replace(whole, tests=(bare, *whole.tests[1:])))
+    assert "It has never had a number." in page.texts("p")
+    assert any(cell.startswith("failed") for cell in page.texts("a", "cell"))
+
+
+# --- the commands ----------------------------------------------------------------------------------------------------
+
+
+def test_html_and_data_of_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = tmp_path / "centre"
+    record_nights(site / "history", 22)
+    page, data = tmp_path / "report.html", tmp_path / "report.json"
+    asked = [f"--site={site}", "--tonight=2026-10-22"]
+    assert main(["html", *asked, "-o", str(page)]) == 0
+    assert capsys.readouterr().err == f"No test is slower: written to {page}\n"
+    assert "<h1" in page.read_text()
+    assert main(["data", *asked, "-o", str(data)]) == 0
+    report = from_json(data.read_bytes(), str(data))
+    assert [test.condition for test in report.tests] == [Condition.OK]
+    assert main(["data", "--schema"]) == 0
+    out = capsys.readouterr().out
+    assert set(json.loads(out)["properties"]) == set(json.loads(data.read_bytes()))
+
+
+def test_evidence_on_this_machine_is_linked_by_its_path(tmp_path: Path) -> None:
+    site = tmp_path / "centre"
+    record_nights(site / "history", 22)
+    data, page = tmp_path / "report.json", tmp_path / "public" / "report.html"
+    page.parent.mkdir()
+    assert main(["data", f"--site={site}", "--tonight=2026-10-22", "-o", str(data)]) == 0
+    (test,) = from_json(data.read_bytes(), "").tests
+    (site / "runs" / test.last_run / test.folder).mkdir(parents=True)
+    assert main(["html", f"--site={site}", "--data", str(data), "-o", str(page)]) == 0
+    assert (
+        f'href="../centre/runs/{test.last_run}/{test.folder.replace("[", "%5B").replace("]", "%5D")}/"'
+        in page.read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "missing/report.html"], "missing/report.html: its folder does not exist (mkdir -p missing)"),
+        (["-o", "."], "this is no file"),
+        (["-o", "a.html", "--evidence", "javascript:alert(1)"], "--evidence: 'javascript:alert(1)' is no link"),
+        (["-o", "a.html", "--data", "missing.json"], "missing.json: No such file or directory (python -m reporting"),
+        (["a100", "-o", "a.html", "--data", "x.json"], "--data: x.json has its tests already, so WORD cannot"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["html", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "other.json"
+    data.write_text('{"schema": 1}')
+    assert main(["html", "--data", str(data), "-o", str(tmp_path / "a.html")]) == 2
+    assert "this is no report of `python -m reporting data`" in capsys.readouterr().err
