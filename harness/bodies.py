@@ -22,9 +22,11 @@ from platforms.runner import Job
 
 def finish(suite: Suite, item: pytest.Item, console: Console) -> None:
     """After the body of a test has passed: keep what it has recorded, of all of the test's jobs, and judge it."""
-    if record.recorded_run(item) is None:
+    run_of_main_job = record.recorded_run(item)
+    if run_of_main_job is None:
         suite.unrecorded.append(item.nodeid)
         return
+    record.save_recorded(run_of_main_job)
     run_others(suite, item, console)
     run = record.recorded_run(item)
     if run is None:  # of visits and checks
@@ -85,7 +87,9 @@ def _run_body(suite: Suite, item: pytest.Item, job: Job) -> Recording | None:
     error = None
     try:
         item.runtest()
-        record.recorded_run(item)
+        run = record.recorded_run(item)
+        if run is not None:
+            record.save_recorded(run)
     except (Exception, pytest.fail.Exception) as failure:
         error = str(failure) or type(failure).__name__
     recording = record.taken(item)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MARK = "in_history"
 
+_Stamp = tuple[int, int, int]
+
 
 @dataclass(frozen=True)
 class JobFolder:
@@ -83,13 +85,15 @@ class HistoryEntries:
         self._site = site
         self.is_first = is_empty(folder)
         self._writer = HistoryWriter(folder)
+        self._envelopes: dict[Path, tuple[_Stamp, Envelope]] = {}  # of recorded jobs, by their folders
 
     def job_ended(self, job: Job) -> None:
         """Write how a job has ended. The outcome of a job that succeeded is pending until its test has said more."""
         folder = JobFolder(job.folder, job.attempt.number)
-        if (folder.path / "run.json").exists():
+        stamp = _stamp(folder.path / "run.json")
+        if stamp is not None:
             with self._errors_kept():
-                self._write_end(folder)
+                self._envelopes[folder.path] = (stamp, _of_recorded(self._write_end(folder)))
 
     def left(self, jobs: Sequence[Job]) -> None:
         """Write that jobs go on without this session."""
@@ -112,12 +116,22 @@ class HistoryEntries:
                 self._writer.write(envelope, None)
 
     def envelope(self, job: Job) -> Envelope | None:
-        """The envelope of a job whose test has recorded its numbers; None if there is no run.json."""
+        """The envelope of a job whose test has recorded its numbers; None if there is no run.json.
+
+        A session asks for it several times, so it is made again only if run.json has changed.
+        """
         folder = JobFolder(job.folder, job.attempt.number)
-        content = folder.run_json
-        if not content:
+        stamp = _stamp(folder.path / "run.json")
+        if stamp is None:
             return None
-        return replace(self._envelope(folder, content, Outcome.PASSED, Revision.TEST_ENDED), sane=True)
+        known = self._envelopes.get(folder.path)
+        if known is None or known[0] != stamp:
+            content = folder.run_json
+            if not content:
+                return None
+            envelope = self._envelope(folder, content, Outcome.PASSED, Revision.TEST_ENDED)
+            known = self._envelopes[folder.path] = (stamp, _of_recorded(envelope))
+        return replace(known[1], written_s=time.time())
 
     def test_ended(self, job: Job, outcome: Outcome, sane: bool, verdicts: Mapping[str, Verdict]) -> None:
         """Write the outcome of a test.
@@ -131,7 +145,8 @@ class HistoryEntries:
             if envelope is None:
                 return
             envelope = replace(envelope, outcome=outcome, sane=sane, verdicts=as_stored(verdicts))
-            self._write(envelope, JobFolder(job.folder, job.attempt.number))
+            folder = JobFolder(job.folder, job.attempt.number)
+            self._write(envelope, folder, folder.run_json)
 
     def unfinished(self, runs: Path) -> list[UnfinishedRun]:
         """The runs of which a dead session may not have written everything.
@@ -172,12 +187,14 @@ class HistoryEntries:
                 dead.append(record)
         return dead
 
-    def _write_end(self, folder: JobFolder) -> None:
+    def _write_end(self, folder: JobFolder) -> Envelope:
         content = folder.run_json
         outcome = Outcome(content["outcome"])
         if outcome is Outcome.PASSED:
             outcome = Outcome.PENDING
-        self._write(self._envelope(folder, content, outcome, Revision.JOB_ENDED), folder)
+        envelope = self._envelope(folder, content, outcome, Revision.JOB_ENDED)
+        self._write(envelope, folder, content)
+        return envelope
 
     def _envelope(
         self, folder: JobFolder, content: Mapping[str, Any], outcome: Outcome, revision: Revision
@@ -194,8 +211,8 @@ class HistoryEntries:
         )
         return replace(envelope, key=envelope.key._replace(submitted_s=folder.submitted_s))
 
-    def _write(self, envelope: Envelope, folder: JobFolder) -> None:
-        self._writer.write(envelope, folder.run_json)
+    def _write(self, envelope: Envelope, folder: JobFolder, run_json: Mapping[str, Any]) -> None:
+        self._writer.write(envelope, run_json)
         with contextlib.suppress(OSError):  # without it a later session writes the entry again, with the same key
             (folder.path / MARK).write_text(f"{self.folder}\n")
 
@@ -206,6 +223,20 @@ class HistoryEntries:
             yield
         except Exception as error:
             self.error = error
+
+
+def _of_recorded(envelope: Envelope) -> Envelope:
+    """The envelope of a job as it is once its test has recorded its numbers."""
+    return replace(envelope, outcome=Outcome.PASSED, sane=True, revision=Revision.TEST_ENDED)
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """What changes whenever a file is written as a whole; None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def as_stored(verdicts: Mapping[str, Verdict]) -> dict[str, dict[str, object]]:

@@ -136,16 +136,17 @@ def prepare(item: pytest.Item, *, is_measured: bool) -> None:
 
 
 def recorded_run(item: pytest.Item) -> Run | None:
-    """After a body that passed: the run that it recorded, with what the test has read written into run.json."""
+    """The run that the body of a test has recorded, with what it has read from the log; None if it recorded none."""
     recording = item.stash.get(RECORDING, None)
-    if recording is None:
-        return None
-    run = recording.run
+    return None if recording is None else recording.run
+
+
+def save_recorded(run: Run) -> None:
+    """After a body that passed: write what it has read from the log into the run's run.json."""
     if run.read_by_test or run.metrics:
         from platforms.rundir import job_json
 
         job_json.add_recorded(run)
-    return run
 
 
 def taken(item: pytest.Item) -> Recording | None:
