@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.estimates import UNKNOWN, Forecast
 from harness.live_block import LiveBlock
-from platforms.config.values import short_clock
+from harness.progress_lines import block_lines, clock, describe
 from platforms.job import Run, State, setting_of
 
 if TYPE_CHECKING:
+    from harness.estimates import Estimates
     from platforms.runner import Job
     from reporting.account import Spent
     from reporting.gate.verdict import Verdict
 
-NOT_STARTED = (State.QUEUED, State.SUBMITTED, State.UNKNOWN)
 HEARTBEAT_S = 30.0  # how often a log gets a line on a job that does not change
-REDRAW_S = 0.2
+REDRAW_S = 1.0  # how often the live block is drawn at most
 
 
 class Console:
@@ -36,7 +37,9 @@ class Console:
         self.verbose = config.get_verbosity() > 0
         self._block = LiveBlock(self._write) if self._terminal else None
         self._jobs: Sequence[Job] = ()
-        self._drawn = 0.0
+        self._estimates: Estimates | None = None
+        self._drawn = -math.inf
+        self._logged = 0.0  # 0: nothing since this wait began
         self._logged_states: dict[str, str] = {}  # by job name
         self._shown_once: set[str] = set()
 
@@ -56,7 +59,6 @@ class Console:
         if self._reporter is not None:
             if self._block is not None:
                 self._block.erase()
-                self._drawn = 0.0
             self._reporter.ensure_newline()
             self._reporter.write_line(text)
 
@@ -70,11 +72,15 @@ class Console:
         if self._reporter is not None:
             self._reporter.section(title)
 
+    def expect(self, estimates: Estimates) -> None:
+        """Let the live block say how long the jobs still take."""
+        self._estimates = estimates
+
     @contextmanager
     def waiting(self, jobs: Sequence[Job]) -> Iterator[None]:
         """Show the live block while a test waits for one of these jobs."""
         self._jobs = jobs
-        self._drawn = 0.0
+        self._logged = 0.0
         try:
             yield
         finally:
@@ -82,7 +88,7 @@ class Console:
                 self._block.erase()
 
     def change(self, job: Job) -> None:
-        """Report that a job's state changed: a log gets a line, a terminal is redrawn.
+        """Report that a job's state changed: a log gets a line; the live block shows it when it is drawn next.
 
         That a job begins again is always reported, also under -q.
         """
@@ -94,31 +100,36 @@ class Console:
                 self.always(f"{clock()} {describe(job)}")
             return
         if self._terminal:
-            self._drawn = 0.0
             return
         state = job.status.state.value
         if self._logged_states.get(job.spec.name) != state and job.status.state is not State.SUBMITTED:
             self._logged_states[job.spec.name] = state
-            self._drawn = time.monotonic()
+            self._logged = time.monotonic()
             self.line(f"{clock()} {describe(job)}")
 
     def tick(self, job: Job) -> None:
         """Called a few times a second while a test waits for this job."""
-        now = time.monotonic()
-        period_s = REDRAW_S if self._terminal else HEARTBEAT_S
-        if self._quiet or now - self._drawn < period_s:
+        if self._quiet:
             return
-        is_first = self._drawn == 0.0
-        self._drawn = now
+        now = time.monotonic()
         if self._block is not None:
-            self._reporter.ensure_newline()
-            self._block.draw(block_lines(job, self._jobs, self._block.most))
-        elif not is_first:
+            if now - self._drawn >= REDRAW_S:
+                self._draw(self._block, job)
+                self._drawn = time.monotonic()
+        elif not self._logged:
+            self._logged = now
+        elif now - self._logged >= HEARTBEAT_S:
+            self._logged = now
             line = f"{clock()} {describe(job)}"
             others = sum(not other.done and other.error is None for other in self._jobs) - 1
             if others > 0:
                 line += f" (+{others} more)"
             self.line(line)
+
+    def _draw(self, block: LiveBlock, job: Job) -> None:
+        forecast = Forecast(UNKNOWN) if self._estimates is None else self._estimates.forecast(self._jobs)
+        self._reporter.ensure_newline()
+        block.draw(block_lines(job, self._jobs, forecast, block.most, block.width))
 
     def summary(
         self,
@@ -186,56 +197,3 @@ def _start_s(job: Job) -> float | None:
     measured = [job.run.summary.get(name) for name in ("startup_s", "first_batch_s")]
     seconds = [float(value) for value in measured if isinstance(value, int | float)]
     return sum(seconds) if seconds else None
-
-
-def clock() -> str:
-    return time.strftime("%H:%M:%S")
-
-
-def block_lines(awaited: Job, jobs: Sequence[Job], most: int) -> list[str]:
-    """The live block, `most` lines in all: a line on all jobs, then a line for each that is not done.
-
-    The job that a test waits for comes first, then those that run.
-    """
-    jobs = [job for job in jobs if job.successor is None]
-    unfinished = [job for job in jobs if not job.done and job.error is None]
-    unfinished.sort(key=lambda job: (job is not awaited, job.job_id is None, job.status.state in NOT_STARTED))
-    left_behind = sum(not job.done and job.error is not None for job in jobs)
-    done = len(jobs) - len(unfinished) - left_behind
-
-    counts = Counter(job.status.state.value if job.job_id else "to be submitted" for job in unfinished)
-    totals = [f"{count} {state}" for state, count in counts.items()]
-    if left_behind:
-        totals.append(f"{left_behind} left to themselves")
-    lines = [f"{clock()}  {done} of {len(jobs)} jobs done, {', '.join(totals)}"]
-
-    shown = unfinished
-    if len(unfinished) >= most:  # the first line and the last one take two of them
-        shown = unfinished[: max(0, most - 2)]
-    lines += [describe(job) for job in shown]
-    if len(shown) < len(unfinished):
-        lines.append(f"(and {len(unfinished) - len(shown)} more)")
-    return lines
-
-
-def describe(job: Job) -> str:
-    """One line on one job: where, what state, what is ahead of it, why, how long, how far, how fast."""
-    trial = f" ({job.spec.trial.key})" if job.spec.trial.key else ""
-    parts = [f"{job.spec.name}{trial} on {job.spec.platform}: {job.status.told(time.time())}"]
-    if job.status.state.live:
-        parts.append(short_clock(job.time_in_state_s))
-    progress = job.progress
-    if progress is not None and job.status.state is State.RUNNING:
-        if progress.phase:
-            parts.append(progress.phase)
-        if progress.epoch is not None:
-            parts.append(f"epoch {progress.epoch}")
-        if progress.steps:
-            parts.append(f"step {progress.step}/{progress.steps}")
-        if progress.samples_per_s:
-            parts.append(f"{progress.samples_per_s:.3g} samples/s")
-        if progress.loss is not None:
-            parts.append(f"loss {progress.loss:.3f}")
-        if progress.left_s is not None:
-            parts.append(f"{progress.left_s:.0f} s left")
-    return "  ".join(parts)

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from harness.console import Console, describe
+from harness.console import Console
+from harness.progress_lines import describe
 from harness.session_start import StartedSession
 from harness.suite import Suite
 from platforms.rundir import session_history

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from harness import job_checks, output_paths, pauses, session_start
 from harness.console import Console
+from harness.estimates import Estimates
 from harness.history_entries import HistoryEntries
 from harness.job_factory import JobFactory
 from harness.plans.confirmed import Confirmed
@@ -21,15 +23,17 @@ from harness.session_end import ended_properly
 from harness.suite import Suite, case_key, new_run_id
 from harness.trials import Trials
 from platforms import checkout
-from platforms.job import JobSpec, RefusedError
+from platforms.job import BenchError, JobSpec, RefusedError
 from platforms.runner import Runner, messages
 from platforms.schedulers import Maintenance
+from reporting.history import reader
 from reporting.history.place import history_folder, refuse_missing
 
 if TYPE_CHECKING:
     from harness.confirmations import Confirmations
     from harness.judging import Judging
     from harness.session_start import StartedSession
+    from reporting.history.envelope import Envelope
 
 KILLED_RUNS = 3  # so many are named
 HAND_OVER_S = 300.0  # how long --wait 0 waits for schedulers to take the jobs
@@ -110,10 +114,24 @@ def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFa
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     suite.judging = _judging(suite, jobs)
+    console.expect(Estimates(partial(_past_runs, suite, jobs)))
     if suite.judging is not None:
         suite.confirmations = _confirmations(suite, suite.judging, trials, factory, jobs, started, console)
         trials.waits_for_others = suite.confirmations.waits
         trials.released = suite.confirmations.released
+
+
+def _past_runs(suite: Suite, tests: Collection[str]) -> list[Envelope]:
+    """The history of these tests, which the gate reads anyway."""
+    assert suite.entries is not None
+    if suite.judging is not None:
+        envelopes = suite.judging.past.envelopes
+    else:
+        try:
+            envelopes = reader.read(suite.entries.folder, tests)
+        except (BenchError, OSError):
+            envelopes = []  # an estimate is not worth a failure
+    return [envelope for envelope in envelopes if envelope.key.site == suite.site.name]
 
 
 def _look_back(suite: Suite, entries: HistoryEntries, run_id: str, console: Console) -> None:

@@ -32,6 +32,10 @@ seconds = [float(s) * float(os.environ.get("SLOWER", 1)) for s in options.get("s
 emit("hpcml_start", {"schema": 1, "benchmark": None, "workload_version": None, "code": None, "request": {"mode": "overlap"},
                      "device": {"type": "cpu", "name": "A CPU", "count": 1}, "world": {"size": 1}, "versions": {}, "host": {}, "data": {}})
 time.sleep(float(options.get("sleep", 0)))
+steps = int(options.get("steps", 0))
+for step in range(steps):
+    emit("hpcml_progress", {"phase": "window", "epoch": None, "step": step, "steps": steps, "samples_per_s": 9.0, "loss": 1.0, "left_s": 0.5 * (steps - step)})
+    time.sleep(0.5)
 while "gate" in options and not os.path.exists(options["gate"]):
     time.sleep(0.05)
 if "marks" in options:

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from pathlib import Path
 
 import pytest
 
-from harness.console import block_lines
+from harness.estimates import UNKNOWN, Forecast, Remaining
 from harness.live_block import LiveBlock
+from harness.progress_lines import block_lines
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout
 from platforms.runner import Job
-
-
-class Screen:
-    """What a terminal of some size shows of what is written to it; lines that wrapped would be seen."""
-
-    def __init__(self, columns: int = 40, rows: int = 10) -> None:
-        self.columns, self.rows = columns, rows
-        self.lines, self.row, self.column = [""], 0, 0
-
-    def size(self) -> os.terminal_size:
-        return os.terminal_size((self.columns, self.rows))
-
-    def write(self, text: str) -> None:
-        for part in re.findall(r"\x1b\[\d+[A-Z]|\r|\n|[^\x1b\r\n]+|.", text):
-            if part == "\r":
-                self.column = 0
-            elif part == "\n":
-                self.row, self.column = self.row + 1, 0
-                self.lines += [""] * (self.row + 1 - len(self.lines))
-            elif part == "\x1b[2K":
-                self.lines[self.row] = ""
-            elif part == "\x1b[1A":
-                assert len(self.lines) - self.row < self.rows, "above the screen nothing can be changed"
-                self.row -= 1
-            else:
-                assert "\x1b" not in part
-                line = self.lines[self.row].ljust(self.column)
-                self.lines[self.row] = line[: self.column] + part + line[self.column + len(part) :]
-                self.column += len(part)
-                assert self.column < self.columns, "it wraps"
-
-    @property
-    def shown(self) -> list[str]:
-        return [*"\n".join(self.lines).rstrip("\n").split("\n")]
+from tests.harness.conftest import Project
+from tests.harness.terminal import Screen, Terminal
 
 
 @pytest.fixture
@@ -78,18 +46,36 @@ def test_what_there_is_no_room_for_is_cut_off(screen: Screen) -> None:
     assert screen.shown == ["above"]
 
 
+def waiting_jobs(folder: Path, count: int) -> list[Job]:
+    layout = Layout(1, 1, "cpu")
+    return [
+        Job(
+            JobSpec(f"job-{number}", f"test_a.py::test_a[far-{number}]", "far", layout, ()),
+            Platform(name="far"),
+            folder,
+        )
+        for number in range(count)
+    ]
+
+
 @pytest.mark.parametrize(("most", "shown"), [(1, 0), (2, 0), (5, 3), (20, 18), (21, 20), (50, 20)])
 def test_of_many_jobs_those_that_there_is_room_for(tmp_path: Path, most: int, shown: int) -> None:
-    layout = Layout(1, 1, "cpu")
-    jobs = [
-        Job(JobSpec(f"job-{number}", f"test_{number}", "far", layout, ()), Platform(name="far"), tmp_path)
-        for number in range(20)
-    ]
-    head, *lines = block_lines(jobs[7], jobs, most)
-    assert head.endswith("0 of 20 jobs done, 20 to be submitted")
-    assert [line.partition(" ")[0] for line in lines[: min(1, shown)]] == ["job-7"][:shown]
-    assert len([line for line in lines if line.startswith("job-")]) == shown
+    jobs = waiting_jobs(tmp_path, 20)
+    head, *lines = block_lines(jobs[7], jobs, Forecast(UNKNOWN), most, 100)
+    assert "  0 of 20 jobs done, 20 to be submitted  " in head
+    assert [line.split()[2] for line in lines[: min(1, shown)]] == ["test_a[far-7]"][:shown]
+    assert len([line for line in lines if "test_a[" in line]) == shown
     assert lines[shown:] == ([f"(and {20 - shown} more)"] if shown < 20 else [])
+
+
+def test_a_line_begins_with_what_a_narrow_terminal_must_show(tmp_path: Path) -> None:
+    (job,) = waiting_jobs(tmp_path, 1)
+    forecast = Forecast(Remaining(900.0), {job: Remaining(240.0)}, {job: 0.49}, 0.49)
+    head, line = block_lines(job, [job], forecast, 10, 80)
+    assert head.startswith("[####------]     ~15 min  0 of 1 jobs done, ")
+    assert line.startswith("[####------]      ~4 min  test_a[far-0]  queued: not submitted yet")
+    head, line = block_lines(job, [job], forecast, 10, 50)
+    assert line.startswith("    ~4 min  test_a[far-0]  queued")
 
 
 def test_a_jobs_words_move_no_cursor(screen: Screen) -> None:
@@ -100,8 +86,8 @@ def test_a_jobs_words_move_no_cursor(screen: Screen) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_drawn_nothing_is_left_of_it(seed: int) -> None:
-    """Also when the window is made smaller and larger meanwhile, as far as lines do not wrap by that."""
-    dice, screen = random.Random(seed), Screen(60, 12)
+    """Also when the window is made smaller and larger meanwhile, so that lines of the block wrap."""
+    dice, screen = random.Random(seed), Screen(60, 40)
     block, said = LiveBlock(screen.write, screen.size), []
     for number in range(100):
         if dice.random() < 0.2:
@@ -109,7 +95,44 @@ def test_whatever_is_drawn_nothing_is_left_of_it(seed: int) -> None:
             said.append(f"line {number}")
             screen.write(f"line {number}\n")
         else:
-            screen.rows = 12 if dice.random() < 0.8 else dice.randint(8, 20)
             block.draw(["x" * dice.randint(0, 80) for _ in range(dice.randint(1, 6))])
+        if dice.random() < 0.2:
+            screen.columns, screen.rows = dice.randint(15, 80), dice.randint(35, 45)
     block.erase()
     assert screen.shown == (said or [""])
+
+
+# --- in a session -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def training(project: Project) -> Project:
+    """Two tests whose jobs report 8 steps of half a second."""
+    project.job_test("steps=8", name="test_first.py")
+    project.job_test("steps=8", name="test_second.py")
+    return project
+
+
+def test_a_session_shows_ids_bars_and_what_is_left_and_takes_all_of_it_away(training: Project) -> None:
+    terminal = Terminal(training.path, 100, "-m", "local", "--run-id=1")
+    assert terminal.ends() == 0
+    assert re.search(
+        r"\[#+-+\] +<1 min  test_it\[local-1x1cpu\]  running  0:0\d  window  step \d/8  9 sam", terminal.sent
+    )
+    assert re.search(r"\[ {10}\] +(\?|max \S+ \w+)  test_it\[local-1x1cpu\]  queued: not submitted", terminal.sent)
+    assert len(re.findall(r"of 2 jobs done", terminal.sent)) < 15  # in 8 seconds: once a second
+    screen = Screen(1000, 41)  # pytest's own lines are longer than its terminal
+    screen.write(re.sub(r"\x1b\[[\d;]*m", "", terminal.sent))
+    shown = "\n".join(screen.shown)
+    assert "step" not in shown
+    assert "jobs done" not in shown
+    assert "2 passed" in screen.shown[-1]
+
+
+def test_a_log_has_nothing_of_the_block(training: Project) -> None:
+    result = training.pytest_process("-m", "local", "test_first.py")
+    assert result.ret == 0
+    out = result.stdout.str()
+    assert "\x1b" not in out
+    assert "jobs done" not in out
+    assert "[#" not in out

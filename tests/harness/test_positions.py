@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from platforms.rundir import session_history
 from tests.fake_kubernetes import Kube
 from tests.harness.conftest import Project
+from tests.harness.terminal import Terminal
 
 PATIENCE_S = 60.0
 CLOUD = """\
@@ -63,40 +60,6 @@ class Queue:
         self.kube.store.delete("jobs", "default", name)
 
 
-class Terminal:
-    """A session in a real one, `columns` wide."""
-
-    def __init__(self, folder: Path, columns: int, *words: str) -> None:
-        self.pid, self.file = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.environ |= {"COLUMNS": str(columns), "LINES": "40", "TERM": "xterm"}
-            os.execv(sys.executable, [sys.executable, "-m", "pytest", "-p", "calm", "-p", "no:cacheprovider", *words])
-        self.said = ""
-
-    def until(self, words: str) -> None:
-        """It says so, after all that it was waited for before."""
-        end = time.monotonic() + PATIENCE_S
-        while not (found := re.search(words, self.said)):
-            assert time.monotonic() < end, self.said
-            assert self._read(end), self.said
-        self.said = self.said[found.end() :]
-
-    def ends(self) -> int:
-        while self._read(time.monotonic() + PATIENCE_S):
-            pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-    def _read(self, end_s: float) -> bool:
-        try:
-            ready, _, _ = select.select([self.file], [], [], max(0.0, end_s - time.monotonic()))
-            chunk = os.read(self.file, 65536) if ready else b""
-        except OSError:  # the other end is closed
-            return False
-        self.said += chunk.decode(errors="replace")
-        return bool(chunk)
-
-
 @pytest.fixture
 def queue(
     project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -113,12 +76,12 @@ def queue(
 
 def test_a_place_is_kept_up_to_date_and_is_no_news(project: Project, queue: Queue) -> None:
     """Also on a terminal that has no room for Kueue's words on why it waits."""
-    terminal = Terminal(project.path, 90, "tests", "-m", "cloud", "--run-id=1")
-    terminal.until(r"on cloud: queued, position 3: Kueue \(queue")
+    terminal = Terminal(project.path, 90, "-p", "calm", "tests", "-m", "cloud", "--run-id=1")
+    terminal.until(r"\]  queued, position 3: Kueue \(queue")
     queue.leaves("first")
-    terminal.until(r"on cloud: queued, position 2: ")
+    terminal.until(r"\]  queued, position 2: ")
     queue.leaves("second")
-    terminal.until(r"on cloud: queued, position 1: ")
+    terminal.until(r"\]  queued, position 1: ")
     queue.kueue.pause(on=False)
     terminal.until(r"1 passed")
     assert terminal.ends() == 0
