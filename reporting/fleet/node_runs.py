@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from platforms.job import Role
 from reporting.gate.estimates import noise_of
@@ -21,6 +22,8 @@ from reporting.history.nights import night_of
 ROLES = frozenset({Role.MEASURE, Role.VISIT, Role.CONFIRM, Role.PINNED, Role.CHECK})
 """The roles of runs that say how fast their node is. The arms of an A/B comparison differ on purpose."""
 SUSPECTED = frozenset({Kind.SLOWER, Kind.NODE, Kind.SUSPECT})
+LASTING = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.FASTER, Kind.ACKNOWLEDGED})
+"""Changes of a whole series. A slow node is none of them, and neither is one bad run."""
 NODES_OF_A_NIGHT = 5  # so many other nodes make a level of their own night
 NEAREST_RUNS = 20  # of other nodes make the level where a night has fewer
 FEWEST_RUNS = 5
@@ -102,9 +105,11 @@ def node_runs(envelopes: Iterable[Envelope], night_ends: datetime.time) -> list[
     ]
     runs = [_bare(envelope, night_ends) for envelope in chosen]
     found: dict[int, list[_Change]] = {}
-    for places in _series(chosen):
-        members = [runs[place] for place, _metric in places]
-        for (place, metric), change in zip(places, _changes(members, [one for _, one in places]), strict=True):
+    for name, places in _series(chosen):
+        members = [runs[place] for place in places]
+        metrics = [chosen[place].metrics[name] for place in places]
+        levels = _levels(members, [chosen[place].verdicts.get(name, {}) for place in places])
+        for place, metric, change in zip(places, metrics, _changes(members, metrics, levels), strict=True):
             if change is not None:
                 found.setdefault(place, []).append(replace(change, measured=metric))
     for place, changes in found.items():
@@ -142,18 +147,33 @@ def _bare(envelope: Envelope, night_ends: datetime.time) -> NodeRun:
     )
 
 
-def _series(envelopes: Sequence[Envelope]) -> list[list[tuple[int, Metric]]]:
-    """The comparable runs of each test and metric: the places of the envelopes, and their numbers."""
-    found: dict[tuple[str, ...], list[tuple[int, Metric]]] = {}
+def _series(envelopes: Sequence[Envelope]) -> list[tuple[str, list[int]]]:
+    """The comparable runs of each test and metric: the metric's name, and the places of the envelopes."""
+    found: dict[tuple[str, ...], list[int]] = {}
     for place, envelope in enumerate(envelopes):
         for name, metric in envelope.metrics.items():
             if math.isfinite(metric.value):
-                key = (envelope.key.test, envelope.comparability, name, metric.unit, metric.better)
-                found.setdefault(key, []).append((place, metric))
-    return list(found.values())
+                key = (name, envelope.key.test, envelope.comparability, metric.unit, metric.better)
+                found.setdefault(key, []).append(place)
+    return [(key[0], places) for key, places in found.items()]
 
 
-def _changes(runs: Sequence[NodeRun], metrics: Sequence[Metric]) -> list[_Change | None]:
+def _levels(runs: Sequence[NodeRun], verdicts: Sequence[Mapping[str, Any]]) -> list[datetime.date]:
+    """The night since which each run's series is at its level: by then the gate had last seen a change of all nodes."""
+    levels = []
+    level = datetime.date.min
+    for run, said in zip(runs, verdicts, strict=True):
+        if said.get("since") and said.get("kind") in LASTING:
+            since = datetime.date.fromisoformat(said["since"])
+            if since < run.night or said["kind"] != Kind.SLOWER or said.get("confirmation"):
+                level = max(level, since)
+        levels.append(level)
+    return levels
+
+
+def _changes(
+    runs: Sequence[NodeRun], metrics: Sequence[Metric], levels: Sequence[datetime.date]
+) -> list[_Change | None]:
     """The change of each run of a series from the level of the other nodes, in the order of the runs."""
     values = [metric.value for metric in metrics]
     sign = 1 if metrics[0].better == "higher" else -1
@@ -166,7 +186,7 @@ def _changes(runs: Sequence[NodeRun], metrics: Sequence[Metric]) -> list[_Change
         nodes = len({runs[other].node for other in others})
         beside = f"{nodes} other nodes of that night"
         if nodes < NODES_OF_A_NIGHT:
-            others = _nearest(runs, place)
+            others = _nearest(runs, place, levels)
             beside = f"{len(others)} runs of other nodes"
         level = median([values[other] for other in others]) if others else 0.0
         changes.append(_Change(sign * (values[place] - level) / abs(level), beside) if level else None)
@@ -177,14 +197,21 @@ def _changes(runs: Sequence[NodeRun], metrics: Sequence[Metric]) -> list[_Change
     return [None if change is None else replace(change, scale=scale) for change in changes]
 
 
-def _nearest(runs: Sequence[NodeRun], place: int) -> list[int]:
-    """The places of the 20 runs of other nodes that are nearest in time; none if they are too few."""
+def _nearest(runs: Sequence[NodeRun], place: int, levels: Sequence[datetime.date]) -> list[int]:
+    """The places of the 20 runs of other nodes that are nearest in time; none if they are too few.
+
+    Runs from before a lasting change say nothing of a node after it.
+    """
     before = place - 1
     after = place + 1
     found: list[int] = []
-    while len(found) < NEAREST_RUNS and (before >= 0 or after < len(runs)):
-        to_before = runs[place].started_s - runs[before].started_s if before >= 0 else math.inf
-        to_after = runs[after].started_s - runs[place].started_s if after < len(runs) else math.inf
+    while len(found) < NEAREST_RUNS:
+        has_before = before >= 0 and runs[before].night >= levels[place]
+        has_after = after < len(runs) and levels[after] <= runs[place].night
+        to_before = runs[place].started_s - runs[before].started_s if has_before else math.inf
+        to_after = runs[after].started_s - runs[place].started_s if has_after else math.inf
+        if not has_before and not has_after:
+            break
         nearest = before if to_before <= to_after else after
         if nearest == before:
             before -= 1

@@ -15,7 +15,7 @@ from reporting.fleet.nodes import NodeRecord, Standing, natural, records_of
 from reporting.history.envelope import Envelope
 from reporting.history.nights import NOON
 from tests.reporting.fleet_history import NODES, fleet_nights, visit
-from tests.reporting.gate_nights import night, run
+from tests.reporting.gate_nights import METRIC, night, run
 
 
 def records(envelopes: list[Envelope], nodes: tuple[str, ...] = ()) -> dict[str, NodeRecord]:
@@ -75,6 +75,22 @@ def test_without_enough_nodes_in_the_night_the_nearest_runs_of_other_nodes_are_t
     assert runs[-1].beside == "20 runs of other nodes"
     assert runs[-1].change == pytest.approx(92 / 101 - 1)
     assert runs[-1].slow
+
+
+def test_after_a_lasting_change_of_all_nodes_only_the_runs_since_then_are_beside_each_other():
+    """An upgrade has made all nodes slower: that names none of them, and a slow one is still found."""
+    runs = [visit(number, NODES[number % 5], 100.0 + number % 3, trial=ONLY) for number in range(40)]
+    for number in range(40, 60):
+        value = (85.0 if NODES[number % 5] == "n02" else 93.0) + number % 3
+        said = {METRIC: {"kind": "slower", "red": True, "since": str(night(40))}}
+        runs.append(visit(number, NODES[number % 5], value, trial=ONLY, verdicts=said))
+    first_nights = node_runs(runs[:43], NOON)
+    assert [run.change for run in first_nights[41:]] == [None, None]
+    found = node_runs(runs, NOON)
+    assert found[-1].beside == "16 runs of other nodes"
+    standings = {name: record.standing for name, record in records_of(found).items()}
+    assert [name for name, standing in standings.items() if standing is Standing.SLOW] == ["n02"]
+    assert set(standings.values()) == {Standing.SLOW, Standing.FIT}
 
 
 @pytest.mark.parametrize("nodes", [("n01",), ("n01", "n02")])
