@@ -150,6 +150,13 @@ def test_people_and_runs_make_events_with_short_texts():
     assert len(shortened("x" * 500, 120)) == 120
 
 
+def test_a_hash_in_an_event_is_short():
+    commits = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "fedcba98"
+    jobs = nights(3, provenance={"commit": commits[0]}) + nights(3, 100.0, 3, provenance={"commit": commits[1]})
+    (change,) = [one for one in now_of(report_of(jobs)) if one.name == families.EVENT.name]
+    assert change.labels["text"] == "commit 0123456789ab -> fedcba987654"
+
+
 def test_no_label_holds_a_run_or_a_date():
     content = whole(prometheus.lines(sample()))
     assert "nightly-" not in content

@@ -313,7 +313,7 @@ def _state_timeline() -> Json:
         [_over_time(_numbered_condition(), SERIES_NAME)],
         fieldConfig={
             "defaults": {
-                "custom": {"fillOpacity": 80, "lineWidth": 0, "spanNulls": False},
+                "custom": {"fillOpacity": 80, "lineWidth": 0},
                 "mappings": [{"type": "value", "options": words}],
             },
             "overrides": [],
