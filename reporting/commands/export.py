@@ -81,8 +81,13 @@ def _write(options: argparse.Namespace, lines: Iterable[str]) -> None:
             print(line)
         sys.stdout.flush()
     else:
-        atomic_file.write_bytes(options.output, _blocks(lines), mode=0o644)
+        write_lines(options.output, lines)
         print(f"written to {options.output}", file=sys.stderr)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a file that every user may read, as a whole or not at all. Raises OSError."""
+    atomic_file.write_bytes(path, _blocks(lines), mode=0o644)
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[bytes]:

@@ -68,7 +68,7 @@ def tidy(rows: Sequence[Row], night_ends: datetime.time) -> str:
     for row in rows:
         if row.envelope is None:
             continue
-        shared = {**_of_run(row.run), **_of_envelope(row.envelope, night_ends)}
+        shared = {**_of_line(row.envelope), **_known(_of_run(row.run)), **_of_envelope(row.envelope, night_ends)}
         for name, metric, is_judged in _metrics(row, row.envelope):
             line = {**shared, **_of_metric(name, metric), **_of_verdict(row, name), "is_judged": is_judged}
             line["pin"] = row.pins.get(name)
@@ -84,6 +84,20 @@ def _metrics(row: Row, envelope: Envelope) -> Iterator[tuple[str, Metric, bool]]
         yield name, metric, False
     if row.run.windows and row.run.effective_throughput is not None:
         yield ALL_WINDOWS, Metric(row.run.effective_throughput, "samples/s"), False
+
+
+def _of_line(envelope: Envelope) -> dict[str, object]:
+    """What the line of the history says of the job itself, for runs whose run.json is gone."""
+    fields = envelope.fields
+    return {
+        **{name: fields.get(name) for name in ("variant", "size", "mode", "configuration", "dtype", "data_from")},
+        "device": envelope.provenance.get("device") or fields.get("device"),
+        "nodes": envelope.nodes,
+    }
+
+
+def _known(cells: Mapping[str, object]) -> dict[str, object]:
+    return {column: value for column, value in cells.items() if value not in (None, "", (), [])}
 
 
 def _of_run(run: Run) -> dict[str, object]:

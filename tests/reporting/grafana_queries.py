@@ -11,11 +11,12 @@ DEFAULTS = {"$site": ".*", "$platform": ".*", "$test": ".*", "${hours}": "36", "
 
 @dataclass(frozen=True)
 class Query:
-    """One expression of a panel or of the annotations. `is_range` of a stretch of time."""
+    """One expression of a panel or of the annotations, for now or for a stretch of time."""
 
     title: str
     expression: str
     is_range: bool
+    is_annotation: bool = False
 
 
 def queries_of(dashboard: Mapping[str, Any]) -> Iterator[Query]:
@@ -25,7 +26,7 @@ def queries_of(dashboard: Mapping[str, Any]) -> Iterator[Query]:
             yield Query(panel["title"], filled(target["expr"]), bool(target["range"]))
     for marks in dashboard["annotations"]["list"]:
         if "target" in marks:
-            yield Query(marks["name"], filled(marks["target"]["expr"]), True)
+            yield Query(marks["name"], filled(marks["target"]["expr"]), True, is_annotation=True)
 
 
 def filled(expression: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import stat
 from pathlib import Path
 
@@ -10,8 +12,11 @@ import pytest
 from prometheus_client import parser as text_format
 
 from reporting.__main__ import main
+from reporting.report.exports import alerts_file
 from tests.reporting.table_history import record, record_nights
+from tests.reporting.test_exports import NAMES
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/exports.md"
 DEEPCAM = {"test": "test_deepcam.py::test_deepcam[a100-1x4gpu-tuned]", "benchmark": "deepcam"}
 
 
@@ -98,3 +103,37 @@ def test_gitlab_gets_a_line_for_each_number(site: Path, tmp_path: Path) -> None:
     assert export(site, "gitlab", "-o", tmp_path / "metrics.txt") == 0
     lines = (tmp_path / "metrics.txt").read_text().splitlines()
     assert [line.rpartition(" ")[2] for line in lines if not line.startswith("#")] == ["100", "400", "0"]
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_page_work(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(site)
+    monkeypatch.setenv("HPC_ML_BENCH_SITE", str(site))
+    typed = re.findall(r"python -m reporting (.*?-o \S+)", PAGE.read_text())
+    files = [line.rpartition(" ")[2].rpartition("/")[2] for line in typed]
+    assert len(typed) == 9
+    for line, file in zip(typed, files, strict=True):
+        words = shlex.split(line)
+        assert main([*words[:-1], file]) == 0, line
+        assert (site / file).stat().st_size > 0
+
+
+def test_the_page_has_every_metric_and_every_alert() -> None:
+    text = PAGE.read_text()
+    named = {f"hpc_ml_bench_{name}" for name in re.findall(r"`([a-z_]+)`", text)}
+    assert sorted(NAMES - named) == []
+    alerts = re.findall(r"alert: (\w+)", alerts_file().read_text())
+    assert [alert for alert in alerts if f"`{alert}`" not in text] == []
+
+
+def test_the_python_of_the_page_reads_the_csv(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(site)
+    assert main(["table", f"--site={site}", "--all", "--format=csv", "-o", "runs.csv"]) == 0
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(snippet, str(PAGE), "exec"), {})
+    assert "effective_throughput" in capsys.readouterr().out

@@ -317,6 +317,17 @@ def test_csv_has_the_pin_that_counted_in_the_night_of_a_run(site: Path, capsys: 
     assert {line["pin"] for line in lines if line["is_judged"] == "False"} == {""}
 
 
+def test_csv_says_what_ran_where_without_any_run_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(site / "history", 0, 400.0)
+    for kept in (site / "history").glob("*/*.runs.jsonl"):
+        kept.unlink()
+    table(site, "--all", "--format=csv")
+    line = next(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert (line["configuration"], line["size"], line["device"]) == ("tuned", "subset", "NVIDIA A100-SXM4-80GB")
+    assert line["nodes"]
+    assert line["value"] == "400.0"
+
+
 def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tests = ["=cmd|' /C calc'!A0", '+"1,2"\nthree', "@SUM(1)", "bytes\udcff.py::test"]
     for test in tests:
