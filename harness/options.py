@@ -36,7 +36,10 @@ KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code", *trial_opt
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
 GATES = ("on", "off", "require")
-SITE_OPTIONS = ("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait", "gate")
+SITE_OPTIONS = (
+    *("size", "mode", "dtype", "variant", "configuration", "cache", "layouts", "preset", "wait", "gate", "report"),
+)
+LOOKING = ("dry_run", "collectonly", "setuponly", "setupplan")  # options of sessions that run no test
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Options:
     code: str | None = None
     """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
     where: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
+    report: Path | None = None
+    """The file that gets the page of the site's history at the end of the session."""
 
     def again(self, run_id: str) -> str:
         """Write the command that goes on with a run."""
@@ -140,6 +145,12 @@ def add(parser: pytest.Parser) -> None:
         choices=GATES,
         help="compare each number with its history: a regression fails its test (on, the default); only record (off); "
         "a test whose numbers cannot be compared is an error, too (require)",
+    )
+    group.addoption(
+        "--report",
+        metavar="FILE",
+        help="at the end write the page of the site's whole history into this file, as --report=FILE.html; its folder "
+        "must exist",
     )
     group.addoption(
         "--site",
@@ -225,6 +236,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
         where=typed_places(config),
+        report=_report(config, site_options, site),
     )
 
 
@@ -264,6 +276,26 @@ def _gate(config: pytest.Config, named: str, site: Path) -> str:
             "(docs/gate.md). Nothing was submitted"
         )
     return named
+
+
+def _report(config: pytest.Config, site_options: Mapping[str, object], site: Path) -> Path | None:
+    """The file of --report, else of site.yaml, relative to the site's folder; None where a session runs no test.
+
+    Raises UsageError where --report is typed for such a session.
+    """
+    typed: str | None = config.getoption("report")
+    is_looking = any(config.getoption(name, None) for name in LOOKING)
+    if typed is not None and is_looking:
+        raise pytest.UsageError(
+            "--report: a session with --dry-run, --collect-only, --setup-only or --setup-plan runs no test, so it has "
+            f"nothing to report: leave one of them out (python -m reporting html -o {shlex.quote(typed)} makes the "
+            "page at any time)"
+        )
+    if typed is not None:
+        return Path(typed).expanduser()
+    if "report" not in site_options or is_looking:
+        return None
+    return site / Path(str(site_options["report"])).expanduser()
 
 
 def typed_places(config: pytest.Config) -> str:

@@ -34,12 +34,12 @@ def refuse_unwritable(config: pytest.Config, runs: Path) -> None:
         _try_folder(Path(storage), "--benchmark-storage", "saved numbers")
     table = config.getoption("benchmark_json", None)
     if table:
-        _try_file(Path(table), "--benchmark-json")
+        try_file(Path(table), "--benchmark-json")
     report = config.getoption("xmlpath", None)
     if report:
         path = Path(os.path.expandvars(report)).expanduser()
         _try_folder(path.parent, "--junitxml", "the report")
-        _try_file(path, "--junitxml")
+        try_file(path, "--junitxml")
 
 
 def without_reference(config: pytest.Config, tests: Sequence[str]) -> list[str]:
@@ -83,7 +83,8 @@ def unwritable(
     )
 
 
-def _try_file(path: Path, option: str) -> None:
+def try_file(path: Path, option: str) -> None:
+    """Raise UsageError for a file that cannot be written. `option` is the one that names it."""
     is_new = not path.exists()
     try:
         with path.open("ab"):

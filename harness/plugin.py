@@ -92,6 +92,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
         dry_run(mine, session.items, config.stash[CONSOLE])
         session.items.clear()
         return (yield)
+    suite.require_report_file(mine)
     from harness import submission
 
     with submission.submitted(mine, config, session.items, config.stash[CONSOLE]):
@@ -147,6 +148,8 @@ def pytest_terminal_summary(config: pytest.Config) -> Generator[None, None, None
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     mine = suite_of(session.config)
     session.exitstatus = outcome.exit_status(int(session.exitstatus), mine.pending)
+    if session.exitstatus != pytest.ExitCode.USAGE_ERROR:  # else nothing was submitted
+        suite.write_report(mine, session.config)
     try:
         yield
     except OSError as error:  # what pytest-benchmark saves, for one

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -216,17 +217,22 @@ def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
         return None
     from harness.judging import Judging  # imported here, so that jobs are submitted before the gate is loaded
 
-    typed = checkout.site_option(suite.options.site)
-    if suite.entries.folder != history_folder(None, suite.site, suite.options.site).absolute():
-        typed += f" --history={shlex.quote(str(suite.entries.folder))}"
     return Judging(
         suite.entries.folder,
         suite.site,
         suite.options.site,
         tests,
         require=suite.options.gate == "require",
-        typed=typed.strip(),
+        typed=typed_for_commands(suite, suite.entries.folder),
     )
+
+
+def typed_for_commands(suite: Suite, history: Path) -> str:
+    """`--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them."""
+    typed = checkout.site_option(suite.options.site)
+    if history != history_folder(None, suite.site, suite.options.site).absolute():
+        typed += f" --history={shlex.quote(str(history))}"
+    return typed.strip()
 
 
 def _confirmations(

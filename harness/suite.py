@@ -54,6 +54,8 @@ class Suite:
     conclusions: dict[str, Conclusion] = field(default_factory=dict)  # what several jobs of a test say together
     entries: HistoryEntries | None = None  # set before jobs are submitted
     judging: Judging | None = None  # None with --gate=off
+    report_is_due: bool = False  # --report names a file that can be written, and tests were to run
+    report_line: str = ""  # what became of it
     confirmations: Confirmations | None = None  # set when jobs are submitted; None with --gate=off
     unrecorded: list[str] = field(default_factory=list)  # tests that passed and did not call record(run)
     began_s: float = field(default_factory=time.time)
@@ -262,6 +264,8 @@ def report_end(suite: Suite, console: Console) -> None:
         if len(suite.unrecorded) > 1:
             tests += f" and {len(suite.unrecorded) - 1} more"
         console.problem(f"{tests}: nothing is recorded, since record(run) was not called")
+    if suite.report_line:
+        console.always(suite.report_line)
     if suite.pending and suite.runner is not None:
         jobs = "1 job is" if suite.pending == 1 else f"{suite.pending} jobs are"
         unsent = sum(job.left is not None and job.asked_s is None for job in suite.jobs.values())
@@ -269,6 +273,23 @@ def report_end(suite: Suite, console: Console) -> None:
         console.problem(
             f"{jobs} {which}: {suite.options.again(suite.runner.run_id)} goes on waiting (-rs says for what)"
         )
+
+
+def require_report_file(suite: Suite) -> None:
+    """Raise UsageError if the file of --report cannot be written."""
+    if suite.options.report is not None:
+        from harness import report_page
+
+        report_page.refuse_unwritable(suite.options.report)
+        suite.report_is_due = True
+
+
+def write_report(suite: Suite, config: pytest.Config) -> None:
+    """Write the page that --report asks for, once everything else of the session is in the history."""
+    if suite.report_is_due and suite.options.report is not None:
+        from harness import report_page
+
+        suite.report_line = report_page.write(suite, suite.options.report, config.getoption("history"))
 
 
 def regressed(config: pytest.Config, console: Console) -> None:

@@ -1,0 +1,81 @@
+"""`--report FILE`: at the end of a session the page of the site's whole history is written, whatever the tests said.
+
+The file is tried before anything is submitted. What makes the page is imported at the end.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import output_paths
+from platforms.job import RefusedError
+
+if TYPE_CHECKING:
+    from harness.suite import Suite
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise UsageError for a file that cannot be written, so that it is known before anything is submitted."""
+    folder = path.parent
+    if not folder.is_dir():
+        make = f"mkdir -p {shlex.quote(str(folder))}"
+        raise pytest.UsageError(f"--report: there is no folder {folder}, so nothing was submitted ({make} makes it)")
+    output_paths.try_file(path, "--report")
+
+
+def write(suite: Suite, path: Path, typed_history: str | None) -> str:
+    """Write the page. Returns a line that says what it says, or why it is not there.
+
+    A page that cannot be made changes no outcome.
+
+    Args:
+        typed_history: the value of `--history`.
+    """
+    from harness.submission import typed_for_commands
+    from reporting.history.place import history_folder
+
+    if suite.entries is not None:
+        history = suite.entries.folder
+    else:
+        history = history_folder(typed_history, suite.site, suite.options.site).absolute()
+    typed = typed_for_commands(suite, history)
+    try:
+        return f"report: {path} ({_written(suite, path, history, typed)})"
+    except KeyboardInterrupt:
+        why = "it was interrupted"
+    except OSError as error:
+        why = error.strerror or str(error)
+    except Exception as error:  # whatever is wrong with a page: the session has measured, and that counts
+        why = str(error) or type(error).__name__
+    again = f"python -m reporting html -o {shlex.quote(str(path))} {typed}".rstrip()
+    return f"report: {path} is not written: {why} ({again} makes it)"
+
+
+def _written(suite: Suite, path: Path, history: Path, typed: str) -> str:
+    """Write the page. Returns its headline."""
+    from reporting.commands.html import write_page
+    from reporting.history import reader
+    from reporting.references import store
+    from reporting.report.build import build
+
+    site = suite.site
+    problems: list[str] = []
+    envelopes = [run for run in reader.read(history, None, problems) if run.key.site == site.name]
+    if not envelopes:
+        raise RefusedError(f"{history} has no run of the site {site.name} yet")
+    report = build(
+        envelopes,
+        store.load(suite.options.site),
+        site.name,
+        site.night_ends,
+        datetime.datetime.now().astimezone(),
+        problems,
+        options=typed,
+    )
+    write_page(report, path, suite.options.runs)
+    return report.headline
