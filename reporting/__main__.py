@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "note": Command("note", "say what happened to a platform that no job can see", add_history),
         "pause": Command("pause", "skip a platform or a test until a day", add_history),
         "answers": Command("answers", "list what people have answered"),
+        "comment": Command("comment", "write the verdict as a comment on this pipeline's merge request", add_history),
         "pull": Command("pull", "add the history in a branch of a git repository to the one here", add_history),
         "push": Command("push", "add the history here to a branch of a git repository", add_history),
     }
