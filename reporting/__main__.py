@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "table": Command("table", "show the latest run of each test, in its own unit and against its pin", add_history),
         "show": Command("show", "show the nights of one test, and what changed before each of them", add_history),
         "trend": Command("trend", "draw the nights of tests in the terminal, and say what is slower", add_history),
+        "month": Command("month", "a month in one picture: availability, performance, incidents, cost", add_history),
         "judge": Command("judge", "ask the gate about the latest run of each test (exit code 1: red)", add_history),
         "nodes": Command(
             "nodes", "show which nodes of a platform are slower than the others (exit code 1)", add_history

@@ -1,0 +1,372 @@
+"""The incidents of a month: when tests were slower or had no numbers, why, and what people answered."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from platforms.job import State, setting_of
+from reporting.compare.causes import Causes, ProvenanceChange, causes_of
+from reporting.compare.split import INPUT
+from reporting.fleet.node_runs import workload_of
+from reporting.gate.confirmation import stored_confirmation
+from reporting.gate.verdict import Kind
+from reporting.history.comparability import differences
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
+from reporting.history.run_facts import THROUGHPUT
+from reporting.references.answers import References
+from reporting.report.incidents import NIGHTS_APART
+from reporting.report.one_test import FAILURES, NOTE_AFTER, NOTE_BEFORE, RUNS_BEFORE
+from reporting.tables.nights import RESTLESS
+
+INPUT_SHARE = 0.5
+"""Of a loss: if waiting for data and copies have at least this share of it, the input is the cause."""
+INPUT_STATES = (State.DATA_MISSING.value, State.DATA_CORRUPT.value)
+
+
+class Cause(StrEnum):
+    """Why tests were slower or had no numbers, as far as the history says it."""
+
+    NODE = "node"
+    CHANGE = "change of software or machine"
+    INPUT = "input or storage"
+    FAILED = "failed jobs"
+    UNEXPLAINED = "unexplained"
+
+
+@dataclass(frozen=True)
+class MonthIncident:
+    """Tests of one platform that changed for one cause at about the same time.
+
+    Attributes:
+        begin: the first night of it, which may lie before the month.
+        end: the first night in which all of its tests were well again; None if that is not before the month's end.
+        tests: ids, the worst first; of_tests: how many tests the platform was asked for in the month.
+        worst: the largest loss that the gate saw, negative; None for jobs that failed.
+        nights: those of the month that had such a run.
+        what: `2 of 6 tests up to 8.4 % slower`, `1 of 6 tests without numbers`.
+        why: `changed: driver 570 -> 580`, `node lost (3), time limit (1)`.
+        answered: what people have said to it, as `accepted by ada on 2026-11-20`; "" for nothing.
+    """
+
+    cause: Cause
+    platform: str
+    begin: datetime.date
+    end: datetime.date | None
+    tests: tuple[str, ...]
+    of_tests: int
+    worst: float | None
+    nights: tuple[datetime.date, ...]
+    what: str
+    why: str
+    answered: str
+
+
+@dataclass(frozen=True)
+class Period:
+    """The nights of a month until now. `tonight` may lie after the last one."""
+
+    first: datetime.date
+    last: datetime.date
+    tonight: datetime.date
+    night_ends: datetime.time
+
+    def night(self, job: Envelope) -> datetime.date:
+        """The night of a job."""
+        return night_of(job.time_s, self.night_ends)
+
+    def has(self, night: datetime.date) -> bool:
+        return self.first <= night <= self.last
+
+
+@dataclass
+class _Episode:
+    """Nights of one test in which it was slower, or had no numbers, until a good night."""
+
+    has_failed: bool
+    begin: datetime.date
+    before: list[Envelope]
+    bad: list[Envelope] = field(default_factory=list)
+    end: datetime.date | None = None
+
+    @property
+    def test(self) -> str:
+        return self.bad[-1].key.test
+
+    @property
+    def platform(self) -> str:
+        return self.bad[-1].platform
+
+    @property
+    def worst(self) -> float | None:
+        verdicts = [stored for job in self.bad for stored in _bad_verdicts(job).values()]
+        return min((float(stored["change"]) for stored in verdicts if stored.get("change") is not None), default=None)
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """An episode with its cause, and the words that say why. `ended_as` counts how jobs without numbers ended."""
+
+    episode: _Episode
+    cause: Cause
+    why: str
+    ended_as: Counter[str] = field(default_factory=Counter)
+
+
+def spoken_name(job: Envelope) -> str:
+    """What people call the test of a job beside its platform: `resnet50 1x4gpu tuned`."""
+    return " ".join(filter(None, [workload_of(job), job.layout, setting_of(job.key.test)]))
+
+
+def incidents_in(
+    period: Period, jobs: Sequence[Envelope], references: References, ended_as: Callable[[Envelope], str]
+) -> tuple[MonthIncident, ...]:
+    """The incidents of a period, by cause, then by begin.
+
+    Args:
+        jobs: all jobs of a site until the period's last night, in the order of their starts.
+        ended_as: how a job without numbers ended, as in `node lost`.
+    """
+    of_test: dict[str, list[Envelope]] = {}
+    asked: dict[str, set[str]] = {}
+    for job in jobs:
+        if job.trial.in_series:
+            of_test.setdefault(job.key.test, []).append(job)
+            if period.has(period.night(job)):
+                asked.setdefault(job.platform, set()).add(job.key.test)
+    explained = [
+        _explained(episode, references, ended_as)
+        for of_this in of_test.values()
+        for episode in _episodes(of_this, period)
+        if any(period.has(period.night(job)) for job in episode.bad)
+    ]
+    found = [
+        _incident(group, len(asked[group[0].episode.platform]), period, references) for group in _groups(explained)
+    ]
+    order = list(Cause)
+    return tuple(sorted(found, key=lambda one: (order.index(one.cause), one.begin, one.platform)))
+
+
+# --- the episodes of one test ----------------------------------------------------------------------------------------
+
+
+def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
+    """A good night ends an episode. Nights without numbers end no slow one: nothing says that it is over."""
+    of_night: dict[datetime.date, list[Envelope]] = {}
+    for job in jobs:
+        of_night.setdefault(period.night(job), []).append(job)
+    found: list[_Episode] = []
+    good: list[tuple[datetime.date, Envelope]] = []
+    slow: _Episode | None = None
+    failed: _Episode | None = None
+    for night in sorted(of_night):
+        with_numbers = [job for job in of_night[night] if job.sane and job.metrics]
+        failures = [job for job in of_night[night] if job.outcome in FAILURES and not job.sane]
+        if not with_numbers:
+            if failures:
+                failed = failed or _begun(found, True, night, good)
+                failed.bad += failures
+            continue
+        if failed is not None:
+            failed.end = night
+            failed = None
+        if _bad_verdicts(with_numbers[-1]):
+            begin = _first_night(with_numbers[-1], night)
+            slow = slow or _resumed(found, begin) or _begun(found, False, begin, good)
+            slow.bad += [job for job in with_numbers if _bad_verdicts(job)]
+        else:
+            if slow is not None:
+                slow.end = night
+                slow = None
+            good += [(night, job) for job in with_numbers]
+    return found
+
+
+def _begun(
+    found: list[_Episode], has_failed: bool, begin: datetime.date, good: Sequence[tuple[datetime.date, Envelope]]
+) -> _Episode:
+    before = [job for night, job in good if night < begin]
+    found.append(_Episode(has_failed, begin, before[-RUNS_BEFORE:]))
+    return found[-1]
+
+
+def _resumed(found: Sequence[_Episode], begin: datetime.date) -> _Episode | None:
+    """The last slow episode, if the gate says that the new loss began before that one ended."""
+    for episode in reversed(found):
+        if not episode.has_failed:
+            if episode.end is None or begin > episode.end:
+                return None
+            episode.end = None
+            return episode
+    return None
+
+
+def _bad_verdicts(job: Envelope) -> dict[str, Mapping[str, Any]]:
+    """The stored verdicts, by metric, that are red or acknowledged: a loss with a ticket is still there."""
+    if not job.sane:
+        return {}
+    return {
+        metric: stored
+        for metric, stored in job.verdicts.items()
+        if stored.get("red") or stored.get("kind") == Kind.ACKNOWLEDGED
+    }
+
+
+def _first_night(job: Envelope, night: datetime.date) -> datetime.date:
+    """Since when a job is slower, as the gate said when it became red."""
+    dates = [str(stored["since"]) for stored in _bad_verdicts(job).values() if stored.get("since")]
+    return min([datetime.date.fromisoformat(date) for date in dates], default=night)
+
+
+# --- causes ----------------------------------------------------------------------------------------------------------
+
+
+def _explained(episode: _Episode, references: References, ended_as: Callable[[Envelope], str]) -> _Explained:
+    if episode.has_failed:
+        counts = Counter(map(ended_as, episode.bad))
+        is_input = counts.most_common(1)[0][0] in INPUT_STATES
+        return _Explained(episode, Cause.INPUT if is_input else Cause.FAILED, "", counts)
+    nodes = list(dict.fromkeys(_named_nodes(episode)))
+    if nodes:
+        return _Explained(episode, Cause.NODE, ", ".join(nodes))
+    left = _left(episode)
+    if left:
+        is_input = all(sentence.startswith("data came from") for sentence in left)
+        return _Explained(episode, Cause.INPUT if is_input else Cause.CHANGE, "; ".join(left))
+    return _of_change(episode, references)
+
+
+def _named_nodes(episode: _Episode) -> Iterator[str]:
+    """The nodes that repeats have named: `node n07`."""
+    for job in episode.bad:
+        for stored in _bad_verdicts(job).values():
+            found = stored_confirmation(stored)
+            if found is not None and found.kind is Kind.NODE:
+                yield found.short.partition(":")[0]
+
+
+def _left(episode: _Episode) -> list[str]:
+    """What was measured otherwise than before, if the episode left its series."""
+    for job in episode.bad:
+        if episode.before and any(stored.get("kind") == Kind.LEFT for stored in _bad_verdicts(job).values()):
+            return differences(episode.before[-1].fields, job.fields)
+    return []
+
+
+def _of_change(episode: _Episode, references: References) -> _Explained:
+    """The cause that provenance, notes and the parts of a step show."""
+    metric = next(iter(_bad_verdicts(episode.bad[0])))
+    notes = references.notes_on(episode.platform, episode.begin - NOTE_BEFORE, episode.begin + NOTE_AFTER)
+    causes = causes_of(episode.before, episode.bad, notes, metric)
+    changed = tuple(change for change in causes.changed if _says_something(change, episode))
+    split = causes.split if metric == THROUGHPUT else None
+    said = [] if split is None else [split.sentence()]
+    noted = [f"noted on {note.at}: {note.text}" for note in notes]
+    if changed:
+        return _Explained(episode, Cause.CHANGE, "; ".join([Causes(None, changed, ()).sentence(), *noted, *said]))
+    of_input = 0.0 if split is None else sum(share for name, share in split.shares.items() if name in INPUT)
+    if of_input >= INPUT_SHARE:
+        return _Explained(episode, Cause.INPUT, "; ".join([*noted, *said]))
+    if noted:
+        return _Explained(episode, Cause.CHANGE, "; ".join([*noted, *said]))
+    return _Explained(episode, Cause.UNEXPLAINED, "; ".join([*said, "nothing that is recorded has changed"]))
+
+
+def _says_something(change: ProvenanceChange, episode: _Episode) -> bool:
+    """Not the nodes, which differ from night to night: only repeats name one. And nothing that changes all the time."""
+    before = [job.provenance.get(change.name) for job in episode.before]
+    changes = sum(one != other for one, other in itertools.pairwise(before))
+    return change.name != "nodes" and changes <= max(1, RESTLESS * len(before))
+
+
+# --- incidents -------------------------------------------------------------------------------------------------------
+
+
+def _groups(explained: Sequence[_Explained]) -> list[list[_Explained]]:
+    """Episodes of one platform and cause that began at about the same time. All episodes of a node are one incident."""
+
+    def kind(one: _Explained) -> tuple[str, bool, Cause, str]:
+        node = one.why if one.cause is Cause.NODE else ""
+        return one.episode.platform, one.episode.has_failed, one.cause, node
+
+    groups: list[list[_Explained]] = []
+    for one in sorted(explained, key=lambda one: (kind(one), one.episode.begin)):
+        if groups and kind(groups[-1][-1]) == kind(one):
+            apart = one.episode.begin - groups[-1][-1].episode.begin
+            if apart <= datetime.timedelta(days=NIGHTS_APART) or one.cause is Cause.NODE:
+                groups[-1].append(one)
+                continue
+        groups.append([one])
+    return groups
+
+
+def _incident(group: Sequence[_Explained], of_tests: int, period: Period, references: References) -> MonthIncident:
+    episodes = sorted((one.episode for one in group), key=lambda episode: episode.worst or 0.0)
+    tests = tuple(dict.fromkeys(episode.test for episode in episodes))
+    worst = min((episode.worst for episode in episodes if episode.worst is not None), default=None)
+    begin = min(episode.begin for episode in episodes)
+    is_open = any(episode.end is None for episode in episodes)
+    end = None if is_open else max(episode.end for episode in episodes if episode.end is not None)
+    bad_nights = {period.night(job) for episode in episodes for job in episode.bad}
+    return MonthIncident(
+        cause=group[0].cause,
+        platform=episodes[0].platform,
+        begin=begin,
+        end=end,
+        tests=tests,
+        of_tests=of_tests,
+        worst=worst,
+        nights=tuple(sorted(night for night in bad_nights if period.has(night))),
+        what=_what(episodes, len(tests), of_tests, worst),
+        why=_why(group),
+        answered=_answered(tests, episodes[0].platform, begin, end or period.tonight, references),
+    )
+
+
+def _what(episodes: Sequence[_Episode], tests: int, of_tests: int, worst: float | None) -> str:
+    subject = spoken_name(episodes[0].bad[-1]) if tests == 1 else f"{tests} of {of_tests} tests"
+    if episodes[0].has_failed:
+        return f"{subject} without numbers"
+    if worst is None:
+        return f"{subject} left {'its' if tests == 1 else 'their'} series"
+    runs = sum(len(episode.bad) for episode in episodes)
+    return f"{subject} {'' if runs == 1 else 'up to '}{100 * abs(worst):.1f} % slower"
+
+
+def _why(group: Sequence[_Explained]) -> str:
+    """What most of the episodes say; of jobs without numbers how they ended."""
+    if not group[0].episode.has_failed:
+        return Counter(one.why for one in group).most_common(1)[0][0]
+    counts: Counter[str] = Counter()
+    for one in group:
+        counts += one.ended_as
+    return ", ".join(f"{state} ({count})" for state, count in counts.most_common())
+
+
+def _answered(
+    tests: Sequence[str], platform: str, begin: datetime.date, end: datetime.date, references: References
+) -> str:
+    """What people have said to an incident: accepted levels, tickets and pauses that fall into it."""
+    first = begin - datetime.timedelta(days=NIGHTS_APART)
+    said: dict[str, set[str]] = {}
+    for answer in references.acceptances:
+        if answer.test in tests and first <= answer.since <= end:
+            text = f"accepted by {answer.author.by} on {answer.author.at.date()}"
+            said.setdefault(text, set()).add(answer.test)
+    for known in references.acknowledgements:
+        if known.test in tests and first <= known.author.at.date() <= end:
+            said.setdefault(f"acknowledged until {known.until}: {known.ticket}", set()).add(known.test)
+    for pause in references.pauses:
+        if pause.name in (platform, *tests) and begin <= pause.author.at.date() <= end and pause.until >= begin:
+            said.setdefault(f"paused until {pause.until}: {pause.reason}", set()).update(tests)
+    sentences = []
+    for text, of_tests in said.items():
+        several = "" if len(of_tests) == len(tests) else f" ({len(of_tests)} of {len(tests)} tests)"
+        sentences.append(text + several)
+    return "; ".join(sentences)
