@@ -26,7 +26,14 @@ from reporting.report.exports.times import made_s
 from tests.reporting.exported_reports import FAILED, LATENCY, NEVER, SLOWER, report
 from tests.reporting.gate_nights import METRIC, nights
 from tests.reporting.grafana_queries import queries_of
-from tests.reporting.prometheus_server import PROMETHEUS, PROMTOOL, blocks_of, prometheus_server
+from tests.reporting.prometheus_server import (
+    NODE_EXPORTER,
+    PROMETHEUS,
+    PROMTOOL,
+    blocks_of,
+    prometheus_server,
+    served_by_node_exporter,
+)
 from tests.reporting.test_report_build import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,6 +208,32 @@ def test_promtool_finds_nothing_wrong_with_the_metrics():
     content = whole(prometheus.lines(sample())).encode()
     check = subprocess.run([str(PROMTOOL), "check", "metrics"], input=content, capture_output=True)
     assert (check.returncode, check.stdout, check.stderr) == (0, b"", b"")
+
+
+@pytest.mark.skipif(
+    NODE_EXPORTER is None, reason="node_exporter is not installed (apt install prometheus-node-exporter)"
+)
+def test_node_exporter_serves_several_files_of_a_site_and_no_draft(tmp_path: Path):
+    whole_site = sample()
+    for platform in ("eidf_a100", "archer2"):
+        tests = tuple(test for test in whole_site.tests if test.platform == platform)
+        others = tuple(other for other in whole_site.platforms if other.name == platform)
+        nodes = tuple(node for node in whole_site.nodes if node.platform == platform)
+        incidents = tuple(one for one in whole_site.incidents if one.platform == platform)
+        notes = tuple(note for note in whole_site.notes if note.subject == platform)
+        part = replace(whole_site, tests=tests, platforms=others, nodes=nodes, incidents=incidents, notes=notes)
+        (tmp_path / f"{platform}.prom").write_text(whole(prometheus.lines(part, platform)))
+    (tmp_path / ".hpc.prom.4711").write_text("half a li")
+    served = [
+        one
+        for family in text_format.text_string_to_metric_families(served_by_node_exporter(tmp_path))
+        for one in family.samples
+    ]
+    assert [one.value for one in served if one.name == "node_textfile_scrape_error"] == [0]
+    ours = Counter(one.name for one in served if one.name in NAMES)
+    expected = Counter(one.name for one in now_of(whole_site))
+    of_each_file = Counter([families.REPORT_TIME.name, families.PROBLEMS.name])
+    assert ours == expected + of_each_file
 
 
 # --- the past ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The metrics that Prometheus gets: their names, what they mean, and their labels.
 
-A scraped file and a backfill have the same names and labels, so that one dashboard shows both. No label holds a run, a
-date or a number: the number of series depends on tests, nodes and people's notes alone.
+A scraped file and a backfill have the same names and labels, so that one dashboard shows both. No label of a series
+holds a run, a date or a number: how many there are depends on tests and nodes. Only events and incidents have texts.
 """
 
 from __future__ import annotations
