@@ -68,9 +68,14 @@ class Causes:
         if not self.changed:
             return "nothing that is recorded has changed" if self.same else "no provenance is recorded"
         ordered = sorted(self.changed, key=_importance)
-        texts = [HASH.sub(r"\1\2", change.text) for change in ordered[:MOST_IN_SENTENCE]]
+        texts = [with_short_hashes(change.text) for change in ordered[:MOST_IN_SENTENCE]]
         more = len(ordered) - len(texts)
         return f"changed: {', '.join(texts)}" + (f" and {more} more" if more else "")
+
+
+def with_short_hashes(text: str) -> str:
+    """A text in which eight characters of each commit or digest are left."""
+    return HASH.sub(r"\1\2", text)
 
 
 def causes_of(

@@ -10,7 +10,7 @@ from statistics import median
 
 from platforms.job import Outcome, Role, setting_of
 from platforms.rundir.job_folder import folder_name
-from reporting.compare.causes import Causes
+from reporting.compare.causes import Causes, with_short_hashes
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.estimates import PIN_RUNS
 from reporting.gate.explanation import NOTE_DAYS_AFTER, NOTE_DAYS_BEFORE
@@ -287,7 +287,7 @@ def _points(
             comparable=job.comparability == latest.comparability,
             nodes=job.nodes,
             doubts=job.doubts,
-            changes=tuple(changed),
+            changes=tuple(map(with_short_hashes, changed)),
         )
 
 

@@ -38,6 +38,11 @@ def with_class(svg: str, name: str) -> list[ElementTree.Element]:
     return [element for element in parsed(svg).iter() if name in element.get("class", "").split()]
 
 
+def circles(svg: str) -> list[ElementTree.Element]:
+    """The rings of the flags."""
+    return list(parsed(svg).iter(SVG + "circle"))
+
+
 def said(svg: str) -> str:
     return " ".join(filter(None, (element.text for element in parsed(svg).iter(SVG + "text"))))
 
@@ -262,12 +267,12 @@ def test_each_night_with_a_note_or_a_change_has_one_flag():
     assert first.sentences == ("new pumps (ada)", "changed: driver 1 -> 2")
     assert second.sentences == ("accepted: driver must stay (bob)",)
     svg = drawn(one, notes)
-    assert len(with_class(svg, "flag-ring")) == 2
+    assert len(circles(svg)) == 2
 
 
 def test_neighbouring_flags_stand_in_rows():
     changed = [dataclasses.replace(run, changes=("kernel",)) for run in points(365)[-3:]]
-    rings = with_class(drawn(series([*points(365)[:-3], *changed])), "flag-ring")
+    rings = circles(drawn(series([*points(365)[:-3], *changed])))
     assert len({ring.get("cy") for ring in rings}) == 3
 
 

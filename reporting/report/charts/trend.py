@@ -70,6 +70,7 @@ def trend(
     width: int = 960,
     height: int = 300,
     last: str = "",
+    listed: int = 0,
 ) -> str:
     """The whole history of a series as a chart that is as wide as its place.
 
@@ -102,7 +103,7 @@ def trend(
         *_night_labels(frame),
         *_begin(series, frame),
         *_marks(series, frame, key),
-        *_flags(flagged, rows, frame),
+        *_flags(flagged, rows, frame, listed),
         *_pin_label(series, frame),
     ]
     view = f"-.5 0 {nights.nights} {height}"
@@ -423,10 +424,14 @@ def _flag_y(row: int) -> int:
     return HEADING + ROW * row + 5
 
 
-def _flags(flagged: Sequence[Flag], rows: dict[int, int], frame: Frame) -> Iterator[str]:
+def _flags(flagged: Sequence[Flag], rows: dict[int, int], frame: Frame, listed: int) -> Iterator[str]:
+    if not flagged:
+        return
+    yield '<g class="flags">'
     for flag in flagged:
         x = frame.nights.percent(_flag_number(flag, frame.nights))
         y = _flag_y(rows[flag.number])
-        title = f"<title>{safe(flag.night + ': ' + '; '.join(flag.sentences))}</title>"
-        yield f'<g>{title}<circle class="flag-ring" cx="{x}" cy="{y}" r="8"/>'
-        yield f'<text class="mid ink" x="{x}" y="{y + 4}">{flag.number}</text></g>'
+        is_listed = flag.number > len(flagged) - listed
+        title = "" if is_listed else f"<title>{safe(flag.night + ': ' + '; '.join(flag.sentences))}</title>"
+        yield f'<circle cx="{x}" cy="{y}" r="8">{title}</circle><text x="{x}" y="{y + 4}">{flag.number}</text>'
+    yield "</g>"

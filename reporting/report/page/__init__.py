@@ -29,6 +29,7 @@ from reporting.report.page.run_values import run_values
 TEMPLATES = Path(__file__).parent / "templates"
 LINKED = ("http://", "https://")
 ID_LETTERS = 10
+FLAGS = 8  # the latest ones, which are listed below a trend
 GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem)}}"
 UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last change says nothing of now
 
@@ -133,7 +134,7 @@ def _environment() -> jinja2.Environment:
         short_day=words.short_day,
         moment=words.moment,
         spaced=words.spaced,
-        arrows=words.arrows,
+        typeset=words.typeset,
         breakable=words.breakable,
         name=words.name_of,
         leading=words.leading,
@@ -141,6 +142,7 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(
         Condition=Condition,
         MEANINGS=words.MEANINGS,
+        FLAGS=FLAGS,
         MISSING=words.MISSING,
         UNMEASURED=UNMEASURED,
         ago=words.ago,

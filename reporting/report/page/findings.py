@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reporting.report.data import Condition, Point, SeriesReport
 
-SHOWN = 8
+SHOWN = 4
 CALM = (Condition.OK, Condition.LEARNING)
 
 

@@ -22,7 +22,8 @@ class Card:
     Attributes:
         change: of the worst test; None without numbers.
         where: in which part of a step, and on which nodes; "" if not known.
-        named: the first tests; more: how many others there are.
+        only: the test, if it is one; its name is in `how_much` then.
+        named: the first tests, if there are several; more: how many others there are.
         is_whole_platform: no test of the platform is as it was.
         tickets: of an acknowledged incident.
     """
@@ -34,6 +35,7 @@ class Card:
     since: str | None
     where: str
     why: str
+    only: TestReport | None
     named: tuple[TestReport, ...]
     more: int
     is_whole_platform: bool
@@ -84,6 +86,7 @@ def first_screen(report: ReportData) -> FirstScreen:
 
 def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
     known = [tests[name] for name in incident.tests if name in tests]
+    is_one = len(incident.tests) == len(known) == 1
     tickets: dict[str, None] = {}
     if incident.condition is Condition.ACKNOWLEDGED:
         tickets = dict.fromkeys(one.ticket for test in known for one in test.series if one.ticket)
@@ -96,8 +99,9 @@ def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
         since=incident.since,
         where=incident.where,
         why=incident.why or default,
-        named=tuple(known[:NAMED]),
-        more=len(incident.tests) - len(known[:NAMED]),
+        only=known[0] if is_one else None,
+        named=() if is_one else tuple(known[:NAMED]),
+        more=0 if is_one else len(incident.tests) - len(known[:NAMED]),
         is_whole_platform=len(incident.tests) == incident.of_tests > 1,
         tickets=tuple(tickets),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from reporting.report.data import Condition, Level, Point, ReportData, SeriesRep
 from reporting.report.page.words import visible
 
 DIGITS = 5
+PARTS = 10_000
+DIGITS_36 = string.digits + string.ascii_lowercase
 CONDITIONS = tuple(Condition)
 UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
 
@@ -33,12 +36,13 @@ class Texts:
 def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Markup:
     """A JSON object for a `<script type="application/json">`.
 
-    Each series has columns with one entry a run: `v` values, `c` conditions by their place in `conditions`, `m` nodes
-    by their place in `texts`. `d` says how many days lie between a run and the one before, and `r` the same for the
-    place of its run id in `runs`; both have only the numbers of runs where that is not 1. `s` has what the gate said
-    and `x` what changed and the doubts, by the numbers of the runs that have them. `o` are the runs that are compared
-    with nothing, `p` the levels as first day, last day, value. `u` is the unit, `b` is -1 if lower is better. Days
-    count from `first`.
+    Each series has columns with one entry a run. `v` has how far a value is from the level `l`, in ten-thousandths of
+    it; `c` is a text with a letter a run, the place of its condition in `conditions`. `m` is a text with the place of
+    its nodes in `n`, in base 36 with `w` letters a run; `n` has places in `texts`. `d` says how many days lie between a
+    run and the one before, and `r` the same for the place of its run id in `runs`; both have only the numbers of runs
+    where that is not 1. `s` has what the gate said and `x` what changed and the doubts, by the numbers of the runs that
+    have them. `o` are the runs that are compared with nothing, `p` the levels as first day, last day, value. `u` is the
+    unit, `b` is -1 if lower is better. Days count from `first`.
 
     Args:
         names: of a test's id and a metric, the name that the page gives to the series.
@@ -62,19 +66,34 @@ def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Mark
 
 def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Texts) -> dict[str, Any]:
     points = series.points
+    level = next((abs(point.value) for point in points if point.value), 1.0)
+    nodes = [texts.place(", ".join(point.nodes)) for point in points]
+    known = {place: number for number, place in enumerate(dict.fromkeys(nodes))}
+    width = len(_base36(len(known)))
     return {
         "u": visible(series.unit),
         "b": -1 if series.better == "lower" else 1,
         "d": _steps([_days(point.night, first) for point in points]),
-        "v": [None if point.value is None else _short(point.value) for point in points],
+        "l": _short(level),
+        "v": [None if point.value is None else round(PARTS * (point.value / _short(level) - 1)) for point in points],
         "c": "".join(str(CONDITIONS.index(point.condition)) for point in points),
         "r": _steps([runs.place(point.run_id) for point in points]),
-        "m": [texts.place(", ".join(point.nodes)) for point in points],
+        "n": list(known),
+        "w": width,
+        "m": "".join(_base36(known[place]).rjust(width, "0") for place in nodes),
         "s": _told(points, lambda point: "" if point.said == point.condition else point.said, texts),
         "x": _told(points, _remark, texts),
         "o": [at for at, point in enumerate(points) if not point.comparable],
         "p": [_level(level, first) for level in series.levels],
     }
+
+
+def _base36(number: int) -> str:
+    letters = ""
+    while number or not letters:
+        number, rest = divmod(number, 36)
+        letters = DIGITS_36[rest] + letters
+    return letters
 
 
 def _steps(values: Sequence[int]) -> dict[str, int]:

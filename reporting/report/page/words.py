@@ -113,9 +113,9 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(pieces)
 
 
-def arrows(text: str) -> str:
-    """Changes as `580.82 → 590.11`."""
-    return text.replace(" -> ", " → ")
+def typeset(text: str) -> str:
+    """A sentence with arrows, and without a line break before a per cent sign."""
+    return text.replace(" -> ", " → ").replace(" %", f"{NARROW}%")
 
 
 def spaced(name: str) -> str:

@@ -32,6 +32,18 @@
       .then((answer) => { if (answer.ok) location.reload(); }, () => {});
   }, 5 * 60000);
 
+  // What does not fit on the wall becomes smaller, down to a bit more than half.
+  function fitWall() {
+    const root = document.documentElement;
+    root.style.fontSize = "";
+    if (location.hash !== "#wall") return;
+    const whole = parseFloat(getComputedStyle(root).fontSize);
+    for (let part = 100; part >= 55 && root.scrollHeight > innerHeight; part -= 2) root.style.fontSize = `${(whole * part) / 100}px`;
+  }
+  addEventListener("resize", fitWall);
+  addEventListener("hashchange", fitWall);
+  fitWall();
+
   // --- colours ---
   const dark = one("#dark");
   const theme = one("#theme");
@@ -143,9 +155,11 @@
     const series = runs.series[name];
     const apart = new Set(series.o);
     const text = (places, at) => (at in places ? runs.texts[places[at]] : "");
+    const nodes = (at) => runs.texts[series.n[parseInt(series.m.slice(at * series.w, (at + 1) * series.w), 36)]];
     let day = -1;
     let place = -1;
-    return series.v.map((value, at) => {
+    return series.v.map((parts, at) => {
+      const value = parts === null ? null : series.l * (1 + parts / 10000);
       day += series.d[at] ?? 1;
       place += series.r[at] ?? 1;
       const level = series.p.findLast(([from, to]) => from <= day && (to === null || day <= to));
@@ -153,7 +167,7 @@
       return {
         day, value, change, unit: series.u,
         condition: runs.conditions[series.c[at]],
-        run: runs.runs[place], nodes: runs.texts[series.m[at]], said: text(series.s, at), remark: text(series.x, at),
+        run: runs.runs[place], nodes: nodes(at), said: text(series.s, at), remark: text(series.x, at),
         isApart: apart.has(at),
       };
     });
