@@ -1,0 +1,69 @@
+"""What of the pages' commands is not run, and why: the one place for exceptions.
+
+Every command of our own programs is parsed by its own parser, whether it is run or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXTERNAL: Mapping[str, str] = {
+    "git": "works on a reader's own repository",
+    "ssh": "needs a login node",
+    "kubectl": "needs a cluster",
+    "kind": "starts a cluster",
+    "mkdir": "makes a reader's folders",
+    "cp": "copies a reader's files",
+    "rm": "removes a reader's files",
+    "cat": "reads a reader's files",
+    "chgrp": "needs a reader's group",
+    "chmod": "needs a reader's folder",
+    "printf": "writes a reader's file",
+    "touch": "needs a reader's run",
+    "export": "sets a reader's environment",
+    "jq": "is run with the whole block, where it is installed",
+    "promtool": "needs a reader's Prometheus; tests/reporting runs it where it is installed",
+    "reframe": "is another program",
+    "pytest-benchmark": "is another program",
+}
+"""Programs that are not ours: bash reads their lines, and no more. By name, with the reason."""
+
+PARSED_ONLY: Mapping[str, str] = {
+    "accept": "writes an answer; tests/reporting/test_answers_commands.py runs it",
+    "ack": "writes an answer that ends on a day; tests/reporting/test_answers_commands.py runs it",
+    "carry": "writes an answer; tests/reporting/test_answers_commands.py runs it",
+    "note": "writes an answer; tests/reporting/test_answers_commands.py runs it",
+    "pause": "writes an answer that ends on a day; tests/reporting/test_answers_commands.py runs it",
+    "import": "reads another program's results; tests/reporting/test_import_commands.py runs it",
+    "pull": "needs a repository that others share",
+    "push": "needs a repository that others share",
+    "comment": "writes to a merge request",
+    "bundle": "needs a run's folder",
+    "verify": "needs a bundle",
+}
+"""Commands of `python -m reporting` that are not run over the made history, with the reason."""
+
+NOT_RUN: Mapping[str, str] = {
+    "python -m reporting nodes cluster --job 16 --site=/centre/bench/site": "names a centre's own folder",
+}
+"""Single commands that are parsed and not run, with the reason."""
+
+NAMES: Mapping[str, str] = {
+    "mine": "the platform that a reader makes",
+    "cluster": "a Slurm of the examples",
+    "live_k8s": "a mark of the suite's own tests",
+}
+"""Marks of the examples that no platform of the suite has, with what they stand for."""
+
+FILES: Mapping[str, str] = {
+    "site/test_mine.py": "the test that a reader writes",
+}
+"""Files of the examples that the checkout does not have, with what they stand for."""
+
+PLACEHOLDERS: Mapping[str, str] = {"N": "3"}
+"""What stands for a number."""
+
+LANGUAGES: Mapping[str, str] = {
+    "r": "is run only where Rscript is installed; the same lines stand there for pandas",
+}
+"""Languages of blocks that are only shown, with the reason."""
