@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -91,6 +92,12 @@ class NodeRecord:
     def last_seen_s(self) -> float | None:
         """When its last run started, in Unix seconds."""
         return self.runs[-1].started_s if self.runs else None
+
+    @property
+    def slow_since(self) -> datetime.date | None:
+        """The night of the first of its last runs that were all slow, of 20 at most; None if its last run was not."""
+        streak = self.slow_streak
+        return streak[0].night if streak else None
 
     @property
     def suspicions(self) -> int:

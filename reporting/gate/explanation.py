@@ -331,7 +331,12 @@ def _values_beside(name: str, runs: Sequence[RunValue]) -> list[float]:
 
 
 def around(runs: Sequence[RunValue], start: int) -> tuple[list[RunValue], list[RunValue]]:
-    """Runs that lie surely before and surely after the start of a change, since that is an estimate."""
+    """Runs that lie surely before and surely after the start of a change, since that is an estimate.
+
+    If it starts with the last run, the runs just before that one are surely before it.
+    """
+    if start == len(runs) - 1:
+        return list(runs[max(0, start - RUNS_BEFORE) : start]), list(runs[start:])
     before = list(runs[max(0, start - MARGIN_RUNS - RUNS_BEFORE) : max(0, start - MARGIN_RUNS)])
     since = list(runs[start + MARGIN_RUNS :])
     return before or list(runs[:start]), since or list(runs[-1:])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from platforms.job import RefusedError
 from reporting.fleet.node_runs import node_runs
-from reporting.fleet.nodes import records_of
+from reporting.fleet.nodes import Standing, records_of
 from reporting.history.envelope import Envelope
 from reporting.references.answers import References
 from reporting.report.data import (
@@ -24,7 +24,7 @@ from reporting.report.incidents import incidents_of
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, devices_of
 from reporting.tables.history_rows import by_site_and_test
 
-PLATFORMS_NAMED = 3
+MOST_NAMED = 4
 
 
 def build(
@@ -72,7 +72,7 @@ def build(
         made_at=now.astimezone().isoformat(timespec="seconds"),
         night=str(asked.tonight),
         first_night=str(first),
-        headline=headline(reports),
+        headline=headline(reports, nodes),
         incidents=incidents_of(tests, nodes, asked),
         conditions=_counted(reports),
         platforms=_platforms(tests, envelopes, asked),
@@ -83,7 +83,7 @@ def build(
     )
 
 
-def headline(tests: Sequence[TestReport]) -> str:
+def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> str:
     """The answer in one sentence: `3 of 60 tests are slower, on eidf_a100 and archer2; 1 has failed`."""
     slower = [test for test in tests if test.condition is Condition.SLOWER]
     failed = [test for test in tests if test.condition is Condition.FAILED]
@@ -97,6 +97,9 @@ def headline(tests: Sequence[TestReport]) -> str:
         said += f"; {len(failed)} {verb} failed"
         if not slower:
             said += f", on {_named(failed)}"
+    slow_nodes = [node.name for node in nodes if node.standing == Standing.SLOW]
+    if slow_nodes and not slower:
+        said += f"; node {slow_nodes[0]} is slow" if len(slow_nodes) == 1 else f"; nodes {_list(slow_nodes)} are slow"
     unjudged = {Condition.LEARNING: "learning", Condition.BLIND: "blind", Condition.PAUSED: "paused"}
     for condition, word in unjudged.items():
         count = sum(test.condition is condition for test in tests)
@@ -107,11 +110,14 @@ def headline(tests: Sequence[TestReport]) -> str:
 
 def _named(tests: Sequence[TestReport]) -> str:
     """The platforms of some tests, those with most of them first."""
-    names = [name for name, _count in Counter(test.platform for test in tests).most_common()]
-    more = len(names) - PLATFORMS_NAMED
-    if more > 0:
-        return f"{', '.join(names[:PLATFORMS_NAMED])} and {more} more"
-    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return _list([name for name, _count in Counter(test.platform for test in tests).most_common()])
+
+
+def _list(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b, c and 3 more`."""
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _place(test: TestReport) -> tuple[str, str, str, str]:
@@ -173,6 +179,7 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
             error=record.error,
             last_night=str(record.runs[-1].night),
             suspicions=record.suspicions,
+            slow_since=None if record.slow_since is None else str(record.slow_since),
             said=record.sentence or record.why_fit,
         )
         for platform, jobs in sorted(of_platform.items())

@@ -191,14 +191,15 @@ class TestReport:
 
 @dataclass(frozen=True)
 class Incident:
-    """Tests of one platform that changed in the same way about the same night: one line of the answer.
+    """Tests of one platform that changed in the same way about the same night, or a slow node: one line of the answer.
 
     Attributes:
         condition: SLOWER, FAILED, SUSPECT or ACKNOWLEDGED.
         since: the first night; None if it is not known.
         nights: for how many nights it has lasted, the last night of the report included.
-        tests: their ids, the worst first; of_tests: how many tests the platform has.
-        worst, mildest: the changes of these tests; None if they have no numbers.
+        tests: their ids, the worst first; none for a node that only its visits show as slow.
+        of_tests: how many tests the platform has.
+        worst, mildest: the changes of these tests, or of the node; None if they have no numbers.
         what: `3 of 6 tests are 6.1 to 8.4 % slower`, `resnet50 1x4gpu tuned is 8.4 % slower`.
         where: in which part of a step, and on which nodes.
         why: what changed at the same time, and what people noted; says so if nothing that is recorded has changed.
@@ -237,6 +238,7 @@ class NodeReport:
     Attributes:
         standing: `slow`, `suspect`, `fit` or `not judged`.
         deviation, error: from the other nodes and its standard error, as fractions; None if not judged.
+        slow_since: the night of the first of its last runs that were all slow; None if its last run was not.
         said: what is wrong with it, with its numbers; "" for a fit node.
     """
 
@@ -248,6 +250,7 @@ class NodeReport:
     error: float | None
     last_night: str
     suspicions: int
+    slow_since: str | None = None
     said: str = ""
 
 

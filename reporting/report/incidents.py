@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from reporting.compare.causes import Causes, ProvenanceChange
 from reporting.compare.split import PARTS
+from reporting.fleet.nodes import Standing
 from reporting.gate.verdict import Kind
 from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, explained
@@ -42,6 +43,13 @@ class _Finding:
         return self.series is not None and self.series.kind == Kind.LEFT
 
     @property
+    def slow_nodes(self) -> tuple[str, ...]:
+        """The nodes of the last run, if repeats have shown that only they are slow."""
+        if self.series is None or self.series.kind != Kind.NODE:
+            return ()
+        return self.series.points[-1].nodes
+
+    @property
     def change(self) -> float | None:
         return None if self.series is None else self.series.change
 
@@ -54,15 +62,20 @@ def incidents_of(tests: Sequence[BuiltTest], nodes: Sequence[NodeReport], asked:
     """The incidents of a report, the most urgent first: by condition, then by loss."""
     findings = [finding for test in tests if (finding := _finding(test, asked)) is not None]
     of_platform = Counter(test.report.platform for test in tests)
+    slow_nodes = {(node.platform, node.name): node for node in nodes if node.standing == Standing.SLOW}
     found = []
     for group in _groups(findings):
         platform = group[0].test.report.platform
-        found.append(_incident(group, of_platform[platform], nodes, asked))
+        its_nodes = [slow_nodes.pop((platform, name), None) for name in group[0].slow_nodes]
+        found.append(_incident(group, of_platform[platform], list(filter(None, its_nodes)), asked))
+    found += [_node_incident(node, of_platform[node.platform], asked) for node in slow_nodes.values()]
     return tuple(sorted(found, key=_urgency))
 
 
 def _urgency(incident: Incident) -> tuple[int, float, str]:
-    return URGENCY.index(incident.condition), incident.worst or 0.0, incident.platform
+    """Of two incidents with the same condition the one that costs more comes first: its tests times their loss."""
+    loss = ((incident.worst or 0.0) + (incident.mildest or 0.0)) / 2
+    return URGENCY.index(incident.condition), max(len(incident.tests), 1) * loss, incident.platform
 
 
 def _finding(test: BuiltTest, asked: Asked) -> _Finding | None:
@@ -83,14 +96,14 @@ def _groups(findings: Sequence[_Finding]) -> list[list[_Finding]]:
     """Findings of one platform and condition whose first nights follow each other closely."""
     groups: list[list[_Finding]] = []
 
-    def place(finding: _Finding) -> tuple[str, str, bool, datetime.date]:
+    def place(finding: _Finding) -> tuple[str, str, bool, tuple[str, ...], datetime.date]:
         since = finding.since or datetime.date.min
-        return finding.test.report.platform, finding.condition, finding.left_series, since
+        return finding.test.report.platform, finding.condition, finding.left_series, finding.slow_nodes, since
 
     for finding in sorted(findings, key=place):
         last = groups[-1][-1] if groups else None
-        if last is not None and place(last)[:3] == place(finding)[:3]:
-            apart = place(finding)[3] - place(last)[3]
+        if last is not None and place(last)[:-1] == place(finding)[:-1]:
+            apart = place(finding)[-1] - place(last)[-1]
             if apart <= datetime.timedelta(days=NIGHTS_APART):
                 groups[-1].append(finding)
                 continue
@@ -98,26 +111,52 @@ def _groups(findings: Sequence[_Finding]) -> list[list[_Finding]]:
     return groups
 
 
-def _incident(group: Sequence[_Finding], of_tests: int, nodes: Sequence[NodeReport], asked: Asked) -> Incident:
-    """One incident of findings that began at about the same time. The one with the largest loss dates it best."""
+def _incident(group: Sequence[_Finding], of_tests: int, slow_nodes: Sequence[NodeReport], asked: Asked) -> Incident:
+    """One incident of findings that began at about the same time. The one with the largest loss dates it best.
+
+    Args:
+        slow_nodes: the nodes of its last run, if only they are slow. They date it better.
+    """
     ordered = sorted(group, key=lambda finding: finding.change or 0.0)
     first = ordered[0]
     changes = [finding.change for finding in ordered if finding.change is not None]
     platform = first.test.report.platform
-    since = first.since
+    since = min(filter(None, [_date(node.slow_since) for node in slow_nodes]), default=first.since)
     return Incident(
         condition=first.condition,
         platform=platform,
         since=None if since is None else str(since),
-        nights=0 if since is None else (asked.tonight - since).days + 1,
+        nights=_nights(since, asked),
         tests=tuple(finding.test.report.id for finding in ordered),
         of_tests=of_tests,
         worst=min(changes, default=None),
         mildest=max(changes, default=None),
         what=_what(ordered, of_tests, changes),
-        where=_where(ordered, nodes, platform),
+        where=_where(ordered),
         why=_why(ordered, platform, asked),
     )
+
+
+def _node_incident(node: NodeReport, of_tests: int, asked: Asked) -> Incident:
+    """A node that is slow beside the other ones, although no test is red by it tonight."""
+    loss = "" if node.deviation is None else f"{100 * abs(node.deviation):.1f} % "
+    return Incident(
+        condition=Condition.SLOWER,
+        platform=node.platform,
+        since=node.slow_since,
+        nights=_nights(_date(node.slow_since), asked),
+        tests=(),
+        of_tests=of_tests,
+        worst=node.deviation,
+        mildest=node.deviation,
+        what=f"node {node.name} is {loss}slower than the other nodes",
+        where=f"node {node.name}: {node.said}",
+        why=_why_node(node.platform),
+    )
+
+
+def _nights(since: datetime.date | None, asked: Asked) -> int:
+    return 0 if since is None else (asked.tonight - since).days + 1
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -152,36 +191,24 @@ def _failed(group: Sequence[_Finding], of_tests: int) -> str:
     return f"{_count(group, of_tests)} have no numbers: {outcomes}"
 
 
-def _where(group: Sequence[_Finding], nodes: Sequence[NodeReport], platform: str) -> str:
-    """The part of a step, then the tests if they are few of many, then the nodes that are slow by themselves."""
-    said = []
-    part = _parts_said(group)
-    if part:
-        said.append(part)
-    slow = [node.name for node in nodes if node.platform == platform and node.standing == "slow"]
-    named = {word for finding in group if finding.series for word in finding.series.where.replace(":", " ").split()}
-    said += [f"node {name} is slow" for name in slow if name not in named]
-    return "; ".join(said)
-
-
-def _parts_said(group: Sequence[_Finding]) -> str:
-    """`all of it in the device step; input unchanged`; of several tests that differ: how many are in which part."""
+def _where(group: Sequence[_Finding]) -> str:
+    """`all of it in the device step; input unchanged`; of tests that differ: how many have most of it in which part."""
     if len(group) == 1 or len({_series_where(finding) for finding in group}) == 1:
         return _series_where(group[0])
     counts: Counter[str] = Counter()
     for finding in group:
         split = finding.causes.split if finding.causes else None
         shares = split.shares if split else {}
-        counts[" and ".join(PARTS[name] for name in shares)] += 1
+        counts[PARTS[max(shares, key=lambda name: shares[name])] if shares else ""] += 1
     unclear = counts.pop("", 0)
     if not counts:
         return ""
     if len(counts) == 1 and not unclear:
-        return f"all of it in {next(iter(counts))}"
+        return f"most of it in {next(iter(counts))}"
     parts = [f"{name} ({_tests(count)})" for name, count in counts.most_common()]
     if unclear:
         parts.append(f"no clear part ({_tests(unclear)})")
-    return "in " + ", ".join(parts)
+    return f"most of it in {', '.join(parts)}"
 
 
 def _series_where(finding: _Finding) -> str:
@@ -201,10 +228,18 @@ def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
     said = [f"known: {ticket}" for ticket in tickets]
     if first.condition is Condition.FAILED:
         return "; ".join(said)
+    if first.slow_nodes:
+        return "; ".join([_why_node(platform), *said])
     causes = [finding.causes for finding in group if finding.causes is not None]
     if causes and first.since is not None:
         said.insert(0, explained(_common(causes), platform, first.since, asked.references))
     return "; ".join(said)
+
+
+def _why_node(platform: str) -> str:
+    return (
+        f"the node itself, since other nodes are as they were (`python -m reporting nodes {platform}` shows its runs)"
+    )
 
 
 def _common(causes: Sequence[Causes]) -> Causes:

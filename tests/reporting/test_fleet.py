@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,36 @@ def test_a_slow_night_of_all_nodes_names_none():
     slow_next = [visit(4, node, 85.0 + place / 10, hour=22 + place / 60) for place, node in enumerate(NODES)]
     found = records([*usual, *slow_night, *slow_next])
     assert {record.standing for record in found.values()} == {Standing.FIT}
+
+
+def single_runs(count: int, first: int, level: float, verdict: dict[str, Any]) -> list[Envelope]:
+    """One measured run a night, on four nodes in turn."""
+    return [
+        run(number, level + number % 3, provenance={"nodes": NODES[number % 4]}, verdicts={METRIC: verdict})
+        for number in range(first, first + count)
+    ]
+
+
+def test_a_test_that_has_become_slower_on_all_nodes_names_none():
+    since = str(night(30))
+    slower = {"kind": "slower", "red": True, "since": since, "confirmation": {}}
+    usual = single_runs(30, 0, 100.0, {"kind": "ok", "red": False})
+    found = records([*usual, *single_runs(9, 30, 90.0, slower)])
+    assert {record.standing for record in found.values()} == {Standing.FIT}
+    after = single_runs(9, 39, 90.0, {"kind": "ok", "red": False})  # a person has accepted the level
+    found = records([*usual, *single_runs(9, 30, 90.0, slower), *after])
+    assert {record.standing for record in found.values()} == {Standing.FIT}
+
+
+def test_one_slow_run_that_no_repeat_elsewhere_has_confirmed_is_still_beside_those_before():
+    usual = single_runs(30, 0, 100.0, {"kind": "ok", "red": False})
+    alone = run(
+        30,
+        90.0,
+        provenance={"nodes": "n03"},
+        verdicts={METRIC: {"kind": "slower", "red": True, "since": str(night(30))}},
+    )
+    assert records([*usual, alone])["n03"].standing is Standing.SUSPECT
 
 
 def test_without_enough_nodes_in_the_night_the_nearest_runs_of_other_nodes_are_the_level():

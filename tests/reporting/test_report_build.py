@@ -14,6 +14,7 @@ from reporting.references.answers import Acceptance, Acknowledgement, Note, Paus
 from reporting.report.build import build
 from reporting.report.data import Condition, ReportData
 from reporting.report.report_json import from_json, json_schema, to_json
+from tests.reporting.fleet_history import fleet_nights
 from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
 
 OTHER = "test_deepcam.py::test_deepcam[eidf_a100-1x4gpu-tuned]"
@@ -91,7 +92,33 @@ def test_tests_that_are_slow_in_other_parts_say_how_many_in_which():
     runs += calm(30, test=OTHER, hour=23.0)
     runs += slower(30, 7, 94.0, test=OTHER, hour=23.0, beside=parts(8.0, 50.0))
     (incident,) = report_of(runs).incidents
-    assert incident.where == "in the device step (1 test), waiting for data (1 test)"
+    assert incident.where == "most of it in the device step (1 test), waiting for data (1 test)"
+
+
+def test_a_slow_node_is_an_incident_since_its_first_slow_run_and_no_cause_of_others():
+    confirmed = {"kind": "node", "red": True, "confirmation": {"short": "node n02: -10.0 % in 3 of 3", "text": ""}}
+    runs = []
+    for number in range(40):
+        node = f"n{number % 5 + 1:02}"
+        is_slow = node == "n02" and number >= 30
+        verdict = confirmed if is_slow else {"kind": "ok", "red": False}
+        value = 90.0 if is_slow else 100.0 + number % 3 / 2
+        runs.append(run(number, value, provenance={"nodes": node}, verdicts={METRIC: verdict}))
+    *earlier, last = runs[:37]
+    report = report_of([*earlier, last])
+    (incident,) = report.incidents
+    assert incident.condition is Condition.SLOWER
+    assert incident.what == "resnet50 tuned is 10.4 % slower"
+    assert incident.where.startswith("node n02: -10.0 % in 3 of 3")
+    assert incident.why.startswith("the node itself, since other nodes are as they were")
+    assert incident.since == str(night(31))
+
+
+def test_a_node_that_only_its_visits_show_as_slow_is_told_too():
+    report = report_of([*calm(21), *fleet_nights(4, slow={"n07": 0.08})], tonight=20)
+    assert report.headline == "No test is slower; node n07 is slow"
+    (incident,) = [one for one in report.incidents if not one.tests]
+    assert incident.where.startswith("node n07: n07 -8")
 
 
 def test_a_change_without_any_recorded_cause_says_so():
