@@ -159,14 +159,22 @@ def _series(envelopes: Sequence[Envelope]) -> list[tuple[str, list[int]]]:
 
 
 def _levels(runs: Sequence[NodeRun], verdicts: Sequence[Mapping[str, Any]]) -> list[datetime.date]:
-    """The night since which each run's series is at its level: by then the gate had last seen a change of all nodes."""
+    """The night since which each run's series is at its level.
+
+    It begins where the gate has seen a change of all nodes, and again once the change is over or accepted.
+    """
     levels = []
     level = datetime.date.min
+    is_changed = False
     for run, said in zip(runs, verdicts, strict=True):
         if said.get("since") and said.get("kind") in LASTING:
             since = datetime.date.fromisoformat(said["since"])
             if since < run.night or said["kind"] != Kind.SLOWER or said.get("confirmation"):
                 level = max(level, since)
+                is_changed = True
+        elif is_changed and said.get("kind") == Kind.OK:
+            level = run.night
+            is_changed = False
         levels.append(level)
     return levels
 

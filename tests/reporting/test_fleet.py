@@ -89,6 +89,18 @@ def test_a_test_that_has_become_slower_on_all_nodes_names_none():
     assert {record.standing for record in found.values()} == {Standing.FIT}
 
 
+def test_nodes_whose_last_run_was_before_a_repair_are_not_beside_runs_after_it():
+    slower = {"kind": "slower", "red": True, "since": str(night(30)), "confirmation": {}}
+    ok = {"kind": "ok", "red": False}
+    runs = [*single_runs(30, 0, 100.0, ok), *single_runs(9, 30, 90.0, slower)]
+    repaired = [
+        run(number, 100.0 + number % 3, provenance={"nodes": f"m{number}"}, verdicts={METRIC: ok})
+        for number in range(39, 50)
+    ]
+    found = records([*runs, *repaired])
+    assert Standing.SLOW not in {found[node].standing for node in NODES[:4]}
+
+
 def test_one_slow_run_that_no_repeat_elsewhere_has_confirmed_is_still_beside_those_before():
     usual = single_runs(30, 0, 100.0, {"kind": "ok", "red": False})
     alone = run(
