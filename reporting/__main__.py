@@ -34,6 +34,8 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "carry": Command("carry", "the pin of an old workload version becomes that of the new one", add_history),
         "note": Command("note", "say what happened to a platform that no job can see", add_history),
         "pause": Command("pause", "skip a platform or a test until a day", add_history),
+        "bundle": Command("bundle", "write one file from which a stranger recomputes the numbers of runs", add_history),
+        "verify": Command("verify", "compute every number of a bundle again (exit code 1: one differs)"),
         "answers": Command("answers", "list what people have answered"),
         "comment": Command("comment", "write the verdict as a comment on this pipeline's merge request", add_history),
         "pull": Command("pull", "add the history in a branch of a git repository to the one here", add_history),

@@ -1,1 +1,1 @@
-"""One file of chosen runs, from which a stranger can recompute every number of a publication."""
+"""A bundle: one file with all from which a stranger recomputes the numbers of some runs, and its verification."""

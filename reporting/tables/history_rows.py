@@ -44,7 +44,7 @@ def latest_rows(
     """
     rows = []
     for of_test in by_site_and_test(envelopes).values():
-        with_numbers = [number for number, envelope in enumerate(of_test) if _has_numbers(envelope)]
+        with_numbers = [number for number, envelope in enumerate(of_test) if has_numbers(envelope)]
         if not with_numbers:
             continue
         current = of_test[with_numbers[-1]]
@@ -53,7 +53,7 @@ def latest_rows(
         verdicts = judge_tonight(current, of_test, references, night_ends, now, options=options)
         pins = Pins(of_test, references, night_ends).of(current)
         rows.append(_row(history, current, verdicts, pins, remarks, problems))
-    return sorted(rows, key=_place)
+    return sorted(rows, key=place_in_tables)
 
 
 def _counted(outcomes: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def all_rows(
     """
     rows = []
     for of_test in by_site_and_test(envelopes, with_campaigns=True).values():
-        with_numbers = [envelope for envelope in of_test if _has_numbers(envelope)]
+        with_numbers = [envelope for envelope in of_test if has_numbers(envelope)]
         pins = Pins(of_test, references, night_ends)
         latest = next((envelope for envelope in reversed(with_numbers) if envelope.trial.in_series), None)
         for envelope in with_numbers:
@@ -89,7 +89,7 @@ def all_rows(
             else:
                 verdicts = stored_verdicts(envelope)
             rows.append(_row(history, envelope, verdicts, pins.of(envelope), [], problems))
-    return sorted(rows, key=_place)
+    return sorted(rows, key=place_in_tables)
 
 
 def stored_verdicts(envelope: Envelope) -> dict[str, Verdict]:
@@ -132,7 +132,7 @@ def by_site_and_test(
     return tests
 
 
-def _has_numbers(envelope: Envelope) -> bool:
+def has_numbers(envelope: Envelope) -> bool:
     return envelope.sane and envelope.trial.role is Role.MEASURE and bool(envelope.metrics)
 
 
@@ -144,8 +144,12 @@ def _row(
     remarks: Sequence[str],
     problems: list[str],
 ) -> Row:
-    doubts = [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
-    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubts, *remarks), pins)
+    return Row(_run(history, envelope, problems), verdicts, envelope, (*doubt_remarks(envelope), *remarks), pins)
+
+
+def doubt_remarks(envelope: Envelope) -> list[str]:
+    """The sentence below a table on a run that is in doubt."""
+    return [f"it fills no pin, since it is in doubt: {', '.join(envelope.doubts)}"] if envelope.doubts else []
 
 
 def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:
@@ -158,6 +162,11 @@ def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:
         problems.append(str(error))
     except (KeyError, ValueError, TypeError) as error:
         problems.append(f"{history}: the run.json of {envelope.key.test} in {envelope.key.run_id} lacks {error}")
+    return run_without_record(envelope)
+
+
+def run_without_record(envelope: Envelope) -> Run:
+    """What the line of the history itself says of a run."""
     return Run(
         test=envelope.key.test,
         platform=envelope.platform,
@@ -167,6 +176,6 @@ def _run(history: Path, envelope: Envelope, problems: list[str]) -> Run:
     )
 
 
-def _place(row: Row) -> tuple[str, str, str]:
+def place_in_tables(row: Row) -> tuple[str, str, str]:
     """Rows of one platform and test stand together, and keep the order of their starts."""
     return workload(row.run), row.run.platform, row.run.test

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ class Row:
         pins: what the run is compared with, by metric, in the metric's unit.
         envelope: the run's line in the history; None for a run of this session.
         remarks: what a reader must know beside the run's own warnings.
+        zone: in which times are shown; None for this machine's.
     """
 
     run: Run
@@ -28,6 +29,7 @@ class Row:
     envelope: Envelope | None = None
     remarks: tuple[str, ...] = ()
     pins: Mapping[str, float] = field(default_factory=dict)
+    zone: datetime.tzinfo | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -46,9 +48,10 @@ def workload(run: Run) -> str:
 
 
 def started(row: Row) -> str:
-    """When the run started, by this machine's clock: `2026-11-17 03:12`; "-" where that is not known."""
-    started_s = row.envelope.time_s if row.envelope else None
-    return "-" if started_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(started_s))
+    """When the run started, in the row's zone: `2026-11-17 03:12`; "-" where that is not known."""
+    if row.envelope is None:
+        return "-"
+    return datetime.datetime.fromtimestamp(row.envelope.time_s, row.zone).strftime("%Y-%m-%d %H:%M")
 
 
 def hardware(run: Run) -> str:

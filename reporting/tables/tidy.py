@@ -58,8 +58,12 @@ OURS = frozenset({"against_pin"})  # begins with a sign, and holds no text of an
 PROVENANCE = "provenance_"  # begins the names of the columns that say what may explain a change
 
 
-def tidy(rows: Sequence[Row], night_ends: datetime.time) -> str:
-    """The text of the file. What is not known is empty. Times are in UTC; numbers have all their digits."""
+def tidy(rows: Sequence[Row], night_ends: datetime.time | None) -> str:
+    """The text of the file. What is not known is empty. Times are in UTC; numbers have all their digits.
+
+    Args:
+        night_ends: the hour at which the site's nights end, by this machine's clock; None leaves `night` empty.
+    """
     provenances = sorted({name for row in rows if row.envelope for name in row.envelope.provenance})
     text = io.StringIO()
     columns = [*COLUMNS, *(PROVENANCE + name for name in provenances)]
@@ -119,13 +123,13 @@ def _of_run(run: Run) -> dict[str, object]:
     }
 
 
-def _of_envelope(envelope: Envelope, night_ends: datetime.time) -> dict[str, object]:
+def _of_envelope(envelope: Envelope, night_ends: datetime.time | None) -> dict[str, object]:
     return {
         "site": envelope.key.site,
         "run_id": envelope.key.run_id,
         "attempt": envelope.key.attempt,
         "job_id": envelope.key.job_id,
-        "night": night_of(envelope.time_s, night_ends),
+        "night": None if night_ends is None else night_of(envelope.time_s, night_ends),
         "started": _time(envelope.started_s),
         "ended": _time(envelope.ended_s),
         "is_eligible": envelope.eligible,

@@ -1,0 +1,150 @@
+"""`python -m reporting bundle`: one file from which a stranger recomputes the numbers of some runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from platforms import atomic_file, checkout
+from platforms.job import RefusedError, Role
+from platforms.output import print_errors
+from platforms.printable import printable
+from reporting.bundle.evidence import Evidence, evidence_of
+from reporting.bundle.packing import Bundle, Place, packed
+from reporting.bundle.verification import verify
+from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.compare.run_selection import parsed
+from reporting.history.envelope import Envelope
+from reporting.tables.history_rows import has_numbers
+
+LATEST = "latest"
+NAMED = 5  # runs that a message names at most
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="a run's id, latest, a label, or conditions as in platform=a100,date=2026-11-17 (docs/compare.md)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="the zip file to write")
+    parser.add_argument("--identify", action="store_true", help="leave names of people, machines and paths as they are")
+    parser.add_argument("--with-logs", action="store_true", help="the whole logs, not only the lines of the wire")
+    parser.add_argument(
+        "--runs-dir",
+        metavar="DIR",
+        type=Path,
+        help="the folder of runs (default: runs/ of the suite, or of the folder that --site names)",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the bundle, and print its digest. Returns 1 if its numbers do not follow from its raw values."""
+    if not options.output.absolute().parent.is_dir():
+        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    site = open_site(options)
+    runs = options.runs_dir or checkout.home(options.site) / "runs"
+    if options.runs_dir is not None and not runs.is_dir():
+        raise RefusedError(f"--runs-dir: there is no folder {runs}; it is the one in which each run has a folder")
+    problems: list[str] = []
+    chosen = _chosen(site, options.runs, problems)
+    with_numbers = [envelope for envelope in chosen if has_numbers(envelope)]
+    left_out = [_why_left_out(envelope) for envelope in chosen if not has_numbers(envelope)]
+    if not with_numbers:
+        raise RefusedError(
+            f"{' '.join(options.runs)}: no run has numbers, so there is nothing to bundle: {left_out[0]}"
+        )
+    evidence = [evidence_of(envelope, site.history, runs) for envelope in with_numbers]
+    bundle = packed(evidence, left_out, _place(site, runs), identify=options.identify, with_logs=options.with_logs)
+    atomic_file.write_bytes(options.output, bundle.content)
+    _print_summary(options.output, bundle, evidence)
+    print_errors(problems)
+    found = verify(options.output, bundle.digest)
+    for finding in found.findings:
+        print(f"error: {printable(f'{finding.file}: {finding.said}')}", file=sys.stderr)
+    if found.findings:
+        print(f"error: {options.output}: its numbers do not follow from its raw values, as above", file=sys.stderr)
+        return 1
+    return 0
+
+
+# --- which runs ---
+
+
+def _chosen(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
+    """The jobs that the words mean, each once, in the order of their starts."""
+    envelopes = site.read(problems=problems)
+    if not envelopes:
+        raise RefusedError(site.why_empty())
+    chosen: dict[tuple[object, ...], Envelope] = {}
+    for word in words:
+        for envelope in _of_word(site, word, envelopes):
+            chosen[tuple(envelope.key)] = envelope
+    return sorted(chosen.values(), key=lambda envelope: (envelope.time_s, envelope.key.test, envelope.key.trial))
+
+
+def _of_word(site: OpenedSite, word: str, envelopes: Sequence[Envelope]) -> list[Envelope]:
+    run_ids = dict.fromkeys(envelope.key.run_id for envelope in envelopes)
+    typed = Path(word).name if Path(word).is_dir() else word
+    if word == LATEST:
+        typed = list(run_ids)[-1]
+    if typed in run_ids:
+        return [envelope for envelope in envelopes if envelope.key.run_id == typed]
+    labels = {envelope.trial.label for envelope in envelopes}
+    if "=" not in word and word not in labels:
+        shown = ", ".join(list(run_ids)[: -NAMED - 1 : -1])
+        raise RefusedError(
+            f"{word!r} is no run of {site.history} and no label; the last runs are {shown} "
+            "(a selection is written as in platform=a100,date=2026-11-17)"
+        )
+    return parsed(word, envelopes, site.settings.night_ends).chosen(envelopes)
+
+
+def _why_left_out(envelope: Envelope) -> str:
+    what = f"{envelope.key.test} of {envelope.key.run_id}"
+    if envelope.trial.role is not Role.MEASURE:
+        return f"{what} is a job of the kind {envelope.trial.role.value}, which has no row in a table"
+    return f"{what} recorded no numbers: {envelope.outcome.value}"
+
+
+# --- names ---
+
+
+def _place(site: OpenedSite, runs: Path) -> Place:
+    folders = (runs, site.history, site.folder, checkout.ROOT, Path.home())
+    return Place.here(folders, list(_platform_files(site.folder)))
+
+
+def _platform_files(site: Path) -> Iterator[object]:
+    """What the files of the site say, as far as they can be read: they name login nodes, accounts and registries."""
+    for path in (site / "site.yaml", *sorted((site / "platforms").glob("*.yaml"))):
+        try:
+            yield yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+
+
+# --- what is printed ---
+
+
+def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[Evidence]) -> None:
+    runs = "1 run" if len(evidence) == 1 else f"{len(evidence)} runs"
+    print(f"{path}: {runs}, {len(bundle.content) / 1e6:.1f} MB")
+    for record in bundle.records:
+        for sentence in record.missing:
+            print(f"missing: {printable(record.folder)}: {printable(sentence)}")
+    for sentence in bundle.contents.left_out:
+        print(f"left out: {printable(sentence)}")
+    if bundle.contents.identified:
+        print("names are as they were (--identify)")
+    for kind, (names, places) in (bundle.contents.replaced or {}).items():
+        print(f"replaced: {names or 'all'} {kind}{'' if names == 1 else 's'} in {places} places")
+    if not bundle.contents.identified:
+        print("free text was searched for known names, addresses, URLs and paths only: read it before you publish it")
+    print(f"digest: {bundle.digest}")
+    print(f"check it: python -m reporting verify {path} --digest {bundle.digest}")
