@@ -87,7 +87,8 @@ def parsed_line(content: bytes) -> Envelope:
 def rows_of_records(records: Sequence[RunRecord]) -> list[Row]:
     """A row for each run, in the order of the tables."""
     rows = [
-        Row(record.run, {}, record.envelope, tuple(doubt_remarks(record.envelope)), datetime.UTC) for record in records
+        Row(record.run, {}, record.envelope, tuple(doubt_remarks(record.envelope)), zone=datetime.UTC)
+        for record in records
     ]
     return sorted(rows, key=place_in_tables)
 
