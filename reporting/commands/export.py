@@ -69,7 +69,7 @@ def _lines(options: argparse.Namespace, report: ReportData) -> Iterable[str]:
     left_out = openmetrics.left_out(report, until_s)
     if left_out:
         print(
-            f"{left_out} runs of the last 3 hours are left out: Prometheus still writes into this time itself",
+            f"left out, since Prometheus still writes into the last 3 hours itself: {left_out} of the last runs",
             file=sys.stderr,
         )
     return openmetrics.lines(report, until_s)

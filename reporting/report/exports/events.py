@@ -37,7 +37,7 @@ def events(report: ReportData) -> list[Event]:
     return sorted([*_answers(report), *_changes(report)], key=lambda event: event.time_s)
 
 
-def labels_of(report: ReportData, event: Event) -> dict[str, str]:
+def event_labels(report: ReportData, event: Event) -> dict[str, str]:
     return {
         "site": report.site,
         "platform": event.platform,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from reporting.report.data import Condition, Point, ReportData, SeriesReport, TestReport
 from reporting.report.exports import families
 from reporting.report.exports.changes import pin_of, run_change
-from reporting.report.exports.events import events, labels_of
+from reporting.report.exports.events import event_labels, events
 from reporting.report.exports.exposition import Family, header, label_set, number
 from reporting.report.exports.families import Labels, of_series
 
@@ -90,7 +90,7 @@ def _events(report: ReportData, until_s: float) -> Iterator[str]:
     times: dict[str, set[float]] = {}
     for event in events(report):
         if event.time_s < until_s:
-            times.setdefault(label_set(labels_of(report, event)), set()).add(round(event.time_s, 3))
+            times.setdefault(label_set(event_labels(report, event)), set()).add(round(event.time_s, 3))
     for labels, of_event in times.items():
         for time_s in sorted(of_event):
             yield f"{families.EVENT.name}{labels} {number(time_s)} {time_s:.3f}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from reporting.report.data import Condition, ReportData, SeriesReport, TestReport
 from reporting.report.exports import families
 from reporting.report.exports.changes import run_change
-from reporting.report.exports.events import events, labels_of
+from reporting.report.exports.events import event_labels, events
 from reporting.report.exports.exposition import Family, header, label_set, number, shortened
 from reporting.report.exports.families import Labels, of_series, of_test, state_set
 from reporting.report.exports.times import last_run_s, made_s, noon_s, since_s
@@ -84,14 +84,14 @@ def _of_series(report: ReportData, test: TestReport, series: SeriesReport) -> It
     yield families.CHANGE, labels, series.change
     yield families.LIMIT, labels, series.limit
     yield families.SINCE, labels, since_s(report, series)
-    yield from _conditions(labels, condition_of(test, series))
+    yield from _conditions(labels, present_condition(test, series))
     for part in series.parts:
         of_part = {**labels, "part": part.name.removesuffix("_ms")}
         yield families.PART, of_part, part.now / 1000
         yield families.PART_BEFORE, of_part, None if part.before is None else part.before / 1000
 
 
-def condition_of(test: TestReport, series: SeriesReport) -> Condition:
+def present_condition(test: TestReport, series: SeriesReport) -> Condition:
     """How a series stands now. A test that is paused or has no numbers since says more than its last number."""
     if test.condition is Condition.PAUSED:
         return Condition.PAUSED
@@ -129,4 +129,4 @@ def _of_incidents(report: ReportData) -> Iterator[Sample]:
 def _of_events(report: ReportData) -> Iterator[Sample]:
     first = made_s(report) - EVENT_DAYS * 24 * 3600
     for event in [event for event in events(report) if event.time_s >= first][-EVENTS:]:
-        yield families.EVENT, labels_of(report, event), event.time_s
+        yield families.EVENT, event_labels(report, event), event.time_s
