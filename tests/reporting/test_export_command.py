@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,16 @@ def test_the_python_of_the_page_reads_the_csv(
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile(snippet, str(PAGE), "exec"), {})
     assert "effective_throughput" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("Rscript") is None, reason="R is not installed")
+def test_the_r_of_the_page_reads_the_csv(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(site)
+    assert main(["table", f"--site={site}", "--all", "--format=csv", "-o", "runs.csv"]) == 0
+    (snippet,) = re.findall(r"```r\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (site / "snippet.R").write_text(snippet)
+    said = subprocess.run(["Rscript", "snippet.R"], check=True, capture_output=True, text=True).stdout
+    assert [line.split()[1:] for line in said.splitlines()[1:]] == [
+        ["a100", "deepcam", "effective_throughput", "100"],
+        ["a100", "resnet50", "effective_throughput", "400"],
+    ]
