@@ -161,7 +161,7 @@ def test_a_hash_in_an_event_is_short():
     commits = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "fedcba98"
     jobs = nights(3, provenance={"commit": commits[0]}) + nights(3, 100.0, 3, provenance={"commit": commits[1]})
     (change,) = [one for one in now_of(report_of(jobs)) if one.name == families.EVENT.name]
-    assert change.labels["text"] == "commit 0123456789ab -> fedcba987654"
+    assert change.labels["text"] == "commit 01234567 -> fedcba98"
 
 
 def test_no_label_holds_a_run_or_a_date():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ from reporting.report.exports.exposition import shortened
 from reporting.report.exports.times import noon_s
 
 LONGEST = 120  # characters of a text, since it is a label
-LONG_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")  # of a commit or an image: its beginning names it
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def _changes(report: ReportData) -> Collection[Event]:
         for series in test.series:
             for point in series.points:
                 for change in point.changes:
-                    text = shortened(LONG_HASH.sub(r"\1", change), LONGEST)
+                    text = shortened(change, LONGEST)
                     key = (test.platform, point.night, text)
                     if key not in first or point.started_s < first[key].time_s:
                         first[key] = Event(point.started_s, test.platform, "", "change", text)
