@@ -145,7 +145,8 @@ def test_runs_are_dots_of_their_condition_and_in_doubt_they_are_hollow():
     )
     assert len(with_class(svg, "squares")) == 1
     assert with_class(svg, "rings")[0].get("class") == "rings k-ok"
-    assert [use.get("class") for use in parsed(svg).iter(SVG + "use")] == ["hollow k-slower", "mark k-slower"]
+    assert [len(group) for group in with_class(svg, "mark")] == [1]
+    assert [len(group) for group in with_class(svg, "hollow")] == [1]
 
 
 def test_the_median_of_seven_nights_has_gaps_where_nights_are_missing():
@@ -270,6 +271,16 @@ def test_each_night_with_a_note_or_a_change_has_one_flag():
     assert len(circles(svg)) == 2
 
 
+def test_what_changes_often_is_flagged_at_last_and_where_a_change_begins():
+    runs = [
+        dataclasses.replace(run, changes=(f"commit {place} -> {place + 1}",)) for place, run in enumerate(points(10))
+    ]
+    one = series(runs, since=night(5))
+    found = flags(report_of(one), one, [])
+    assert [flag.night for flag in found] == [*[night(number) for number in (7, 6, 5, 4, 3)], night(0)]
+    assert found[-1].sentences == ("changed: commit 9 -> 10 (the last of 10 such changes; the others have no flag)",)
+
+
 def test_neighbouring_flags_stand_in_rows():
     changed = [dataclasses.replace(run, changes=("kernel",)) for run in points(365)[-3:]]
     rings = circles(drawn(series([*points(365)[:-3], *changed])))
@@ -290,6 +301,13 @@ def test_bars_begin_at_zero_and_share_the_scale_of_their_unit():
 def test_a_time_has_no_bar_for_a_device():
     svg = bars([report_of(series([point(0, 3.0)], metric="latency", unit="s", better="lower"))], "latency")
     assert [bar.get("width") for bar in with_class(svg, "bar")] == ["100%"]
+
+
+def test_a_long_name_of_a_device_is_cut():
+    svg = bars(
+        [report_of(series([point(0, 3.0)]), device="AMD EPYC 9825 144-Core Processor " * 3)], "effective_throughput"
+    )
+    assert "eidf_a100 1x4gpu, 4 x AMD EPYC 9825 144-Core Pro…" in "".join(parsed(svg).itertext())
 
 
 def test_a_missing_number_is_no_bar():

@@ -13,6 +13,7 @@ GAP = 4  # per cent of the width, between the two columns
 HEADING = 34  # px
 ROW = 46
 BAR = 18
+LETTERS = 48  # of a row's name: as many have room on a telephone
 SHORT = 0.3  # of the longest bar: a shorter one has its number beside it
 
 
@@ -95,11 +96,15 @@ def _name(bar: Bar, y: int) -> str:
     devices = bar.test.device
     if bar.test.devices and bar.test.device:
         devices = f"{bar.test.devices} x {bar.test.device}"
-    beside = safe(", ".join(filter(None, [bar.test.layout, devices])))
-    state = ""
-    if bar.series.condition is not Condition.OK:
-        state = f'<tspan class="k-{bar.series.condition}">, {bar.series.condition}</tspan>'
-    return f'<text x="0" y="{y}"><tspan class="ink">{safe(bar.test.platform)}</tspan> {beside}{state}</text>'
+    state = "" if bar.series.condition is Condition.OK else f", {bar.series.condition}"
+    beside = ", ".join(filter(None, [bar.test.layout, devices]))
+    room = max(LETTERS - len(bar.test.platform) - len(state), 0)
+    if len(beside) > room:
+        beside = f"{beside[: max(room - 1, 0)].rstrip()}…"
+    return (
+        f'<text x="0" y="{y}"><tspan class="ink">{safe(bar.test.platform)}</tspan>'
+        f'<tspan class="k-{bar.series.condition}">{state}</tspan> {safe(beside)}</text>'
+    )
 
 
 def _one(value: float | None, pin: float | None, largest: float, left: float, width: float, y: int) -> Iterator[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reporting.report.data import NoteReport, SeriesReport, TestReport
 
+FREQUENT = 6
+"""What changes more often than this, such as the suite's commit, has flags only where a change begins, and at last."""
+NIGHTS_APART = 2  # by which the first night of a change may be wrong
 VERBS = {"note": "", "accept": "accepted: ", "ack": "acknowledged: ", "pause": "paused: "}
 
 
@@ -31,9 +36,32 @@ def flags(test: TestReport, series: SeriesReport, notes: Sequence[NoteReport]) -
         if note.subject in (test.id, test.platform) and first and note.night >= first:
             by = f" ({note.by})" if note.by else ""
             nights.setdefault(note.night, []).append(f"{VERBS[note.kind]}{note.text}{by}")
-    for point in series.points:
-        for change in point.changes:
-            nights.setdefault(point.night, []).append(f"changed: {change}")
+    for night, change in _changes(series):
+        nights.setdefault(night, []).append(f"changed: {change}")
     return [
         Flag(number, night, tuple(dict.fromkeys(nights[night]))) for number, night in enumerate(sorted(nights), start=1)
     ]
+
+
+def _changes(series: SeriesReport) -> Iterator[tuple[str, str]]:
+    """The nights and the texts of what changed. `commit a -> b` is a change of the commit."""
+    found = [(point.night, change) for point in series.points for change in point.changes]
+    counts = Counter(_subject(change) for _night, change in found)
+    last = {_subject(change): place for place, (_night, change) in enumerate(found)}
+    for place, (night, change) in enumerate(found):
+        count = counts[_subject(change)]
+        if count <= FREQUENT or _is_near(night, series.since):
+            yield night, change
+        elif last[_subject(change)] == place:
+            yield night, f"{change} (the last of {count} such changes; the others have no flag)"
+
+
+def _subject(change: str) -> str:
+    return change.partition(" ")[0]
+
+
+def _is_near(night: str, since: str | None) -> bool:
+    if since is None:
+        return False
+    apart = datetime.date.fromisoformat(night) - datetime.date.fromisoformat(since)
+    return abs(apart.days) <= NIGHTS_APART

@@ -36,8 +36,8 @@ STYLE = """
 .chart .beyond{stroke-width:3;stroke-linecap:round}
 .chart .begin{stroke-width:1.25}
 .chart .flag{stroke:var(--muted);stroke-dasharray:1 3}
-.chart .flags circle{fill:var(--surface);stroke:var(--muted)}
-.chart .flags text{text-anchor:middle;fill:var(--ink);pointer-events:none}
+.chart .flag-rings circle{fill:var(--surface);stroke:var(--muted)}
+.chart .flag-rings text{text-anchor:middle;fill:var(--ink);pointer-events:none}
 .chart .spark-line{stroke-width:1.25;stroke-linecap:round;stroke-linejoin:round;stroke:var(--muted)}
 .chart .last{stroke-width:5.5;stroke-linecap:round}
 .chart .track{fill:var(--line);opacity:.55}

@@ -35,7 +35,7 @@ FULL_NIGHTS = 400
 LATEST = 7  # runs that are always within the range; the gate compares the last seven nights together
 MARKS = 100
 """With more runs that have a shape, only the first one of each stretch and the last one have it; others are dots."""
-TITLED = 40
+TITLED = 20  # of the first runs of stretches
 HEADING = 24  # px
 ROW = 18  # px, of the flags
 FLAG_ROWS = 3
@@ -329,14 +329,19 @@ def _shaped(series: SeriesReport) -> list[Point]:
     chosen = [point for point in series.points if _has_shape(point)]
     if len(chosen) <= MARKS:
         return chosen
-    with_values = [point for point in series.points if point.value is not None]
-    previous = [None, *with_values]
-    firsts = [
-        point
-        for point, before in zip(with_values, previous, strict=False)
-        if _has_shape(point) and (before is None or before.condition is not point.condition)
-    ]
-    return [*firsts[-MARKS:], chosen[-1]]
+    return [*_firsts(series)[-MARKS:], chosen[-1]]
+
+
+def _firsts(series: SeriesReport) -> list[Point]:
+    """The first run of each stretch of runs with one shape."""
+    found = []
+    before = None
+    for point in series.points:
+        if point.value is not None and point.comparable:
+            if _has_shape(point) and point.condition is not before:
+                found.append(point)
+            before = point.condition
+    return found
 
 
 def _has_shape(point: Point) -> bool:
@@ -349,16 +354,20 @@ def _marks(series: SeriesReport, frame: Frame, key: str) -> Iterator[str]:
         return
     places = {id(point): place for point, place in _placed(series, frame)}
     shaped = _shaped(series)
+    titled = {id(point) for point in _firsts(series)[-TITLED:]}
     for condition in dict.fromkeys(point.condition for point in shaped):
-        shape = path("shape", SHAPES[condition])
-        yield f'<symbol id="{key}{condition[:2]}" overflow="visible">{shape}</symbol>'
-    for point in shaped:
-        x, y = places[id(point)]
-        kind = "hollow" if point.doubts else "mark"
-        title = f"<title>{safe(_sentence(point, series))}</title>" if len(shaped) <= TITLED else ""
-        end = f">{title}</use>" if title else "/>"
-        place = f'x="{frame.nights.percent(x)}" y="{short(y)}"'
-        yield f'<use class="{kind} k-{point.condition}" href="#{key}{point.condition[:2]}" {place}{end}'
+        name = f"{key}{condition[:2]}"
+        yield f'<symbol id="{name}" overflow="visible">{path("shape", SHAPES[condition])}</symbol>'
+        for kind in ("mark", "hollow"):
+            uses = ""
+            for point in shaped:
+                if point.condition is condition and bool(point.doubts) == (kind == "hollow"):
+                    x, y = places[id(point)]
+                    title = f"<title>{safe(_sentence(point, series))}</title>" if id(point) in titled else ""
+                    end = f">{title}</use>" if title else "/>"
+                    uses += f'<use href="#{name}" x="{frame.nights.percent(x)}" y="{short(y)}"{end}'
+            if uses:
+                yield f'<g class="{kind} k-{condition}">{uses}</g>'
 
 
 def _sentence(point: Point, series: SeriesReport) -> str:
@@ -427,7 +436,7 @@ def _flag_y(row: int) -> int:
 def _flags(flagged: Sequence[Flag], rows: dict[int, int], frame: Frame, listed: int) -> Iterator[str]:
     if not flagged:
         return
-    yield '<g class="flags">'
+    yield '<g class="flag-rings">'
     for flag in flagged:
         x = frame.nights.percent(_flag_number(flag, frame.nights))
         y = _flag_y(rows[flag.number])
