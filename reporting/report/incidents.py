@@ -15,6 +15,7 @@ from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
 from reporting.report.one_test import URGENCY, Asked, BuiltTest, explained
 
 TOLD = (Condition.SLOWER, Condition.FAILED, Condition.SUSPECT, Condition.ACKNOWLEDGED)
+WHY_NODE = "the node itself: other nodes are as they were"
 NIGHTS_APART = 2
 """The first night of a change is an estimate, exact within two nights nine times of ten (docs/gate.md)."""
 
@@ -151,7 +152,7 @@ def _node_incident(node: NodeReport, of_tests: int, asked: Asked) -> Incident:
         mildest=node.deviation,
         what=f"node {node.name} is {loss}slower than the other nodes",
         where=f"node {node.name}: {node.said}",
-        why=_why_node(node.platform),
+        why=WHY_NODE,
     )
 
 
@@ -229,7 +230,7 @@ def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
     if first.condition is Condition.FAILED:
         return "; ".join(said)
     if first.slow_nodes:
-        return "; ".join([_why_node(platform), *said])
+        return "; ".join([WHY_NODE, *said])
     causes = [finding.causes for finding in group if finding.causes is not None]
     if causes and first.since is not None:
         said.insert(0, explained(_common(causes), platform, first.since, asked.references))

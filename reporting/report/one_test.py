@@ -193,7 +193,7 @@ def _series_report(
         since_run=verdict.since_run,
         short=verdict.short,
         text=verdict.text,
-        where=_where(verdict),
+        where=_where(verdict, latest),
         why=_why(verdict, latest.platform, asked),
         ticket=_ticket(verdict, asked),
         levels=_levels(series, asked.references),
@@ -208,11 +208,11 @@ def condition_of(verdict: Verdict) -> Condition:
     return Condition.SLOWER if verdict.red else _CONDITIONS[verdict.kind]
 
 
-def _where(verdict: Verdict) -> str:
-    """In which part of a step a change is, and on which node."""
+def _where(verdict: Verdict, latest: Envelope) -> str:
+    """On which node a change is, if only that is slow, and in which part of a step."""
     said = []
-    if verdict.confirmation is not None and verdict.confirmation.kind is Kind.NODE:
-        said.append(verdict.confirmation.short)
+    if verdict.kind is Kind.NODE and latest.nodes:
+        said.append(f"node {' and '.join(latest.nodes)}")
     if verdict.causes is not None and verdict.causes.split is not None:
         said.append(verdict.causes.split.sentence())
     return "; ".join(said)
@@ -227,7 +227,9 @@ def _why(verdict: Verdict, platform: str, asked: Asked) -> str:
 def explained(causes: Causes, platform: str, since: datetime.date, references: References) -> str:
     """What changed at the same time as the numbers, and what people have noted of the platform near that night."""
     notes = tuple(references.notes_on(platform, since - NOTE_BEFORE, since + NOTE_AFTER))
-    return Causes(None, causes.changed, causes.same, notes).sentence()
+    changed = Causes(None, causes.changed, causes.same).sentence()
+    noted = [f"noted on {note.at}: {note.text}" for note in notes]
+    return "; ".join([changed, *noted] if causes.changed else [*noted, changed])
 
 
 def _ticket(verdict: Verdict, asked: Asked) -> str:
