@@ -14,9 +14,11 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+from reporting.report.exports import alerts_file
 
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
@@ -44,6 +46,18 @@ class PrometheusServer:
         """What an expression gives at this moment."""
         return list(self.ask("query", query=query)["result"])
 
+    def firing(self, awaited: Collection[str]) -> dict[str, Any]:
+        """The labels of the alerts that fire, by name, once all that are awaited do. Raises AssertionError."""
+        until = time.monotonic() + START_S
+        names: set[str] = set()
+        while time.monotonic() < until:
+            alerts = [alert["labels"] for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"]
+            names = {labels["alertname"] for labels in alerts}
+            if names >= set(awaited):
+                return {labels["alertname"]: labels for labels in alerts}
+            time.sleep(0.1)
+        raise AssertionError(f"{set(awaited) - names} do not fire")
+
     def over_time(self, query: str, from_s: float, to_s: float, step_s: float) -> list[Any]:
         """What an expression gives in a stretch of time."""
         return list(self.ask("query_range", query=query, start=from_s, end=to_s, step=step_s)["result"])
@@ -63,7 +77,7 @@ def blocks_of(openmetrics: Path, data: Path) -> None:
 
 @contextlib.contextmanager
 def prometheus_server(folder: Path, data: Path, scraped: Path) -> Iterator[PrometheusServer]:
-    """Run Prometheus until the block ends. It has scraped the file once.
+    """Run Prometheus with our alerts until the block ends. It has scraped the file once.
 
     Args:
         folder: for its configuration and its log.
@@ -80,7 +94,8 @@ def prometheus_server(folder: Path, data: Path, scraped: Path) -> Iterator[Prome
             "metrics_path": f"/{scraped.name}",
             "static_configs": [{"targets": [files]}],
         }
-        config.write_text(json.dumps({"scrape_configs": [job]}))  # JSON is YAML, too
+        rules = {"global": {"evaluation_interval": "1s"}, "rule_files": [str(alerts_file())]}
+        config.write_text(json.dumps({"scrape_configs": [job], **rules}))  # JSON is YAML, too
         with (folder / "prometheus.log").open("wb") as log:
             process = subprocess.Popen(
                 [

@@ -361,6 +361,9 @@ def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
         past = server.ask("query", query=f'{families.VALUE.name}{{test="{SLOWER}"}}[60d]')["result"]
         without_instance = [one["values"] for one in past if "instance" not in one["metric"]]
         assert [len(times) for times in without_instance] == [40]
+        alerts = server.firing({"HpcMlBenchSlower", "HpcMlBenchFailed", "HpcMlBenchNodeSlow", "HpcMlBenchUnreadable"})
+        assert alerts["HpcMlBenchSlower"]["test"] == SLOWER
+        assert alerts["HpcMlBenchNodeSlow"]["node"] == "n07"
         metadata = server.ask("metadata")
         assert {metric: about[0]["type"] for metric, about in metadata.items()} == dict.fromkeys(NAMES, "gauge")
 
