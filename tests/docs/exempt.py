@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 EXTERNAL: Mapping[str, str] = {
+    ".": "activates a reader's environment",
+    "python3": "makes a reader's environment",
+    "pip": "installs into a reader's environment; `make` does the same and is tested",
     "git": "works on a reader's own repository",
     "ssh": "needs a login node",
     "kubectl": "needs a cluster",
@@ -45,6 +48,7 @@ PARSED_ONLY: Mapping[str, str] = {
 
 NOT_RUN: Mapping[str, str] = {
     "python -m reporting nodes cluster --job 16 --site=/centre/bench/site": "names a centre's own folder",
+    "python -m reporting nodes cluster --job 4711 --site=/centre/bench/site": "names a centre's own folder",
 }
 """Single commands that are parsed and not run, with the reason."""
 

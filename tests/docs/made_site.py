@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from platforms.job import Metric
 from reporting.history.writer import HistoryWriter
 from tests.reporting.campaigns import campaign, on_nodes, parts
 from tests.reporting.fleet_history import fleet_nights
@@ -48,7 +49,10 @@ def made_site(folder: Path) -> Path:
     runs += on_nodes(43, "after", dict.fromkeys(NODES[:12], 99.0), NODES[:6], run_id="treated-after")
     h100 = "test_deepcam.py::test_deepcam[h100-1x4gpu-tuned]"
     runs += campaign("before", [150, 151, 149], 30, platform="h100", test=h100)
-    visited = "site/test_stream.py::test_stream[cluster-1x4gpu]"
+    stream = "site/test_stream.py::test_stream[eidf_a100-1x4gpu]"
+    rates = {"triad": Metric(812.0, "GB/s"), "copy": Metric(790.0, "GB/s")}
+    runs += [run(number, 1.0, test=stream, metrics=rates, verdicts={}, hour=18.0) for number in range(30, NIGHTS)]
+    visited = "site/test_rate.py::test_rate[cluster-1x4gpu]"
     runs += fleet_nights(6, ["cn1", "cn2", "cn3", "cn4"], {"cn2": 0.09}, test=visited, platform="cluster")
     HistoryWriter(folder / "history").write_all(sorted(runs, key=lambda one: one.time_s))
     return folder
