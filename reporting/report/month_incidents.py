@@ -87,11 +87,19 @@ class Period:
 
 @dataclass
 class _Episode:
-    """Nights of one test in which it was slower, or had no numbers, until a good night."""
+    """Nights of one test in which it was slower, or had no numbers, until a good night.
+
+    Attributes:
+        before: the last runs with numbers before its begin.
+        during: all runs with numbers from its begin to the last bad night. A drift is red only some nights after it
+            has begun, so they are more than the bad ones.
+        bad: the runs that were red, or the jobs that failed.
+    """
 
     has_failed: bool
     begin: datetime.date
     before: list[Envelope]
+    during: list[Envelope] = field(default_factory=list)
     bad: list[Envelope] = field(default_factory=list)
     end: datetime.date | None = None
 
@@ -185,6 +193,11 @@ def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
                 slow.end = night
                 slow = None
             good += [(night, job) for job in with_numbers]
+    for episode in found:
+        last = period.night(episode.bad[-1])
+        episode.during = [
+            job for job in jobs if job.sane and job.metrics and episode.begin <= period.night(job) <= last
+        ]
     return found
 
 
@@ -263,7 +276,7 @@ def _of_change(episode: _Episode, references: References) -> _Explained:
     """The cause that provenance, notes and the parts of a step show."""
     metric = next(iter(_bad_verdicts(episode.bad[0])))
     notes = references.notes_on(episode.platform, episode.begin - NOTE_BEFORE, episode.begin + NOTE_AFTER)
-    causes = causes_of(episode.before, episode.bad, notes, metric)
+    causes = causes_of(episode.before, episode.during, notes, metric)
     changed = tuple(change for change in causes.changed if _says_something(change, episode))
     split = causes.split if metric == THROUGHPUT else None
     said = [] if split is None else [split.sentence()]

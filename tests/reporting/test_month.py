@@ -219,6 +219,13 @@ def test_a_change_of_the_driver_is_the_cause_and_an_acceptance_the_answer():
     assert incident.nights == tuple(night(of_day(day)) for day in range(10, 15))
 
 
+def test_what_changed_after_the_begin_of_a_drift_is_no_cause():
+    old, new = {"driver": "570"}, {"driver": "580"}
+    since = {"kind": Kind.DRIFTED, "since": str(night(of_day(10)))}
+    runs = [*whole(1, 12, provenance=old), *red(13, 15, level=98.0, verdict=since, provenance=new)]
+    assert only_incident(november(runs)).cause is Cause.UNEXPLAINED
+
+
 def test_what_changes_all_the_time_is_no_cause_and_neither_are_the_nodes():
     before = [
         dataclasses.replace(job, provenance={"nodes": "n1", "commit": str(number % 2)})

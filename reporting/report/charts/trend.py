@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from reporting.gate.verdict import Kind
 from reporting.report.charts.flags import Flag, flags
 from reporting.report.charts.markup import SHAPES, described, dots, joined, path, polyline, safe, short, words
 from reporting.report.charts.scales import (
@@ -386,6 +387,8 @@ def _begin(series: SeriesReport, frame: Frame) -> Iterator[str]:
     colour = f"k-{series.condition}"
     yield f'<line class="begin {colour}" x1="{x}" x2="{x}" y1="{frame.top - 14}" y2="{frame.baseline}"/>'
     word = "faster" if series.condition is Condition.FASTER else "slower"
+    if series.kind == Kind.LEFT:
+        word = "another series"
     side = "end " if place > frame.nights.nights / 2 else ""
     shift = "-5" if side else "5"
     text = safe(f"{word} since {day(series.since, str(frame.nights.last))}")
