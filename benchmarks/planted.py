@@ -176,7 +176,7 @@ EVENTS: tuple[Event, ...] = (
         "faster decoder", "isambard_ai", "speed", 25, condition="faster", tests={("resnet50", "tuned"): 0.055},
         part="wait_ms", changed={"decoder": "simplejpeg 1.9.0"},
     ),
-    Event("slow node", "alps_clariden", "speed", 16, condition="suspect", part="step_ms", node="nid005207",
+    Event("slow node", "alps_clariden", "speed", 16, condition="slower", node="nid005207",
           tests={("resnet50", "gbs32"): -0.11, ("resnet50", "tuned"): -0.12, ("cosmoflow", "gbs32"): -0.11,
                  ("cosmoflow", "tuned"): -0.105, ("deepcam", "gbs32"): -0.115, ("deepcam", "tuned"): -0.12}),
     Event(
