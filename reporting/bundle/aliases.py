@@ -151,7 +151,7 @@ class Aliases:
         if value in self._known.literal:
             return self.text(value, only_known=True)
         kind = KINDS.get(key)
-        if kind is not None and value and (value.lower() in COMMON or value.lower() in self._kind_of):
+        if kind is not None and value and (self._known.is_word(value) or value.lower() in self._kind_of):
             if value.lower() in ("auto", "none", "all", "default"):
                 return value
             kind = self._kind_of.get(value.lower(), kind)
@@ -174,12 +174,14 @@ class Aliases:
 
         def in_place(match: re.Match[str]) -> str:
             head, quoted, value = match[1], match[3], match[4]
-            if value.lower() not in COMMON or value.lower() in ("auto", "none", "all"):
+            if not self._known.is_word(value) or value.lower() in ("auto", "none", "all"):
                 return match[0]
             return f"{head}{quoted}{self._alias(KINDS[match[2]], value)}{quoted}"
 
         keys = "|".join(re.escape(key) for key in KINDS if key not in ("nodes", "uid", "image", "context", "comment"))
-        text = re.sub(rf"(?m)^((?:#SBATCH\s+--|\s*(?:- )?)({keys})(?:=|:\s*))(['\"]?)([\w.-]+)\3\s*$", in_place, text)
+        text = re.sub(
+            rf"(?m)^((?:#SBATCH\s+--|\s*(?:- )?)({keys})(?:=|:\s*))(['\"]?)([\w.-]+)\3[ \t]*$", in_place, text
+        )
         return self.text(text)
 
     # --- what is replaced by what ---
@@ -306,7 +308,7 @@ def _names_patterns(known: Known) -> Iterator[str]:
     """A pattern for each known name that is no path, the longest first, and for lists and siblings of known nodes."""
     names = {name: kind for kind, of_kind in known.names.items() if kind != PATH for name in of_kind}
     for name in sorted(names, key=lambda name: (-len(name), name)):
-        if name.lower() in known.words:
+        if known.is_word(name):
             continue
         variants = dict.fromkeys(
             (name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1], quote(name))

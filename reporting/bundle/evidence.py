@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import re
+import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +72,7 @@ def evidence_of(envelope: Envelope, history: Path, runs: Path) -> Evidence:
     log = folder / "log"
     if not log.is_file():
         missing.append("the log is not in its folder")
-    steps = _steps(folder, content, missing)
+    steps = _steps((folder, *_work_folders(scripts)), content, missing)
     return Evidence(
         envelope,
         content,
@@ -90,12 +92,22 @@ def _why_no_folder(runs: Path, run_id: str) -> str:
     return f"{lacking}: its folder is not on the machine that made the bundle"
 
 
-def _steps(folder: Path, content: Mapping[str, Any], missing: list[str]) -> list[Path]:
+def _work_folders(scripts: Mapping[str, str]) -> list[Path]:
+    """The folder in which a Slurm job ran, if this machine sees it, as a login node does."""
+    found = []
+    for script in scripts.values():
+        for words in re.findall(r"^#SBATCH\s+--chdir=(.+)$", script, re.MULTILINE):
+            with contextlib.suppress(ValueError):
+                found += [Path(word) for word in shlex.split(words)[:1] if word.startswith("/")]
+    return found
+
+
+def _steps(places: Sequence[Path], content: Mapping[str, Any], missing: list[str]) -> list[Path]:
     """The packed steps of all ranks. Jobs leave them in the folder in which they ran, which may be far away."""
     if not content.get("windows"):
         return []
     found: dict[int, Path] = {}
-    for path in sorted(folder.rglob("steps-rank*.csv.gz")):
+    for path in [path for place in places for path in sorted(place.rglob("steps-rank*.csv.gz"))]:
         match = _STEPS.fullmatch(path.name)
         if match and path.is_file():
             found.setdefault(int(match[1]), path)

@@ -34,9 +34,11 @@ KINDS: Mapping[str, str] = MappingProxyType(
 )
 THEIR_KEYS = frozenset({"env", "metrics", "labels", "annotations", "values", "throttled", "nodeSelector"})
 """Below these stand keys of a user's own, which are no words of ours."""
+FREE_TEXT = frozenset({"reason", "error", "events", "warnings", "problems"})
 _ODD = re.compile(r"[^\w.+@%=/~-]")
 _SHORT_OPTIONS = MappingProxyType({"A": "account", "p": "partition", "q": "qos", "w": "nodelist", "x": "exclude"})
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(?:--([\w-]+)|-(\w))(?:=|\s+)(.+?)\s*$", re.MULTILINE)
+_PATH_BEGINS = re.compile(r"(?:~[\w.-]*)?/")
 _HOME = re.compile(r"/(?:home|homes|users|people)/([^/]+)", re.IGNORECASE)
 _SYSTEM = re.compile(r"/(?:usr|bin|sbin|lib|lib64|etc|proc|sys|dev|run|tmp)?/?")
 # Names that everybody has, or that mean something else nearly everywhere they stand.
@@ -54,7 +56,8 @@ class Known:
     Attributes:
         names: of each kind, without those of COMMON: these are replaced only in the places that hold such names.
         literal: ids of tests, in which nothing but a known name is replaced, though they may look like an address.
-        words: words that our own files use; a name that is one of them is not searched elsewhere.
+        words: words that our own files, tests and devices have, as `a100`. A name that is one of them is replaced
+            only in the places that hold such names.
     """
 
     names: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -64,15 +67,16 @@ class Known:
     def add(self, kind: str, value: object) -> None:
         """Take one name, or a list of nodes."""
         text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-        if not text or text.startswith(("$", "{", "(")) or text.lower() in COMMON:
+        if not text or text.startswith(("$", "{", "(")) or text.lower() in COMMON or text.isdigit():
+            return
+        if text.startswith("/"):
+            self.add_path(text)
             return
         if kind == HOST:
             for name in _hosts(text):
                 self._add(HOST, name)
         elif kind == USER and "@" in text:  # an address: the pattern of addresses finds it
             self._add(USER, text.partition("@")[0])
-        elif kind == IMAGE and text.startswith("/"):
-            self.add_path(text)
         else:
             self._add(kind, text)
 
@@ -81,7 +85,7 @@ class Known:
         home = _HOME.search(text)
         if home:
             self.add(USER, home[1])
-        if _SYSTEM.fullmatch(text):
+        if _SYSTEM.fullmatch(text) or not text.strip("/~ "):
             return
         self._add(PATH, text.rstrip("/"))
         parts = text.split("/")
@@ -94,7 +98,7 @@ class Known:
         if isinstance(content, Mapping):
             for name, value in content.items():
                 if key not in THEIR_KEYS:
-                    self.words.update(re.findall(r"[a-z]+", str(name).lower()))
+                    self.add_words(str(name))
                 self.add_content(value, str(name))
         elif isinstance(content, list | tuple):
             for value in content:
@@ -102,14 +106,23 @@ class Known:
         elif isinstance(content, str):
             if key in KINDS:
                 self.add(KINDS[key], content)
-            for path in _paths_in(content):
-                self.add_path(path)
+            if key not in FREE_TEXT:
+                for path in _paths_in(content):
+                    self.add_path(path)
+
+    def add_words(self, text: str) -> None:
+        """Take the words of a text, such as the name of a device, as words of ours."""
+        self.words.update(re.findall(r"[a-z0-9]+", text.lower()))
+
+    def is_word(self, name: str) -> bool:
+        """Whether a name may mean something else in a text, so that it is replaced in its own place only."""
+        return len(name) < 2 or name.isdigit() or name.lower() in COMMON or name.lower() in self.words
 
     def add_script(self, script: str) -> None:
         """Take what stands in a job's script: sbatch's directives, and words that are paths."""
         for long, short, value in _DIRECTIVE.findall(script):
             name = long or _SHORT_OPTIONS.get(short, "")
-            if name in KINDS:
+            if name in KINDS and name != "nodes":  # sbatch's --nodes is a number
                 for word in value.split(",") if KINDS[name] != HOST else [value]:
                     self.add(KINDS[name], word.strip("'\""))
         for line in script.splitlines():
@@ -154,7 +167,7 @@ def _shell_words(line: str) -> list[str]:
 def _paths_in(text: str) -> Iterator[str]:
     """The path that a text is, or that follows an option's `=`: `--data-dir=/data/set`."""
     name, equals, value = text.partition("=")
-    if text.startswith(("/", "~")):
+    if _PATH_BEGINS.match(text):
         yield text.partition("\n")[0]
-    elif equals and value.startswith(("/", "~")) and " " not in name:
+    elif equals and _PATH_BEGINS.match(value) and " " not in name:
         yield value.partition("\n")[0]

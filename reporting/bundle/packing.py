@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import job_key
+from platforms.results.gates import part
 from platforms.rundir import job_folder, job_json
 from reporting.bundle import container, manifest
 from reporting.bundle.aliases import Aliases
@@ -132,7 +133,12 @@ def _known(runs: Sequence[Evidence], place: Place) -> Known:
         for name in run.envelope.nodes:
             known.add(HOST, name)
         known.add(HOST, (run.content.get("suite") or {}).get("host"))
-        known.words.update(re.findall(r"[a-z]+", f"{run.envelope.key.test} {run.envelope.platform}".lower()))
+        start = part(run.content, "start")
+        known.add_words(f"{run.envelope.key.test} {run.envelope.platform}")
+        for section in ("request", "device", "world", "versions", "host"):
+            for name, value in part(start, section).items():
+                if (section, name) != ("host", "name"):
+                    known.add_words(str(value))
         for name, text in run.scripts.items():
             (known.add_script if name.endswith(".sh") else known.add_manifest)(text)
         if run.folder is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from platforms.job import Outcome
-from platforms.rundir import code_archive
+from platforms.rundir import code_archive, job_folder
 from reporting.__main__ import main
 from reporting.history.run_facts import envelope_of
 from reporting.history.writer import HistoryWriter
@@ -89,6 +89,7 @@ def session(
                 path_here.write_text(json.dumps(content))
             else:
                 (job / path.name).write_text(change(text))
+        job.rename(job.with_name(job_folder.folder_name(content["test"])))
         outcome = Outcome.PASSED if sane else Outcome.ERROR
         envelope = envelope_of(
             content,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import zipfile
@@ -140,6 +141,22 @@ def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "of 2 runs from what the jobs reported, without raw values, of 2 runs from their records alone" in said(
         capsys
     )
+
+
+def test_the_steps_of_a_slurm_job_are_read_where_it_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = session(tmp_path, (RESNET,))
+    far = tmp_path / "scratch" / "a job's folder" / "work"
+    far.parent.mkdir(parents=True)
+    (made.jobs / RESNET / "work").rename(far)
+    script = f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --chdir={shlex.quote(str(far))}\n#SBATCH --account=12\n"
+    (made.jobs / RESNET / "job.sh").write_text(script)
+    files = contents_of(made.bundle())
+    assert f"jobs/{RUN_ID}/{RESNET}/steps-rank1.csv" in files
+    job = files[f"jobs/{RUN_ID}/{RESNET}/job.sh"].decode()
+    assert "#SBATCH --nodes=1\n" in job
+    assert "#SBATCH --account=account-1\n" in job
+    assert "scratch" not in job
+    assert "steps of" not in said(capsys)
 
 
 def test_a_folder_of_another_job_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,6 +228,20 @@ def test_what_a_text_becomes(text: str, expected: str | None) -> None:
     assert replaced.text(text) == (text if expected is None else expected)
 
 
+def test_a_partition_that_is_called_like_the_device(tmp_path: Path) -> None:
+    def change(text: str) -> str:
+        changed = text.replace("AMD EPYC", "NVIDIA A100-SXM4-40GB").replace("twin-", "eidf_a100-")
+        return changed.replace("#!/bin/sh\n", "#!/bin/sh\n#SBATCH --partition=a100\n#SBATCH --qos=max\n")
+
+    files = contents_of(session(tmp_path, (RESNET,), change=change).bundle())
+    folder = f"jobs/{RUN_ID}/test_resnet50-eidf_a100-1x1cpu-gbs32"
+    assert b"#SBATCH --partition=partition-1\n#SBATCH --qos=partition-2\n" in files[f"{folder}/job.sh"]
+    record = json.loads(files[f"{folder}/run.json"])
+    assert record["start"]["device"]["name"] == "NVIDIA A100-SXM4-40GB"
+    assert record["test"] == "test_resnet50.py::test_resnet50[eidf_a100-1x1cpu-gbs32]"
+    assert record["start"]["host"]["cpu_quota"] == "max"
+
+
 def test_a_name_that_is_a_word_of_ours_is_replaced_in_its_own_place_only() -> None:
     replaced = aliases("gpu", users=("train",))
     assert replaced.content({"nodes": ["gpu"], "arguments": ["train", "gpu"]}) == {
