@@ -90,6 +90,7 @@ class _Episode:
     """Nights of one test in which it was slower, or had no numbers, until a good night.
 
     Attributes:
+        begin: the night since which it is slower, as the gate said in the end; of failed jobs the first such night.
         before: the last runs with numbers before its begin.
         during: all runs with numbers from its begin to the last bad night. A drift is red only some nights after it
             has begun, so they are more than the bad ones.
@@ -98,7 +99,7 @@ class _Episode:
 
     has_failed: bool
     begin: datetime.date
-    before: list[Envelope]
+    before: list[Envelope] = field(default_factory=list)
     during: list[Envelope] = field(default_factory=list)
     bad: list[Envelope] = field(default_factory=list)
     end: datetime.date | None = None
@@ -170,7 +171,7 @@ def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
     for job in jobs:
         of_night.setdefault(period.night(job), []).append(job)
     found: list[_Episode] = []
-    good: list[tuple[datetime.date, Envelope]] = []
+    good: list[Envelope] = []
     slow: _Episode | None = None
     failed: _Episode | None = None
     for night in sorted(of_night):
@@ -178,46 +179,57 @@ def _episodes(jobs: Sequence[Envelope], period: Period) -> list[_Episode]:
         failures = [job for job in of_night[night] if job.outcome in FAILURES and not job.sane]
         if not with_numbers:
             if failures:
-                failed = failed or _begun(found, True, night, good)
+                failed = failed or _begun(found, True, night)
                 failed.bad += failures
             continue
         if failed is not None:
             failed.end = night
             failed = None
         if _bad_verdicts(with_numbers[-1]):
-            begin = _first_night(with_numbers[-1], night)
-            slow = slow or _resumed(found, begin) or _begun(found, False, begin, good)
+            slow = slow or _resumed(found, with_numbers[-1]) or _begun(found, False, night)
             slow.bad += [job for job in with_numbers if _bad_verdicts(job)]
         else:
             if slow is not None:
                 slow.end = night
                 slow = None
-            good += [(night, job) for job in with_numbers]
+            good += with_numbers
     for episode in found:
-        last = period.night(episode.bad[-1])
-        episode.during = [
-            job for job in jobs if job.sane and job.metrics and episode.begin <= period.night(job) <= last
-        ]
+        if not episode.has_failed:
+            _date(episode, jobs, good, period)
     return found
 
 
-def _begun(
-    found: list[_Episode], has_failed: bool, begin: datetime.date, good: Sequence[tuple[datetime.date, Envelope]]
-) -> _Episode:
-    before = [job for night, job in good if night < begin]
-    found.append(_Episode(has_failed, begin, before[-RUNS_BEFORE:]))
+def _begun(found: list[_Episode], has_failed: bool, night: datetime.date) -> _Episode:
+    found.append(_Episode(has_failed, night))
     return found[-1]
 
 
-def _resumed(found: Sequence[_Episode], begin: datetime.date) -> _Episode | None:
-    """The last slow episode, if the gate says that the new loss began before that one ended."""
+def _resumed(found: Sequence[_Episode], job: Envelope) -> _Episode | None:
+    """The last slow episode, if the gate says of a later slow run that its loss began before that one ended."""
+    since = _since(job)
     for episode in reversed(found):
         if not episode.has_failed:
-            if episode.end is None or begin > episode.end:
+            if episode.end is None or since is None or since > episode.end:
                 return None
             episode.end = None
             return episode
     return None
+
+
+def _date(episode: _Episode, jobs: Sequence[Envelope], good: Sequence[Envelope], period: Period) -> None:
+    """Set when a slow episode began, and the runs before and since. The gate's last word on that knows the most."""
+    since = _since(episode.bad[-1])
+    if since is not None:
+        episode.begin = min(since, episode.begin)
+    nights = Period(episode.begin, period.night(episode.bad[-1]), period.tonight, period.night_ends)
+    episode.during = [job for job in jobs if job.sane and job.metrics and nights.has(nights.night(job))]
+    episode.before = [job for job in good if period.night(job) < episode.begin][-RUNS_BEFORE:]
+
+
+def _since(job: Envelope) -> datetime.date | None:
+    """The night since which a run is slower, as the gate said."""
+    dates = [str(stored["since"]) for stored in _bad_verdicts(job).values() if stored.get("since")]
+    return min(map(datetime.date.fromisoformat, dates), default=None)
 
 
 def _bad_verdicts(job: Envelope) -> dict[str, Mapping[str, Any]]:
@@ -229,12 +241,6 @@ def _bad_verdicts(job: Envelope) -> dict[str, Mapping[str, Any]]:
         for metric, stored in job.verdicts.items()
         if stored.get("red") or stored.get("kind") == Kind.ACKNOWLEDGED
     }
-
-
-def _first_night(job: Envelope, night: datetime.date) -> datetime.date:
-    """Since when a job is slower, as the gate said when it became red."""
-    dates = [str(stored["since"]) for stored in _bad_verdicts(job).values() if stored.get("since")]
-    return min([datetime.date.fromisoformat(date) for date in dates], default=night)
 
 
 # --- causes ----------------------------------------------------------------------------------------------------------

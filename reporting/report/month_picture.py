@@ -35,7 +35,7 @@ MOST_LANES = 7
 INCIDENT_ROW = 54
 MOST_INCIDENTS = 14
 INCIDENT_TEXT_AT = 726
-LETTER = 0.56
+LETTER = 0.54
 """The width of a mean letter, as a share of its size. Texts that are longer than their place are cut."""
 LEAST_CHANGE, MOST_CHANGE = -0.25, 0.15
 """Changes beyond these stand at the edge."""
@@ -44,7 +44,7 @@ NAMED_LOSS = -0.01  # the worst test of a platform is named if it has lost so mu
 STYLE = f"""
 text{{font-family:{FONTS};font-size:16px;fill:#1c2024}}
 .title{{font-size:36px;font-weight:bold}}
-.said{{font-size:21px}}
+.said{{font-size:20px}}
 .head{{font-size:18px;font-weight:bold}}
 .name{{font-size:18px}}
 .muted{{fill:#5b636c}}
@@ -127,7 +127,7 @@ def _heading(month: MonthData) -> Iterator[str]:
     yield _text("title", LEFT, 58, _cut(f"{month_name(month.first)}, {month.site}", RIGHT - LEFT - 300, 36))
     nights = "the whole month" if month.is_over else f"until the night of {day(str(month.last), str(month.last))}"
     yield _text("said muted end", RIGHT, 58, nights)
-    yield _text("said", LEFT, 98, _cut(f"{headline(month)}.", RIGHT - LEFT, 21))
+    yield _text("said", LEFT, 98, _cut(f"{headline(month)}.", RIGHT - LEFT, 20))
     yield f'<path class="line" d="M{LEFT} 118H{RIGHT}"/>'
 
 

@@ -84,9 +84,10 @@ def headline(month: MonthData) -> str:
     still_open = sum(incident.end is None for incident in month.incidents)
     said = [f"{share(month.availability)} of what was asked for has numbers"]
     verb = "is" if slower == 1 else "are"
-    ending = "at the month's end" if month.is_over else "now"
+    ending = "at the end" if month.is_over else "now"
     said.append(f"{slower} of {len(standings)} tests {verb} slower {ending}")
-    said.append(f"{_count(len(month.incidents), 'incident')}, {still_open or 'none'} of them open")
+    incidents = _count(len(month.incidents), "incident")
+    said.append(f"{incidents}, {still_open or 'none'} open" if month.incidents else "no incident")
     said.append(f"{hours_said(month.hours)} device-hours")
     return "; ".join(said)
 

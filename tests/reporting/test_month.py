@@ -302,6 +302,15 @@ def test_an_incident_that_began_before_the_month_says_when():
     assert not november([*nights(FIRST - 5, 100.0), *red(-3, -1), *whole(1, 9)]).incidents
 
 
+def test_the_gates_last_word_says_when_a_loss_began():
+    at_first = {"since": str(night(of_day(5)))}
+    runs = [*whole(1, 9), *red(10, 10, verdict=at_first), *red(11, 12, verdict={"since": str(night(of_day(9)))})]
+    assert only_incident(november(runs)).begin == night(of_day(9))
+    later = {"since": str(night(of_day(12)))}
+    runs = [*whole(1, 9), *red(10, 11), *red(12, 12, level=80.0, verdict=later)]
+    assert only_incident(november(runs)).begin == night(of_day(10))
+
+
 def test_a_night_that_passes_does_not_end_what_the_gate_says_began_before_it():
     since = {"since": str(night(of_day(10)))}
     runs = [*whole(1, 9), *red(10, 10), *whole(11, 12, level=98.0), *red(13, 14, level=97.0, verdict=since)]
