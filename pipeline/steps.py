@@ -1,0 +1,269 @@
+"""The steps of a pipeline: submit, fetch, measure, cancel, cleanup, check, report. Each returns its CI job's exit code.
+
+0: all is well. 1: a test failed, or a number is slower. 75: results are pending; the templates allow that. 2 and more:
+the step could not be done.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pipeline import child
+from pipeline.artifacts import copy_evidence
+from pipeline.child import SessionMark, run_module
+from pipeline.variables import BenchJob
+from platforms.commands import find_run
+from platforms.job import RefusedError
+from platforms.printable import printable
+from platforms.rundir import session_history
+from reporting.__main__ import COMMANDS
+
+PENDING = 75
+FAILED = 1
+REFUSED = 2
+ENDS_IN_S = 120.0
+"""A session that is asked to end cancels its jobs and looks whether they are gone; then it is killed."""
+CANCEL_TRIES_S = 90.0
+"""A session that was killed on another machine counts as alive until its journal is silent for three beats."""
+
+
+def submit(job: BenchJob) -> int:
+    """Submit this pipeline's run, and leave."""
+    _pull(job)
+    return _finish(job, _begin(job, "submit", wait_s=0.0))
+
+
+def measure(job: BenchJob) -> int:
+    """Submit this pipeline's run and wait for it, then comment on the merge request. Nothing is kept in the history.
+
+    A merge request's numbers are compared with the history, and are no part of it: what is proposed is not what runs.
+    So the run is in no folder in which a fetch would find it.
+    """
+    job = replace(job, runs=job.kept / "measured", carries_runs=False)
+    if job.branch is None:
+        job = _with_copied_history(job)
+    else:
+        _pull(job)
+    code = _begin(job, "measure", wait_s=job.wait_s)
+    commented = _reporting("comment", job)
+    return code or commented
+
+
+def fetch(job: BenchJob) -> int:
+    """Read the results of the runs that are unfinished, the oldest first; all of them share the time of BENCH_WAIT."""
+    deadline = time.monotonic() + job.wait_s
+    _pull(job)
+    run_ids = _to_fetch(job)
+    codes = []
+    for run_id in run_ids:
+        wait_s = max(0.0, deadline - time.monotonic())
+        words = [f"--resume={run_id}", *_selection_if_unknown(job, run_id), *_places(job), "--on-interrupt=detach"]
+        codes.append(_session(job, "fetch", run_id, [*words, *_wait(wait_s)]))
+    return _finish(job, _worst(codes))
+
+
+def cancel(job: BenchJob) -> int:
+    """Cancel the jobs of the runs that are unfinished, and end these runs. Their finished jobs keep their results."""
+    _pull(job)
+    run_ids = [job.run] if job.run else _unfinished(job)
+    if not run_ids:
+        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to cancel")
+    codes = [run_module("platforms", ["cancel", run_id, *_run_places(job)]) for run_id in run_ids]
+    return _finish(job, max(codes, default=0))
+
+
+def cleanup(job: BenchJob, status: str) -> int:
+    """End what a killed CI job has left: its session, and the jobs that it was submitting.
+
+    A session that ended by itself removed its mark, and what it left pending goes on. What a killed fetch was waiting
+    for goes on, too, unless a person cancelled the pipeline (`status`, GitLab's CI_JOB_STATUS) that had submitted it.
+    """
+    mark = SessionMark.read(job.kept)
+    if mark is None:
+        return 0
+    if mark.lives():
+        print(f"the session of run {mark.run_id} lives on: it is asked to end", flush=True)
+        mark.end(ENDS_IN_S)
+    copy_evidence(job.runs / mark.run_id, job.out / "evidence" / mark.run_id)
+    ours = mark.run_id == job.run_id
+    if mark.step == "fetch" and not (ours and status == "canceled"):
+        print(f"the jobs of run {mark.run_id} go on: the next fetch reads them", flush=True)
+        code = 0
+    else:
+        code = _cancel_killed(job, mark.run_id)
+    if code == 0:
+        SessionMark.remove(job.kept)
+    return code if mark.step == "measure" else _finish(job, code)
+
+
+def check(job: BenchJob) -> int:
+    """Render the jobs of the platform, and submit nothing."""
+    job.history.mkdir(parents=True, exist_ok=True)
+    words = [*job.tests, *_selection(job), f"--site={job.site}", f"--history={job.history}", "--dry-run", "-q"]
+    return run_module("pytest", words)
+
+
+def report(job: BenchJob) -> int:
+    """Write the page, its data and GitLab's metrics report of the whole site."""
+    _pull(job)
+    job.out.mkdir(parents=True, exist_ok=True)
+    codes = [
+        _reporting("html", job, "-o", str(job.out / "report.html")),
+        _reporting("data", job, "-o", str(job.out / "report.json")),
+        _reporting("export", job, "gitlab", "-o", str(job.out / "metrics.txt")),
+    ]
+    return max(codes)
+
+
+# --- a session -------------------------------------------------------------------------------------------------------
+
+
+def _begin(job: BenchJob, step: str, wait_s: float) -> int:
+    if not job.pipeline:
+        raise RefusedError("CI_PIPELINE_ID is not set: it names the run, so that a job that is started again goes on")
+    words = [*job.tests, *_selection(job), f"--run-id={job.run_id}", f"--gate={job.gate}", *_places(job)]
+    return _session(job, step, job.run_id, [*words, *_wait(wait_s)])
+
+
+def _session(job: BenchJob, step: str, run_id: str, words: Sequence[str]) -> int:
+    """Run pytest for one run, and copy its evidence. Returns pytest's exit code."""
+    job.out.mkdir(parents=True, exist_ok=True)
+    junit = f"--junitxml={job.out / f'junit-{run_id}.xml'}"
+    code = child.run_session(step, run_id, job.kept, [*words, junit])
+    if (job.runs / run_id).is_dir():
+        copy_evidence(job.runs / run_id, job.out / "evidence" / run_id)
+    return code
+
+
+def _selection(job: BenchJob) -> list[str]:
+    words = ["--platform", job.platform]
+    if job.marks:
+        words += ["-m", job.marks]
+    if job.size:
+        words += ["--size", job.size]
+    return words
+
+
+def _selection_if_unknown(job: BenchJob, run_id: str) -> list[str]:
+    """The words that name a run's tests, for a run without a record here: its jobs are found by their names."""
+    if run_id in session_history.runs_with_sessions(job.runs):
+        return []
+    return [*job.tests, *_selection(job)]
+
+
+def _run_places(job: BenchJob) -> list[str]:
+    return [f"--site={job.site}", f"--runs-dir={job.runs}"]
+
+
+def _places(job: BenchJob) -> list[str]:
+    return [*_run_places(job), f"--history={job.history}"]
+
+
+def _wait(wait_s: float) -> list[str]:
+    return ["--wait", f"{wait_s:.0f}s" if wait_s >= 1 else "0"]
+
+
+def _to_fetch(job: BenchJob) -> list[str]:
+    """The ids of the runs to read, the oldest first."""
+    if job.run:
+        return [job.run]
+    unfinished = _unfinished(job)
+    if not unfinished:
+        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to fetch", flush=True)
+    return unfinished[::-1]
+
+
+def _unfinished(job: BenchJob) -> list[str]:
+    """The unfinished runs that pipelines have begun on this platform, the last one first."""
+    run_ids, unreadable = find_run.unfinished(job.runs)
+    for sentence in unreadable:
+        print(f"warning: {sentence}", file=sys.stderr, flush=True)
+    return [run_id for run_id in run_ids if run_id.endswith(f"-{job.platform}")]
+
+
+def _worst(codes: Sequence[int]) -> int:
+    """One exit code for several sessions: a failure hides a pending one."""
+    others = [code for code in codes if code not in (0, PENDING)]
+    if others:
+        return FAILED if FAILED in others else max(others)
+    return max(codes, default=0)
+
+
+# --- the history and the runs ----------------------------------------------------------------------------------------
+
+
+def _pull(job: BenchJob) -> None:
+    """Bring what the branch has. Raises RefusedError: without the history the gate would compare with nothing."""
+    if job.branch is None:
+        return
+    for folder in (job.history, job.runs):
+        folder.mkdir(parents=True, exist_ok=True)
+    if _reporting("pull", job, *_branch(job)) != 0:
+        raise RefusedError(f"the branch {job.branch} could not be read, so nothing was submitted or fetched")
+
+
+def _push(job: BenchJob) -> bool:
+    """Keep the history, and carry the unfinished runs. Returns False where that failed; the artifacts have it then."""
+    if job.branch is None or not (job.carries_runs or any(job.history.glob("*/*.jsonl"))):
+        return True
+    if _reporting("push", job, *_branch(job)) == 0:
+        return True
+    kept = job.out / "not-pushed"
+    shutil.copytree(job.history, kept / "history", dirs_exist_ok=True)
+    shutil.copytree(job.runs, kept / "runs", dirs_exist_ok=True, symlinks=True)
+    print(
+        f"The artifacts have the history and the runs, in {kept.name}: docs/ci.md says how to bring them back",
+        flush=True,
+    )
+    return False
+
+
+def _branch(job: BenchJob) -> list[str]:
+    assert job.branch is not None
+    runs = ["--runs", f"--runs-dir={job.runs}"] if job.carries_runs else []
+    return ["--branch", job.branch, *runs]
+
+
+def _finish(job: BenchJob, code: int) -> int:
+    """Push. Returns the CI job's exit code, in which a failed test hides a failed push."""
+    if _push(job) or code not in (0, PENDING):
+        return code
+    return REFUSED
+
+
+def _with_copied_history(job: BenchJob) -> BenchJob:
+    """The same job with a copy of the shared history, without the run.json's, which the gate does not read."""
+    copy = job.kept / "history"
+    shutil.copytree(job.history, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.runs.jsonl"))
+    return replace(job, history=copy)
+
+
+def _reporting(command: str, job: BenchJob, *words: str) -> int:
+    """Run a command of `python -m reporting` for this site and history. Returns its exit code."""
+    if command not in COMMANDS:
+        print(f"python -m reporting {command}: this version of the suite does not have it", flush=True)
+        return 0
+    return run_module("reporting", [command, *words, f"--site={job.site}", f"--history={job.history}"])
+
+
+def _cancel_killed(job: BenchJob, run_id: str) -> int:
+    """Cancel a run whose session was killed, as soon as that session no longer counts as alive."""
+    if run_id not in session_history.runs_with_sessions(job.runs):
+        print(f"run {printable(run_id)} has submitted nothing")
+        return 0
+    deadline = time.monotonic() + CANCEL_TRIES_S
+    while True:
+        code = run_module("platforms", ["cancel", run_id, *_run_places(job)])
+        if code != REFUSED or time.monotonic() > deadline:
+            return code
+        time.sleep(5.0)
+
+
+STEPS: Mapping[str, Callable[[BenchJob], int]] = MappingProxyType(
+    {"submit": submit, "fetch": fetch, "measure": measure, "cancel": cancel, "check": check, "report": report}
+)

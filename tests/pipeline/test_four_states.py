@@ -1,0 +1,208 @@
+"""A centre's pipelines, run for real: PENDING, green by the next pipeline's resume, red on a slowed job, and cancelled.
+
+The jobs are those of a real Slurm on this machine. Each sleeps, and its rate is how often it could in 100 seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from reporting.history import reader
+from reporting.history.writer import HistoryWriter
+from tests.clusters.slurm import Cluster
+from tests.pipeline.gitlab_ci_local import ROOT, CentreProject, Pipeline
+from tests.waiting import until
+
+pytestmark = pytest.mark.real_slurm
+DAY_S = 86_400.0
+NOISE = (0.4, -0.7, 0.1, 0.9, -0.3, -0.9, 0.6, 0.2, -0.5, 0.8, -0.1, -0.8, 0.3, 0.7, -0.4, 0.5, -0.2, -0.6, 0.0, 1.0)
+PLATFORM = """\
+scheduler: slurm
+device: cpu
+layouts: {{default: [1x1]}}
+poll_s: 0.5
+work_dir: {work}
+slurm: {{account: z19}}
+"""
+PROGRAM = """
+import pathlib, time
+shared = pathlib.Path({shared!r})
+while not (shared / "open").exists():
+    time.sleep(0.1)
+began = time.perf_counter()
+time.sleep(float((shared / "seconds").read_text()))
+print("rate:", 100 / (time.perf_counter() - began))
+"""
+TESTS = """
+import pytest
+from platforms.results import numbers
+
+@pytest.mark.workload(command=["{{python}}", "{program}"])
+def test_sleep(run, record):
+    (rate,) = numbers(run.log, r"rate: (.+)")
+    record(run, metrics={{"rate": (rate, "1/s", "higher")}})
+"""
+HOLD = """
+import pathlib, time, pytest
+
+@pytest.fixture(autouse=True)
+def held():
+    while pathlib.Path({hold!r}).exists():
+        time.sleep(0.1)
+"""
+
+
+class Centre:
+    """The project, its shared folders, and its jobs, which wait until they are let run."""
+
+    def __init__(self, folder: Path, slurm: Cluster) -> None:
+        self.slurm = slurm
+        self.shared = folder / "shared"
+        self.history, self.runs = self.shared / "history", self.shared / "runs"
+        for name in ("history", "runs", "work"):
+            (self.shared / name).mkdir(parents=True)
+        self.project = CentreProject(folder / "gitlab", slurm.environ)
+        program = self.shared / "program.py"
+        program.write_text(PROGRAM.format(shared=str(self.shared)))
+        self.sleep(0.5)
+        self.project.write("site/site.yaml", "enabled: [campus]\n")
+        self.project.write("site/platforms/campus.yaml", PLATFORM.format(work=self.shared / "work"))
+        self.project.write("site/test_sleep.py", TESTS.format(program=program))
+        self.project.write("site/conftest.py", HOLD.format(hold=str(self.shared / "hold")))
+        self.include(tests="site/test_sleep.py", history=str(self.history), runs=str(self.runs), wait="1m")
+
+    def include(self, **inputs: object) -> None:
+        inputs |= {"platform": ["campus"], "runner_tags": ["login"], "suite": str(ROOT)}
+        component = "$CI_SERVER_FQDN/hpc/hpc-ml-bench/bench@main"
+        content = {"include": [{"component": component, "inputs": inputs}]}
+        self.project.write(".gitlab-ci.yml", yaml.safe_dump(content))
+        self.project.commit()
+
+    def sleep(self, seconds: float) -> None:
+        (self.shared / "seconds").write_text(repr(seconds))
+
+    def let_run(self) -> None:
+        (self.shared / "open").touch()
+
+    def past(self) -> None:
+        """Twenty nights before the only run of the history, with its rate and 1 % of noise."""
+        writer = HistoryWriter(self.history)
+        (entry,) = reader.read(self.history)
+        assert entry.started_s is not None
+        for night, noise in enumerate(NOISE, 1):
+            seconds = night * DAY_S
+            metrics = {
+                name: replace(metric, value=metric.value * (1 + noise / 100)) for name, metric in entry.metrics.items()
+            }
+            key = entry.key._replace(run_id=f"night-{night}", submitted_s=entry.started_s - seconds)
+            times = {"started_s": entry.started_s - seconds, "written_s": entry.written_s - seconds}
+            writer.write(replace(entry, key=key, metrics=metrics, run=None, verdicts={}, **times), None)
+
+    def states(self) -> list[str]:
+        """How Slurm says that the jobs ended, or where they are; the oldest first."""
+        return [row.state.split()[0] for row in self.slurm.jobs()]
+
+
+@pytest.fixture
+def centre(slurm: Cluster, tmp_path: Path) -> Iterator[Centre]:
+    centre = Centre(tmp_path, slurm)
+    yield centre
+    centre.let_run()
+
+
+def outcomes(pipeline: Pipeline, job: str) -> dict[str, int]:
+    """What JUnit counts in the reports of a job."""
+    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for path in pipeline.artifacts(job).glob("junit-*.xml"):
+        for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+            for name in counts:
+                counts[name] += int(suite.get(name, 0))
+    return counts
+
+
+def evidence(pipeline: Pipeline, job: str, run_id: str) -> set[str]:
+    return {path.name for path in (pipeline.artifacts(job) / "evidence" / run_id).glob("*/*")}
+
+
+def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_red(centre: Centre) -> None:
+    evening = centre.project.pipeline(100, BENCH_STEP="submit")
+    assert (evening.code, evening.ended("bench-submit")) == (0, "WARN"), evening.text
+    assert "1 job is PENDING" in evening.text
+    assert outcomes(evening, "bench-submit") == {"tests": 1, "failures": 0, "errors": 0, "skipped": 1}
+    assert {"job.sh", "submitted.json"} <= evidence(evening, "bench-submit", "100-campus")
+
+    too_early = centre.project.pipeline(101, BENCH_STEP="fetch", BENCH_WAIT="0")
+    assert (too_early.code, too_early.ended("bench-fetch")) == (0, "WARN"), too_early.text
+
+    centre.let_run()
+    morning = centre.project.pipeline(102, BENCH_STEP="fetch")
+    assert (morning.code, morning.ended("bench-fetch")) == (0, "PASS"), morning.text
+    assert outcomes(morning, "bench-fetch") == {"tests": 1, "failures": 0, "errors": 0, "skipped": 0}
+    assert {"log", "run.json"} <= evidence(morning, "bench-fetch", "100-campus")
+    assert len(centre.states()) == 1, "the next pipeline submitted the job again"
+
+    centre.past()
+    green = centre.project.pipeline(103, BENCH_STEP="all")
+    assert (green.code, green.ended("bench-fetch")) == (0, "PASS"), green.text
+
+    centre.sleep(0.6)
+    red = centre.project.pipeline(104, BENCH_STEP="all")
+    assert (red.ended("bench-submit"), red.ended("bench-fetch")) == ("WARN", "FAIL"), red.text
+    assert outcomes(red, "bench-fetch")["failures"] == 1
+    report = next(red.artifacts("bench-fetch").glob("junit-104-campus.xml")).read_text()
+    assert "rate: -1" in report
+    assert red.ended("bench-report") == "PASS"
+    assert {"log", "run.json"} <= evidence(red, "bench-fetch", "104-campus")
+
+    nothing_left = centre.project.pipeline(105, BENCH_STEP="fetch")
+    assert (nothing_left.code, "nothing to fetch" in nothing_left.text) == (0, True), nothing_left.text
+
+
+@pytest.mark.parametrize("victims", ["all", "the step alone"])
+def test_what_a_killed_submission_left_is_cancelled(centre: Centre, victims: str) -> None:
+    (centre.shared / "hold").touch()
+    process = centre.project.begin(200, BENCH_STEP="submit")
+    mark = centre.project.clone / ".bench/session.json"
+    until(lambda: list(centre.runs.glob("200-campus/*/submitted.json")), "the job is submitted")
+    session = json.loads(mark.read_text())["pid"]
+    step = int(Path(f"/proc/{session}/stat").read_text().rpartition(")")[2].split()[1])
+    for victim in [step, session] if victims == "all" else [step]:
+        os.kill(victim, signal.SIGKILL)
+    killed = centre.project.end(process)
+    assert killed.ended("bench-submit") == "FAIL", killed.text
+    assert ("is asked to end" in killed.text) is (victims != "all")
+    assert "run 200-campus" in killed.text
+    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
+    assert not mark.exists()
+
+
+def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
+    centre.project.pipeline(300, BENCH_STEP="submit")
+    process = centre.project.begin(301, BENCH_STEP="fetch")
+    mark = centre.project.clone / ".bench/session.json"
+    until(lambda: mark.exists() and json.loads(mark.read_text())["pid"], "the session waits")
+    time.sleep(1.0)
+    os.kill(json.loads(mark.read_text())["pid"], signal.SIGKILL)
+    killed = centre.project.end(process)
+    assert killed.ended("bench-fetch") == "FAIL", killed.text
+    centre.let_run()
+    next_one = centre.project.pipeline(302, BENCH_STEP="fetch")
+    assert (next_one.code, next_one.ended("bench-fetch")) == (0, "PASS"), next_one.text
+    assert centre.states() == ["COMPLETED"]
+
+
+def test_a_pipeline_that_a_person_starts_cancels_what_is_unfinished(centre: Centre) -> None:
+    centre.project.pipeline(400, BENCH_STEP="submit")
+    cancelled = centre.project.pipeline(401, "web", BENCH_STEP="cancel")
+    assert cancelled.code == 0, cancelled.text
+    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")

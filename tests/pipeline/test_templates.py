@@ -1,0 +1,156 @@
+"""The two templates: they have the same jobs, jobs begin only where they should, and wrong inputs are refused.
+
+gitlab-ci-local also checks what it expands against the JSON schema of GitLab's CI files, which it brings along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline import plain_template, variables
+from tests.pipeline.gitlab_ci_local import ROOT, CentreProject
+
+INPUTS: Mapping[str, object] = {"platform": ["a100", "h100"], "runner_tags": ["login"], "suite": "/opt/hpc-ml-bench"}
+OWN, FORK = "1217", "99"  # ids of projects; gitlab-ci-local gives the first to every project
+
+
+@pytest.fixture
+def centre(tmp_path: Path) -> CentreProject:
+    project = CentreProject(tmp_path, {})
+    project.write("site/site.yaml", "enabled: []\n")
+    return project
+
+
+def include_component(project: CentreProject, **inputs: object) -> None:
+    component = "$CI_SERVER_FQDN/hpc/hpc-ml-bench/bench@main"
+    project.write(".gitlab-ci.yml", yaml.safe_dump({"include": [{"component": component, "inputs": INPUTS | inputs}]}))
+    project.commit()
+
+
+def include_plain(project: CentreProject, **given: str) -> None:
+    """The plain template with the same platforms. gitlab-ci-local finds it in the project itself."""
+    project.write("plain.yml", plain_template.PLAIN.read_text())
+    content = {
+        "include": [{"local": "plain.yml"}],
+        "variables": {"BENCH_SUITE": INPUTS["suite"], "BENCH_RUNNER_TAG": "login", **given},
+        ".bench-platforms": {"parallel": {"matrix": [{"BENCH_PLATFORM": INPUTS["platform"]}]}},
+    }
+    project.write(".gitlab-ci.yml", yaml.safe_dump(content))
+    project.commit()
+
+
+def spec() -> dict[str, Any]:
+    header = (ROOT / "templates/bench.yml").read_text().partition("\n---\n")[0]
+    inputs: dict[str, Any] = yaml.safe_load(header)["spec"]["inputs"]
+    return inputs
+
+
+def test_the_plain_template_is_made_of_the_component() -> None:
+    assert plain_template.PLAIN.read_text() == plain_template.plain(), "type: python -m pipeline.plain_template"
+
+
+def test_each_variable_of_the_templates_is_checked_and_no_other_one_is() -> None:
+    described = yaml.safe_load(plain_template.PLAIN.read_text())["variables"]
+    assert {name.removeprefix(variables.PREFIX) for name in described} == variables.CHECKS.keys() - {"PLATFORM"}
+    for name, variable in described.items():
+        for value in variable.get("options", [variable["value"]]):
+            if value:
+                variables.CHECKS[name.removeprefix(variables.PREFIX)](value)
+
+
+def test_each_input_has_a_description_and_its_default_is_allowed() -> None:
+    for name, declared in spec().items():
+        assert declared["description"].endswith("."), name
+        if "options" in declared:
+            assert declared["default"] in declared["options"], name
+
+
+READING = {"fetch", "report", "pages"}
+BEGUN: Mapping[tuple[str, str], set[str]] = {
+    ("schedule", ""): {"submit", *READING},
+    ("schedule", "all"): {"submit", *READING},
+    ("schedule", "submit"): {"submit"},
+    ("schedule", "fetch"): READING,
+    ("schedule", "cancel"): set(),
+    ("web", ""): set(),
+    ("web", "all"): {"submit", *READING},
+    ("web", "submit"): {"submit"},
+    ("web", "fetch"): READING,
+    ("web", "cancel"): {"cancel"},
+    ("push", "all"): set(),
+}
+
+
+@pytest.mark.parametrize(("source", "step"), BEGUN)
+def test_which_jobs_a_pipeline_begins(centre: CentreProject, source: str, step: str) -> None:
+    include_component(centre, pages=True)
+    jobs = centre.jobs(source, BENCH_STEP=step)
+    assert {name.partition(":")[0].removeprefix("bench-") for name in jobs} == BEGUN[source, step]
+
+
+@pytest.mark.parametrize(("source", "step"), [("schedule", ""), ("web", "cancel")])
+def test_the_plain_template_begins_the_same_jobs(centre: CentreProject, source: str, step: str) -> None:
+    include_component(centre, pages=True)
+    jobs = centre.jobs(source, BENCH_STEP=step)
+    include_plain(centre, BENCH_PAGES="true")
+    assert centre.jobs(source, BENCH_STEP=step) == jobs
+
+
+def test_each_platform_has_jobs_of_its_own(centre: CentreProject) -> None:
+    include_component(centre, name="gpu")
+    assert centre.jobs("schedule") == {
+        "gpu-submit: [a100]": "on_success",
+        "gpu-submit: [h100]": "on_success",
+        "gpu-fetch: [a100]": "always",
+        "gpu-fetch: [h100]": "always",
+        "gpu-report": "always",
+    }
+
+
+def test_nothing_runs_on_a_branch_that_is_not_protected(centre: CentreProject) -> None:
+    include_component(centre)
+    for step in ("all", "cancel"):
+        assert centre.jobs("web", BENCH_STEP=step, CI_COMMIT_REF_PROTECTED="false") == {}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "project", "begun"),
+    [
+        ("never", OWN, {}),
+        ("check", OWN, {"bench-check": "on_success"}),
+        ("manual", OWN, {"bench-check": "on_success", "bench-measure": "manual"}),
+        ("manual", FORK, {}),
+    ],
+)
+def test_a_merge_request_submits_nothing_by_itself_and_a_fork_runs_nothing(
+    centre: CentreProject, allowed: str, project: str, begun: dict[str, str]
+) -> None:
+    include_component(centre, merge_requests=allowed, platform=["a100"])
+    jobs = centre.jobs("merge_request_event", CI_MERGE_REQUEST_SOURCE_PROJECT_ID=project)
+    assert {name.partition(":")[0]: when for name, when in jobs.items()} == begun
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("platform", "a100", "not a array"),
+        ("runner_tags", "login", "not a array"),
+        ("pages", "yes", "not a boolean"),
+        ("size", "large", "not in the list of allowed options"),
+        ("gate", "strict", "not in the list of allowed options"),
+        ("merge_requests", "always", "not in the list of allowed options"),
+        ("wait", "5 minutes", "does not match"),
+        ("history", "../history", "does not match"),
+        ("runs", "runs", "does not match"),
+        ("name", "My Bench", "does not match"),
+    ],
+)
+def test_an_input_of_another_type_is_refused(centre: CentreProject, name: str, value: object, why: str) -> None:
+    include_component(centre, **{name: value})
+    with pytest.raises(ValueError, match=f"`{name}` input: .*{why}"):
+        centre.jobs("schedule")
