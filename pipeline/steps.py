@@ -111,9 +111,9 @@ def check(job: BenchJob) -> int:
 def report(job: BenchJob) -> int:
     """Write the page, its data and GitLab's metrics report of the whole site."""
     _pull(job)
-    job.out.mkdir(parents=True, exist_ok=True)
+    (job.out / "evidence").mkdir(parents=True, exist_ok=True)
     codes = [
-        _reporting("html", job, "-o", str(job.out / "report.html")),
+        _reporting("html", job, "-o", str(job.out / "report.html"), f"--runs-dir={job.out / 'evidence'}"),
         _reporting("data", job, "-o", str(job.out / "report.json")),
         _reporting("export", job, "gitlab", "-o", str(job.out / "metrics.txt")),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = ("harness", "platforms", "models", "reporting")
+OURS = ("harness", "platforms", "models", "pipeline", "reporting")
 
 
 def imports(path: Path) -> set[str]:
@@ -58,7 +58,7 @@ def test_benchmarks_import_nothing_of_ours_and_stay_short(path):
 def test_only_the_harness_imports_pytest():
     assert [
         path
-        for path in python_files("platforms", "models", "reporting")
+        for path in python_files("platforms", "models", "pipeline", "reporting")
         if tops(path) & {"pytest", "_pytest", "pytest_benchmark"}
     ] == []
 
@@ -129,7 +129,7 @@ def test_links_in_the_docs_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_named_in_the_docs_exist(page):
-    folders = "platforms|models|harness|reporting|tests|benchmarks|slurm_templates|k8s_templates"
+    folders = "platforms|models|harness|pipeline|reporting|tests|benchmarks|slurm_templates|k8s_templates"
     named = re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []
 

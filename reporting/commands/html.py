@@ -30,7 +30,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--evidence",
         metavar="URL",
         help="what stands before `RUN/FOLDER/` in links to evidence: a URL, or a path from the page "
-        "(default: the path to runs/ on this machine, for evidence that is there)",
+        "(default: the path to the folder of runs on this machine, for evidence that is there)",
+    )
+    parser.add_argument(
+        "--runs-dir",
+        type=Path,
+        metavar="DIR",
+        help="that folder of runs (default: runs/ of the suite, or of the folder that --site names)",
     )
 
 
@@ -39,7 +45,8 @@ def main(options: argparse.Namespace) -> int:
     refuse_place(options.output)
     refuse_evidence(options.evidence)
     report = report_of(options).report if options.data is None else _read(options)
-    write_page(report, options.output, checkout.home(options.site) / "runs", options.evidence)
+    runs = options.runs_dir or checkout.home(options.site) / "runs"
+    write_page(report, options.output, runs, options.evidence)
     print(f"{report.headline}: written to {options.output}", file=sys.stderr)
     answering.warn(report.problems)
     return 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ import yaml
 from reporting.history import reader
 from reporting.history.writer import HistoryWriter
 from tests.clusters.slurm import Cluster
-from tests.pipeline.gitlab_ci_local import ROOT, CentreProject, Pipeline
+from tests.pipeline.gitlab_ci_local import PATIENCE_S, ROOT, CentreProject, Pipeline
 from tests.waiting import until
 
 pytestmark = pytest.mark.real_slurm
@@ -79,10 +80,11 @@ class Centre:
         self.project.write("site/platforms/campus.yaml", PLATFORM.format(work=self.shared / "work"))
         self.project.write("site/test_sleep.py", TESTS.format(program=program))
         self.project.write("site/conftest.py", HOLD.format(hold=str(self.shared / "hold")))
-        self.include(tests="site/test_sleep.py", history=str(self.history), runs=str(self.runs), wait="1m")
+        self.include(history=str(self.history), runs=str(self.runs))
 
     def include(self, **inputs: object) -> None:
         inputs |= {"platform": ["campus"], "runner_tags": ["login"], "suite": str(ROOT)}
+        inputs |= {"tests": "site/test_sleep.py", "wait": "1m"}
         component = "$CI_SERVER_FQDN/hpc/hpc-ml-bench/bench@main"
         content = {"include": [{"component": component, "inputs": inputs}]}
         self.project.write(".gitlab-ci.yml", yaml.safe_dump(content))
@@ -95,7 +97,8 @@ class Centre:
         (self.shared / "open").touch()
 
     def past(self) -> None:
-        """Twenty nights before the only run of the history, with its rate and 1 % of noise."""
+        """Twenty nights before the only run in the branch of the history, with its rate and 1 % of noise."""
+        self.reporting("pull")
         writer = HistoryWriter(self.history)
         (entry,) = reader.read(self.history)
         assert entry.started_s is not None
@@ -107,10 +110,45 @@ class Centre:
             key = entry.key._replace(run_id=f"night-{night}", submitted_s=entry.started_s - seconds)
             times = {"started_s": entry.started_s - seconds, "written_s": entry.written_s - seconds}
             writer.write(replace(entry, key=key, metrics=metrics, run=None, verdicts={}, **times), None)
+        self.reporting("push")
+
+    def reporting(self, command: str) -> None:
+        """What a person types in the checkout of the suite."""
+        words = [f"--site={self.project.clone / 'site'}", f"--history={self.history}"]
+        subprocess.run([sys.executable, "-m", "reporting", command, *words], cwd=ROOT, check=True, timeout=PATIENCE_S)
 
     def states(self) -> list[str]:
-        """How Slurm says that the jobs ended, or where they are; the oldest first."""
-        return [row.state.split()[0] for row in self.slurm.jobs()]
+        """How Slurm says that the centre's jobs ended, or where they are; the oldest first."""
+        ours = {path.parent.name for path in (self.shared / "work").glob("jobs/*/job.sh")}
+        return [row.state.split()[0] for row in self.slurm.jobs() if row.name in ours]
+
+    def step(self, step: str, number: int, **variables: str) -> subprocess.Popen[str]:
+        """One step without GitLab, in a checkout that is there already."""
+        given = {"BENCH_PLATFORM": "campus", "BENCH_HISTORY": str(self.history), "BENCH_RUNS": str(self.runs)}
+        given |= {"BENCH_TESTS": "site/test_sleep.py", "CI_PIPELINE_ID": str(number), **variables}
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipeline", step, "--project", str(self.project.clone)],
+            cwd=ROOT,
+            env={**os.environ, **given},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def hold(self) -> None:
+        """Sessions that begin from now on submit their jobs, and then do nothing."""
+        (self.shared / "hold").touch()
+
+    def go_on(self) -> None:
+        """Sessions and jobs go on."""
+        (self.shared / "hold").unlink()
+        self.let_run()
+
+    def held_session(self, run_id: str) -> int:
+        """The process id of a session, once it has submitted its job."""
+        until(lambda: list(self.runs.glob(f"{run_id}/*/submitted.json")), "the job is submitted")
+        pid: int = json.loads((self.project.clone / ".bench/session.json").read_text())["pid"]
+        return pid
 
 
 @pytest.fixture
@@ -135,6 +173,8 @@ def evidence(pipeline: Pipeline, job: str, run_id: str) -> set[str]:
 
 
 def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_red(centre: Centre) -> None:
+    """History and unfinished runs are in a branch of the project: each pipeline runs in a new clone."""
+    centre.include()
     evening = centre.project.pipeline(100, BENCH_STEP="submit")
     assert (evening.code, evening.ended("bench-submit")) == (0, "WARN"), evening.text
     assert "1 job is PENDING" in evening.text
@@ -149,7 +189,7 @@ def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_
     assert (morning.code, morning.ended("bench-fetch")) == (0, "PASS"), morning.text
     assert outcomes(morning, "bench-fetch") == {"tests": 1, "failures": 0, "errors": 0, "skipped": 0}
     assert {"log", "run.json"} <= evidence(morning, "bench-fetch", "100-campus")
-    assert len(centre.states()) == 1, "the next pipeline submitted the job again"
+    assert centre.states() == ["COMPLETED"], "the next pipeline submitted the job again"
 
     centre.past()
     green = centre.project.pipeline(103, BENCH_STEP="all")
@@ -160,42 +200,60 @@ def test_a_night_is_pending_then_green_by_the_next_pipeline_and_a_slowed_one_is_
     assert (red.ended("bench-submit"), red.ended("bench-fetch")) == ("WARN", "FAIL"), red.text
     assert outcomes(red, "bench-fetch")["failures"] == 1
     report = next(red.artifacts("bench-fetch").glob("junit-104-campus.xml")).read_text()
-    assert "rate: -1" in report
+    assert "slower since" in report
     assert red.ended("bench-report") == "PASS"
+    metrics = (red.artifacts("bench-report") / "metrics.txt").read_text()
+    assert metrics.endswith("# EOF\n")
+    assert "test_sleep" in metrics
+    page = (red.artifacts("bench-report") / "report.html").read_text()
+    assert "evidence/104-campus/" in page, "the page has no link to tonight's evidence"
+    assert json.loads((red.artifacts("bench-report") / "report.json").read_text())
     assert {"log", "run.json"} <= evidence(red, "bench-fetch", "104-campus")
 
     nothing_left = centre.project.pipeline(105, BENCH_STEP="fetch")
     assert (nothing_left.code, "nothing to fetch" in nothing_left.text) == (0, True), nothing_left.text
 
 
-@pytest.mark.parametrize("victims", ["all", "the step alone"])
-def test_what_a_killed_submission_left_is_cancelled(centre: Centre, victims: str) -> None:
-    (centre.shared / "hold").touch()
+def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Centre) -> None:
+    centre.hold()
     process = centre.project.begin(200, BENCH_STEP="submit")
-    mark = centre.project.clone / ".bench/session.json"
-    until(lambda: list(centre.runs.glob("200-campus/*/submitted.json")), "the job is submitted")
-    session = json.loads(mark.read_text())["pid"]
+    session = centre.held_session("200-campus")
     step = int(Path(f"/proc/{session}/stat").read_text().rpartition(")")[2].split()[1])
-    for victim in [step, session] if victims == "all" else [step]:
+    for victim in (step, session):
         os.kill(victim, signal.SIGKILL)
     killed = centre.project.end(process)
     assert killed.ended("bench-submit") == "FAIL", killed.text
-    assert ("is asked to end" in killed.text) is (victims != "all")
-    assert "run 200-campus" in killed.text
+    assert "run 200-campus has ended" in killed.text
     until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
-    assert not mark.exists()
+
+
+def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre) -> None:
+    """As under a shell executor, which gives a cancelled job no signal that reaches the session."""
+    centre.project.checkout()
+    centre.hold()
+    step = centre.step("submit", 210)
+    session = centre.held_session("210-campus")
+    step.kill()
+    cleanup = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
+    text, _ = cleanup.communicate(timeout=PATIENCE_S)
+    step.communicate(timeout=PATIENCE_S)
+    assert cleanup.returncode == 0, text
+    assert "is asked to end" in text
+    assert not Path(f"/proc/{session}").exists()
+    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
+    again = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
+    assert (again.communicate(timeout=PATIENCE_S)[0], again.returncode) == ("", 0)
 
 
 def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
     centre.project.pipeline(300, BENCH_STEP="submit")
+    centre.hold()
     process = centre.project.begin(301, BENCH_STEP="fetch")
-    mark = centre.project.clone / ".bench/session.json"
-    until(lambda: mark.exists() and json.loads(mark.read_text())["pid"], "the session waits")
-    time.sleep(1.0)
-    os.kill(json.loads(mark.read_text())["pid"], signal.SIGKILL)
+    until(lambda: len(list(centre.runs.glob("300-campus/sessions/*.jsonl"))) == 2, "the session has begun")
+    os.kill(centre.held_session("300-campus"), signal.SIGKILL)
     killed = centre.project.end(process)
     assert killed.ended("bench-fetch") == "FAIL", killed.text
-    centre.let_run()
+    centre.go_on()
     next_one = centre.project.pipeline(302, BENCH_STEP="fetch")
     assert (next_one.code, next_one.ended("bench-fetch")) == (0, "PASS"), next_one.text
     assert centre.states() == ["COMPLETED"]
