@@ -48,6 +48,7 @@ os.environ.pop("CI_PIPELINE_ID", None)  # the name of a run, but of no run that 
 LONGEST = (
     "platforms/test_slurm_real.py",
     "platforms/test_slurm_injected.py",
+    "pipeline/test_four_states.py",
     "test_first_result.py",
     "platforms/test_slurm_answers.py",
     "models/test_benchmarks.py",
