@@ -12,7 +12,8 @@ from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.shared_history import add_branch, branch_of, counted, runs_of
 from reporting.history.place import refuse_missing
 from reporting.shared_branch import history_files, run_folders
-from reporting.shared_branch.squashed import SquashedBranch, Tree
+from reporting.shared_branch.scratch import Tree
+from reporting.shared_branch.squashed import SquashedBranch
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from reporting.history.place import refuse_missing
 from reporting.shared_branch import history_files, run_folders
 from reporting.shared_branch.history_files import Outcome
 from reporting.shared_branch.run_folders import CarriedRuns
-from reporting.shared_branch.squashed import Tree
+from reporting.shared_branch.scratch import Tree
 
 README = """\
 This branch is written by `python -m reporting push` of hpc-ml-bench. It has one commit, which each push replaces.

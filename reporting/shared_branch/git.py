@@ -56,7 +56,6 @@ def run(
     config: Iterable[tuple[str, str]] = (),
     secrets: Iterable[str] = (),
     content: bytes | None = None,
-    environ: Mapping[str, str] = os.environ,
 ) -> bytes:
     """Run git and return what it prints.
 
@@ -71,6 +70,22 @@ def run(
         GitError: it fails, or takes longer than GIT_S.
         RefusedError: git is not installed.
     """
+    return _done(words, folder, config, secrets, content).stdout
+
+
+def talk(words: Sequence[str], folder: Path, config: Iterable[tuple[str, str]], secrets: Iterable[str]) -> str:
+    """Run git and return what it and the server say, as `run` does."""
+    secrets = tuple(secrets)
+    return without(secrets, _done(words, folder, config, secrets, None).stderr.decode(errors="replace"))
+
+
+def _done(
+    words: Sequence[str],
+    folder: Path | None,
+    config: Iterable[tuple[str, str]],
+    secrets: Iterable[str],
+    content: bytes | None,
+) -> subprocess.CompletedProcess[bytes]:
     command = ["git", *(["-C", str(folder)] if folder is not None else []), *words]
     try:
         done = subprocess.run(
@@ -80,7 +95,7 @@ def run(
             capture_output=True,
             timeout=GIT_S,
             check=False,
-            env=environment(config, environ),
+            env=environment(config),
         )
     except subprocess.TimeoutExpired:
         raise GitError(f"git {words[0]} took longer than {GIT_S:g} s and timed out") from None
@@ -89,7 +104,7 @@ def run(
     if done.returncode:
         said = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
         raise GitError(without(secrets, said) or f"git {words[0]} ended with {done.returncode}")
-    return done.stdout
+    return done
 
 
 def environment(config: Iterable[tuple[str, str]], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

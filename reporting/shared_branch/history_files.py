@@ -17,7 +17,7 @@ from pathlib import Path
 from platforms import atomic_file
 from platforms.printable import printable
 from reporting.history.writer import make_month
-from reporting.shared_branch.squashed import Tree
+from reporting.shared_branch.scratch import Tree
 
 TOP = "history/"  # in the branch
 JOINED = "joined"  # the folder of the joined months

@@ -23,7 +23,7 @@ from platforms.rundir import session_history, session_liveness
 from platforms.rundir.job_folder import CARRIED, RENDERED
 from platforms.rundir.session_history import FOLDER, SessionRecord
 from reporting.shared_branch.history_files import complete
-from reporting.shared_branch.squashed import Tree
+from reporting.shared_branch.scratch import Tree
 
 TOP = "runs/"  # in the branch
 KEPT_S = 30 * 86400.0  # so long the branch keeps a run after the last sign of life of its sessions

@@ -21,7 +21,7 @@ from reporting.__main__ import main
 from reporting.gitlab import token
 from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
-from reporting.shared_branch import squashed
+from reporting.shared_branch import scratch, squashed
 from reporting.shared_branch.remote import remote_of
 from tests.reporting.history_lines import envelope
 
@@ -35,7 +35,7 @@ MONTH_S = 31 * 86400.0
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (token.VARIABLE, token.JOB, "CI_SERVER_HOST", "CI_API_V4_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(squashed, "PAUSE_S", 0.0)
+    monkeypatch.setattr(scratch, "PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def _push_process(site: Path) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("setting", "hook", "said"),
     [
-        ("receive.denyNonFastForwards", "", "each push replaces the branch, so the server must allow force pushes"),
+        ("receive.denyNonFastForwards", "", "a push replaces this branch, so the server must allow force pushes"),
         ("", "GitLab: You are not allowed to force push code to a protected branch on this project.", "allow force"),
         ("", "GitLab: You are not allowed to push code to this project.", "may this user push there?"),
     ],
@@ -375,5 +375,5 @@ def test_a_server_that_does_not_answer_is_asked_again(
     add_runs(site, "a")
     assert command("push", site, "--remote=http://127.0.0.1:9/x.git") == 2
     error = capsys.readouterr().err
-    assert error.count("trying again") == squashed.AWAY_TRIES - 1
+    assert error.count("trying again") == scratch.AWAY_TRIES - 1
     assert "the server does not answer; nothing is lost: type it again" in error
