@@ -63,6 +63,7 @@ class FakeGitLab:
             "CI_SERVER_HOST": "127.0.0.1",
             "CI_PROJECT_ID": str(PROJECT),
             "CI_PROJECT_PATH": PATH,
+            "CI_PROJECT_URL": f"{self.url}/{PATH}",
             "CI_PIPELINE_URL": f"{self.url}/{PATH}/-/pipelines/11",
             "CI_JOB_URL": f"{self.url}/{PATH}/-/jobs/12",
         }
@@ -106,6 +107,13 @@ class FakeGitLab:
             return 200, {"id": PROJECT, "default_branch": "main", "web_url": f"{self.url}/{PATH}"}, {}
         if path == "/merge_requests":
             return self._merge_requests(method, query, sent, user)
+        asked = re.fullmatch(r"/merge_requests/(\d+)", path)
+        if asked is not None and method == "PUT":
+            for each in self.merge_requests:
+                if each["iid"] == int(asked[1]):
+                    each.update(sent)
+                    return 200, each, {}
+            return 404, {"message": "404 Not found"}, {}
         note = re.fullmatch(r"/merge_requests/(\d+)/notes(?:/(\d+))?", path)
         if note is None or int(note[1]) not in self.notes:
             return 404, {"message": "404 Not found"}, {}

@@ -9,6 +9,7 @@ import shlex
 
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
+from reporting.commands.proposing import add_merge_request, give
 from reporting.gate import estimates, new_level
 from reporting.gate.explanation import RUNS_TO_ACCEPT, accept_command, eligible_from, percent, size
 from reporting.gate.new_level import NewLevel
@@ -26,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why the new level is right")
     parser.add_argument("--metric", metavar="NAME", help="which metric, if the test has several")
     answering.add_by(parser)
+    add_merge_request(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -41,21 +43,28 @@ def main(options: argparse.Namespace) -> int:
     if options.since not in {envelope.key.run_id for envelope in envelopes}:
         since = answering.past_day("--since", options.since, author.at.date())
     level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
-    print(f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}")
-    show(level)
+    lines = [f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}", *shown(level)]
     acceptance = level.acceptance(reason, author)
     before = answering.last_verdict(metric, envelopes, references, opened)
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
     after = answering.last_verdict(metric, envelopes, with_answer, opened)
-    for line in _too_early(level, before, after):
-        print(f"  {line}")
+    lines += [f"  {line}" for line in _too_early(level, before, after)]
+    print("\n".join(lines))
     better = _better(level, before, after)
     if better is not None:
         metrics = len(level.runs[-1].envelope.metrics)
         print(f"  a better start is {_named(better)}{_missing(level, better)}:")
         print(f"    {accept_command(level.series, better, shlex.quote(reason), metrics, opened.options)}")
-    answering.write(opened, acceptance)
+    give(opened, acceptance, options, _title(level, test, since), lines)
     return 0
+
+
+def _title(level: NewLevel, test: str, since: datetime.date | str) -> str:
+    """As in `Accept effective throughput 735 samples/s of TEST since the night of 2026-11-15 (-9.5 %)`."""
+    unit = f" {level.series.unit}".rstrip()
+    moved = "" if level.old_level is None else f" ({_moved(level, level.old_level)})"
+    metric = level.series.metric.replace("_", " ")
+    return f"Accept {metric} {level.level:.6g}{unit} of {test} since {_named(since)}{moved}"
 
 
 def _named(since: datetime.date | str) -> str:
@@ -96,24 +105,30 @@ def _missing(level: NewLevel, since: datetime.date | str) -> str:
     return "" if runs >= RUNS_TO_ACCEPT else f", once it has {RUNS_TO_ACCEPT} runs (there are {runs})"
 
 
-def show(level: NewLevel) -> None:
-    """Print a level, and the limits that the gate has with it."""
+def shown(level: NewLevel) -> list[str]:
+    """A level, and the limits that the gate has with it, as lines to print."""
     noise = level.noise
     unit = f" {level.series.unit}".rstrip()
-    print(f"  level   {level.level:.6g}{unit}, from {len(level.runs)} runs")
+    lines = [f"  level   {level.level:.6g}{unit}, from {len(level.runs)} runs"]
     if level.left_out:
-        print(f"  {new_level.left_out_sentence(level.left_out)}")
+        lines.append(f"  {new_level.left_out_sentence(level.left_out)}")
     if level.old_level is not None:
-        print(f"  before  {level.old_level:.6g}{unit}; the new level is {_moved(level, level.old_level)} from it")
+        moved = _moved(level, level.old_level)
+        lines.append(f"  before  {level.old_level:.6g}{unit}; the new level is {moved} from it")
     moved = _moved(level, level.anchor)
-    print(f"  anchor  {level.anchor:.6g}{unit}, {level.anchor_text}; the new level is {moved} from it")
-    print(f"  scale   {size(noise.scale)} of one run, {level.scale_text}; autocorrelation {noise.autocorrelation:.2f}")
-    print(f"  error   {size(level.error)} of the level {level.error_text}")
     before = "" if level.old_error is None else f" (before {size(level.drift_limit(level.old_error))})"
-    print(f"  limits  seven nights together {size(level.drift_limit(level.error))}{before}, ", end="")
-    print(f"one run {size(estimates.step_limit(noise))}")
+    lines += [
+        f"  anchor  {level.anchor:.6g}{unit}, {level.anchor_text}; the new level is {moved} from it",
+        f"  scale   {size(noise.scale)} of one run, {level.scale_text}; autocorrelation {noise.autocorrelation:.2f}",
+        f"  error   {size(level.error)} of the level {level.error_text}",
+        f"  limits  seven nights together {size(level.drift_limit(level.error))}{before}, "
+        f"one run {size(estimates.step_limit(noise))}",
+    ]
     if level.spread > WIDE * noise.scale:
-        print(f"  these runs vary by {size(level.spread)}, much more than the scale: is it one level since then?")
+        lines.append(
+            f"  these runs vary by {size(level.spread)}, much more than the scale: is it one level since then?"
+        )
+    return lines
 
 
 def _moved(level: NewLevel, other: float) -> str:

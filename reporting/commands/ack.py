@@ -8,6 +8,7 @@ import datetime
 from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
+from reporting.commands.proposing import add_merge_request, give
 from reporting.gate.explanation import percent
 from reporting.gate.verdict import Kind
 from reporting.references.answers import Acknowledgement, Author, References
@@ -21,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", action="store_true", help="end the acknowledgement that is in force")
     parser.add_argument("--metric", metavar="NAME", help="which metric, if the test has several")
     answering.add_by(parser)
+    add_merge_request(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -37,7 +39,8 @@ def main(options: argparse.Namespace) -> int:
     references = answering.references_of(opened)
     if options.end:
         answer = _ended(test, metric, references, tonight, author)
-        print(f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin")
+        title = f"End the acknowledgement of {metric.replace('_', ' ')} of {test}"
+        lines = [f"{test}: the acknowledgement is over; tonight it is red if it is worse than its pin"]
     else:
         until = answering.coming_day("--until", options.until, tonight)
         verdict = answering.last_verdict(metric, envelopes, references, opened)
@@ -45,9 +48,13 @@ def main(options: argparse.Namespace) -> int:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")
         change = verdict.change or 0.0
         answer = Acknowledgement(test, metric, answering.text_of("--ticket", options.ticket), until, change, author)
-        print(f"{test}: {metric.replace('_', ' ')} is {verdict.short}")
-        print(f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}")
-    answering.write(opened, answer)
+        title = f"Acknowledge {metric.replace('_', ' ')} {percent(change)} of {test} until {until}"
+        lines = [
+            f"{test}: {metric.replace('_', ' ')} is {verdict.short}",
+            f"  amber until the night of {until}; red again if it becomes clearly worse than {percent(change)}",
+        ]
+    print("\n".join(lines))
+    give(opened, answer, options, title, lines)
     return 0
 
 

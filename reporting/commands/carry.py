@@ -28,6 +28,6 @@ def main(options: argparse.Namespace) -> int:
     if options.reason is not None:
         reason = f"{answering.text_of('--reason', options.reason)}: {reason}"
     print(f"{test}: {metric.replace('_', ' ')} is {reason}")
-    accept.show(level)
+    print("\n".join(accept.shown(level)))
     answering.write(opened, level.acceptance(reason, author))
     return 0

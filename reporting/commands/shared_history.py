@@ -34,7 +34,7 @@ def add_branch(parser: argparse.ArgumentParser) -> None:
 
 def branch_of(options: argparse.Namespace, site: OpenedSite) -> SquashedBranch:
     """The branch that is meant. Raises RefusedError."""
-    return SquashedBranch(remote_of(options.remote, site.folder), options.branch, _author(), report=_report)
+    return SquashedBranch(remote_of(options.remote, site.folder), options.branch, commit_author(), report=report)
 
 
 def runs_of(options: argparse.Namespace) -> Path:
@@ -58,7 +58,7 @@ def counted(number: int, one: str) -> str:
     return f"{number} {one}" if number == 1 else f"{number} {one}s"
 
 
-def _author() -> tuple[str, str]:
+def commit_author() -> tuple[str, str]:
     """Who makes the commit: as git knows this person, or the user of the pipeline."""
     user = os.environ.get("GITLAB_USER_NAME") or getpass.getuser()
     email = os.environ.get("GITLAB_USER_EMAIL") or f"{getpass.getuser()}@{os.uname().nodename}"
@@ -72,5 +72,5 @@ def _configured(key: str) -> str:
         return ""
 
 
-def _report(text: str) -> None:
+def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 
@@ -86,7 +87,8 @@ class Pause:
 class References:
     """Everything that people have answered at one site.
 
-    `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line.
+    `problems` are sentences on answers that were changed by hand, or cannot be read, each with file and line. `paths`
+    are the files of the answers.
     """
 
     acceptances: Sequence[Acceptance] = ()
@@ -94,6 +96,7 @@ class References:
     notes: Sequence[Note] = ()
     pauses: Sequence[Pause] = ()
     problems: Sequence[str] = ()
+    paths: Mapping[Acceptance | Acknowledgement | Note | Pause, Path] = field(default_factory=dict, compare=False)
 
     def acceptance(
         self, test: str, metric: str, comparability: str, night: datetime.date = datetime.date.max

@@ -28,18 +28,23 @@ def load(site_folder: Path) -> References:
     """
     problems: list[str] = []
     answers: list[Answer] = []
+    path_of: dict[Answer, Path] = {}
     for folder, paths in _folders(site_folder / FOLDER, problems):
         files = [answer_file.read(path) for path in paths]
         for file in files:
             problems.extend(file.problems)
         problems.extend(_gaps(folder, files))
-        answers.extend(file.answer for file in _in_order(files) if file.answer)
+        for file in _in_order(files):
+            if file.answer is not None:
+                answers.append(file.answer)
+                path_of[file.answer] = file.path
     return References(
         acceptances=[answer for answer in answers if isinstance(answer, Acceptance)],
         acknowledgements=[answer for answer in answers if isinstance(answer, Acknowledgement)],
         notes=[answer for answer in answers if isinstance(answer, Note)],
         pauses=[answer for answer in answers if isinstance(answer, Pause)],
         problems=problems,
+        paths=path_of,
     )
 
 
@@ -52,7 +57,7 @@ def append(site_folder: Path, answer: Answer) -> Path:
         RefusedError: a value has a character that cannot be printed.
         OSError: nothing was written.
     """
-    folder = site_folder / FOLDER / _folder_name(answer_file.subject_of(answer))
+    folder = site_folder / FOLDER / folder_name(answer_file.subject_of(answer))
     text, digest = answer_file.text_of(answer, _last_hashes(folder))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{answer.author.at.date()}-{answer_file.kind_of(answer)}-{digest[:8]}.yaml"
@@ -61,8 +66,11 @@ def append(site_folder: Path, answer: Answer) -> Path:
     return path
 
 
-def _folder_name(subject: str) -> str:
-    """A platform's name as it is, since it is a file's name already; for a test that of its job's folder."""
+def folder_name(subject: str) -> str:
+    """The name of the folder with the answers about a test or a platform.
+
+    A platform's name is that of the folder, since it is a file's name already; for a test it is that of its job's.
+    """
     if re.fullmatch(r"\w[\w-]*", subject, re.ASCII):
         return subject
     return job_folder.folder_name(subject)
