@@ -19,9 +19,10 @@ import pytest
 
 from reporting.__main__ import main
 from reporting.report.data import Condition, ReportData
-from reporting.report.page import render
+from reporting.report.page import TEMPLATES, render
 from reporting.report.page.findings import findings_of
 from reporting.report.page.run_values import run_values
+from reporting.report.page.words import number
 from reporting.report.report_json import from_json, to_json
 from tests.reporting import report_samples as samples
 from tests.reporting.table_history import record_nights
@@ -179,6 +180,54 @@ def test_the_embedded_json_cannot_end_its_script() -> None:
     text = run_values(report, names)
     assert not set("<>&\u2028\u2029") & set(text)
     assert "</script><script>window.hacked = 1</script>" in json.loads(text)["runs"]
+
+
+def test_the_embedded_values_are_printed_as_those_of_the_report() -> None:
+    whole = samples.year(nights=200, platforms=2)
+    values = [9207.46, 9207.5, 9206.5, 1000.04, 999.96, 99.95, 12.345, 9.9951, 0.12345, 0.0]
+    first = whole.tests[0].series[0]
+    odd = replace(
+        first,
+        points=tuple(replace(point, value=value) for point, value in zip(first.points, values, strict=False)),
+    )
+    tests = (replace(whole.tests[0], series=(odd,)), *whole.tests[1:])
+    report = replace(whole, tests=tests)
+    names = {(test.id, one.metric): test.id for test in report.tests for one in test.series}
+    embedded = json.loads(run_values(report, names))["series"]
+    for test in report.tests[1:]:
+        (series,) = test.series
+        columns = embedded[test.id]
+        read = [None if units is None else (columns["l"] + units) * columns["q"] for units in columns["v"]]
+        assert [number(value) for value in read] == [number(point.value) for point in series.points]
+    columns = embedded[tests[0].id]
+    read = [(columns["l"] + units) * columns["q"] for units in columns["v"]]
+    assert read == pytest.approx(values, abs=0.1)
+
+
+# --- colours ---------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    """https://www.w3.org/TR/WCAG22/#dfn-relative-luminance"""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("sheet", ["page.css", "dark.css"])
+def test_every_colour_has_enough_contrast_on_every_ground(sheet: str) -> None:
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", (TEMPLATES / sheet).read_text()))
+    grounds = [colours["page"], colours["surface"]]
+    for name in ("ink", "muted", "link", *(condition.value for condition in Condition)):
+        tints = [value for key, value in colours.items() if key.endswith("-tint") and name in ("ink", "muted")]
+        own = [colours[f"{name}-tint"]] if f"{name}-tint" in colours else []
+        for ground in (*grounds, *tints, *own):
+            assert contrast(colours[name], ground) >= 4.5, (name, ground)
 
 
 # --- nothing from elsewhere, the same bytes, not too large -----------------------------------------------------------

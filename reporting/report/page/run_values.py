@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,9 @@ from typing import Any
 from markupsafe import Markup
 
 from reporting.report.data import Condition, Level, Point, ReportData, SeriesReport
-from reporting.report.page.words import visible
+from reporting.report.page.words import number, visible
 
 DIGITS = 5
-PARTS = 10_000
 DIGITS_36 = string.digits + string.ascii_lowercase
 CONDITIONS = tuple(Condition)
 UNSAFE = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"})
@@ -36,13 +36,13 @@ class Texts:
 def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Markup:
     """A JSON object for a `<script type="application/json">`.
 
-    Each series has columns with one entry a run. `v` has how far a value is from the level `l`, in ten-thousandths of
-    it; `c` is a text with a letter a run, the place of its condition in `conditions`. `m` is a text with the place of
-    its nodes in `n`, in base 36 with `w` letters a run; `n` has places in `texts`. `d` says how many days lie between a
-    run and the one before, and `r` the same for the place of its run id in `runs`; both have only the numbers of runs
-    where that is not 1. `s` has what the gate said and `x` what changed and the doubts, by the numbers of the runs that
-    have them. `o` are the runs that are compared with nothing, `p` the levels as first day, last day, value. `u` is the
-    unit, `b` is -1 if lower is better. Days count from `first`.
+    Each series has columns with one entry a run. `v` has the values in units of `q`, less `l`; `c` is a text with a
+    letter a run, the place of its condition in `conditions`. `m` is a text with the place of its nodes in `n`, in base
+    36 with `w` letters a run; `n` has places in `texts`. `d` says how many days lie between a run and the one before,
+    and `r` the same for the place of its run id in `runs`; both have only the numbers of runs where that is not 1. `s`
+    has what the gate said and `x` what changed and the doubts, by the numbers of the runs that have them. `o` are the
+    runs that are compared with nothing, `p` the levels as first day, last day, value. `u` is the unit, `b` is -1 if
+    lower is better. Days count from `first`.
 
     Args:
         names: of a test's id and a metric, the name that the page gives to the series.
@@ -66,7 +66,9 @@ def run_values(report: ReportData, names: Mapping[tuple[str, str], str]) -> Mark
 
 def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Texts) -> dict[str, Any]:
     points = series.points
-    level = next((abs(point.value) for point in points if point.value), 1.0)
+    unit = _unit([point.value for point in points if point.value])
+    values = [None if point.value is None else _in_units(point.value, unit) for point in points]
+    level = next((value for value in values if value is not None), 0)
     nodes = [texts.place(", ".join(point.nodes)) for point in points]
     known = {place: number for number, place in enumerate(dict.fromkeys(nodes))}
     width = len(_base36(len(known)))
@@ -74,8 +76,9 @@ def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Tex
         "u": visible(series.unit),
         "b": -1 if series.better == "lower" else 1,
         "d": _steps([_days(point.night, first) for point in points]),
-        "l": _short(level),
-        "v": [None if point.value is None else round(PARTS * (point.value / _short(level) - 1)) for point in points],
+        "q": unit,
+        "l": level,
+        "v": [None if value is None else value - level for value in values],
         "c": "".join(str(CONDITIONS.index(point.condition)) for point in points),
         "r": _steps([runs.place(point.run_id) for point in points]),
         "n": list(known),
@@ -109,6 +112,22 @@ def _told(points: Sequence[Point], text_of: Callable[[Point], str], texts: Texts
 
 def _days(night: str, first: datetime.date) -> int:
     return (datetime.date.fromisoformat(night) - first).days
+
+
+def _unit(values: Sequence[float]) -> float:
+    """The last one of the significant digits of a series' values: .1 for 9207.6."""
+    largest = max(map(abs, values), default=1.0)
+    return float(f"1e{math.floor(math.log10(largest)) - DIGITS + 1}")
+
+
+def _in_units(value: float, unit: float) -> int:
+    """A value in whole units: the nearest one that is printed as the value is, and not between two printed ones."""
+    whole = round(value / unit)
+    printed = number(value)
+    for near in (whole, whole + 1, whole - 1):
+        if number((near - 0.01) * unit) == printed == number((near + 0.01) * unit):
+            return near
+    return whole
 
 
 def _short(value: float) -> float | int:

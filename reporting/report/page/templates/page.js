@@ -158,8 +158,8 @@
     const nodes = (at) => runs.texts[series.n[parseInt(series.m.slice(at * series.w, (at + 1) * series.w), 36)]];
     let day = -1;
     let place = -1;
-    return series.v.map((parts, at) => {
-      const value = parts === null ? null : series.l * (1 + parts / 10000);
+    return series.v.map((units, at) => {
+      const value = units === null ? null : (series.l + units) * series.q;
       day += series.d[at] ?? 1;
       place += series.r[at] ?? 1;
       const level = series.p.findLast(([from, to]) => from <= day && (to === null || day <= to));
