@@ -201,7 +201,7 @@ def test_the_embedded_values_are_printed_as_those_of_the_report() -> None:
         assert [number(value) for value in read] == [number(point.value) for point in series.points]
     columns = embedded[tests[0].id]
     read = [(columns["l"] + units) * columns["q"] for units in columns["v"]]
-    assert read == pytest.approx(values, abs=0.1)
+    assert read == pytest.approx(values, abs=0.11)
 
 
 # --- colours ---------------------------------------------------------------------------------------------------------
