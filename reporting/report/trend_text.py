@@ -39,7 +39,8 @@ _IS_IT_SLOWER = {
 WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)
 INDENT = 15  # of the answers
 GAP = "  "
-LEAST_COLUMNS = 10  # of a trend beside a test's name; with less it has a line of its own
+CLEAR_DAYS = 300  # for so long a date needs no year
+LEAST_COLUMNS = 14  # of a trend beside a test's name; with less it has a line of its own
 
 
 def one_test(
@@ -51,7 +52,7 @@ def one_test(
         nights: how many are wanted; None for as many as there is room for.
         options: what printed commands need beside their arguments, such as `--site=DIR`.
     """
-    lines = [display.painted(part, BOLD) for part in textwrap.wrap(display.plain(test.id), display.width)]
+    lines = [display.painted(display.plain(test.id), BOLD)]
     notes = [note for note in report.notes if note.subject in (test.id, test.platform)]
     for series in test.series:
         lines += ["", *_series(report, series, notes, display, nights)]
@@ -187,7 +188,15 @@ def _answers(series: SeriesReport, display: Display) -> list[str]:
 
 
 def _wrapped(text: str, display: Display, later: str = "", first: str = "") -> list[str]:
-    return textwrap.wrap(display.plain(text), display.width, initial_indent=first, subsequent_indent=later)
+    """The text in lines of the terminal. A word that is longer, such as a ticket's address, stays whole."""
+    return textwrap.wrap(
+        display.plain(text),
+        display.width,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _labels(scale: Scale, series: SeriesReport) -> list[str]:
@@ -227,12 +236,18 @@ def _head(report: ReportData, test: TestReport, series: SeriesReport | None) -> 
     name = " ".join(filter(None, words))
     condition = _condition(test, series)
     if series is None or condition is Condition.FAILED:
-        return _word(condition), "", test.failed_since or "", name
+        return _word(condition), "", _short_date(test.failed_since, report) if test.failed_since else "", name
     change = "" if series.change is None else _percent(series.change)
     since = ""
     if series.since is not None and condition not in (Condition.OK, Condition.LEARNING):
-        since = series.since
+        since = _short_date(series.since, report)
     return _word(condition), change, since, name
+
+
+def _short_date(night: str, report: ReportData) -> str:
+    """`11-17`; with its year if that is not clear."""
+    age = _last_night(report) - datetime.date.fromisoformat(night)
+    return night[len("2026-") :] if age.days < CLEAR_DAYS else night
 
 
 def _condition(test: TestReport, series: SeriesReport | None) -> Condition:
@@ -247,7 +262,7 @@ def _word(condition: Condition) -> str:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} %"
+    return f"{round(100 * fraction, 1) + 0.0:+.1f} %"  # + 0.0: never -0.0
 
 
 def _rank(series: SeriesReport) -> tuple[int, float]:

@@ -10,11 +10,13 @@ import pytest
 
 from tests.docs import exempt
 from tests.docs.blocks import PAGES, ROOT, Block, blocks_of, commands_of, is_shell, printed_commands_of
+from tests.docs.captures import CAPTURE, renewed
 from tests.docs.checks import OURS, is_run, known_marks, run, run_block, wrong_with, wrong_with_block
 from tests.docs.made_site import made_site
 
 ALL = [block for page in PAGES for block in blocks_of(page)]
 COMMANDS = [command for block in ALL if is_shell(block) for command in commands_of(block)]
+WITH_CAPTURES = [page for page in PAGES if CAPTURE.search(page.read_text(encoding="utf-8"))]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
@@ -72,6 +74,12 @@ def test_the_pandas_snippets_of_a_page_run(page: Path, centre: Path, monkeypatch
     namespace: dict[str, object] = {"pandas": importlib.import_module("pandas")}
     for snippet in snippets:
         exec(compile(snippet.text, snippet.place, "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", WITH_CAPTURES, ids=lambda page: page.name)
+def test_captures_are_what_the_commands_print(page: Path, centre: Path) -> None:
+    """`python -m tests.docs.captures` writes them again."""
+    assert renewed(page, centre / "site") == page.read_text(encoding="utf-8")
 
 
 @by_page
