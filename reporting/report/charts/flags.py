@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reporting.report.data import NoteReport, SeriesReport, TestReport
+from reporting.report.incidents import NIGHTS_APART
 
 FREQUENT = 6
 """What changes more often than this, such as the suite's commit, has flags only where a change begins, and at last."""
-NIGHTS_APART = 2  # by which the first night of a change may be wrong
 VERBS = {"note": "", "accept": "accepted: ", "ack": "acknowledged: ", "pause": "paused: "}
 
 

@@ -11,6 +11,7 @@ from statistics import median
 
 LEAST_SPAN = 0.06
 """Of the level: a change of 2 % then takes a third of the height, and noise of some tenths of a per cent looks calm."""
+LATEST = 7  # runs that are always within the range; the gate compares the last seven nights together
 OUTER_SHARE = 0.03  # of the values at each end: these alone do not widen the range much
 WIDENED = 2.0  # by how much all values together may widen the range; what lies beyond is shown at the edge
 MARGIN = 0.06

@@ -6,11 +6,10 @@ import datetime
 from collections.abc import Sequence
 
 from reporting.report.charts.markup import described, dots, path, polyline, short
-from reporting.report.charts.scales import ValueScale, day, value_range
+from reporting.report.charts.scales import LATEST, ValueScale, day, value_range
 from reporting.report.data import Condition, Point, SeriesReport
 
 COLOURED = (Condition.SLOWER, Condition.SUSPECT, Condition.ACKNOWLEDGED, Condition.FASTER)
-LATEST = 7  # runs that are always within the range
 
 
 def spark(series: SeriesReport, *, nights: int = 90, width: int = 120, height: int = 28, last: str = "") -> str:
