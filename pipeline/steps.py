@@ -112,6 +112,9 @@ def check(job: BenchJob) -> int:
 def report(job: BenchJob) -> int:
     """Write the page, its data and GitLab's metrics report of the whole site."""
     _pull(job)
+    if not _has_lines(job):
+        print(f"{job.history} has no line yet, so there is no report", flush=True)
+        return 0
     (job.out / "evidence").mkdir(parents=True, exist_ok=True)
     codes = [
         _reporting("html", job, "-o", str(job.out / "report.html"), f"--runs-dir={job.out / 'evidence'}"),
@@ -224,7 +227,7 @@ def _pull(job: BenchJob) -> None:
 
 def _push(job: BenchJob) -> bool:
     """Keep the history, and carry the unfinished runs. Returns False where that failed; the artifacts have it then."""
-    if job.branch is None or not (job.carries_runs or any(job.history.glob("*/*.jsonl"))):
+    if job.branch is None or not (job.carries_runs or _has_lines(job)):
         return True
     if _reporting("push", job, *_branch(job)) == 0:
         return True
@@ -236,6 +239,10 @@ def _push(job: BenchJob) -> bool:
         flush=True,
     )
     return False
+
+
+def _has_lines(job: BenchJob) -> bool:
+    return any(job.history.glob("*/*.jsonl"))
 
 
 def _branch(job: BenchJob) -> list[str]:

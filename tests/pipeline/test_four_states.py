@@ -284,7 +284,7 @@ def test_a_merge_request_is_measured_beside_the_history_and_is_no_part_of_it(cen
     assert (out / "junit-500-campus.xml").exists()
 
 
-def test_what_cannot_be_pushed_is_in_the_artifacts_and_the_job_is_red(centre: Centre) -> None:
+def test_a_run_that_cannot_be_pushed_is_in_the_artifacts_and_is_found_by_its_name(centre: Centre) -> None:
     centre.include()
     centre.let_run()
     centre.project.write(".git/hooks/pre-receive", "#!/bin/sh\necho no right to push; exit 1\n")
@@ -295,3 +295,8 @@ def test_what_cannot_be_pushed_is_in_the_artifacts_and_the_job_is_red(centre: Ce
     kept = refused.artifacts("bench-submit") / "not-pushed"
     assert list(kept.glob("history/*/*.jsonl"))
     assert list(kept.glob("runs/600-campus/sessions/*.jsonl"))
+
+    (centre.project.folder / ".git/hooks/pre-receive").unlink()
+    found = centre.project.pipeline(601, BENCH_STEP="fetch", BENCH_RUN="600-campus")
+    assert found.ended("bench-fetch") == "PASS", found.text
+    assert centre.states() == ["COMPLETED"], "the job of a run without a record was submitted again"
