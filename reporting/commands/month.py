@@ -79,17 +79,22 @@ def main(options: argparse.Namespace) -> int:
         ended_as=_reader_of_ends(site, problems),
     )
     if output is not None:
-        picture = month_svg(month)
-        if output.suffix.lower() == ".svg":
-            atomic_file.write_text(output, picture)
-        else:
-            atomic_file.write_bytes(output, png_of(picture, WIDTH, FONTS))
+        _write(output, month_svg(month))
     print("\n".join(map(printable, month_lines(month))))
     sys.stdout.flush()
     if output is not None:
         print(f"the picture is written to {output}", file=sys.stderr)
     answering.warn(problems)
     return 0
+
+
+def _write(output: Path, picture: str) -> None:
+    """Write the picture in the format that the file's name says. Raises RefusedError."""
+    content = picture.encode() if output.suffix.lower() == ".svg" else png_of(picture, WIDTH, FONTS)
+    try:
+        atomic_file.write_bytes(output, content)
+    except OSError as error:
+        raise RefusedError(f"-o {output}: it cannot be written: {error.strerror}") from None
 
 
 def _chosen(
