@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from platforms.job import names_a_secret
-from reporting.bundle.identifying import COMMON, HOST, IMAGE, KINDS, PATH, USER, Known
+from reporting.bundle.identifying import COMMON, HOST, IMAGE, KINDS, PATH, USER, Known, kind_of
 
 HIDDEN = "(hidden)"
 SEARCHED_INSIDE = 5  # a name with so many letters is found inside of longer words, too
@@ -71,8 +71,9 @@ _SECRETS = re.compile(
 )
 _ASSIGNED = re.compile(
     r"(?:(?<![\w.-])([A-Za-z][\w.-]*)(\"?[ \t]*[=:][ \t]*)|(?<=--)([A-Za-z][\w-]*)([ \t]+))"
-    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;]+)"
+    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;\[{][^\s\"',;]*)"
 )
+_NAMED_IN_YAML = re.compile(r"(\bname: *[\"']?([\w-]+)[\"']?(?:, *|\n *)value: *)(\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',}]+)")
 
 
 class Aliases:
@@ -132,6 +133,8 @@ class Aliases:
         """A value of JSON with aliases in its texts; numbers stay. `key`: the one under which it stands."""
         versions = versions or key in VERSIONS
         if isinstance(value, Mapping):
+            if names_a_secret(str(value.get("name") or "")) and isinstance(value.get("value"), str):
+                value = {**value, "value": self._hide()}
             return {
                 self._key(str(name)): self.content(each, str(name), versions=versions) for name, each in value.items()
             }
@@ -150,7 +153,7 @@ class Aliases:
             return self.text(value)
         if value in self._known.literal:
             return self.text(value, only_known=True)
-        kind = KINDS.get(key)
+        kind = kind_of(key)
         if kind is not None and value and (self._known.is_word(value) or value.lower() in self._kind_of):
             if value.lower() in ("auto", "none", "all", "default"):
                 return value
@@ -293,7 +296,11 @@ class Aliases:
                 return match[0]
             return f"{name}{between}{self._hide()}"
 
-        return _ASSIGNED.sub(assigned, text)
+        def in_yaml(match: re.Match[str]) -> str:
+            is_secret = names_a_secret(match[2]) and match[3] != HIDDEN
+            return f"{match[1]}{self._hide()}" if is_secret else match[0]
+
+        return _ASSIGNED.sub(assigned, _NAMED_IN_YAML.sub(in_yaml, text))
 
     def _hide(self) -> str:
         self.places["secret"] += 1

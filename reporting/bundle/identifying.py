@@ -30,6 +30,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("claimName", "claim", "secretName", "pvc"), "volume"),
         **dict.fromkeys(("bucket",), "bucket"),
         **dict.fromkeys(("image", "container-image"), IMAGE),
+        **dict.fromkeys(("imagePullSecrets",), "secret name"),
     }
 )
 THEIR_KEYS = frozenset({"env", "metrics", "labels", "annotations", "values", "throttled", "nodeSelector"})
@@ -47,6 +48,11 @@ _COMMON = """
     test train gpu cpu ipu gpus cpus cuda rocm node nodes none auto all any data work home job jobs log
 """
 COMMON = frozenset(_COMMON.split())
+
+
+def kind_of(key: str) -> str | None:
+    """Of which kind the names below a key are; also of a label with a domain, as `centre.org/user`."""
+    return KINDS.get(key) or KINDS.get(key.rpartition("/")[2])
 
 
 @dataclass
@@ -99,13 +105,14 @@ class Known:
             for name, value in content.items():
                 if key not in THEIR_KEYS:
                     self.add_words(str(name))
-                self.add_content(value, str(name))
+                is_named_here = name == "name" and key in ("imagePullSecrets", "secretKeyRef")
+                self.add_content(value, "imagePullSecrets" if is_named_here else str(name))
         elif isinstance(content, list | tuple):
             for value in content:
                 self.add_content(value, key)
         elif isinstance(content, str):
-            if key in KINDS:
-                self.add(KINDS[key], content)
+            if kind_of(key) is not None:
+                self.add(str(kind_of(key)), content)
             if key not in FREE_TEXT:
                 for path in _paths_in(content):
                     self.add_path(path)

@@ -34,8 +34,14 @@ def _paragraph(sentences: Iterator[str]) -> list[str]:
 
 
 def _how_measured(records: Sequence[RunRecord]) -> Iterator[str]:
-    commits = _all(records, lambda record: part(record.content, "suite").get("commit"))
-    yield f"The runs were made with hpc-ml-bench{_at_commits(commits)}."
+    ours = [record for record in records if record.envelope.source == "suite"]
+    if ours:
+        commits = _all(ours, lambda record: part(record.content, "suite").get("commit"))
+        yield f"The runs were made with hpc-ml-bench{_at_commits(commits)}."
+    for source in _all(records, lambda record: record.envelope.source):
+        if source != "suite":
+            count = sum(record.envelope.source == source for record in records)
+            yield f"The numbers of {_count(count, 'run')} were recorded by {source} and imported."
     codes = _all(records, lambda record: part(record.content, "start").get("code"))
     if codes:
         yield f"The code of the jobs has the content hash{_plural(codes, 'es')} {_listed(codes)}."
@@ -177,7 +183,8 @@ def _of_test(records: Sequence[RunRecord]) -> Iterator[str]:
     name = NAMES.get(workload(record.run), workload(record.run))
     if not record.content.get("windows"):
         metrics = ", ".join(f"{metric} in {each.unit}" for metric, each in record.envelope.metrics.items())
-        yield f"{name} is another program, from whose output {metrics} was read; it ran {_times(records)}."
+        test = record.envelope.key.test
+        yield f"{test} is another program, from whose output {metrics} was read; it ran {_times(records)}."
         return
     said = [_words(request, name)]
     said.append(_data(part(start, "data"), str(part(record.content, "summary").get("data_from") or "unknown")))

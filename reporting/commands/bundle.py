@@ -135,11 +135,18 @@ def _platform_files(site: Path) -> Iterator[object]:
 def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[Evidence]) -> None:
     runs = "1 run" if len(evidence) == 1 else f"{len(evidence)} runs"
     print(f"{path}: {runs}, {len(bundle.content) / 1e6:.1f} MB")
+    missing: dict[str, list[str]] = {}
     for record in bundle.records:
         for sentence in record.missing:
-            print(f"missing: {printable(record.folder)}: {printable(sentence)}")
-    for sentence in bundle.contents.left_out:
+            missing.setdefault(sentence, []).append(record.folder)
+    for sentence, folders in missing.items():
+        more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+        print(f"missing: {printable(folders[0])}{more}: {printable(sentence)}")
+    left_out = bundle.contents.left_out
+    for sentence in left_out[:NAMED]:
         print(f"left out: {printable(sentence)}")
+    if len(left_out) > NAMED:
+        print(f"left out: {len(left_out) - NAMED} more, which README.md in the bundle names")
     if bundle.contents.identified:
         print("names are as they were (--identify)")
     for kind, (names, places) in (bundle.contents.replaced or {}).items():

@@ -70,6 +70,7 @@ def session(
     (folder / "site" / "site.yaml").write_text("name: centre\n")
     (folder / "history").mkdir()
     runs = folder / "runs"
+    runs.mkdir()
     writer = HistoryWriter(folder / "history", clock=lambda: 1795407500.0)
     code = _code(folder) if with_code else ""
     for name in jobs:

@@ -80,7 +80,7 @@ def test_what_the_methods_say(tmp_path: Path) -> None:
         "2 steps of warm-up were discarded, then 3 windows of 4 steps were measured, back to back, of 1.26 to 1.31 s.",
         "4 runs started on 2026-11-23 between 04:18 and 04:19 UTC.",
         "Other processes disturbed 0 of 2 runs in which that was measured.",
-        "test_stream is another program, from whose output triad in MB/s was read",
+        "site/test_mine.py::test_stream[twin-1x1cpu] is another program, from whose output triad in MB/s was read",
         "Not known: whether the nodes were reserved for these jobs alone;",
         "how much runs differ, of a test that ran once.",
     ):
@@ -157,6 +157,32 @@ def test_the_steps_of_a_slurm_job_are_read_where_it_ran(tmp_path: Path, capsys: 
     assert "#SBATCH --account=account-1\n" in job
     assert "scratch" not in job
     assert "steps of" not in said(capsys)
+
+
+def test_imported_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = session(tmp_path, ())
+    recorded = Path(__file__).parent / "recordings" / "reframe" / "results.db"
+    assert main(["import", "reframe", str(recorded), *made.options]) == 0
+    capsys.readouterr()
+    bundle = made.bundle("platform=generic:default")
+    out = said(capsys)
+    assert " and 18 more: it is imported, so it has no run.json, log, steps or code\n" in out
+    assert out.count("left out: insane@generic:default+builtin of reframe-") == 5
+    assert "left out: 2 more, which README.md in the bundle names\n" in out
+    methods = contents_of(bundle)["METHODS.md"].decode()
+    assert "The numbers of 19 runs were recorded by reframe and imported." in methods
+    assert "hpc-ml-bench" not in methods
+    assert verified(bundle) == 0
+    assert "of 19 runs from their records alone" in said(capsys)
+
+
+def test_an_archived_run_says_how_it_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = session(tmp_path, (STREAM,))
+    (tmp_path / "runs" / "old").mkdir()
+    made.jobs.rename(tmp_path / "runs" / "old" / "going")
+    (tmp_path / "runs" / "old" / f"{RUN_ID}.tar.gz").touch()
+    made.bundle()
+    assert f"its folder was archived (tar -xf runs/old/{RUN_ID}.tar.gz -C runs brings it back)" in said(capsys)
 
 
 def test_a_folder_of_another_job_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,41 @@ def test_a_partition_that_is_called_like_the_device(tmp_path: Path) -> None:
     assert record["start"]["device"]["name"] == "NVIDIA A100-SXM4-40GB"
     assert record["test"] == "test_resnet50.py::test_resnet50[eidf_a100-1x1cpu-gbs32]"
     assert record["start"]["host"]["cpu_quota"] == "max"
+
+
+MANIFEST = """\
+kind: Job
+metadata:
+  name: resnet50-1x4gpu-k3f9a2bc
+  namespace: zproject0815ns
+  labels: {kueue.x-k8s.io/queue-name: zproject0815ns-queue, centre/user: zqwilhelmina-zproject0815}
+spec:
+  serviceAccountName: zbot
+  imagePullSecrets: [{name: zregcred}]
+  nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB, kubernetes.io/hostname: wombatnode17.zebra.ac.uk}
+  containers:
+  - name: main
+    image: registry.zebra.ac.uk:5000/zproject0815/torch:25.01-py3
+    command: [sh, -c, "cd /mnt/zceph/wilhelmina && python models-298e77ff0e90.pyz train"]
+    env: [{name: HF_TOKEN, value: correct-horse-battery}, {name: NCCL_SOCKET_IFNAME, value: eth0}]
+    resources: {limits: {nvidia.com/gpu: 4, memory: 64Gi, cpu: 900m}}
+  volumes: [{name: data, persistentVolumeClaim: {claimName: zproject0815-pvc}}]
+"""
+
+
+def test_a_manifest_is_one_afterwards_too() -> None:
+    known = Known()
+    known.add_manifest(MANIFEST)
+    replaced = Aliases(known).script(MANIFEST)
+    content = yaml.safe_load(replaced)
+    assert not re.search(r"zproject|wilhelmina|wombat|zebra|zbot|zregcred|zceph|battery", replaced)
+    assert content["metadata"]["name"] == "resnet50-1x4gpu-k3f9a2bc"
+    assert content["spec"]["nodeSelector"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
+    (container,) = content["spec"]["containers"]
+    assert container["image"] == "image-1:25.01-py3"
+    assert container["env"][0] == {"name": "HF_TOKEN", "value": "(hidden)"}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi", "cpu": "900m"}}
+    assert "models-298e77ff0e90.pyz train" in container["command"][2]
 
 
 def test_a_name_that_is_a_word_of_ours_is_replaced_in_its_own_place_only() -> None:
