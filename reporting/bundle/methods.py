@@ -14,15 +14,23 @@ from reporting.tables.row import number, workload
 
 NAMES = {"resnet50": "ResNet-50", "cosmoflow": "CosmoFlow", "deepcam": "DeepCAM"}
 
+_EXCLUSIVE = re.compile(r"^#SBATCH\s+--exclusive", re.MULTILINE)
+
 
 def methods_text(records: Sequence[RunRecord]) -> str:
-    """The file METHODS.md: a paragraph for each platform, and one on how the numbers were made."""
+    """The file METHODS.md: how the numbers were made, and for each platform a paragraph and one for each test."""
     lines = ["# Methods", "", *_paragraph(_how_measured(records))]
     platforms: dict[str, list[RunRecord]] = {}
     for record in records:
         platforms.setdefault(record.envelope.platform, []).append(record)
     for platform, of_platform in sorted(platforms.items()):
+        tests: dict[str, list[RunRecord]] = {}
+        for record in of_platform:
+            tests.setdefault(record.envelope.key.test, []).append(record)
         lines += ["", f"## {platform}", "", *_paragraph(_of_platform(platform, of_platform))]
+        for _test, of_test in sorted(tests.items()):
+            lines += ["", *_paragraph(_of_test(of_test))]
+        lines += ["", *_paragraph(_not_known(of_platform, tests))]
     return "\n".join([*lines, ""])
 
 
@@ -89,16 +97,6 @@ def _of_platform(platform: str, records: Sequence[RunRecord]) -> Iterator[str]:
         yield _hardware(platform, records, starts)
         yield _software(records, starts)
     yield _nodes(records)
-    tests: dict[str, list[RunRecord]] = {}
-    for record in records:
-        tests.setdefault(record.envelope.key.test, []).append(record)
-    unknown = list(_not_known(records, starts))
-    if any(len(of_test) == 1 for of_test in tests.values()):
-        unknown.append("how much runs differ, of a test that ran once")
-    for _test, of_test in sorted(tests.items()):
-        yield from _of_test(of_test)
-    if unknown:
-        yield f"Not known: {'; '.join(unknown)}."
 
 
 def _hardware(platform: str, records: Sequence[RunRecord], starts: Sequence[Mapping[str, Any]]) -> str:
@@ -146,7 +144,7 @@ def _nodes(records: Sequence[RunRecord]) -> str:
     said = f"The runs were on {_count(len(names), 'node')} in all ({', '.join(names)})." if 0 < len(names) <= 8 else ""
     if len(names) > 8:
         said = f"The runs were on {len(names)} nodes in all."
-    exclusive = [re.search(r"^#SBATCH\s+--exclusive", record.script, re.MULTILINE) is not None for record in records]
+    exclusive = [_EXCLUSIVE.search(record.script) is not None for record in records]
     if all(exclusive):
         said += " The nodes were requested for these jobs alone."
     elif any(exclusive):
@@ -158,19 +156,26 @@ def _nodes(records: Sequence[RunRecord]) -> str:
     return said.strip()
 
 
-def _not_known(records: Sequence[RunRecord], starts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if not any(re.search(r"^#SBATCH\s+--exclusive", record.script, re.MULTILINE) for record in records):
-        yield "whether the nodes were reserved for these jobs alone"
-    kinds = {str(part(start, "device").get("type")) for start in starts}
-    if kinds - {"cpu"} and not all(part(start, "device").get("driver") for start in starts):
-        yield "the driver of the device"
-    if not all(part(start, "data") for start in starts) or not starts:
-        yield "the data of programs that do not report it"
-    healths = [part(part(record.content, "summary"), "health") for record in records if record.content.get("windows")]
-    if not all(
-        part(health, "before").get("clock_cap_mhz") or part(health, "before").get("power_limit_w") for health in healths
+def _not_known(records: Sequence[RunRecord], tests: Mapping[str, Sequence[RunRecord]]) -> Iterator[str]:
+    """A sentence on what a reader of the numbers should know, and nothing recorded."""
+    unknown = []
+    starts = [part(record.content, "start") for record in records]
+    if not any(_EXCLUSIVE.search(record.script) for record in records):
+        unknown.append("whether the nodes were reserved for these jobs alone")
+    if any(
+        part(start, "device").get("type") not in ("cpu", None) and not part(start, "device").get("driver")
+        for start in starts
     ):
-        yield "limits of clock or power of some runs"
+        unknown.append("the driver of the device")
+    if not all(part(start, "data") for start in starts):
+        unknown.append("the data of programs that do not report it")
+    before = [part(part(part(record.content, "summary"), "health"), "before") for record in records]
+    if not all(health.get("clock_cap_mhz") or health.get("power_limit_w") for health in before):
+        unknown.append("limits of clock or power of some runs")
+    if any(len(of_test) == 1 for of_test in tests.values()):
+        unknown.append("how much runs differ, of a test that ran once")
+    if unknown:
+        yield f"Not known: {'; '.join(unknown)}."
 
 
 # --- one test ---

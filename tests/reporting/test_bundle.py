@@ -138,9 +138,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "the steps of 1 of 2 ranks are not in its folder" in readme
     assert f"`jobs/{RUN_ID}/{COSMOFLOW}`: from the record of the run to the tables" in readme
     assert verified(bundle) == 0
-    assert "of 2 runs from what the jobs reported, without raw values, of 2 runs from their records alone" in said(
-        capsys
-    )
+    assert "of 2 runs from what was reported, without raw values, of 2 runs from the records alone" in said(capsys)
 
 
 def test_the_steps_of_a_slurm_job_are_read_where_it_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +171,7 @@ def test_imported_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "The numbers of 19 runs were recorded by reframe and imported." in methods
     assert "hpc-ml-bench" not in methods
     assert verified(bundle) == 0
-    assert "of 19 runs from their records alone" in said(capsys)
+    assert "of 19 runs from the records alone" in said(capsys)
 
 
 def test_an_archived_run_says_how_it_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
