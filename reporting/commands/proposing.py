@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite
@@ -38,6 +39,9 @@ def give(opened: OpenedSite, answer: Answer, options: argparse.Namespace, title:
     Raises RefusedError, AwayError.
     """
     if not options.merge_request:
+        for option in ("remote", "target"):
+            if getattr(options, option) is not None:
+                raise RefusedError(f"--{option} goes with --merge-request (type that, too, or leave it out)")
         answering.write(opened, answer)
         return
     remote = remote_of(options.remote, opened.folder)

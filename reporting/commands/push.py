@@ -61,11 +61,13 @@ def main(options: argparse.Namespace) -> int:
 
 def _said(outcome: Outcome, carried: CarriedRuns) -> str:
     """What a push has added, in a few words."""
-    parts = [counted(outcome.new, "new file")]
+    parts = []
+    if outcome.new:
+        parts.append(counted(outcome.new, "new file"))
     if outcome.lines:
         parts.append(f"{counted(outcome.lines, 'new line')} of past months")
     if carried.runs:
         parts.append(f"{counted(len(carried.runs), 'unfinished run')} ({', '.join(carried.runs)})")
     if carried.finished:
         parts.append(f"{counted(len(carried.finished), 'run')} that ended")
-    return ", ".join(parts)
+    return ", ".join(parts) or "past months are joined, old runs removed"

@@ -32,7 +32,11 @@ _CREATED = "created.json"  # of a job of Kubernetes
 _RESULT = "run.json"
 _IN_HISTORY = "in_history"
 _RECORDS = frozenset(("submitted.json", _CREATED, _RESULT, _IN_HISTORY, *RENDERED))
-_NAME = re.compile(r"[\w+][\w.+=,@-]*(/(?!\.\.?(/|$))[\w.+=,@\[\]-]+){1,3}", re.ASCII)
+_OF_JOB = "|".join([*map(re.escape, sorted(_RECORDS)), "log", r"logs/[\w.-]+"])
+_NAME = re.compile(
+    rf"[\w+][\w.+=,@-]*/({FOLDER}/\w[\w-]*\.(jsonl|taken)|\w[\w.+=@-]*/({_OF_JOB}))",  # a run's id before it
+    re.ASCII,
+)
 
 
 @dataclass
@@ -68,8 +72,9 @@ def to_push(tree: Tree, runs: Path, bound: Collection[str], now_s: float) -> Car
                 _push_run(result, run_id, runs / run_id, remote.get(run_id, {}), read, bound, now_s)
             except (RefusedError, OSError) as error:
                 result.said.append(f"run {printable(run_id)} is not pushed: {error}")
-        for paths in remote.values():
-            if now_s - _last_sign_s(_sessions_of(paths, read)) > KEPT_S:
+        for run_id, paths in remote.items():
+            is_pushed = run_id in (*result.runs, *result.finished)
+            if not is_pushed and now_s - _last_sign_s(_sessions_of(paths, read)) > KEPT_S:
                 result.files |= dict.fromkeys(paths.values())
     return result
 
@@ -204,11 +209,14 @@ def _files_of_job(job: Path) -> list[Path]:
 
 
 def _remote_runs(tree: Tree) -> dict[str, dict[str, str]]:
-    """By run id, the paths in the branch of its files by their paths below its folder."""
+    """By run id, the paths in the branch of its files by their paths below its folder.
+
+    Only what a push carries is taken: whoever can write to the branch shall not choose what is written elsewhere.
+    """
     found: dict[str, dict[str, str]] = {}
     for path in tree.files:
-        if path.startswith(TOP) and _NAME.fullmatch(path.removeprefix(TOP)):
-            run_id, _, name = path.removeprefix(TOP).partition("/")
+        run_id, _, name = path.removeprefix(TOP).partition("/")
+        if path.startswith(TOP) and run_id not in session_history.NOT_RUNS and _NAME.fullmatch(f"{run_id}/{name}"):
             found.setdefault(run_id, {})[name] = path
     return found
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import datetime
 import http.server
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from reporting.__main__ import main
 from reporting.gitlab import token
 from reporting.history.reader import read, run_of
 from reporting.history.writer import HistoryWriter
+from reporting.shared_branch import git as git_module
 from reporting.shared_branch import scratch, squashed
 from reporting.shared_branch.remote import remote_of
 from tests.reporting.history_lines import envelope
@@ -201,6 +204,60 @@ def test_a_file_that_was_edited_replaces_no_other_one(
         assert [command("push", one), command("push", two)] == [0, 0]
 
 
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def left_run(site: Path, run_id: str, at_s: float) -> None:
+    """The record of a session that has submitted a job and left."""
+    folder = site / "runs" / run_id / "sessions"
+    folder.mkdir(parents=True)
+    head = {"schema": 1, "began_s": at_s, "host": "login1", "process": {"pid": 1}, "beat_s": 5.0, "plan": {"tests": []}}
+    end = {"at_s": at_s, "end": "pending"}
+    path = folder / "20261122T213000Z-1a2b3c.jsonl"
+    path.write_text(f"{json.dumps(head)}\n{json.dumps(end)}\n")
+    os.utime(path, (at_s, at_s))
+
+
+def test_a_run_that_nobody_went_on_with_leaves_the_branch(
+    clone: Callable[[str], Path], server: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = clone("one"), clone("two")
+    (two / "runs").mkdir()
+    left_run(one, "young", time.time() - 20 * 86400)
+    left_run(one, "ancient", time.time() - 40 * 86400)
+    words = ("--runs", f"--runs-dir={one / 'runs'}")
+    command("push", one, *words)
+    assert "run ancient is not pushed: it was left 30 days ago, or before" in capsys.readouterr().out
+    record = "runs/young/sessions/20261122T213000Z-1a2b3c.jsonl"
+    assert record in files_of(server)
+    shutil.rmtree(one / "runs/young")
+    left_run(one, "young", time.time() - 40 * 86400)
+    branch = squashed.SquashedBranch(remote_of(None, two))
+    branch.change(lambda tree: {record: (one / record).read_bytes()}, "as if that time had passed\n")
+    assert command("push", two, "--runs", f"--runs-dir={two / 'runs'}") == 0
+    assert record not in files_of(server)
+
+
+@pytest.mark.parametrize(
+    "path", ["runs/archives/models-1.pyz", "runs/x/../../y", "runs/x/job/run.sh", "history/../z.jsonl"]
+)
+def test_a_branch_writes_only_where_a_push_could(clone: Callable[[str], Path], path: str) -> None:
+    site = clone("one")
+    (site / "runs").mkdir()
+    left_run(site, "x", time.time())
+    record = "sessions/20261122T213000Z-1a2b3c.jsonl"
+    session = (site / "runs/x" / record).read_bytes()
+    shutil.rmtree(site / "runs/x")
+    files = {f"runs/{path.split('/')[1]}/{record}": session, "history/2026-11/a.jsonl": b"{}\n"}
+    branch = squashed.SquashedBranch(remote_of(None, site))
+    try:
+        branch.change(lambda tree: files | {path: b"echo stolen\n"}, "an attack\n")
+    except git_module.GitError:
+        return  # git does not even make such a tree
+    assert command("pull", site, "--runs", f"--runs-dir={site / 'runs'}") == 0
+    assert not [found for found in site.parent.rglob("*") if found.is_file() and found.read_bytes() == b"echo stolen\n"]
+
+
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
@@ -366,6 +423,22 @@ def test_a_password_in_the_url_is_in_no_command_and_no_message(
     assert command("push", site) == 2
     assert "s3cret" not in "".join(capfd.readouterr())
     assert base64.b64decode(sent[-1].partition(" ")[2]) == b"gitlab-ci-token:glcbt-s3cret"
+
+
+@pytest.mark.parametrize("hook", ["pre-receive", "post-receive"])
+def test_a_push_that_is_cut_off_before_or_after_it_was_done_loses_nothing(
+    clone: Callable[[str], Path], server: Path, tmp_path: Path, hook: str
+) -> None:
+    site = clone("one")
+    add_runs(site, "a")
+    path = server / "hooks" / hook
+    path.write_text(f"#!/bin/sh\n[ -e {tmp_path}/cut ] && exit 0\ntouch {tmp_path}/cut\nkill -9 $PPID\n")
+    path.chmod(0o755)
+    assert command("push", site) == 0
+    assert (tmp_path / "cut").exists()
+    other = clone("two")
+    command("pull", other)
+    assert runs_in(other) == ["a"]
 
 
 def test_a_server_that_does_not_answer_is_asked_again(
