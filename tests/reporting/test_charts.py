@@ -287,6 +287,21 @@ def test_neighbouring_flags_stand_in_rows():
     assert len({ring.get("cy") for ring in rings}) == 3
 
 
+def test_notes_after_the_last_run_stand_at_its_night_below_each_other():
+    notes = [
+        NoteReport(night(-1), "note", "eidf_a100", "one", ""),
+        NoteReport(night(-2), "note", "eidf_a100", "two", ""),
+    ]
+    first, second = list(parsed(drawn(series(points(30)), notes)).iter(SVG + "circle"))
+    assert first.get("cx") == second.get("cx")
+    assert first.get("cy") != second.get("cy")
+
+
+def test_short_histories_have_larger_dots():
+    assert with_class(drawn(series(points(60))), "few")
+    assert not with_class(drawn(series(points(61))), "few")
+
+
 # --- bars ------------------------------------------------------------------------------------------------------------
 
 

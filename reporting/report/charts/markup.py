@@ -29,6 +29,8 @@ STYLE = """
 .chart .squares{stroke-width:3.5;stroke-linecap:square}
 .chart .rings{stroke-width:6;stroke-linecap:round}
 .chart .holes{stroke-width:3.5;stroke-linecap:round;stroke:var(--surface)}
+.chart.few .dots{stroke-width:6}.chart.few .squares{stroke-width:5}
+.chart.few .rings{stroke-width:8}.chart.few .holes{stroke-width:5}
 .chart .pale{stroke:var(--muted);opacity:.4}
 .chart .failures{stroke-width:2}
 .chart .mark{fill:currentColor;stroke:var(--surface);stroke-width:1}

@@ -16,10 +16,10 @@ OUTER_SHARE = 0.03  # of the values at each end: these alone do not widen the ra
 WIDENED = 2.0  # by how much all values together may widen the range; what lies beyond is shown at the edge
 MARGIN = 0.06
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-DAY_STEPS = (1, 2, 7, 14, 28)
+DAY_STEPS = (1, 2, 4, 7, 14, 28)
 MONTH_STEPS = (1, 3, 6, 12)
 MONTHS_FROM = 100  # nights, beyond which the labels are those of months
-LETTER = 6.6  # px, the mean width of a letter of 12 px
+LETTER = 7.2  # px, the mean width of a letter of 12 px
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -15,16 +15,27 @@ from statistics import median
 from reporting.gate.verdict import Kind
 from reporting.report.charts.flags import Flag, flags
 from reporting.report.charts.markup import described, joined, path, safe, words
-from reporting.report.charts.scales import LATEST, NightScale, day, exponent_of, round_ticks, scaled_unit, tick_labels
+from reporting.report.charts.scales import (
+    LATEST,
+    LETTER,
+    NightScale,
+    day,
+    exponent_of,
+    round_ticks,
+    scaled_unit,
+    tick_labels,
+)
 from reporting.report.charts.trend_frame import Frame, frame_of, nights_of
 from reporting.report.charts.trend_runs import run_dots, run_marks
 from reporting.report.data import Condition, NoteReport, SeriesReport, TestReport
 from reporting.tables.row import number
 
+FEW_NIGHTS = 60  # have room for larger dots
 HEADING = 24  # px
 ROW = 18  # px, of the flags
 FLAG_ROWS = 3
 NARROW = 300  # px: the width of the nights on a telephone
+OUTSIDE = 8  # px, by which a label may stand beyond the nights
 WIDE = 580  # px: their least width where the stylesheet shows what is for wide places
 
 
@@ -72,9 +83,10 @@ def trend(
         *_flags(flagged, rows, frame, listed),
         *_pin_label(series, frame),
     ]
+    classes = "chart trend few" if nights.nights <= FEW_NIGHTS else "chart trend"
     view = f"-.5 0 {nights.nights} {height}"
     return (
-        f'<svg class="chart trend" role="img" width="{width}" height="{height}">'
+        f'<svg class="{classes}" role="img" width="{width}" height="{height}">'
         f"{_described(test, series)}"
         f'<svg width="100%" height="{height}" viewBox="{view}" preserveAspectRatio="none" overflow="visible">'
         f"{''.join(inner)}</svg>{''.join(outer)}</svg>"
@@ -124,10 +136,19 @@ def _night_labels(frame: Frame) -> Iterator[str]:
     few, many = frame.nights.ticks(NARROW), frame.nights.ticks(WIDE)
     for classes, labels in (("narrow ", few), ("wide ", many)):
         for place, label in labels:
-            side = "end" if place > 0.96 * frame.nights.nights else "mid"
             shared = (place, label) in few and (place, label) in many
-            if not shared or classes == "wide ":
-                yield words(side if shared else classes + side, frame.nights.percent(place), frame.height - 4, label)
+            if shared and classes == "narrow ":
+                continue
+            kind = "mid" if shared else f"{classes}mid"
+            x, y = frame.nights.percent(place), frame.height - 4
+            yield f'<text class="{kind}" x="{x}"{_moved_inside(place, label, frame)} y="{y}">{label}</text>'
+
+
+def _moved_inside(place: int, label: str, frame: Frame) -> str:
+    """The attribute that moves the label of one of the last nights to the left, if it would leave the chart."""
+    room = NARROW * (frame.nights.nights - place - 0.5) / frame.nights.nights
+    beyond = LETTER * len(label) / 2 - room - OUTSIDE
+    return f' dx="-{round(beyond)}"' if beyond > 0 else ""
 
 
 # --- levels ----------------------------------------------------------------------------------------------------------
@@ -207,7 +228,7 @@ def _flag_rows(flagged: Sequence[Flag], nights: NightScale) -> dict[int, int]:
     rows: dict[int, int] = {}
     last = [-math.inf] * FLAG_ROWS
     for flag in flagged:
-        place = NARROW * nights.number(flag.night) / nights.nights
+        place = NARROW * _flag_number(flag, nights) / nights.nights
         row = next((row for row in range(FLAG_ROWS) if place - last[row] >= ROW), None)
         if row is None:
             row = min(range(FLAG_ROWS), key=lambda one: last[one])
