@@ -87,8 +87,9 @@ def evidence_of(envelope: Envelope, history: Path, runs: Path) -> Evidence:
 
 def _why_no_folder(runs: Path, run_id: str) -> str:
     lacking = "its script, log, steps and code are not in the bundle"
-    if run_archive.archives(runs, run_id):
-        return f"{lacking}: its folder was archived (tar -xf runs/old/{run_id}.tar.gz -C runs brings it back)"
+    archives = run_archive.archives(runs, run_id)
+    if archives:
+        return f"{lacking}: its folder was archived (tar -xf runs/old/{archives[-1].name} -C runs brings it back)"
     return f"{lacking}: its folder is not on the machine that made the bundle"
 
 

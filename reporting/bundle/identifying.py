@@ -79,6 +79,7 @@ class Known:
             self.add_path(text)
             return
         if kind == HOST:
+            self.add(USER, text.rpartition("@")[0])  # of ssh's user@host
             for name in _hosts(text):
                 self._add(HOST, name)
         elif kind == USER and "@" in text:  # an address: the pattern of addresses finds it

@@ -134,6 +134,7 @@ def _known(runs: Sequence[Evidence], place: Place) -> Known:
             known.add(HOST, name)
         known.add(HOST, (run.content.get("suite") or {}).get("host"))
         start = part(run.content, "start")
+        known.add(HOST, part(start, "host").get("name"))  # on Kubernetes the pod's
         known.add_words(f"{run.envelope.key.test} {run.envelope.platform}")
         for section in ("request", "device", "world", "versions", "host"):
             for name, value in part(start, section).items():

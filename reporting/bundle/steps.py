@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 HEADER = "step,window,wait,h2d,busy\n"
 LONGEST_LINE = 200
@@ -121,7 +122,9 @@ def all_steps(ranks: Sequence[Iterable[StepRow]]) -> AllSteps:
     Raises ValueError if the ranks have different steps, or if a file cannot be read.
     """
     found = AllSteps()
-    for rows in zip(*ranks, strict=True):
+    for rows in zip_longest(*ranks):
+        if None in rows:
+            raise ValueError(f"rank {rows.index(None)} has fewer steps than another rank")
         first = rows[0]
         if any(row.window != first.window for row in rows):
             raise ValueError(f"step {first.step} is in window {first.window} on rank 0, and elsewhere on another rank")

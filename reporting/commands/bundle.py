@@ -150,7 +150,8 @@ def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[Evidence]) -> 
     if bundle.contents.identified:
         print("names are as they were (--identify)")
     for kind, (names, places) in (bundle.contents.replaced or {}).items():
-        print(f"replaced: {names or 'all'} {kind}{'' if names == 1 else 's'} in {places} places")
+        ending = "" if names == 1 else "es" if kind.endswith("s") else "s"
+        print(f"replaced: {names or 'all'} {kind}{ending} in {places} {'place' if places == 1 else 'places'}")
     if not bundle.contents.identified:
         print("free text was searched for known names, addresses, URLs and paths only: read it before you publish it")
     print(f"digest: {bundle.digest}")

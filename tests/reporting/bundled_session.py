@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from platforms.job import Outcome
+from platforms.job import Outcome, Trial, job_key
 from platforms.rundir import code_archive, job_folder
 from reporting.__main__ import main
 from reporting.history.run_facts import envelope_of
@@ -90,7 +90,8 @@ def session(
                 path_here.write_text(json.dumps(content))
             else:
                 (job / path.name).write_text(change(text))
-        job.rename(job.with_name(job_folder.folder_name(content["test"])))
+        key = job_key(content["test"], Trial.from_content(content["trial"]).key)
+        job.rename(job.with_name(job_folder.folder_name(key)))
         outcome = Outcome.PASSED if sane else Outcome.ERROR
         envelope = envelope_of(
             content,

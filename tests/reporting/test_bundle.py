@@ -8,8 +8,10 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,12 +89,19 @@ def test_what_the_methods_say(tmp_path: Path) -> None:
         assert words in methods
 
 
-def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(tmp_path, with_code=True)
     first = made.bundle(name="first.zip")
     for path in made.jobs.rglob("*"):
         os.utime(path, (1, 1))
-    assert made.bundle(name="second.zip").read_bytes() == first.read_bytes()
+    monkeypatch.setenv("TZ", "Australia/Sydney")
+    time.tzset()
+    try:
+        assert made.bundle(name="second.zip").read_bytes() == first.read_bytes()
+        assert verified(first) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     with zipfile.ZipFile(first) as packed:
         assert {member.date_time for member in packed.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {member.extra + member.comment for member in packed.infolist()} == {b""}
@@ -204,6 +213,15 @@ def test_a_run_without_numbers_is_refused(tmp_path: Path, capsys: pytest.Capture
 def test_which_runs_are_chosen(tmp_path: Path, word: str) -> None:
     files = contents_of(session(tmp_path).bundle(word))
     assert all(f"jobs/{RUN_ID}/{name}/run.json" in files for name in ALL)
+
+
+def test_the_runs_of_a_label(tmp_path: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["trial"] = {"label": "before", "repeat": 2}
+
+    bundle = session(tmp_path, (RESNET,), change_run=change).bundle("before")
+    assert f"jobs/{RUN_ID}/{RESNET}+measure-before-2/steps-rank1.csv" in contents_of(bundle)
+    assert verified(bundle) == 0
 
 
 def test_an_unknown_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,6 +192,12 @@ def test_each_raw_value_in_a_window(files: dict[str, bytes], tmp_path: Path, ran
     assert missed == []
 
 
+def test_a_rank_with_fewer_steps(files: dict[str, bytes], tmp_path: Path) -> None:
+    content = b"".join(files[STEPS.format(1)].splitlines(keepends=True)[:-1])
+    said = found_in(tmp_path / "b.zip", container.write(renewed({**files, STEPS.format(1): content})))
+    assert said == [f"{STEPS.format('<N>')}: rank 1 has fewer steps than another rank"]
+
+
 def test_each_cell_of_a_table_and_each_number_of_the_methods(files: dict[str, bytes], tmp_path: Path) -> None:
     at_random = random.Random(19)
     missed = []
