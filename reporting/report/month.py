@@ -236,7 +236,7 @@ def _nights(
     for day in range(1, end.day + 1):
         night = end.replace(day=day)
         asked = {job.key.test for job in of_night.get(night, []) if not _may_still_end(job, night, period)}
-        having = {job.key.test for job in of_night.get(night, []) if job.sane and job.metrics}
+        having = {job.key.test for job in of_night.get(night, []) if _has_numbers(job)}
         if night > period.last:
             state = NightState.AHEAD
         elif asked:
@@ -250,7 +250,11 @@ def _nights(
 
 
 def _may_still_end(job: Envelope, night: datetime.date, period: Period) -> bool:
-    return job.outcome is Outcome.PENDING and night == period.tonight
+    return job.outcome is Outcome.PENDING and night == period.tonight and not _has_numbers(job)
+
+
+def _has_numbers(job: Envelope) -> bool:
+    return job.sane and bool(job.metrics)
 
 
 def _state(asked: int, with_numbers: int) -> NightState:
@@ -273,7 +277,7 @@ def is_paused(platform: str, tests: Iterable[str], references: References, night
 def _standings(jobs: Sequence[Envelope], references: References, period: Period) -> list[Standing]:
     of_test: dict[str, list[Envelope]] = {}
     for job in jobs:
-        if job.trial.in_series and job.sane and job.metrics:
+        if job.trial.in_series and _has_numbers(job):
             of_test.setdefault(job.key.test, []).append(job)
     return [
         _standing(of_this, references, period)

@@ -143,6 +143,13 @@ def test_nights_to_come_and_jobs_that_still_run_tonight_are_not_missing():
     assert states(later)[2] is NightState.SOME
 
 
+def test_a_test_that_waits_for_a_repeat_has_its_number_already():
+    waits = run(of_day(3), 90.0, outcome=Outcome.PENDING)
+    month = november([*whole(1, 2), waits], now=night(of_day(3)))
+    assert states(month)[2] is NightState.ALL
+    assert month.platforms[0].asked == 3
+
+
 def test_a_platform_that_appears_in_the_month_is_not_asked_for_before():
     month = november(whole(12, 30, platform="new"))
     assert states(month, "new") == [NightState.NOTHING] * 11 + [NightState.ALL] * 19
