@@ -1,14 +1,10 @@
-"""The page in a real Chromium: it fits, it is quiet, keys reach everything, hostile texts stay texts, no script needed.
-
-Skipped where playwright or Chromium is missing (HPC_ML_BENCH_REQUIRE_REAL=1: fails). CHROMIUM names another browser.
-"""
+"""The page in a real Chromium: it fits, asks for nothing, obeys keys, runs no hostile text, and needs no script."""
 
 from __future__ import annotations
 
 import datetime
 import functools
 import http.server
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +16,7 @@ import pytest
 from reporting.report.data import ReportData
 from reporting.report.page import render
 from reporting.report.page.words import nights_between, number
-from tests.clusters.sshd import find
+from tests import browser
 from tests.reporting import report_samples as samples
 
 TELEPHONE = {"width": 360, "height": 740}
@@ -31,24 +27,9 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        _missing("playwright is not installed (pip install '.[dev]')")
-    program = os.environ.get("CHROMIUM") or find("chromium") or find("chromium-browser") or find("google-chrome")
-    if program is None:
-        _missing("chromium is not installed (CHROMIUM names another browser)")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+def chromium() -> Iterator[Any]:
+    with browser.chromium() as running:
         yield running
-        running.close()
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("HPC_ML_BENCH_REQUIRE_REAL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @functools.cache
@@ -67,7 +48,7 @@ def page_of(name: str) -> str:
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+def open_page(chromium: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens a page. At the end of the test no error may be in its console, and it may have asked for nothing else."""
     contexts: list[Any] = []
     wrong: list[str] = []
@@ -75,7 +56,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     def opened(html: str, size: dict[str, int] = DESK, hash_: str = "", **options: Any) -> Any:
         file = tmp_path / f"{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
-        context = browser.new_context(viewport=size, **options)
+        context = chromium.new_context(viewport=size, **options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: wrong.append(message.text))
@@ -121,7 +102,7 @@ def test_a_wall_shows_the_answer_and_the_whole_grid_only(open_page: Open) -> Non
         assert not page.locator(part).is_visible()
 
 
-def test_a_wall_loads_the_page_again_while_its_server_answers(browser: Any, tmp_path: Path) -> None:
+def test_a_wall_loads_the_page_again_while_its_server_answers(chromium: Any, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(page_of("single run"))
     asked: list[str] = []
 
@@ -132,7 +113,7 @@ def test_a_wall_loads_the_page_again_while_its_server_answers(browser: Any, tmp_
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        context = browser.new_context(viewport=WALL)
+        context = chromium.new_context(viewport=WALL)
         page = context.new_page()
         page.clock.install()
         page.goto(f"http://127.0.0.1:{server.server_port}/report.html#wall")
