@@ -94,6 +94,7 @@ def columns_of(
     last: datetime.date,
     most: int,
     nights: int | None = None,
+    each: int | None = None,
 ) -> NightColumns:
     """The columns of a series. Nights before its first run have none; nights without a run are gaps.
 
@@ -102,14 +103,14 @@ def columns_of(
         last: the night at the right.
         most: how many columns there is room for.
         nights: how many nights are wanted; None for as many as there is room for.
+        each: how many nights share a column; None for as few as possible.
     """
     by_night: dict[datetime.date, list[Point]] = {}
     for point in series.points:
         by_night.setdefault(_date(point.night), []).append(point)
-    oldest = min(by_night, default=last)
-    count = min((last - oldest).days + 1, nights or most)
-    count = max(1, count)
-    each = math.ceil(count / most)
+    count = min(nights_of(series, last), nights or most)
+    if each is None:
+        each = math.ceil(count / most)
     number = math.ceil(count / each)
     first = last - datetime.timedelta(days=number * each - 1)
     events = _events(series, notes, first, last)
@@ -133,6 +134,12 @@ def columns_of(
             )
         )
     return NightColumns(columns, each, last, named, len(events) - len(shown))
+
+
+def nights_of(series: SeriesReport, last: datetime.date) -> int:
+    """From the first run of a series to the night `last`, at least 1."""
+    oldest = min((_date(point.night) for point in series.points), default=last)
+    return max(1, (last - oldest).days + 1)
 
 
 def _date(night: str) -> datetime.date:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from statistics import median
 from reporting.columns import aligned
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
-from reporting.report.trend_columns import NightColumns, NightMark, columns_of
+from reporting.report.trend_columns import NightColumns, NightMark, columns_of, nights_of
 from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line
 from reporting.tables.row import number
 
@@ -70,59 +71,67 @@ def one_test(
 def many_tests(report: ReportData, display: Display, nights: int | None = None) -> list[str]:
     """One line for each test, the worst one first, each with the metric that stands worst.
 
+    On a narrow terminal the trend has a line of its own below the words, and on a very narrow one the name, too.
+
     Args:
         nights: how many are wanted; None for as many as there is room for.
     """
     chosen = [(test, min(test.series, key=_rank, default=None)) for test in report.tests]
     chosen.sort(key=lambda pair: _rank_of_test(*pair))
-    heads = aligned([("", "to pin", "since", ""), *(_head(report, *pair) for pair in chosen)], (0, 2, 3))
-    heads = [head.ljust(max(map(len, heads))) for head in heads]
-    heads = [display.plain(head) for head in heads]
-    room = display.width - len(heads[0]) - len(GAP)
+    above, *facts = aligned([("", "to pin", "since"), *(_facts(report, *pair) for pair in chosen)], (0, 2))
+    names = [display.plain(_name(report, *pair)) for pair in chosen]
+    facts_width = max(map(len, [above, *facts]))
+    words_width = facts_width + len(GAP) + max(map(len, names), default=0)
+    room = display.width - words_width - len(GAP)
     is_beside = room >= LEAST_COLUMNS
     if not is_beside:
         room = display.width - len(GAP)
-    drawn = [
-        None if series is None else columns_of(series, (), _last_night(report), room, nights) for _, series in chosen
-    ]
-    shown = [columns for columns in drawn if columns is not None]
-    longest = max((len(columns.columns) for columns in shown), default=0)
+    drawn = _columns(report, [series for _test, series in chosen], room, nights)
+    longest = max((len(columns.columns) for columns in drawn if columns is not None), default=0)
+    if is_beside:
+        above = f"{above:<{words_width}}{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
     lines = []
-    for (test, series), columns, head in zip(chosen, drawn, heads[1:], strict=True):
+    for (test, series), fact, name, columns in zip(chosen, facts, names, drawn, strict=True):
         trend = "no numbers"
         if series is not None and columns is not None:
             trend = " " * (longest - len(columns.columns))  # so that each night stands below itself
             trend += line(columns, _reference(series, columns), series, display)
         condition = _condition(test, series)
-        word, rest = head[: len(_word(condition))], head[len(_word(condition)) :]
-        painted = display.painted(word, COLOURS.get(condition, "")) + rest
+        word = _word(condition)
+        words = f"{display.painted(word, COLOURS.get(condition, ''))}{fact[len(word) :]:<{facts_width - len(word)}}"
         if is_beside:
-            lines.append(f"{painted}{GAP}{trend}".rstrip())
+            lines.append(f"{words}{GAP}{name:<{words_width - facts_width - len(GAP)}}{GAP}{trend}".rstrip())
+        elif words_width <= display.width:
+            lines += [f"{words}{GAP}{name}", f"{GAP}{trend}".rstrip()]
         else:
-            lines += [painted.rstrip(), f"{GAP}{trend}".rstrip()]
-    above = heads[0]
-    if is_beside:
-        above += f"{GAP}{f'to {report.night}'.rjust(longest)[:room]}"
-    below = _wrapped(_how_to_read(shown, display), display)
+            lines += [words.rstrip(), f"{GAP}{name}", f"{GAP}{trend}".rstrip()]
+    below = _wrapped(_how_to_read([columns for columns in drawn if columns is not None], display), display)
     return [*_wrapped(report.headline, display), "", above.rstrip(), *lines, "", *below]
+
+
+def _columns(
+    report: ReportData, chosen: Sequence[SeriesReport | None], room: int, nights: int | None
+) -> list[NightColumns | None]:
+    """The columns of each series; in all of them as many nights share a column."""
+    last = _last_night(report)
+    history = max((nights_of(series, last) for series in chosen if series is not None), default=1)
+    each = math.ceil(min(nights or room, history) / room)
+    return [
+        columns_of(series, (), last, room, nights, each) if series is not None and series.points else None
+        for series in chosen
+    ]
 
 
 def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
     each = max((columns.nights_each for columns in drawn), default=1)
-    column = "a night" if each == 1 else f"up to {each} nights"
+    column = "a night" if each == 1 else f"{each} nights, their median"
     at_pin = "▇" if display.has_symbols else ":"
     step = f"{100 * step_of_line(display):g} %"
-    told = f"A column is {column}, {at_pin} is at the pin, each step is {step}, and lower is worse."
+    told = f"A column is {column}; {at_pin} is at the pin, each step is {step}, and lower is worse."
     for mark in legend(drawn, display):
         if mark.endswith(NightMark.FAILED.said):
-            told += f" {mark}."
+            told += f" {mark[0].upper()}{mark[1:]}."
     return f"{told} Words that only one test has show its picture."
-
-
-def _padding(columns: NightColumns, room: int, nights: int | None) -> str:
-    """Blanks before a trend that begins later than others, so that each night stands below itself."""
-    wanted = min(room, nights or room)
-    return " " * (wanted - len(columns.columns)) if columns.nights_each == 1 else ""
 
 
 def _series(
@@ -227,25 +236,27 @@ def _dates(columns: NightColumns) -> str:
     return first + " " * room + last if room > 0 else last
 
 
-def _head(report: ReportData, test: TestReport, series: SeriesReport | None) -> tuple[str, ...]:
-    """What stands before a test's trend: its condition, its change, since when, which test."""
-    platform = "" if len(report.platforms) == 1 else test.platform
-    words = [platform, test.workload, test.layout, test.setting]
-    if len(test.series) > 1 and series is not None:
-        words.append(series.metric)
-    name = " ".join(filter(None, words))
+def _facts(report: ReportData, test: TestReport, series: SeriesReport | None) -> tuple[str, str, str]:
+    """What stands before a test's name: its condition, its change, since when."""
     condition = _condition(test, series)
     if series is None or condition is Condition.FAILED:
-        return _word(condition), "", _short_date(test.failed_since, report) if test.failed_since else "", name
+        return _word(condition), "", _short_date(test.failed_since, report)
     change = "" if series.change is None else _percent(series.change)
-    since = ""
-    if series.since is not None and condition not in (Condition.OK, Condition.LEARNING):
-        since = _short_date(series.since, report)
-    return _word(condition), change, since, name
+    has_changed = condition not in (Condition.OK, Condition.LEARNING)
+    return _word(condition), change, _short_date(series.since if has_changed else None, report)
 
 
-def _short_date(night: str, report: ReportData) -> str:
+def _name(report: ReportData, test: TestReport, series: SeriesReport | None) -> str:
+    """The words that choose a test, and its metric if it has several."""
+    platform = "" if len(report.platforms) == 1 else test.platform
+    metric = series.metric if series is not None and len(test.series) > 1 else ""
+    return " ".join(filter(None, [platform, test.workload, test.layout, test.setting, metric]))
+
+
+def _short_date(night: str | None, report: ReportData) -> str:
     """`11-17`; with its year if that is not clear."""
+    if night is None:
+        return ""
     age = _last_night(report) - datetime.date.fromisoformat(night)
     return night[len("2026-") :] if age.days < CLEAR_DAYS else night
 

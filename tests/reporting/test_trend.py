@@ -208,11 +208,19 @@ def test_nothing_but_ids_and_what_is_to_be_typed_is_wider_than_the_terminal(widt
     report = report_of(runs, References(notes=[note]))
     display = Display(width, has_symbols)
     lines = one_test(report, report.tests[1], display)[1:-1]
-    if width >= 60:  # a row has its words in one line
-        lines += many_tests(report, display)
+    lines += many_tests(report, display)
     assert max(map(len, lines)) <= width
     if not has_symbols:
         assert "\n".join(lines).isascii()
+
+
+def test_many_nights_share_a_column_in_all_lines_alike():
+    runs = [*nights(90, test=OTHER, hour=23.0), *nights(12, first=78)]
+    _head, _blank, _above, short, long, *rest = many_tests(report_of(runs), Display(80), 90)
+    assert len(short) == len(long)  # the last night stands below itself
+    assert len(short.split()[-1]) == 12 / 3
+    assert len(long.split()[-1]) == 90 / 3
+    assert "A column is 3 nights, their median;" in " ".join(rest)
 
 
 def test_a_metric_where_lower_is_better_goes_down_when_it_is_worse():
