@@ -147,7 +147,7 @@ class Aliases:
             ]
         if not isinstance(value, str):
             return value
-        if names_a_secret(key) and value:
+        if names_a_secret(key) and value not in ("", HIDDEN):
             return self._hide()
         if self._identify:
             return self.text(value)
@@ -181,7 +181,8 @@ class Aliases:
                 return match[0]
             return f"{head}{quoted}{self._alias(KINDS[match[2]], value)}{quoted}"
 
-        keys = "|".join(re.escape(key) for key in KINDS if key not in ("nodes", "uid", "image", "context", "comment"))
+        text = re.sub(r"(?m)^(#SBATCH\s+--comment[= ]).*$", r"\1(comment)", text)  # any words of a person
+        keys = "|".join(re.escape(key) for key in KINDS if key not in ("nodes", "uid", "image", "context"))
         text = re.sub(
             rf"(?m)^((?:#SBATCH\s+--|\s*(?:- )?)({keys})(?:=|:\s*))(['\"]?)([\w.-]+)\3[ \t]*$", in_place, text
         )

@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("host", "hostname", "nodes", "node", "avoid_nodes", "nodelist", "exclude", "nodeName"), HOST),
         **dict.fromkeys(("user", "users", "uid", "author", "mail-user", "mail_user", "USER", "LOGNAME"), USER),
-        **dict.fromkeys(("account", "project", "wckey", "comment"), "account"),
+        **dict.fromkeys(("account", "project", "wckey"), "account"),
         **dict.fromkeys(("partition", "qos", "reservation", "clusters"), "partition"),
         **dict.fromkeys(("namespace", "context", "serviceAccountName", "service_account", "queue"), "namespace"),
         **dict.fromkeys(("kueue.x-k8s.io/queue-name", "local_queue", "priorityClassName"), "namespace"),
@@ -68,7 +68,7 @@ class Known:
 
     names: dict[str, dict[str, None]] = field(default_factory=dict)
     literal: dict[str, None] = field(default_factory=dict)
-    words: set[str] = field(default_factory=set)
+    words: set[str] = field(default_factory=lambda: {"hpc", "ml", "bench", "benchmark", "models", "mllog", "hpcml"})
 
     def add(self, kind: str, value: object) -> None:
         """Take one name, or a list of nodes."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from platforms.job import job_key
 from platforms.results.gates import part
+from platforms.results.wire import NAMESPACE
 from platforms.rundir import job_folder, job_json
 from reporting.bundle import container, manifest
 from reporting.bundle.aliases import Aliases
@@ -179,7 +180,10 @@ def _add_run(run: Evidence, files: dict[str, bytes], aliases: Aliases, with_logs
     scripts = {name: aliases.script(text) for name, text in run.scripts.items()}
     added.update({name: _encoded(text) for name, text in scripts.items()})
     if run.log is not None:
-        lines = "".join(as_wire(aliases.content(line)) for line in wire_lines(run.log))
+        lines = "".join(
+            as_wire({**aliases.content(line), "namespace": NAMESPACE})  # MLPerf's word: not one of Kubernetes
+            for line in wire_lines(run.log)
+        )
         if lines:
             added[WIRE] = _encoded(lines)
         if with_logs:

@@ -53,6 +53,7 @@ DIRECTIVES = f"""#!/bin/sh
 #SBATCH --mail-user={MAIL}
 #SBATCH --nodelist=wombatnode[17-18]
 #SBATCH --qos=normal
+#SBATCH --comment="nightly of zebra's Jürgen"
 #SBATCH --exclusive
 folder='{HOME.replace("'", "'" + chr(34) + "'" + chr(34) + "'")}/runs'
 export HF_TOKEN={SECRET}
@@ -276,6 +277,15 @@ def test_a_manifest_is_one_afterwards_too() -> None:
     assert container["env"][0] == {"name": "HF_TOKEN", "value": "(hidden)"}
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi", "cpu": "900m"}}
     assert "models-298e77ff0e90.pyz train" in container["command"][2]
+
+
+def test_a_user_who_is_called_like_the_suite() -> None:
+    replaced = aliases(users=("bench",))
+    assert replaced.content({"user": "bench", "org": "hpc-ml-bench", "env": {"LOGNAME": "bench"}}) == {
+        "user": "user-1",
+        "org": "hpc-ml-bench",
+        "env": {"LOGNAME": "user-1"},
+    }
 
 
 def test_a_name_that_is_a_word_of_ours_is_replaced_in_its_own_place_only() -> None:
