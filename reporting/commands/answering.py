@@ -43,10 +43,15 @@ def author_of(options: argparse.Namespace, environ: Mapping[str, str] = os.envir
     for name in CI_USERS:
         if environ.get(name, "").strip():
             return Author(text_of(name, environ[name]), now())
+    return Author(login_name(), now())
+
+
+def login_name() -> str:
+    """The name of the user of this process; a container's user may have none."""
     try:
-        return Author(getpass.getuser(), now())
-    except (KeyError, OSError):  # a container's user without a name
-        return Author(f"uid {os.getuid()}", now())
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def now() -> datetime.datetime:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import shlex
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from platforms import checkout
 from platforms.job import RefusedError
 from platforms.schedulers import backend_of
+from reporting.commands.answering import login_name
 from reporting.commands.opened_site import OpenedSite
 from reporting.shared_branch import git
 from reporting.shared_branch.git import GitError
@@ -60,9 +60,10 @@ def counted(number: int, one: str) -> str:
 
 def commit_author() -> tuple[str, str]:
     """Who makes the commit: as git knows this person, or the user of the pipeline."""
-    user = os.environ.get("GITLAB_USER_NAME") or getpass.getuser()
-    email = os.environ.get("GITLAB_USER_EMAIL") or f"{getpass.getuser()}@{os.uname().nodename}"
-    return _configured("user.name") or user, _configured("user.email") or email
+    login = login_name()
+    name = _configured("user.name") or os.environ.get("GITLAB_USER_NAME") or login
+    email = os.environ.get("GITLAB_USER_EMAIL") or f"{login.replace(' ', '-')}@{os.uname().nodename}"
+    return name, _configured("user.email") or email
 
 
 def _configured(key: str) -> str:

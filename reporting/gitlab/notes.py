@@ -18,7 +18,7 @@ _NOT_OURS = (401, 403, 404)
 def merge_request_here(environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
     """The project and the number of the merge request of this pipeline, or of its branch; None if it has none."""
     iid = environ.get("CI_MERGE_REQUEST_IID", "")
-    if iid:
+    if iid.isdigit():
         return environ.get("CI_MERGE_REQUEST_PROJECT_ID") or environ.get("CI_PROJECT_ID", ""), iid
     for reference in environ.get("CI_OPEN_MERGE_REQUESTS", "").split(","):  # as group/site!17
         path, mark, number = reference.strip().partition("!")

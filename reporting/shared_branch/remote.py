@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -34,8 +34,8 @@ class Remote:
     """
 
     url: str
-    config: tuple[tuple[str, str], ...] = ()
-    secrets: tuple[str, ...] = ()
+    config: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     token_from: str = ""
 
     def __str__(self) -> str:

@@ -110,6 +110,16 @@ def test_two_clones_have_the_same_history_after_a_push_and_a_pull(
     assert git("-C", str(one), "status", "--porcelain", "--untracked-files=no") == ""
 
 
+def test_a_containers_user_without_a_name_pushes(clone: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("No username set in the environment")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    site = clone("one")
+    add_runs(site, "a")
+    assert command("push", site) == 0
+
+
 def test_the_details_of_jobs_are_pushed_when_they_are_wanted(clone: Callable[[str], Path], server: Path) -> None:
     one, two = clone("one"), clone("two")
     add_runs(one, "a")
