@@ -182,7 +182,7 @@ def _answers(series: SeriesReport, display: Display) -> list[str]:
         if series.value_night:
             facts += f" in the night of {series.value_night}"
         if series.change is not None and series.pin is not None:
-            facts += f"; compared with the pin of {number(series.pin)}: {_percent(series.change)}"
+            facts += f"; the gate: {_percent(series.change)} beside the pin of {number(series.pin)}"
             if series.limit is not None:
                 facts += f", limit {100 * series.limit:.1f} %"
         lines += _wrapped(facts, display, " " * INDENT, " " * INDENT)

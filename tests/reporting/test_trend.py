@@ -81,7 +81,7 @@ def test_a_slow_test_shows_the_four_answers_below_its_picture():
     assert shown.startswith(f"{TEST}\n\neffective_throughput, samples/s, higher is better\n")
     answers = re.sub(r"\s+", " ", shown.partition("Is it slower?")[2])
     assert answers.startswith(" YES -8.5 % of 20, slower since")
-    assert "compared with the pin of 100.0: -8.5 %" in answers
+    assert "the gate: -8.5 % beside the pin of 100.0, limit" in answers
     assert f"Since when? {night(30)} " in answers
     assert f"Why? changed: driver 570.124 -> 580.65; noted on {night(29)}: new firmware" in answers
     assert shown.endswith(f"python -m reporting show '{TEST}'")
