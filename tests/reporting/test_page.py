@@ -20,7 +20,7 @@ import pytest
 from reporting.__main__ import main
 from reporting.report.data import Condition, ReportData
 from reporting.report.page import TEMPLATES, render
-from reporting.report.page.findings import findings_of
+from reporting.report.page.episodes import episodes_of
 from reporting.report.page.run_values import run_values
 from reporting.report.page.words import number
 from reporting.report.report_json import from_json, to_json
@@ -311,9 +311,9 @@ def test_slow_nodes_come_first_and_fit_ones_are_folded(year: ReportData) -> None
     assert places == sorted(places)
 
 
-def test_findings_in_a_row_are_one() -> None:
+def test_runs_in_a_row_of_one_condition_are_one_episode() -> None:
     (series,) = samples.test_of("eidf_a100", 0, 60, condition=Condition.SLOWER, drop=-0.1, for_nights=5).series
-    latest = findings_of(series).shown[0]
+    latest = episodes_of(series).shown[0]
     assert (latest.first.night, latest.last_night, latest.runs) == (samples.night(4), samples.night(0), 5)
 
 

@@ -21,7 +21,7 @@ from reporting.report.charts.split_bars import split_bars
 from reporting.report.charts.trend import trend
 from reporting.report.data import Condition, NodeReport, ReportData, TestReport
 from reporting.report.page import words
-from reporting.report.page.findings import findings_of
+from reporting.report.page.episodes import episodes_of
 from reporting.report.page.first_screen import first_screen
 from reporting.report.page.grid import grid
 from reporting.report.page.run_values import run_values
@@ -148,7 +148,7 @@ def _environment() -> jinja2.Environment:
         ago=words.ago,
         counted=words.counted,
         nights_between=words.nights_between,
-        findings_of=findings_of,
+        episodes_of=episodes_of,
         flags=flags,
         metrics=_metrics,
         with_parts=_with_parts,

@@ -9,7 +9,7 @@ from reporting.report.data import PlatformReport, ReportData, TestReport
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """A workload in one setting; `cells` has its tests on each platform, in the order of the columns."""
 
     workload: str
@@ -29,13 +29,13 @@ class Row:
 @dataclass(frozen=True)
 class Grid:
     columns: tuple[PlatformReport, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[GridRow, ...]
 
 
 def grid(report: ReportData) -> Grid:
     """The grid of a report."""
     keys = sorted({(test.workload, test.setting) for test in report.tests})
-    rows = [Row(workload, setting, _cells(report, workload, setting)) for workload, setting in keys]
+    rows = [GridRow(workload, setting, _cells(report, workload, setting)) for workload, setting in keys]
     return Grid(report.platforms, tuple(rows))
 
 

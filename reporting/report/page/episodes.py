@@ -1,4 +1,4 @@
-"""The findings of a series: its runs that were not calm, the latest first."""
+"""The episodes of a series: its runs that were not calm, as the page lists them under Findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALM = (Condition.OK, Condition.LEARNING)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Episode:
     """Runs in a row of one condition. `first` is the first of them, `last_night` the night of the last one."""
 
     first: Point
@@ -20,16 +20,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Findings:
-    """The latest ones, and how many earlier ones there are."""
+class Episodes:
+    """The latest ones, the last one first, and how many earlier ones there are."""
 
-    shown: tuple[Finding, ...]
+    shown: tuple[Episode, ...]
     earlier: int
 
 
-def findings_of(series: SeriesReport) -> Findings:
-    """What was found in a series."""
-    found: list[Finding] = []
+def episodes_of(series: SeriesReport) -> Episodes:
+    """The episodes of a series."""
+    found: list[Episode] = []
     before: Condition | None = None
     for point in series.points:
         if point.condition in CALM:
@@ -39,6 +39,6 @@ def findings_of(series: SeriesReport) -> Findings:
             found[-1] = replace(last, last_night=point.night, runs=last.runs + 1)
         else:
             before = point.condition
-            found.append(Finding(point, point.night, 1))
+            found.append(Episode(point, point.night, 1))
     found.reverse()
-    return Findings(tuple(found[:SHOWN]), len(found[SHOWN:]))
+    return Episodes(tuple(found[:SHOWN]), len(found[SHOWN:]))
