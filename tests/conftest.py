@@ -66,6 +66,7 @@ LONGEST = (
     "platforms/test_local.py",
     "harness/test_kubernetes.py",
     "harness/test_connections.py",
+    "reporting/test_page_in_browser.py",
     "platforms/test_ssh.py",
     "platforms/test_kubernetes_rotation.py",
     "harness/test_login_nodes.py",
