@@ -22,6 +22,8 @@ from types import FrameType
 from platforms import atomic_file, checkout
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+KILLED = 128
+"""Exit codes from here on name a signal, as in a shell."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class SessionMark:
 
     step: str
     run_id: str
+    runs: str
+    """The folder of runs in which the run is."""
     host: str
     pid: int | None
 
@@ -74,22 +78,26 @@ class SessionMark:
                 time.sleep(0.1)
 
 
-def run_session(step: str, run_id: str, kept: Path, words: Sequence[str]) -> int:
-    """Run pytest for a run, with a mark of it in the folder `kept` meanwhile. Returns the exit code."""
+def run_session(step: str, run_id: str, runs: Path, kept: Path, words: Sequence[str]) -> int:
+    """Run pytest for a run, with a mark of it in the folder `kept`, which stays if a signal kills pytest.
+
+    Returns the exit code.
+    """
 
     def mark(pid: int | None) -> None:
-        SessionMark(step, run_id, socket.gethostname(), pid).write(kept)
+        SessionMark(step, run_id, str(runs), socket.gethostname(), pid).write(kept)
 
     mark(None)
     code = run_module("pytest", words, on_start=mark)
-    SessionMark.remove(kept)
+    if code < KILLED:
+        SessionMark.remove(kept)
     return code
 
 
 def run_module(module: str, words: Sequence[str], on_start: Callable[[int], None] | None = None) -> int:
     """Run a module of Python in the suite's checkout, and show what is run.
 
-    SIGTERM and SIGINT are passed on to it. Returns its exit code; 128 and more name a signal, as in a shell.
+    SIGTERM and SIGINT are passed on to it. Returns its exit code.
     """
     print(f"$ python -m {module} {shlex.join(words)}", flush=True)
     child = subprocess.Popen([sys.executable, "-m", module, *words], cwd=checkout.ROOT)
@@ -106,4 +114,4 @@ def run_module(module: str, words: Sequence[str], on_start: Callable[[int], None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else KILLED - code

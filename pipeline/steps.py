@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 from pipeline import child
@@ -90,7 +91,8 @@ def cleanup(job: BenchJob, status: str) -> int:
     if mark.lives():
         print(f"the session of run {mark.run_id} lives on: it is asked to end", flush=True)
         mark.end(ENDS_IN_S)
-    copy_evidence(job.runs / mark.run_id, job.out / "evidence" / mark.run_id)
+    job = replace(job, runs=Path(mark.runs))
+    _keep_evidence(job, mark.run_id)
     ours = mark.run_id == job.run_id
     if mark.step == "fetch" and not (ours and status == "canceled"):
         print(f"the jobs of run {mark.run_id} go on: the next fetch reads them", flush=True)
@@ -104,8 +106,9 @@ def cleanup(job: BenchJob, status: str) -> int:
 
 def check(job: BenchJob) -> int:
     """Render the jobs of the platform, and submit nothing."""
-    job.history.mkdir(parents=True, exist_ok=True)
-    words = [*job.tests, *_selection(job), f"--site={job.site}", f"--history={job.history}", "--dry-run", "-q"]
+    history = job.kept / "no-history"
+    history.mkdir(parents=True, exist_ok=True)
+    words = [*job.tests, *_selection(job), f"--site={job.site}", f"--history={history}", "--dry-run", "-q"]
     return run_module("pytest", words)
 
 
@@ -122,6 +125,9 @@ def report(job: BenchJob) -> int:
         _metrics(job),
     ]
     return max(codes)
+
+
+# --- what people read -------------------------------------------------------------------------------------------------
 
 
 def _metrics(job: BenchJob) -> int:
@@ -152,10 +158,19 @@ def _session(job: BenchJob, step: str, run_id: str, words: Sequence[str]) -> int
     """Run pytest for one run, and copy its evidence. Returns pytest's exit code."""
     job.out.mkdir(parents=True, exist_ok=True)
     junit = f"--junitxml={job.out / f'junit-{run_id}.xml'}"
-    code = child.run_session(step, run_id, job.kept, [*words, junit])
-    if (job.runs / run_id).is_dir():
-        copy_evidence(job.runs / run_id, job.out / "evidence" / run_id)
+    code = child.run_session(step, run_id, job.runs, job.kept, [*words, junit])
+    _keep_evidence(job, run_id)
     return code
+
+
+def _keep_evidence(job: BenchJob, run_id: str) -> None:
+    """Copy what a run has left into the artifacts. The results are pushed also where that fails, as on a full disk."""
+    if not (job.runs / run_id).is_dir():
+        return
+    try:
+        copy_evidence(job.runs / run_id, job.out / "evidence" / run_id)
+    except OSError as error:
+        print(f"warning: the artifacts have not all evidence of run {run_id}: {error}", file=sys.stderr, flush=True)
 
 
 def _selection(job: BenchJob) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.steps import PENDING
 from reporting.history import reader
 from reporting.history.writer import HistoryWriter
 from tests.clusters.slurm import Cluster
@@ -150,8 +151,12 @@ class Centre:
 
     def held_session(self, run_id: str) -> int:
         """The process id of a session, once it has submitted its job."""
-        until(lambda: list(self.runs.glob(f"{run_id}/*/submitted.json")), "the job is submitted")
-        pid: int = json.loads((self.project.clone / ".bench/session.json").read_text())["pid"]
+        kept = self.project.clone / ".bench"
+        folders = (self.runs, kept / "measured")
+        submitted = f"{run_id}/*/submitted.json"
+        until(lambda: any(list(runs.glob(submitted)) for runs in folders), "the job is submitted")
+        until(self.states, "Slurm has the job")
+        pid: int = json.loads((kept / "session.json").read_text())["pid"]
         return pid
 
 
@@ -170,6 +175,14 @@ def outcomes(pipeline: Pipeline, job: str) -> dict[str, int]:
             for name in counts:
                 counts[name] += int(suite.get(name, 0))
     return counts
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs. One that has ended has no command line, also before its parent has asked for it."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
 
 
 def evidence(pipeline: Pipeline, job: str, run_id: str) -> set[str]:
@@ -231,11 +244,12 @@ def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Cent
     until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
 
 
-def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre) -> None:
+@pytest.mark.parametrize("kind", ["submit", "measure"])
+def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre, kind: str) -> None:
     """As under a shell executor, which gives a cancelled job no signal that reaches the session."""
     centre.project.checkout()
     centre.hold()
-    step = centre.step("submit", 210)
+    step = centre.step(kind, 210)
     session = centre.held_session("210-campus")
     step.kill()
     cleanup = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
@@ -243,10 +257,29 @@ def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Cent
     step.communicate(timeout=PATIENCE_S)
     assert cleanup.returncode == 0, text
     assert "is asked to end" in text
-    assert not Path(f"/proc/{session}").exists()
+    assert not runs(session)
     until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
     again = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
     assert (again.communicate(timeout=PATIENCE_S)[0], again.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(("pipeline", "end"), [(300, "CANCELLED"), (301, "COMPLETED")])
+def test_a_cancelled_fetch_cancels_what_its_own_pipeline_has_submitted(centre: Centre, pipeline: int, end: str) -> None:
+    centre.project.checkout()
+    submitted = centre.step("submit", 300)
+    text, _ = submitted.communicate(timeout=PATIENCE_S)
+    assert submitted.returncode == PENDING, text
+    step = centre.step("fetch", pipeline, BENCH_WAIT="2m")
+    until(lambda: len(list(centre.runs.glob("300-campus/sessions/*.jsonl"))) == 2, "the session has begun")
+    session = centre.held_session("300-campus")
+    step.kill()
+    cleanup = centre.step("cleanup", pipeline, CI_JOB_STATUS="canceled")
+    text, _ = cleanup.communicate(timeout=PATIENCE_S)
+    step.communicate(timeout=PATIENCE_S)
+    assert cleanup.returncode == 0, text
+    assert not runs(session)
+    centre.let_run()
+    until(lambda: centre.states() == [end], "the job has ended")
 
 
 def test_what_a_killed_fetch_waited_for_goes_on(centre: Centre) -> None:
