@@ -33,7 +33,7 @@ def main() -> int:
     options = parser.parse_args()
     jobs = _jobs(options.jobs)
     estimates = Estimates(lambda: _past(jobs))
-    estimates.forecast(jobs)  # reads the history
+    estimates.load()
     began = time.process_time()
     for _ in range(options.draws):
         block_lines(jobs[0], jobs, estimates.forecast(jobs), ROWS, COLUMNS)

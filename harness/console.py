@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,8 +74,10 @@ class Console:
             self._reporter.section(title)
 
     def expect(self, estimates: Estimates) -> None:
-        """Let the live block say how long the jobs still take."""
+        """Let the live block say how long the jobs still take. Only a terminal's session reads the history for it."""
         self._estimates = estimates
+        if self._block is not None and not self._quiet:
+            Thread(target=estimates.load, daemon=True).start()  # a year of a centre takes seconds
 
     @contextmanager
     def waiting(self, jobs: Sequence[Job]) -> Iterator[None]:

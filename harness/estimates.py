@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -88,7 +87,7 @@ class Estimates:
     """Forecasts for the jobs of a session. Nothing is asked of a scheduler for them.
 
     Args:
-        past: gives the history of the session's tests. It is called once, with the first forecast.
+        past: gives the history of the session's tests.
     """
 
     def __init__(
@@ -101,14 +100,15 @@ class Estimates:
         self._clock = clock
         self._wall = wall
         self._reports: dict[Job, tuple[Progress, float]] = {}  # what a job said last, and when that was first seen
+        self._durations: Mapping[str, PastDurations] = {}  # by test
 
-    @cached_property
-    def _durations(self) -> Mapping[str, PastDurations]:
+    def load(self) -> None:
+        """Read the history. Another thread may do it: forecasts do without it until it has ended."""
         runs: dict[str, list[Envelope]] = {}
         for envelope in self._past():
             if envelope.sane:
                 runs.setdefault(envelope.key.test, []).append(envelope)
-        return {test: _durations_of(of_test[-LAST_RUNS:]) for test, of_test in runs.items()}
+        self._durations = {test: _durations_of(of_test[-LAST_RUNS:]) for test, of_test in runs.items()}
 
     def forecast(self, jobs: Sequence[Job]) -> Forecast:
         """What is known now of these jobs, in the order in which they are submitted."""

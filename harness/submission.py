@@ -88,6 +88,7 @@ def submitted(suite: Suite, config: pytest.Config, items: list[pytest.Item], con
     with ended_properly(suite, runner, started, console):
         _begin(suite, runner, started, factory, console)
         _look_back(suite, suite.entries, run_id, console)
+        console.expect(Estimates(partial(_past_runs, suite, jobs)))  # only now: what was owed is in the history
         yield
 
 
@@ -115,7 +116,6 @@ def _begin(suite: Suite, runner: Runner, started: StartedSession, factory: JobFa
     except RefusedError as error:
         raise pytest.UsageError(str(error)) from None
     suite.judging = _judging(suite, jobs)
-    console.expect(Estimates(partial(_past_runs, suite, jobs)))
     if suite.judging is not None:
         suite.confirmations = _confirmations(suite, suite.judging, trials, factory, jobs, started, console)
         trials.waits_for_others = suite.confirmations.waits
