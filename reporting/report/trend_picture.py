@@ -111,7 +111,7 @@ def step_of_line(display: Display) -> float:
 def legend(nights: Sequence[NightColumns], display: Display) -> list[str]:
     """The marks that occur, each with its meaning."""
     occur = {column.mark for of_series in nights for column in of_series.columns}
-    return [f"{_symbol(mark, display)} {mark.said}" for mark in NightMark if mark in occur]
+    return [f"{symbol(mark, display)} {mark.said}" for mark in NightMark if mark in occur]
 
 
 def _blocks(display: Display) -> str:
@@ -138,10 +138,11 @@ def _cell(column: NightColumn, row: int, scale: Scale, steps: str, display: Disp
 
 
 def _mark(mark: NightMark | None, display: Display) -> str:
-    return " " if mark is None else display.painted(_symbol(mark, display), COLOURS[mark])
+    return " " if mark is None else display.painted(symbol(mark, display), COLOURS[mark])
 
 
-def _symbol(mark: NightMark, display: Display) -> str:
+def symbol(mark: NightMark, display: Display) -> str:
+    """How the terminal shows a mark."""
     return mark.symbol if display.has_symbols else mark.in_ascii
 
 

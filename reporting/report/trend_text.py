@@ -13,7 +13,7 @@ from reporting.columns import aligned
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
 from reporting.report.trend_columns import NightColumns, NightMark, columns_of, nights_of
-from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line
+from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line, symbol
 from reporting.tables.row import number
 
 URGENCY = {condition: place for place, condition in enumerate(Condition)}
@@ -128,9 +128,9 @@ def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
     at_pin = "▇" if display.has_symbols else ":"
     step = f"{100 * step_of_line(display):g} %"
     told = f"A column is {column}; {at_pin} is at the pin, each step is {step}, and lower is worse."
-    for mark in legend(drawn, display):
-        if mark.endswith(NightMark.FAILED.said):
-            told += f" {mark[0].upper()}{mark[1:]}."
+    columns = [column for of_series in drawn for column in of_series.columns]
+    if any(column.value is None and column.mark is NightMark.FAILED for column in columns):
+        told += f" {symbol(NightMark.FAILED, display)} {NightMark.FAILED.said}."
     return f"{told} Words that only one test has show its picture."
 
 

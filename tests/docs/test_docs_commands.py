@@ -10,9 +10,9 @@ import pytest
 
 from tests.docs import exempt
 from tests.docs.blocks import PAGES, ROOT, Block, blocks_of, commands_of, is_shell, printed_commands_of
-from tests.docs.captures import CAPTURE, renewed
 from tests.docs.checks import OURS, is_run, known_marks, run, run_block, wrong_with, wrong_with_block
 from tests.docs.made_site import made_site
+from tests.docs.page_outputs import CAPTURE, renewed
 
 ALL = [block for page in PAGES for block in blocks_of(page)]
 COMMANDS = [command for block in ALL if is_shell(block) for command in commands_of(block)]
@@ -78,7 +78,7 @@ def test_the_pandas_snippets_of_a_page_run(page: Path, centre: Path, monkeypatch
 
 @pytest.mark.parametrize("page", WITH_CAPTURES, ids=lambda page: page.name)
 def test_captures_are_what_the_commands_print(page: Path, centre: Path) -> None:
-    """`python -m tests.docs.captures` writes them again."""
+    """`python -m tests.docs.page_outputs` writes them again."""
     assert renewed(page, centre / "site") == page.read_text(encoding="utf-8")
 
 

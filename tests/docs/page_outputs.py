@@ -1,4 +1,4 @@
-"""What the pages show of a terminal is what the commands print: `python -m tests.docs.captures` writes it again.
+"""What the pages show of a terminal is what the commands print: `python -m tests.docs.page_outputs` writes it again.
 
 A comment before a block names its command, as in `<!-- capture: python -m reporting trend -->`. The command runs over
 the made site, on a terminal of 80 columns, and `--site` is left out of what it prints.
