@@ -8,7 +8,7 @@ from reporting.commands import answering
 from reporting.commands.judged import judged_tests, print_judged
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import selected
-from reporting.commands.tonight import add_tonight, now_of
+from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.verdict import Kind
 
 
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     """Print what the gate says. Returns 1 if something is red, and with `--require` if something is not judged."""
     site = open_site(options)
     problems: list[str] = []
-    envelopes = selected(site, options.selection, problems)
+    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
     judged = judged_tests(site, envelopes, now_of(options, site), problems)
     print_judged(judged, site, explain=True, verbose=options.verbose)
     answering.warn(problems)

@@ -14,7 +14,7 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
-from reporting.commands.tonight import add_tonight, now_of
+from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.reader import run_of
@@ -64,6 +64,7 @@ def main(options: argparse.Namespace) -> int:
     envelopes = site.read(problems=problems)
     if not envelopes:
         raise RefusedError(site.why_empty())
+    envelopes = until_tonight(envelopes, options, site)
     devices = _devices(options.devices, {job.platform for job in envelopes})
     now = now_of(options, site)
     references = site.references()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
+from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
-from reporting.commands.tonight import add_tonight, now_of
+from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.report.build import build
 from reporting.report.data import ReportData
 
@@ -39,7 +40,7 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
     """
     site = open_site(options)
     problems: list[str] = []
-    envelopes = selected(site, options.selection, problems)
+    envelopes = until_tonight(selected(site, options.selection, problems), options, site)
     settings = site.settings
     now = now_of(options, site)
     report = build(
@@ -51,5 +52,6 @@ def report_of(options: argparse.Namespace, *, with_sight: bool = True) -> Report
         problems,
         options=site.options,
         with_sight=with_sight,
+        made_at=answering.now(),
     )
     return Reported(site, report)

@@ -12,7 +12,7 @@ from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import open_site
 from reporting.commands.selection import of_one_test
-from reporting.commands.tonight import add_tonight, now_of
+from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.gate.tonight import judge_tonight
 from reporting.tables.history_rows import by_site_and_test
 from reporting.tables.nights import night_tables
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError(f"--runs: {options.runs} is less than 1 (--all shows all runs)")
     site = open_site(options)
     problems: list[str] = []
-    envelopes = of_one_test(site, options.test, problems)
+    envelopes = until_tonight(of_one_test(site, options.test, problems), options, site)
     references = site.references()
     night_ends = site.settings.night_ends
     now = now_of(options, site)

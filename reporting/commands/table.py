@@ -15,7 +15,7 @@ from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.selection import selected
-from reporting.commands.tonight import add_tonight, now_of
+from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.tables.grouped import Table, tables_of
@@ -58,7 +58,8 @@ def main(options: argparse.Namespace) -> int:
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)
     problems: list[str] = []
-    envelopes = selected(site, options.selection, problems, all_sites=options.all_sites)
+    found = selected(site, options.selection, problems, all_sites=options.all_sites)
+    envelopes = until_tonight(found, options, site)
     rows = _rows(site, envelopes, options, problems)
     if not rows:
         raise RefusedError(f"{site.history}: {_why_empty(site, envelopes, options.since)}")

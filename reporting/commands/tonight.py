@@ -1,20 +1,24 @@
-"""`--tonight`: which night a command takes for the present one."""
+"""`--tonight`: which night a command takes for the present one, and the runs until its end."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
+from collections.abc import Sequence
 
+from platforms.job import RefusedError
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite
+from reporting.history.envelope import Envelope
+from reporting.history.nights import night_of
 
 
 def add_tonight(parser: argparse.ArgumentParser) -> None:
-    """Declare `--tonight`, which `now_of` reads."""
+    """Declare `--tonight`, which `now_of` and `until_tonight` read."""
     parser.add_argument(
         "--tonight",
         metavar="DATE",
-        help="the night that is taken for tonight, such as the last one of an old history (default: the present night)",
+        help="what would have been said in the night of DATE, without later runs (default: the present night)",
     )
 
 
@@ -28,3 +32,20 @@ def now_of(options: argparse.Namespace, site: OpenedSite) -> datetime.datetime:
 def beginning_of(night: datetime.date, site: OpenedSite) -> datetime.datetime:
     """The time at which a night of the site begins."""
     return datetime.datetime.combine(night, site.settings.night_ends)
+
+
+def until_tonight(envelopes: Sequence[Envelope], options: argparse.Namespace, site: OpenedSite) -> list[Envelope]:
+    """The runs until the end of the night that is typed; all of them without --tonight.
+
+    Raises:
+        RefusedError: all of them are later.
+    """
+    if options.tonight is None:
+        return list(envelopes)
+    night = answering.day_of("--tonight", options.tonight)
+    end = beginning_of(night + datetime.timedelta(days=1), site).timestamp()
+    until = [envelope for envelope in envelopes if envelope.time_s < end]
+    if not until:
+        first = night_of(envelopes[0].time_s, site.settings.night_ends)
+        raise RefusedError(f"--tonight {night}: the first run of these tests is of the night of {first}")
+    return until

@@ -24,12 +24,14 @@ class LevelChange:
         value: in the metric's unit: of one run, or of the last seven nights together.
         change: of the value from the pin.
         limit: of the change, as a positive fraction.
+        nights: of how many nights together the value is the median; 1 for one run.
     """
 
     kind: Kind
     value: float
     change: float
     limit: float
+    nights: int = 1
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class RecentNights:
     pin_error: float
     error: float
     limit: float
+
+    @property
+    def nights(self) -> int:
+        """How many nights it has."""
+        return len({run.night for run in self.runs})
 
     @property
     def drifted(self) -> bool:
@@ -116,7 +123,7 @@ class Comparison:
         return LevelChange(Kind.OK, self.run.value, self.change, self.step_limit)
 
     def _of_window(self, kind: Kind, window: RecentNights) -> LevelChange:
-        return LevelChange(kind, window.value, window.change, window.limit)
+        return LevelChange(kind, window.value, window.change, window.limit, window.nights)
 
     def runs_at_level(self) -> list[RunValue]:
         """All runs since the pin began that say where the series is: the eligible ones, and this one if it stepped.

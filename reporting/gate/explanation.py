@@ -94,7 +94,7 @@ def change_sentence(subject: Subject, comparison: Comparison, found: LevelChange
     word = "faster" if found.kind is Kind.FASTER else "slower"
     since = f"{word} since {comparison.since()}"
     if found.kind is not Kind.SLOWER and window is not None:
-        nights = f"of the last {nights_in(window)} nights together"
+        nights = f"of the last {window.nights} nights together"
         return f"{series.test}: {subject.name} {nights}, {value}, is {distance}, {since}"
     if comparison.standing is not None and found.value != comparison.run.value:
         night = comparison.standing.night
@@ -183,11 +183,6 @@ def worse_line(answer: Acknowledgement, loss: LevelChange) -> str:
     )
 
 
-def nights_in(window: RecentNights) -> int:
-    """How many nights a window has."""
-    return len({run.night for run in window.runs})
-
-
 def doubts(subject: Subject) -> list[str]:
     """A sentence on what is doubtful about the run."""
     if not subject.current.doubts:
@@ -256,7 +251,7 @@ def _window_lines(comparison: Comparison, window: RecentNights) -> list[str]:
     else:
         of_pin += f" = {_error(noise, pin.runs)}"
     return [
-        _line(f"last {nights_in(window)} nights", median_of_nights),
+        _line(f"last {window.nights} nights", median_of_nights),
         _line("", f"median of {values}"),
         _line("", f"({window.runs[0].night} to {window.runs[-1].night})"),
         _line("error", f"{size(window.error)} = {parts}"),

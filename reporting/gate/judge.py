@@ -233,6 +233,8 @@ def _of(
         short=short,
         text="\n".join(lines),
         change=None if found is None else found.change,
+        compared=None if found is None else found.value,
+        compared_nights=1 if found is None else found.nights,
         limit=None if found is None else found.limit,
         since=since,
         runs=runs,

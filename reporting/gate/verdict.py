@@ -88,6 +88,8 @@ class Verdict:
         red: the test fails.
         change: of what was compared, relative to the pin, as a fraction; negative is worse whatever the metric's
             direction. None without a pin.
+        compared: what was compared, in the metric's unit: the run's own value, or the median of the last nights.
+        compared_nights: of how many nights together it is the median; 1 for one run.
         limit: the change beyond which it is red, as a positive fraction.
         since: the first night of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
@@ -110,6 +112,8 @@ class Verdict:
     short: str
     text: str
     change: float | None = None
+    compared: float | None = None
+    compared_nights: int = 1
     limit: float | None = None
     since: datetime.date | None = None
     since_run: str | None = None

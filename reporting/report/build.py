@@ -25,6 +25,8 @@ from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, dev
 from reporting.tables.history_rows import by_site_and_test
 
 MOST_NAMED = 4
+MANY_BLIND = 0.1
+"""Of the tests: a headline about slower ones tells of blind ones only if they are more."""
 
 
 def build(
@@ -37,6 +39,7 @@ def build(
     *,
     options: str = "",
     with_sight: bool = True,
+    made_at: datetime.datetime | None = None,
 ) -> ReportData:
     """A report of some tests of a site.
 
@@ -45,8 +48,9 @@ def build(
         references: what people have answered.
         site: its name.
         night_ends: the hour at which its nights end.
-        now: the present time.
+        now: the time for which the report speaks.
         problems: what could not be read of the history.
+        made_at: the present time, if it is another one.
         options: what the commands in the verdicts' texts need, such as `--site=centre`.
         with_sight: say what the gate can see in each series. This takes most of the time.
 
@@ -61,15 +65,21 @@ def build(
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
     hours = _device_hours(envelopes)
-    tests = [built_test(jobs, hours.get(test, 0.0), asked) for (_site, test), jobs in judged.items()]
-    tests.sort(key=lambda test: _place(test.report))
     nodes = _nodes(envelopes, asked)
+    slow_nodes: dict[str, dict[str, NodeReport]] = {}
+    for node in nodes:
+        if node.standing == Standing.SLOW:
+            slow_nodes.setdefault(node.platform, {})[node.name] = node
+    tests = []
+    for (_site, test), jobs in judged.items():
+        tests.append(built_test(jobs, hours.get(test, 0.0), slow_nodes.get(jobs[-1].platform, {}), asked))
+    tests.sort(key=lambda test: _place(test.report))
     reports = tuple(test.report for test in tests)
     first = min(asked.night(envelope) for envelope in envelopes)
     return ReportData(
         schema=SCHEMA,
         site=site,
-        made_at=now.astimezone().isoformat(timespec="seconds"),
+        made_at=(made_at or now).astimezone().isoformat(timespec="seconds"),
         night=str(asked.tonight),
         first_night=str(first),
         headline=headline(reports, nodes),
@@ -86,26 +96,31 @@ def build(
 def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> str:
     """The answer in one sentence: `3 of 60 tests are slower, on eidf_a100 and archer2; 1 has failed`."""
     slower = [test for test in tests if test.condition is Condition.SLOWER]
-    failed = [test for test in tests if test.condition is Condition.FAILED]
     if slower:
         verb = "is" if len(slower) == 1 else "are"
-        said = f"{len(slower)} of {len(tests)} tests {verb} slower, on {_named(slower)}"
+        said = [f"{len(slower)} of {len(tests)} tests {verb} slower, on {_named(slower)}"]
     else:
-        said = "No test is slower"
-    if failed:
-        verb = "has" if len(failed) == 1 else "have"
-        said += f"; {len(failed)} {verb} failed"
-        if not slower:
-            said += f", on {_named(failed)}"
-    slow_nodes = [node.name for node in nodes if node.standing == Standing.SLOW]
-    if slow_nodes and not slower:
-        said += f"; node {slow_nodes[0]} is slow" if len(slow_nodes) == 1 else f"; nodes {_list(slow_nodes)} are slow"
-    unjudged = {Condition.LEARNING: "learning", Condition.BLIND: "blind", Condition.PAUSED: "paused"}
-    for condition, word in unjudged.items():
+        said = ["No test is slower"]
+        slow_nodes = [node.name for node in nodes if node.standing == Standing.SLOW]
+        if slow_nodes:
+            said.append(f"{_list(slow_nodes)} {'is a slow node' if len(slow_nodes) == 1 else 'are slow nodes'}")
+    said += _failed(tests)
+    for condition in (Condition.BLIND, Condition.LEARNING, Condition.PAUSED):
         count = sum(test.condition is condition for test in tests)
-        if count and not slower:
-            said += f"; {count} {word}"
-    return said
+        is_told = not slower or (condition is Condition.BLIND and count > MANY_BLIND * len(tests))
+        if count and is_told:
+            said.append(f"{count} {condition}")
+    return "; ".join(said)
+
+
+def _failed(tests: Sequence[TestReport]) -> list[str]:
+    """`deepcam on archer2 has failed`, `3 have failed, on archer2 and eidf_a100`."""
+    failed = [test for test in tests if test.condition is Condition.FAILED]
+    if not failed:
+        return []
+    if len(failed) == 1:
+        return [f"{failed[0].workload} on {failed[0].platform} has failed"]
+    return [f"{len(failed)} have failed, on {_named(failed)}"]
 
 
 def _named(tests: Sequence[TestReport]) -> str:

@@ -116,6 +116,9 @@ class SeriesReport:
         value: of the last run with numbers, in `unit`.
         value_night: its night.
         pin: what it is compared with now; None while it learns.
+        compared: what the gate has compared with the pin, in `unit`: the last run's value, or the median of the last
+            nights; None if nothing was compared.
+        compared_nights: of how many nights together it is the median; 1 for one run.
         change: of what was compared, relative to the pin; None without a pin.
         limit: the change beyond which it is red, positive.
         since: the first night of the change.
@@ -141,6 +144,8 @@ class SeriesReport:
     since_run: str | None
     short: str
     text: str
+    compared: float | None = None
+    compared_nights: int = 1
     where: str = ""
     why: str = ""
     ticket: str = ""

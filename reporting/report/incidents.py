@@ -12,10 +12,9 @@ from reporting.compare.split import PARTS
 from reporting.fleet.nodes import Standing
 from reporting.gate.verdict import Kind
 from reporting.report.data import Condition, Incident, NodeReport, SeriesReport
-from reporting.report.one_test import URGENCY, Asked, BuiltTest, explained
+from reporting.report.one_test import URGENCY, WHY_NODE, Asked, BuiltTest, explained
 
 TOLD = (Condition.SLOWER, Condition.FAILED, Condition.SUSPECT, Condition.ACKNOWLEDGED)
-WHY_NODE = "the node itself: other nodes are as they were"
 NIGHTS_APART = 2
 """The first night of a change is an estimate, exact within two nights nine times of ten (docs/gate.md)."""
 
@@ -67,8 +66,9 @@ def incidents_of(tests: Sequence[BuiltTest], nodes: Sequence[NodeReport], asked:
     found = []
     for group in _groups(findings):
         platform = group[0].test.report.platform
-        its_nodes = [slow_nodes.pop((platform, name), None) for name in group[0].slow_nodes]
-        found.append(_incident(group, of_platform[platform], list(filter(None, its_nodes)), asked))
+        for name in group[0].slow_nodes:
+            slow_nodes.pop((platform, name), None)
+        found.append(_incident(group, of_platform[platform], asked))
     found += [_node_incident(node, of_platform[node.platform], asked) for node in slow_nodes.values()]
     return tuple(sorted(found, key=_urgency))
 
@@ -112,17 +112,13 @@ def _groups(findings: Sequence[_Finding]) -> list[list[_Finding]]:
     return groups
 
 
-def _incident(group: Sequence[_Finding], of_tests: int, slow_nodes: Sequence[NodeReport], asked: Asked) -> Incident:
-    """One incident of findings that began at about the same time. The one with the largest loss dates it best.
-
-    Args:
-        slow_nodes: the nodes of its last run, if only they are slow. They date it better.
-    """
+def _incident(group: Sequence[_Finding], of_tests: int, asked: Asked) -> Incident:
+    """One incident of findings that began at about the same time. The one with the largest loss dates it best."""
     ordered = sorted(group, key=lambda finding: finding.change or 0.0)
     first = ordered[0]
     changes = [finding.change for finding in ordered if finding.change is not None]
     platform = first.test.report.platform
-    since = min(filter(None, [_date(node.slow_since) for node in slow_nodes]), default=first.since)
+    since = first.since
     return Incident(
         condition=first.condition,
         platform=platform,

@@ -23,7 +23,7 @@ from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import STEP_PARTS, THROUGHPUT
 from reporting.references.answers import References
-from reporting.report.data import Condition, Level, Part, Point, SeriesReport, Sight, TestReport
+from reporting.report.data import Condition, Level, NodeReport, Part, Point, SeriesReport, Sight, TestReport
 from reporting.tables.history_rows import stored_verdicts
 from reporting.tables.nights import changes_before
 
@@ -31,6 +31,7 @@ SIGHT_TRIALS = 300
 """A chance is exact to about 6 points, and a loss to a tenth of it: enough for a report of many series."""
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
 NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
+WHY_NODE = "the node itself: other nodes are as they were"
 RUNS_BEFORE = 20  # whose parts of a step stand beside those of the last run of a series without a change
 URGENCY = list(Condition)
 FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
@@ -85,12 +86,15 @@ class BuiltTest:
     causes: Mapping[str, Causes] = field(default_factory=dict)
 
 
-def built_test(jobs: Sequence[Envelope], device_hours: float, asked: Asked) -> BuiltTest:
+def built_test(
+    jobs: Sequence[Envelope], device_hours: float, slow_nodes: Mapping[str, NodeReport], asked: Asked
+) -> BuiltTest:
     """One test of a report.
 
     Args:
         jobs: those of the test that the gate judges, in the order of their starts; one at least.
         device_hours: of all jobs of the test, repeats and visits included.
+        slow_nodes: of its platform, by name.
     """
     last = jobs[-1]
     with_numbers = [job for job in jobs if job.sane and job.metrics and job.trial.role is Role.MEASURE]
@@ -105,7 +109,13 @@ def built_test(jobs: Sequence[Envelope], device_hours: float, asked: Asked) -> B
             verdict = verdicts[metric]
             if verdict.causes is not None:
                 causes[metric] = verdict.causes
-            series.append(_series_report(verdict, latest, jobs, changes, asked))
+            found = _series_report(verdict, latest, jobs, changes, asked)
+            if verdict.kind is Kind.NODE:
+                found = _of_slow_node(found, latest, slow_nodes)
+            if failed and found.condition is not Condition.SLOWER:
+                short = f"no numbers since {failed[0]}: {last.outcome.value}"
+                found = replace(found, condition=Condition.FAILED, short=short)
+            series.append(found)
     described = with_numbers[-1] if with_numbers else last
     report = TestReport(
         id=last.key.test,
@@ -125,6 +135,13 @@ def built_test(jobs: Sequence[Envelope], device_hours: float, asked: Asked) -> B
         device_hours=device_hours,
     )
     return BuiltTest(report, causes)
+
+
+def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[str, NodeReport]) -> SeriesReport:
+    """The node is slow for longer than its last run, and no change of the test explains it."""
+    nights = [slow_nodes[name].slow_since for name in latest.nodes if name in slow_nodes]
+    since = min(filter(None, nights), default=series.since)
+    return replace(series, since=since, since_run=None, why=WHY_NODE)
 
 
 def devices_of(envelope: Envelope) -> int | None:
@@ -187,6 +204,8 @@ def _series_report(
         value=measured.value,
         value_night=str(asked.night(latest)),
         pin=None if pin is None else pin.level,
+        compared=verdict.compared,
+        compared_nights=verdict.compared_nights,
         change=verdict.change,
         limit=verdict.limit,
         since=None if verdict.since is None else str(verdict.since),
@@ -227,7 +246,7 @@ def _why(verdict: Verdict, platform: str, asked: Asked) -> str:
 def explained(causes: Causes, platform: str, since: datetime.date, references: References) -> str:
     """What changed at the same time as the numbers, and what people have noted of the platform near that night."""
     notes = tuple(references.notes_on(platform, since - NOTE_BEFORE, since + NOTE_AFTER))
-    changed = Causes(None, causes.changed, causes.same).sentence()
+    changed = Causes(None, causes.changed, causes.same).sentence().replace("changed: ", "changed at that time: ", 1)
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
     return "; ".join([changed, *noted] if causes.changed else [*noted, changed])
 

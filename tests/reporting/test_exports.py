@@ -144,12 +144,6 @@ def test_a_metric_that_is_better_when_it_is_lower_loses_when_it_grows():
     assert values(samples, families.RUN_CHANGE, better="lower") == [-0.25]
 
 
-def test_a_pause_says_more_than_the_last_number():
-    paused = replace(sample(), tests=tuple(replace(test, condition=Condition.PAUSED) for test in sample().tests))
-    held = [one for one in now_of(paused) if one.name == families.CONDITION.name and one.value == 1]
-    assert {one.labels["condition"] for one in held} == {"paused"}
-
-
 def test_people_and_runs_make_events_with_short_texts():
     samples = [one for one in now_of(sample()) if one.name == families.EVENT.name]
     texts = {one.labels["kind"]: one.labels["text"] for one in samples}

@@ -39,8 +39,8 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
-def table(site: Path, *words: str) -> int:
-    return main(["table", f"--site={site}", "--tonight=2026-10-24", *words])
+def table(site: Path, *words: str, tonight: str = "2026-10-24") -> int:
+    return main(["table", f"--site={site}", f"--tonight={tonight}", *words])
 
 
 def rows(out: str) -> list[str]:
@@ -98,9 +98,9 @@ def test_sites_that_share_a_history_have_rows_of_their_own(site: Path, capsys: p
     ours = envelope(metrics={"triad": Metric(812.0, "GB/s")})
     theirs = replace(ours, key=ours.key._replace(site="theirs"), metrics={"triad": Metric(400.0, "GB/s")})
     HistoryWriter(site / "history").write_all([ours, theirs])
-    assert table(site) == 0
+    assert table(site, tonight="2026-11-23") == 0
     assert "theirs" not in capsys.readouterr().out
-    assert table(site, "--all-sites") == 0
+    assert table(site, "--all-sites", tonight="2026-11-23") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["site", "-" * len(lines[2]), "site", "theirs"]
 
@@ -145,7 +145,7 @@ def test_a_verdict_of_a_later_version_is_left_out(site: Path, capsys: pytest.Cap
     of_later_version = envelope(verdicts={"effective throughput": {"kind": "gone with the wind", "red": True}})
     latest = envelope(run_id="nightly-2", started_s=BEGAN_S + 86400)
     HistoryWriter(site / "history").write_all([of_later_version, latest])
-    assert table(site, "--all") == 0
+    assert table(site, "--all", tonight="2026-11-23") == 0
     first, _ = rows(capsys.readouterr().out)
     assert first.split()[-2:] == ["-", "none"]
 
@@ -253,7 +253,7 @@ def test_metrics_of_other_programs_have_their_own_table(site: Path, capsys: pyte
         source="reframe",
     )
     HistoryWriter(site / "history").write(line, None)
-    assert table(site) == 0
+    assert table(site, tonight="2026-11-23") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "reframe/stream@archer2:compute+gnu: what the test read from the log"
     assert lines[1].split() == ["platform", "started", "metric", "value", "unit", "against", "pin", "warnings"]
@@ -310,7 +310,7 @@ def test_csv_has_the_pin_that_counted_in_the_night_of_a_run(site: Path, capsys: 
     accept = ["accept", "resnet50", "--since=2026-10-31", "--reason=the driver must stay", "--by=ada"]
     assert main([*accept, f"--site={site}"]) == 0
     capsys.readouterr()
-    assert table(site, "--all", "--format=csv") == 0
+    assert table(site, "--all", "--format=csv", tonight="2026-11-23") == 0
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     pins = [line["pin"] for line in lines if line["metric"] == "effective_throughput"]
     assert pins == ["400.0"] * 30 + ["360.0"] * 8
@@ -334,7 +334,7 @@ def test_csv_is_harmless_in_a_spreadsheet_and_has_every_text(site: Path, capsys:
         HistoryWriter(site / "history").write(
             envelope(test, metrics={"-x": Metric(-1.5, "1/s")}, source="reframe"), None
         )
-    assert table(site, "--all", "--format=csv", "-o", str(site / "runs.csv")) == 0
+    assert table(site, "--all", "--format=csv", "-o", str(site / "runs.csv"), tonight="2026-11-23") == 0
     content = (site / "runs.csv").read_bytes().decode()
     lines = list(csv.DictReader(io.StringIO(content, newline="")))
     assert {line["test"] for line in lines} == {
@@ -447,3 +447,13 @@ def test_the_help_shows_the_history_as_pytest_takes_it(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "--history=DIR" in shown
     assert "--history DIR" not in shown
+
+
+def test_tonight_leaves_out_later_runs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record_nights(site / "history", 30)
+    assert table(site, "--all", "--format=csv", tonight="2026-10-24") == 0
+    until_then = capsys.readouterr().out
+    assert table(site, "--all", "--format=csv", tonight="2026-10-27") == 0
+    assert len(until_then.splitlines()) < len(capsys.readouterr().out.splitlines())
+    assert table(site, tonight="2020-01-01") == 2
+    assert "--tonight 2020-01-01: the first run of these tests is of the night of" in capsys.readouterr().err

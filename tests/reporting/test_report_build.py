@@ -56,6 +56,7 @@ def test_a_calm_site_has_no_incident():
     assert (test.workload, test.layout, test.setting, test.condition) == ("resnet50", "", "tuned", Condition.OK)
     (series,) = test.series
     assert series.pin == 100.0
+    assert (series.compared, series.compared_nights, series.change) == (100.0, 7, 0.0)
     assert len(series.points) == 30
     assert [(level.from_night, level.to_night, level.value) for level in series.levels] == [
         (str(night(0)), None, 100.0)
@@ -77,7 +78,7 @@ def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
     assert (incident.since, incident.nights) == (str(night(30)), 7)
     assert incident.platform == "eidf_a100"
     assert incident.where == "all of it in the device step; input unchanged"
-    assert incident.why == f"changed: driver 570.124 -> 580.65; noted on {night(30)}: driver upgrade"
+    assert incident.why == f"changed at that time: driver 570.124 -> 580.65; noted on {night(30)}: driver upgrade"
     assert report.conditions == {"slower": 2, "ok": 1}
 
 
@@ -111,12 +112,12 @@ def test_a_slow_node_is_an_incident_since_its_first_slow_run_and_no_cause_of_oth
     assert incident.what == "resnet50 tuned is 10.4 % slower"
     assert incident.where == "node n02"
     assert incident.why == "the node itself: other nodes are as they were"
-    assert incident.since == str(night(31))
+    assert incident.since == report.tests[0].series[0].since == str(night(31))
 
 
 def test_a_node_that_only_its_visits_show_as_slow_is_told_too():
     report = report_of([*calm(21), *fleet_nights(4, slow={"n07": 0.08})], tonight=20)
-    assert report.headline == "No test is slower; node n07 is slow"
+    assert report.headline == "No test is slower; n07 is a slow node"
     (incident,) = [one for one in report.incidents if not one.tests]
     assert incident.where.startswith("node n07: n07 -8")
 
@@ -151,11 +152,13 @@ def test_an_accepted_level_takes_the_place_of_the_pin():
 def test_failed_jobs_are_told_with_their_first_night():
     failed = [run(number, 1.0, metrics={}, sane=False, outcome=Outcome.FAILED, verdicts={}) for number in range(30, 33)]
     report = report_of([*calm(30), *failed])
-    assert report.headline == "No test is slower; 1 has failed, on eidf_a100"
+    assert report.headline == "No test is slower; resnet50 on eidf_a100 has failed"
     (incident,) = report.incidents
     assert incident.condition is Condition.FAILED
     assert (incident.since, incident.nights) == (str(night(30)), 3)
     assert incident.what == "resnet50 tuned has no numbers: failed"
+    series = report.tests[0].series[0]
+    assert (series.condition, series.short) == (Condition.FAILED, f"no numbers since {night(30)}: failed")
     assert [point.value for point in report.tests[0].series[0].points[-3:]] == [None, None, None]
 
 
@@ -182,6 +185,7 @@ def test_a_paused_platform_is_no_incident():
     pause = Pause("eidf_a100", night(60), "cooling", AUTHOR)
     report = report_of([*calm(30), *slower(30, 7)], References(pauses=[pause]))
     assert report.tests[0].condition is Condition.PAUSED
+    assert report.tests[0].series[0].condition is Condition.PAUSED
     assert report.incidents == ()
     assert report.platforms[0].paused == f"until {night(60)}: cooling"
 

@@ -84,20 +84,11 @@ def _of_series(report: ReportData, test: TestReport, series: SeriesReport) -> It
     yield families.CHANGE, labels, series.change
     yield families.LIMIT, labels, series.limit
     yield families.SINCE, labels, since_s(report, series)
-    yield from _conditions(labels, present_condition(test, series))
+    yield from _conditions(labels, series.condition)
     for part in series.parts:
         of_part = {**labels, "part": part.name.removesuffix("_ms")}
         yield families.PART, of_part, part.now / 1000
         yield families.PART_BEFORE, of_part, None if part.before is None else part.before / 1000
-
-
-def present_condition(test: TestReport, series: SeriesReport) -> Condition:
-    """How a series stands now. A test that is paused or has no numbers since says more than its last number."""
-    if test.condition is Condition.PAUSED:
-        return Condition.PAUSED
-    if test.failed_nights and series.condition is not Condition.SLOWER:
-        return Condition.FAILED
-    return series.condition
 
 
 def _conditions(labels: Labels, now: Condition) -> Iterator[Sample]:
