@@ -170,6 +170,12 @@ def _series(
     return [*lines, "", *_answers(series, display)]
 
 
+def _compared(series: SeriesReport) -> str:
+    if series.compared_nights > 1 and series.compared is not None:
+        return f"the median of {series.compared_nights} nights, {number(series.compared)}, is"
+    return "it is"
+
+
 def _answers(series: SeriesReport, display: Display) -> list[str]:
     """Is it slower, since when, where, why."""
     said = _IS_IT_SLOWER[series.condition]
@@ -182,7 +188,7 @@ def _answers(series: SeriesReport, display: Display) -> list[str]:
         if series.value_night:
             facts += f" in the night of {series.value_night}"
         if series.change is not None and series.pin is not None:
-            facts += f"; the gate: {_percent(series.change)} beside the pin of {number(series.pin)}"
+            facts += f"; {_compared(series)} {_percent(series.change)} from the pin of {number(series.pin)}"
             if series.limit is not None:
                 facts += f", limit {100 * series.limit:.1f} %"
         lines += _wrapped(facts, display, " " * INDENT, " " * INDENT)

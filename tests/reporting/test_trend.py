@@ -81,9 +81,9 @@ def test_a_slow_test_shows_the_four_answers_below_its_picture():
     assert shown.startswith(f"{TEST}\n\neffective_throughput, samples/s, higher is better\n")
     answers = re.sub(r"\s+", " ", shown.partition("Is it slower?")[2])
     assert answers.startswith(" YES -8.5 % of 20, slower since")
-    assert "the gate: -8.5 % beside the pin of 100.0, limit" in answers
+    assert "it is -8.5 % from the pin of 100.0, limit" in answers
     assert f"Since when? {night(30)} " in answers
-    assert f"Why? changed: driver 570.124 -> 580.65; noted on {night(29)}: new firmware" in answers
+    assert f"Why? changed at that time: driver 570.124 -> 580.65; noted on {night(29)}: new firmware" in answers
     assert shown.endswith(f"python -m reporting show '{TEST}'")
 
 
@@ -190,7 +190,7 @@ def test_several_tests_have_a_line_each_and_the_worst_is_first():
     third = "test_cosmoflow.py::test_cosmoflow[eidf_a100-1x4gpu-tuned]"
     runs += [*nights(36, test=third, hour=21.0), failed(36, test=third, hour=21.0)]
     head, blank, above, *lines = many_tests(report_of(runs), Display(100))
-    assert (head, blank) == ("2 of 3 tests are slower, on eidf_a100; 1 has failed", "")
+    assert (head, blank) == ("2 of 3 tests are slower, on eidf_a100; cosmoflow on eidf_a100 has failed", "")
     assert above.endswith(f"  to {night(36)}")
     words = [line.split()[0] for line in lines[:3]]
     assert words == ["SLOWER", "SLOWER", "FAILED"]
