@@ -28,6 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 from PIL import Image
 
 from benchmarks.report_year import make_year
@@ -41,7 +42,8 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 TEXTS = ROOT / "docs" / "captures"
 LAST = datetime.date(2026, 11, 22)
-COLOURS = 96
+COLOURS = 256
+APART = (4, 6, 8, 11, 15, 20)  # how far two colours of a palette are from each other at least: the first that fits
 LARGEST_BYTES = 150_000
 COMMANDS = {
     "judge.txt": ("judge", "isambard_ai", "deepcam", "tuned"),
@@ -170,6 +172,7 @@ class Picture:
         size: of the window.
         test: the id of a test that is opened and shown.
         shrink: the picture is that many times smaller than the window.
+        place: what follows the page's name in the address.
     """
 
     name: str
@@ -178,6 +181,7 @@ class Picture:
     paper: bool = False
     test: str = ""
     shrink: int = 1
+    place: str = ""
 
 
 SLOWER = "test_resnet50.py::test_resnet50[eidf_a100-1x4gpu-tuned]"
@@ -186,7 +190,7 @@ PICTURES = (
     Picture("page-phone-dark", (360, 780), dark=True),
     Picture("page-desk", (1440, 900)),
     Picture("page-desk-dark", (1440, 900), dark=True),
-    Picture("page-wall", (2560, 1440), dark=True, shrink=2),
+    Picture("page-wall", (2560, 1440), dark=True, shrink=2, place="#wall"),
     Picture("page-print", (794, 1123), paper=True),
     Picture("page-test", (1100, 1000), test=SLOWER),
 )
@@ -200,6 +204,8 @@ def take_pictures(year: Path, page: Path) -> None:
     with browser.chromium() as chromium:
         for picture in PICTURES:
             with browser.opened(chromium, page, *picture.size, dark=picture.dark) as shown:
+                if picture.place:
+                    shown.goto(page.as_uri() + picture.place)
                 if picture.paper:
                     shown.emulate_media(media="print")
                 if picture.test:
@@ -214,12 +220,29 @@ def write_small(png: bytes, path: Path, shrink: int) -> None:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     if shrink > 1:
         image = image.resize((image.width // shrink, image.height // shrink), Image.Resampling.LANCZOS)
-    few = image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few = image.quantize(palette=palette_of(image), dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     size = path.stat().st_size
     print(f"{path.relative_to(ROOT)}: {size / 1000:.0f} kB")
     if size > LARGEST_BYTES:
         raise SystemExit(f"{path} has {size} bytes, and {LARGEST_BYTES} are allowed")
+
+
+def palette_of(image: Image.Image) -> Image.Image:
+    """The most frequent colours as they are, without those that are like another one: a rare colour has a meaning."""
+    counted = sorted(image.getcolors(image.width * image.height) or [], reverse=True)
+    found = np.array([colour for _count, colour in counted], dtype=float)
+    for apart in APART:
+        chosen = []
+        colours = found
+        while len(colours) and len(chosen) <= COLOURS:
+            chosen.append(colours[0])
+            colours = colours[np.linalg.norm(colours - colours[0], axis=1) > apart]
+        if len(chosen) <= COLOURS:
+            break
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([int(value) for colour in chosen[:COLOURS] for value in colour])
+    return palette
 
 
 if __name__ == "__main__":
