@@ -1,8 +1,8 @@
 """The machines of a simulated centre, and what happens to them in a year. benchmarks/report_year.py makes the runs.
 
-The rates of the machines in the paper are those of Rae et al. (reporting/anchors/hpdc24.yaml); the others are scaled
-from these by the devices' peaks. Events are told in nights before the last night, which is 0, so that a shorter year
-ends in the same way.
+The rates of ARCHER2's CPUs, of EIDF's A100s, of Graphcore and of Cerebras are those of Rae et al.
+(reporting/anchors/hpdc24.yaml). Those of the other machines are guesses: so many times an A100, or a CPU of ARCHER2.
+Events are told in nights before the last night, which is 0, so that a shorter year ends in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedPlatform:
     """A platform, as its jobs describe it.
 
     Attributes:
@@ -53,10 +53,12 @@ class Machine:
         return [(benchmark, case) for benchmark, settings in cases.items() for case in settings]
 
 
-def _gpu(name: str, device: str, memory_gib: int, times_a100: float, node: str, cpu: str, **more: Any) -> Machine:
+def _gpu(
+    name: str, device: str, memory_gib: int, times_a100: float, node: str, cpu: str, **more: Any
+) -> SimulatedPlatform:
     """A node of four GPUs that is so many times as fast as EIDF's A100s."""
     rates = {"resnet50": (179.7, 0.794), "cosmoflow": (58.1, 0.493), "deepcam": (13.7, 0.535)}
-    return Machine(
+    return SimulatedPlatform(
         **{
             "name": name,
             "layout": "1x4gpu",
@@ -78,15 +80,15 @@ def _gpu(name: str, device: str, memory_gib: int, times_a100: float, node: str, 
 _IMAGE = "ghcr.io/example/pytorch:25.09"
 _CPU_RATES = {"resnet50": (40.1, 0.989), "cosmoflow": (14.8, 0.989), "deepcam": (6.1, 0.987)}
 
-MACHINES: tuple[Machine, ...] = (
+PLATFORMS: tuple[SimulatedPlatform, ...] = (
     _gpu("eidf_a100", "NVIDIA A100-SXM4-40GB", 40, 1.0, "eidf-a100-{:02}", "AMD EPYC 7742", image=_IMAGE),
     _gpu("isambard_ai", "NVIDIA GH200 120GB", 96, 2.6, "nid0010{:02}", "Neoverse-V2", driver="565.57.01"),
     _gpu("alps_clariden", "NVIDIA GH200 120GB", 96, 2.5, "nid0052{:02}", "Neoverse-V2", driver="550.54.15"),
-    Machine(
+    SimulatedPlatform(
         "archer2_cpu", "2x2cpu", "AMD EPYC 7742 64-Core Processor", "cpu", 256, _CPU_RATES, 1.3, "nid0034{:02}", 24,
         "AMD EPYC 7742 64-Core Processor", 128, noise=0.25, launcher="srun", backend="mpi", sockets=2,
     ),
-    Machine(
+    SimulatedPlatform(
         "cirrus_ex", "2x2cpu", "AMD EPYC 9825 144-Core Processor", "cpu", 768,
         {benchmark: (2.3 * rate, share) for benchmark, (rate, share) in _CPU_RATES.items()}, 1.4, "cx0{:02}", 16,
         "AMD EPYC 9825 144-Core Processor", 288, noise=0.25, launcher="srun", backend="gloo", sockets=2,
@@ -96,7 +98,7 @@ MACHINES: tuple[Machine, ...] = (
         "archer2_mi210", "AMD Instinct MI210", 64, 1.2, "nid2000{:02}", "AMD EPYC 7543P", nodes=4, driver="6.7.0",
         cores=32,
     ),
-    Machine(
+    SimulatedPlatform(
         "graphcore", "1x8ipu", "Graphcore Bow", "ipu", 400, {"resnet50": (255.6, 0.97), "cosmoflow": (14.5, 0.96)}, 1.0,
         "bow-pod64-{:02}", 4, "AMD EPYC 7742", 128, driver="3.3.0", image="graphcore/pytorch:3.3.0",
         launcher="poprun", backend="popart",
@@ -104,7 +106,7 @@ MACHINES: tuple[Machine, ...] = (
                "cosmoflow": ("gbs32", "gbs32-subset", "gbs32-blocking")},
     ),
     _gpu("eidf_h200", "NVIDIA H200", 141, 2.4, "eidf-h200-{:02}", "Intel Xeon Platinum 8568Y+", image=_IMAGE),
-    Machine(
+    SimulatedPlatform(
         "cerebras_cs2", "1x1csx", "Cerebras CS-2", "csx", 40, {"resnet50": (452.0, 0.95)}, 1.0, "cs2-{:02}", 1,
         "Intel Xeon Gold 6248", 40, driver="2.1.1", launcher="none", backend="none",
         cases={"resnet50": ("gbs32", "gbs32-smoke", "gbs32-subset", "gbs32-blocking", "gbs32-subset-blocking"),
@@ -114,7 +116,7 @@ MACHINES: tuple[Machine, ...] = (
 
 
 @dataclass(frozen=True)
-class Event:
+class PlantedEvent:
     """Something that happens to a platform, and what a report must say of it while it lasts.
 
     Attributes:
@@ -163,47 +165,47 @@ _UPGRADE = {
     ("deepcam", "tuned"): -0.073,
 }
 
-EVENTS: tuple[Event, ...] = (
-    Event(
+EVENTS: tuple[PlantedEvent, ...] = (
+    PlantedEvent(
         "driver upgrade", "eidf_a100", "speed", 12, condition="slower", tests=_UPGRADE,
         changed={"driver": "580.65.06"},
     ),
-    Event(
+    PlantedEvent(
         "file system", "isambard_ai", "speed", 9, condition="slower", tests={("deepcam", "tuned"): -0.074},
         part="wait_ms", note="the project's folders have moved to the new Lustre file system",
     ),
-    Event(
+    PlantedEvent(
         "faster decoder", "isambard_ai", "speed", 25, condition="faster", tests={("resnet50", "tuned"): 0.055},
         part="wait_ms", changed={"decoder": "simplejpeg 1.9.0"},
     ),
-    Event("slow node", "alps_clariden", "speed", 16, condition="slower", node="nid005207",
+    PlantedEvent("slow node", "alps_clariden", "speed", 16, condition="slower", node="nid005207",
           tests={("resnet50", "gbs32"): -0.11, ("resnet50", "tuned"): -0.12, ("cosmoflow", "gbs32"): -0.11,
                  ("cosmoflow", "tuned"): -0.105, ("deepcam", "gbs32"): -0.115, ("deepcam", "tuned"): -0.12}),
-    Event(
+    PlantedEvent(
         "acknowledged", "archer2_cpu", "speed", 40, condition="acknowledged", tests={("cosmoflow", "gbs32"): -0.062},
         changed={"kernel": "5.14.21-150500.55.97"},
         answer=("ack", 3, "https://gitlab.example.org/hpc/tickets/212"), for_nights=14,
     ),
-    Event(
+    PlantedEvent(
         "accepted", "cirrus_ex", "speed", 210, tests={("resnet50", "gbs32"): -0.053, ("resnet50", "tuned"): -0.048},
         changed={"torch": "2.13.0"}, answer=("accept", 8, "torch 2.13 must stay, vendor case 4711"),
     ),
-    Event("blind", "cirrus_ex", "doubt", 6, condition="blind", tests={("deepcam", "tuned"): 0.0}),
-    Event("drift", "eidf_h100", "speed", 30, condition="slower", tests={("cosmoflow", "tuned"): -0.022}),
-    Event(
+    PlantedEvent("blind", "cirrus_ex", "doubt", 6, condition="blind", tests={("deepcam", "tuned"): 0.0}),
+    PlantedEvent("drift", "eidf_h100", "speed", 30, condition="slower", tests={("cosmoflow", "tuned"): -0.022}),
+    PlantedEvent(
         "fixed regression", "eidf_h100", "speed", 150, 138, changed={"kernel": "5.15.0-119-generic"},
         tests={("resnet50", "gbs32"): -0.05, ("resnet50", "tuned"): -0.064, ("deepcam", "tuned"): -0.07},
     ),
-    Event(
+    PlantedEvent(
         "fix", "eidf_h100", "nothing", 137, changed={"kernel": "5.15.0-122-generic"},
         note="kernel 5.15.0-122 has the fix of the IOMMU",
     ),
-    Event("failed nights", "archer2_mi210", "failed", 1, condition="failed", tests={("deepcam", "tuned"): 0.0}),
-    Event("outage", "archer2_mi210", "absent", 122, 118, note="maintenance of the cooling"),
-    Event(
+    PlantedEvent("failed nights", "archer2_mi210", "failed", 1, condition="failed", tests={("deepcam", "tuned"): 0.0}),
+    PlantedEvent("outage", "archer2_mi210", "absent", 122, 118, note="maintenance of the cooling"),
+    PlantedEvent(
         "paused", "graphcore", "absent", 20, condition="paused",
         answer=("pause", 0, "the pod is away for repair"), for_nights=25,
     ),
-    Event("new platform", "eidf_h200", "begins", 10, condition="learning"),
-    Event("data in memory", "cerebras_cs2", "data", 95, 95, tests={("resnet50", "gbs32"): 0.0}),
+    PlantedEvent("new platform", "eidf_h200", "begins", 10, condition="learning"),
+    PlantedEvent("data in memory", "cerebras_cs2", "data", 95, 95, tests={("resnet50", "gbs32"): 0.0}),
 )  # fmt: skip

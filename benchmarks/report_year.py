@@ -37,7 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.planted import EVENTS, GIB, MACHINES, Event, Machine
+from benchmarks.planted import EVENTS, GIB, PLATFORMS, PlantedEvent, SimulatedPlatform
 from harness.history_entries import as_stored
 from platforms.job import ONLY, Layout, Outcome, Role, Trial
 from reporting.gate.confirmation import Place, Repeat, confirmed
@@ -70,6 +70,7 @@ NIGHTS_OF_A_COMMIT = 21
 VISIT_EVERY = 14
 VISITED = "alps_clariden"
 COMPILE_S = 1240.0
+RETRY_S = 1800.0
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def recorded() -> list[list[list[float]]]:
     return [run["windows"] for run in runs if (run["neighbours"] or 0.0) < ALONE_CORES]
 
 
-class Noise:
+class RecordedNoise:
     """The noise of one series: recorded runs one after the other, in blocks.
 
     Args:
@@ -123,7 +124,7 @@ class Test:
 
     __test__ = False  # for pytest, which takes it for a test class
 
-    machine: Machine
+    machine: SimulatedPlatform
     benchmark: str
     case: str
     id: str
@@ -135,12 +136,12 @@ class Test:
         return self.benchmark, self.case
 
 
-def tests_of(machine: Machine) -> list[Test]:
+def tests_of(machine: SimulatedPlatform) -> list[Test]:
     """The six tests of a platform."""
     return [_test(machine, benchmark, case) for benchmark, case in machine.tests]
 
 
-def _test(machine: Machine, benchmark: str, case: str) -> Test:
+def _test(machine: SimulatedPlatform, benchmark: str, case: str) -> Test:
     if benchmark not in machine.rates:  # a test of the site's own, without steps
         return Test(
             machine, benchmark, case, f"site/test_{benchmark}.py::test_{benchmark}[{machine.name}-{machine.layout}]"
@@ -291,7 +292,7 @@ class Calendar:
     def night(self, ago: int) -> datetime.date:
         return self.last - ago * DAY
 
-    def events(self, platform: str) -> list[Event]:
+    def events(self, platform: str) -> list[PlantedEvent]:
         """Those of a platform that began after the gate had learned."""
         return [event for event in EVENTS if event.platform == platform and event.first < self.nights - 25]
 
@@ -304,7 +305,7 @@ class PlatformYear:
         place: of the platform among the others; its sessions begin five minutes after those of the one before.
     """
 
-    def __init__(self, folder: Path, machine: Machine, place: int, calendar: Calendar, seed: int) -> None:
+    def __init__(self, folder: Path, machine: SimulatedPlatform, place: int, calendar: Calendar, seed: int) -> None:
         self._folder = folder
         self._machine = machine
         self._place = place
@@ -313,8 +314,8 @@ class PlatformYear:
         self._seed = f"{seed} {machine.name}"
         self._chance = random.Random(self._seed)
         self._tests = tests_of(machine)
-        self._noise = {test.id: Noise(f"{seed} {test.id}", machine.noise) for test in self._tests}
-        self._repeats = Noise(self._seed, machine.noise)
+        self._noise = {test.id: RecordedNoise(f"{seed} {test.id}", machine.noise) for test in self._tests}
+        self._repeats = RecordedNoise(self._seed, machine.noise)
         self._node_factors = {node: self._chance.gauss(1, NODE_DEVIATION) for node in self._nodes}
         self._past: dict[str, list[Envelope]] = {test.id: [] for test in self._tests}
         self._references = References()
@@ -370,7 +371,7 @@ class PlatformYear:
         if planted or unlucky:
             jobs.append(self._job(test, ago, began_s, run_id, fails=True))
         if not planted and not (unlucky and self._chance.random() < 0.3):
-            jobs.append(self._job(test, ago, began_s, run_id, attempt=1 + len(jobs)))
+            jobs.append(self._job(test, ago, began_s + RETRY_S * len(jobs), run_id, attempt=1 + len(jobs)))
         return jobs
 
     def _job(
@@ -588,7 +589,7 @@ class PlatformYear:
 # --- the year --------------------------------------------------------------------------------------------------------
 
 
-def truth_of(calendar: Calendar, machines: Sequence[Machine]) -> dict[str, object]:
+def truth_of(calendar: Calendar, machines: Sequence[SimulatedPlatform]) -> dict[str, object]:
     """What was planted, with dates and the tests' ids."""
     events = []
     for machine in machines:
@@ -624,7 +625,7 @@ def truth_of(calendar: Calendar, machines: Sequence[Machine]) -> dict[str, objec
     }
 
 
-def _simulate(arguments: tuple[Path, Machine, int, Calendar, int]) -> int:
+def _simulate(arguments: tuple[Path, SimulatedPlatform, int, Calendar, int]) -> int:
     return PlatformYear(*arguments).simulate()
 
 
@@ -633,7 +634,7 @@ def make_year(
     last: datetime.date,
     *,
     nights: int = 365,
-    platforms: int = len(MACHINES),
+    platforms: int = len(PLATFORMS),
     seed: int = 1,
     processes: int = 1,
 ) -> int:
@@ -655,7 +656,7 @@ def make_year(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.yaml").write_text(f"name: {SITE}\n")
     calendar = Calendar(last, nights)
-    machines = MACHINES[:platforms]
+    machines = PLATFORMS[:platforms]
     truth = json.dumps(truth_of(calendar, machines), indent=1)
     (folder / "truth.json").write_text(f"{truth}\n")
     tasks = [(folder, machine, place, calendar, seed) for place, machine in enumerate(machines)]
@@ -669,7 +670,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nights", type=int, default=365)
-    parser.add_argument("--platforms", type=int, default=len(MACHINES), choices=range(1, len(MACHINES) + 1))
+    parser.add_argument("--platforms", type=int, default=len(PLATFORMS), choices=range(1, len(PLATFORMS) + 1))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--last", type=datetime.date.fromisoformat, help="the last night (default: yesterday's)")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
