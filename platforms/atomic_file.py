@@ -26,7 +26,7 @@ def write_bytes(path: Path, content: bytes | Iterable[bytes], *, sync: bool = Fa
         mode: permission bits of the new file; None leaves them to the umask.
 
     Raises:
-        OSError: nothing has changed then.
+        OSError: nothing has changed then. It names the file, not its draft.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -38,9 +38,11 @@ def write_bytes(path: Path, content: bytes | Iterable[bytes], *, sync: bool = Fa
         if mode is not None:
             draft.chmod(mode)
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             draft.unlink()
+        if isinstance(error, OSError) and str(error.filename) == str(draft):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
