@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
         verdict = answering.last_verdict(metric, envelopes, references, opened)
         if not verdict.red and verdict.kind is not Kind.ACKNOWLEDGED:
             raise RefusedError(f"{test}: there is nothing to acknowledge: the last run is {verdict.short}")
-        change = verdict.change or 0.0
+        change = verdict.worst or 0.0
         answer = Acknowledgement(test, metric, answering.text_of("--ticket", options.ticket), until, change, author)
         title = f"Acknowledge {metric.replace('_', ' ')} {percent(change)} of {test} until {until}"
         lines = [

@@ -175,11 +175,11 @@ def expired_line(answer: Acknowledgement) -> str:
     return f"The acknowledgement of {answer.author.by} ended on {answer.until} ({answer.ticket})."
 
 
-def worse_line(answer: Acknowledgement, loss: LevelChange) -> str:
-    """What is said of an acknowledged regression that is worse than it was."""
+def worse_line(answer: Acknowledgement, loss: LevelChange, limit: float) -> str:
+    """What is said of an acknowledged regression that is worse than it was by more than a limit."""
     return (
         f"{answer.author.by} has acknowledged {percent(answer.change)} until {answer.until} ({answer.ticket}). "
-        f"It is red again: {percent(loss.change)} is worse than that by more than its limit of {size(loss.limit)}."
+        f"It is red again: {percent(loss.change)} is worse than that by more than {size(limit)}."
     )
 
 

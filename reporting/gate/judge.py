@@ -31,12 +31,14 @@ from reporting.gate.series import (
 from reporting.gate.verdict import Kind, Suspect, Verdict
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.references.answers import References
+from reporting.references.answers import Acknowledgement, References
 
 RED = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.LEFT})
 COARSE_RUNS = 5
 COARSE_STEP = 0.10
 BLIND_NIGHTS = 3
+KNOWN_RUNS = 4
+"""A loss that was acknowledged from fewer runs is known no better than a single run is."""
 
 
 def judge(
@@ -136,7 +138,7 @@ def _coarse(subject: Subject, known: Sequence[RunValue], level: float, run: RunV
     verdict = _of(subject, found.kind, short, lines, found, since=run.night, runs=len(known), causes=causes)
     if run is subject.series.runs[-1]:
         verdict = _suspected(subject, verdict, level, found)
-    return _answered(subject, verdict, [found])
+    return _answered(subject, verdict, [found], found.limit)
 
 
 def _compared(subject: Subject, comparison: Comparison) -> Verdict:
@@ -166,7 +168,8 @@ def _compared(subject: Subject, comparison: Comparison) -> Verdict:
     if comparison.is_new_step:
         verdict = _suspected(subject, verdict, comparison.pin.level, found)
     verdict = _anchored(subject, verdict, found, comparison)
-    return _answered(subject, verdict, [finding for finding in findings if finding.kind in RED])
+    losses = [finding for finding in findings if finding.kind in RED]
+    return _answered(subject, verdict, losses, comparison.step_limit)
 
 
 def _suspected(subject: Subject, verdict: Verdict, level: float, found: LevelChange) -> Verdict:
@@ -210,7 +213,7 @@ def _left(subject: Subject, left: Departure) -> Verdict:
     ]
     short = f"left its series: {'; '.join(left.differences)}"
     verdict = _of(subject, Kind.LEFT, short, lines, found, since=left.since, runs=pin.runs, causes=causes)
-    return _answered(subject, verdict, [found])
+    return _answered(subject, verdict, [found], found.limit)
 
 
 def _of(
@@ -253,21 +256,36 @@ def _anchored(subject: Subject, verdict: Verdict, found: LevelChange, comparison
     return dataclasses.replace(verdict, short=short, anchor_change=change)
 
 
-def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange]) -> Verdict:
-    """A red verdict is amber while an acknowledgement holds: until its day, and unless it is worse than then."""
+def _answered(subject: Subject, verdict: Verdict, losses: Sequence[LevelChange], limit_of_run: float) -> Verdict:
+    """A red verdict is amber while an acknowledgement holds: until its day, and unless it is worse than then.
+
+    Args:
+        losses: all that is red.
+        limit_of_run: how far a single run may be away from a level.
+    """
     if not losses:
         return verdict
+    verdict = dataclasses.replace(verdict, worst=min(loss.change for loss in losses))
     test, metric = verdict.test, verdict.metric
     answer = subject.references.acknowledgement(test, metric, subject.night)
     if answer is None:
         earlier = subject.references.acknowledgement(test, metric, datetime.date.min)
         return verdict if earlier is None else _with_line(verdict, explanation.expired_line(earlier))
+    was_known_well = len(_runs_known_to(answer, subject, verdict)) >= KNOWN_RUNS
     for loss in losses:
-        if loss.change < answer.change - loss.limit:
-            return _with_line(verdict, explanation.worse_line(answer, loss))
+        limit = loss.limit if was_known_well else max(loss.limit, limit_of_run)
+        if loss.change < answer.change - limit:
+            return _with_line(verdict, explanation.worse_line(answer, loss, limit))
     amber = _with_line(verdict, explanation.acknowledged_line(answer))
     short = f"acked until {answer.until}: {verdict.short}"
     return dataclasses.replace(amber, kind=Kind.ACKNOWLEDGED, red=False, short=short, suspect=None)
+
+
+def _runs_known_to(answer: Acknowledgement, subject: Subject, verdict: Verdict) -> list[RunValue]:
+    """The runs of a change that there were when it was acknowledged."""
+    since = verdict.since or subject.night
+    runs = subject.series.runs
+    return [run for run in runs if run.night >= since and run.envelope.time_s <= answer.author.at.timestamp()]
 
 
 def _with_blindness(subject: Subject, verdict: Verdict) -> Verdict:

@@ -91,6 +91,7 @@ class Verdict:
         compared: what was compared, in the metric's unit: the run's own value, or the median of the last nights.
         compared_nights: of how many nights together it is the median; 1 for one run.
         limit: the change beyond which it is red, as a positive fraction.
+        worst: the largest loss of what is red, of one run or of the last nights; None if nothing is.
         since: the first night of the change.
         since_run: the run id with which it began, if earlier runs of that night are without it.
         runs: how many runs the pin, or what has been learned of it, consists of.
@@ -115,6 +116,7 @@ class Verdict:
     compared: float | None = None
     compared_nights: int = 1
     limit: float | None = None
+    worst: float | None = None
     since: datetime.date | None = None
     since_run: str | None = None
     runs: int = 0

@@ -7,6 +7,7 @@ the scale of twenty runs is .7413 x (1 + .7 / sqrt(20)) = .8573 %.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 import random
 import shlex
@@ -18,7 +19,7 @@ from reporting.gate.judge import judge
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import comparability
 from reporting.history.nights import NOON
-from reporting.references.answers import Acceptance, Acknowledgement, Note, References
+from reporting.references.answers import Acceptance, Acknowledgement, Author, Note, References
 from tests.reporting.gate_nights import (
     AUTHOR,
     FIELDS,
@@ -348,6 +349,30 @@ def test_an_acknowledged_loss_is_amber():
     assert verdict.text.splitlines()[1] == (
         "ada has acknowledged -10.8 % until 2026-11-11 (https://tickets/7), so it is not red."
     )
+
+
+def test_a_verdict_names_the_worst_loss_so_that_its_acknowledgement_holds_at_once():
+    runs = [*nights(30), *nights(7, 91.0, 30)]
+    last = run(37, 95.0)  # a lucky one: still a step, and the seven nights together are worse
+    found = verdict_on(last, runs)
+    assert found.change == pytest.approx(-0.05)
+    assert found.worst == pytest.approx(-0.09, abs=0.005)
+    known = acknowledged(found.worst, night(60))
+    assert verdict_on(last, runs, known).kind is Kind.ACKNOWLEDGED
+
+
+def test_a_loss_that_was_acknowledged_by_its_first_run_stays_amber_while_the_nights_show_how_large_it_is():
+    answer = dataclasses.replace(acknowledged(-0.06, night(60)).acknowledgements[0], author=Author("ada", at(31)))
+    known = References(acknowledgements=[answer])
+    runs = [*nights(30), run(30, 94.0), *nights(8, 92.0, 31)]
+    assert verdict_on(runs[-1], runs[:-1], known).kind is Kind.ACKNOWLEDGED
+    worse = [*runs, *nights(8, 88.0, 39)]
+    assert verdict_on(worse[-1], worse[:-1], known).red
+
+
+def at(number):
+    """Noon after a night."""
+    return datetime.datetime.combine(night(number), datetime.time(12)).astimezone()
 
 
 @pytest.mark.parametrize(("value", "red"), [(86.3, False), (86.1, True)])
