@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from platforms.job import RefusedError
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.envelope import Envelope
-from reporting.references.answers import References
+from reporting.references.answers import Author, References
 from reporting.report.data import (
     SCHEMA,
     Condition,
@@ -25,6 +26,7 @@ from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, dev
 from reporting.tables.history_rows import by_site_and_test
 
 MOST_NAMED = 4
+NOT_COMPARED = frozenset({Condition.LEARNING, Condition.BLIND, Condition.FAILED, Condition.PAUSED})
 MANY_BLIND = 0.1
 """Of the tests: a headline about slower ones tells of blind ones only if they are more."""
 
@@ -99,8 +101,11 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
     if slower:
         verb = "is" if len(slower) == 1 else "are"
         said = [f"{len(slower)} of {len(tests)} tests {verb} slower, on {_named(slower)}"]
+    elif all(test.condition in NOT_COMPARED for test in tests):
+        said = ["Nothing can be said of the speed yet"]
     else:
         said = ["No test is slower"]
+    if not slower:
         slow_nodes = [node.name for node in nodes if node.standing == Standing.SLOW]
         if slow_nodes:
             said.append(f"{_list(slow_nodes)} {'is a slow node' if len(slow_nodes) == 1 else 'are slow nodes'}")
@@ -204,18 +209,23 @@ def _nodes(envelopes: Sequence[Envelope], asked: Asked) -> tuple[NodeReport, ...
 
 def _notes(tests: Sequence[TestReport], first: datetime.date, asked: Asked) -> tuple[NoteReport, ...]:
     """What people have said of these tests and their platforms since the first night, in order of the nights."""
-    ids = {test.id for test in tests}
-    names = ids | {test.platform for test in tests}
+    names = {test.id for test in tests} | {test.platform for test in tests}
     references = asked.references
-    found = [NoteReport(str(note.at), "note", note.platform, note.text, note.author.by) for note in references.notes]
+    found = [_note("note", note.platform, note.at, note.text, note.author) for note in references.notes]
     for answer in references.acceptances:
         text = f"{answer.metric.replace('_', ' ')} {answer.level:.6g} {answer.unit}: {answer.reason}"
-        found.append(NoteReport(str(answer.since), "accept", answer.test, text, answer.author.by))
+        found.append(_note("accept", answer.test, answer.since, text, answer.author))
     for known in references.acknowledgements:
         text = f"{known.metric.replace('_', ' ')} {100 * known.change:+.1f} % until {known.until}: {known.ticket}"
-        found.append(NoteReport(str(known.author.at.date()), "ack", known.test, text, known.author.by))
+        found.append(_note("ack", known.test, known.author.at.date(), text, known.author))
     for pause in references.pauses:
         text = f"until {pause.until}: {pause.reason}"
-        found.append(NoteReport(str(pause.author.at.date()), "pause", pause.name, text, pause.author.by))
+        found.append(_note("pause", pause.name, pause.author.at.date(), text, pause.author))
     chosen = [note for note in found if note.subject in names and note.night >= str(first)]
     return tuple(sorted(chosen, key=lambda note: note.night))
+
+
+def _note(
+    kind: Literal["note", "accept", "ack", "pause"], subject: str, night: datetime.date, text: str, author: Author
+) -> NoteReport:
+    return NoteReport(str(night), kind, subject, text, author.by, str(author.at.date()))

@@ -116,8 +116,8 @@ class SeriesReport:
         value: of the last run with numbers, in `unit`.
         value_night: its night.
         pin: what it is compared with now; None while it learns.
-        compared: what the gate has compared with the pin, in `unit`: the last run's value, or the median of the last
-            nights; None if nothing was compared.
+        compared: what stands beside the pin, in `unit`: of a series that has changed the median of all runs since then,
+            else what the gate compares: the last run, or the median of the last nights. None without a pin.
         compared_nights: of how many nights together it is the median; 1 for one run.
         change: of what was compared, relative to the pin; None without a pin.
         limit: the change beyond which it is red, positive.
@@ -264,11 +264,14 @@ class NoteReport:
     """What a person noted of a platform, accepted, acknowledged or paused: a mark in the trends."""
 
     night: str
+    """Since when it counts: of an acceptance the first night of its level."""
     kind: Literal["note", "accept", "ack", "pause"]
     subject: str
     """A platform's name or a test's id."""
     text: str
     by: str
+    given: str = ""
+    """The day on which it was said."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -32,6 +33,8 @@ SIGHT_TRIALS = 300
 NOTE_BEFORE = datetime.timedelta(days=NOTE_DAYS_BEFORE)
 NOTE_AFTER = datetime.timedelta(days=NOTE_DAYS_AFTER)
 WHY_NODE = "the node itself: other nodes are as they were"
+LASTING = frozenset({Kind.SLOWER, Kind.DRIFTED, Kind.ACKNOWLEDGED, Kind.FASTER})
+OF_RUNS = re.compile(r"[+-]\d+\.\d % of \d+, ")  # in a verdict's short form: the change, and the runs of the pin
 RUNS_BEFORE = 20  # whose parts of a step stand beside those of the last run of a series without a change
 URGENCY = list(Condition)
 FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
@@ -112,6 +115,8 @@ def built_test(
             found = _series_report(verdict, latest, jobs, changes, asked)
             if verdict.kind is Kind.NODE:
                 found = _of_slow_node(found, latest, slow_nodes)
+            elif verdict.kind in LASTING:
+                found = _since_it_began(found)
             if failed and found.condition is not Condition.SLOWER:
                 short = f"no numbers since {failed[0]}: {last.outcome.value}"
                 found = replace(found, condition=Condition.FAILED, short=short)
@@ -142,6 +147,29 @@ def _of_slow_node(series: SeriesReport, latest: Envelope, slow_nodes: Mapping[st
     nights = [slow_nodes[name].slow_since for name in latest.nodes if name in slow_nodes]
     since = min(filter(None, nights), default=series.since)
     return replace(series, since=since, since_run=None, why=WHY_NODE)
+
+
+def _since_it_began(series: SeriesReport) -> SeriesReport:
+    """A loss is as large as all runs since its first night say together, and no number of one run.
+
+    The gate's own numbers stand in `text`.
+    """
+    runs = [
+        point
+        for point in series.points
+        if point.value is not None and point.comparable and not point.doubts and point.night >= (series.since or "")
+    ]
+    if not runs or not series.pin:
+        return series
+    compared = median([point.value for point in runs if point.value is not None])
+    sign = 1 if series.better == "higher" else -1
+    return replace(
+        series,
+        compared=compared,
+        compared_nights=len({point.night for point in runs}),
+        change=sign * (compared - series.pin) / abs(series.pin),
+        short=OF_RUNS.sub("", series.short),
+    )
 
 
 def devices_of(envelope: Envelope) -> int | None:
