@@ -20,8 +20,7 @@ from reporting.history.run_facts import THROUGHPUT
 from reporting.references.answers import References
 from reporting.report.data import Condition
 from reporting.report.month_incidents import MonthIncident, Period, incidents_in, spoken_name
-from reporting.report.one_test import condition_of, devices_of
-from reporting.tables.history_rows import stored_verdicts
+from reporting.report.one_test import Asked, built_test, devices_of
 
 RECENT = datetime.timedelta(days=31)
 """A platform whose last job is older than this before the month has no row, if nothing was asked of it in the month."""
@@ -62,7 +61,7 @@ class Standing:
         change: of this value from the level; from_first_pin: from the first pin, of an accepted level.
         lowest, highest: the changes of the month's worst and best run without doubt, each from the level of its night.
         runs: how many runs without doubt the month has.
-        condition: what the gate said of the last run.
+        condition: of the test at the month's end, with all answers that people have given until now.
     """
 
     test: str
@@ -145,6 +144,7 @@ class MonthData:
     Attributes:
         first, last: its nights; `last` is tonight in a month that is not over.
         is_over: no night of it is to come.
+        short_losses: losses that may be chance; they are no incidents.
     """
 
     site: str
@@ -154,6 +154,7 @@ class MonthData:
     platforms: tuple[PlatformMonth, ...]
     incidents: tuple[MonthIncident, ...]
     made_at: datetime.datetime
+    short_losses: tuple[MonthIncident, ...] = ()
 
     @property
     def hours(self) -> float:
@@ -194,6 +195,9 @@ def month_data(
     of_platform: dict[str, list[Envelope]] = {}
     for job in until_then:
         of_platform.setdefault(job.platform, []).append(job)
+    # A month that is over is judged as in its last night.
+    at = now if tonight <= end else datetime.datetime.combine(end, night_ends)
+    at_end = Asked(references, night_ends, at, with_sight=False)
     platforms = []
     for name, jobs in sorted(of_platform.items()):
         nights = tuple(_nights(name, jobs, references, period, end))
@@ -202,15 +206,18 @@ def month_data(
         if in_month or was_paused or period.night(jobs[-1]) >= period.first - RECENT:
             hours = _device_hours(in_month)
             share = _share(hours, (devices or {}).get(name), period)
-            platforms.append(PlatformMonth(name, nights, tuple(_standings(jobs, references, period)), hours, share))
+            platforms.append(PlatformMonth(name, nights, tuple(_standings(jobs, at_end, period)), hours, share))
+    conditions = {standing.test: standing.condition for platform in platforms for standing in platform.standings}
+    incidents = incidents_in(period, until_then, references, conditions, ended_as)
     return MonthData(
         site=site,
         first=period.first,
         last=period.last,
         is_over=tonight > end,
         platforms=tuple(platforms),
-        incidents=incidents_in(period, until_then, references, ended_as),
+        incidents=tuple(incident for incident in incidents if not incident.may_be_chance),
         made_at=now.astimezone(),
+        short_losses=tuple(incident for incident in incidents if incident.may_be_chance),
     )
 
 
@@ -274,20 +281,23 @@ def is_paused(platform: str, tests: Iterable[str], references: References, night
 # --- performance -----------------------------------------------------------------------------------------------------
 
 
-def _standings(jobs: Sequence[Envelope], references: References, period: Period) -> list[Standing]:
+def _standings(jobs: Sequence[Envelope], at_end: Asked, period: Period) -> list[Standing]:
+    """Of the tests of a platform that have numbers in the month, by name."""
     of_test: dict[str, list[Envelope]] = {}
     for job in jobs:
-        if job.trial.in_series and _has_numbers(job):
+        if job.trial.in_series:
             of_test.setdefault(job.key.test, []).append(job)
-    return [
-        _standing(of_this, references, period)
-        for _test, of_this in sorted(of_test.items())
-        if period.night(of_this[-1]) >= period.first
-    ]
+    standings = []
+    for of_this in of_test.values():
+        with_numbers = [job for job in of_this if _has_numbers(job)]
+        if with_numbers and period.night(with_numbers[-1]) >= period.first:
+            condition = built_test(of_this, 0.0, {}, at_end).report.condition
+            standings.append(_standing(with_numbers, condition, at_end.references, period))
+    return sorted(standings, key=lambda standing: (standing.name, standing.test))
 
 
-def _standing(jobs: Sequence[Envelope], references: References, period: Period) -> Standing:
-    """Of a test that has numbers in the month."""
+def _standing(jobs: Sequence[Envelope], condition: Condition, references: References, period: Period) -> Standing:
+    """Of a test by its jobs with numbers."""
     latest = jobs[-1]
     metric = THROUGHPUT if THROUGHPUT in latest.metrics else min(latest.metrics)
     series = series_of(metric, latest, jobs, period.night_ends)
@@ -302,7 +312,6 @@ def _standing(jobs: Sequence[Envelope], references: References, period: Period) 
         changes = [_change_then(run, series, pin, references) for run in in_month]
     is_accepted = pin is not None and pin.acceptance is not None
     anchor = acceptance.anchor if acceptance is not None and is_accepted else None
-    verdict = stored_verdicts(latest).get(metric)
     return Standing(
         test=series.test,
         name=spoken_name(latest),
@@ -317,7 +326,7 @@ def _standing(jobs: Sequence[Envelope], references: References, period: Period) 
         lowest=min(changes, default=None),
         highest=max(changes, default=None),
         runs=len(in_month),
-        condition=Condition.LEARNING if verdict is None else condition_of(verdict),
+        condition=condition,
     )
 
 

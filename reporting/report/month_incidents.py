@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median
 from typing import Any
 
 from platforms.job import State, setting_of
@@ -15,18 +16,23 @@ from reporting.compare.causes import Causes, ProvenanceChange, causes_of
 from reporting.compare.split import INPUT
 from reporting.fleet.node_runs import workload_of
 from reporting.gate.confirmation import stored_confirmation
+from reporting.gate.power import sight_of
+from reporting.gate.series import RunValue, Series, pin_of, series_of
 from reporting.gate.verdict import Kind
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 from reporting.history.run_facts import THROUGHPUT
 from reporting.references.answers import References
+from reporting.report.data import Condition
 from reporting.report.incidents import NIGHTS_APART
-from reporting.report.one_test import FAILURES, NOTE_AFTER, NOTE_BEFORE, RUNS_BEFORE
+from reporting.report.one_test import FAILURES, NOTE_AFTER, NOTE_BEFORE, RUNS_BEFORE, SIGHT_TRIALS
 from reporting.tables.nights import RESTLESS
 
 INPUT_SHARE = 0.5
 """Of a loss: if waiting for data and copies have at least this share of it, the input is the cause."""
+SHORT_NIGHTS = 7  # the window of the gate: a loss by chance is red for no longer
+STILL_SLOW = (Condition.SLOWER, Condition.ACKNOWLEDGED)
 INPUT_STATES = (State.DATA_MISSING.value, State.DATA_CORRUPT.value)
 
 
@@ -48,9 +54,9 @@ class MonthIncident:
         begin: the first night of it, which may lie before the month.
         end: the first night in which all of its tests were well again; None if that is not before the month's end.
         tests: ids, the worst first; of_tests: how many tests the platform was asked for in the month.
-        worst: the largest loss that the gate saw, negative; None for jobs that failed.
+        worst: the change of the test that lost most, negative; None for jobs that failed, and if no change is known.
         nights: those of the month that had such a run.
-        what: `2 of 6 tests up to 8.4 % slower`, `1 of 6 tests without numbers`.
+        what: `2 of 6 tests 5.1 to 8.4 % slower`, `1 of 6 tests without numbers`.
         why: `changed: driver 570 -> 580`, `node lost (3), time limit (1)`.
         answered: what people have said to it, as `accepted by ada on 2026-11-20`; "" for nothing.
     """
@@ -66,6 +72,8 @@ class MonthIncident:
     what: str
     why: str
     answered: str
+    may_be_chance: bool = False
+    """One test had a small loss without any cause, which was soon over without an answer."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,11 @@ class _Episode:
         during: all runs with numbers from its begin to the last bad night. A drift is red only some nights after it
             has begun, so they are more than the bad ones.
         bad: the runs that were red, or the jobs that failed.
+        end: the first good night after it; None if there is none.
+        change: the median of its runs in the month from the level before it, as a fraction; negative is worse. None if
+            jobs failed, and if it left its series.
+        sight: the lasting loss that the gate finds in the series nine times of ten, as a fraction. Only a short loss
+            without a cause has it.
     """
 
     has_failed: bool
@@ -103,6 +116,8 @@ class _Episode:
     during: list[Envelope] = field(default_factory=list)
     bad: list[Envelope] = field(default_factory=list)
     end: datetime.date | None = None
+    change: float | None = None
+    sight: float | None = None
 
     @property
     def test(self) -> str:
@@ -111,11 +126,6 @@ class _Episode:
     @property
     def platform(self) -> str:
         return self.bad[-1].platform
-
-    @property
-    def worst(self) -> float | None:
-        verdicts = [stored for job in self.bad for stored in _bad_verdicts(job).values()]
-        return min((float(stored["change"]) for stored in verdicts if stored.get("change") is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -134,12 +144,17 @@ def spoken_name(job: Envelope) -> str:
 
 
 def incidents_in(
-    period: Period, jobs: Sequence[Envelope], references: References, ended_as: Callable[[Envelope], str]
+    period: Period,
+    jobs: Sequence[Envelope],
+    references: References,
+    conditions: Mapping[str, Condition],
+    ended_as: Callable[[Envelope], str],
 ) -> tuple[MonthIncident, ...]:
     """The incidents of a period, by cause, then by begin.
 
     Args:
         jobs: all jobs of a site until the period's last night, in the order of their starts.
+        conditions: of the tests at the period's end, with all answers.
         ended_as: how a job without numbers ended, as in `node lost`.
     """
     of_test: dict[str, list[Envelope]] = {}
@@ -149,12 +164,17 @@ def incidents_in(
             of_test.setdefault(job.key.test, []).append(job)
             if period.has(period.night(job)):
                 asked.setdefault(job.platform, set()).add(job.key.test)
-    explained = [
-        _explained(episode, references, ended_as)
-        for of_this in of_test.values()
-        for episode in _episodes(of_this, period)
-        if any(period.has(period.night(job)) for job in episode.bad)
-    ]
+    explained = []
+    for test, of_this in of_test.items():
+        for episode in _episodes(of_this, period):
+            if not any(period.has(period.night(job)) for job in episode.bad):
+                continue
+            one = _explained(episode, references, ended_as)
+            if not episode.has_failed:
+                _measure(one, of_this, references, period)
+                if conditions.get(test) not in STILL_SLOW:
+                    _end_by_acceptance(episode, references, period)
+            explained.append(one)
     found = [
         _incident(group, len(asked[group[0].episode.platform]), period, references) for group in _groups(explained)
     ]
@@ -243,6 +263,61 @@ def _bad_verdicts(job: Envelope) -> dict[str, Mapping[str, Any]]:
     }
 
 
+def _measure(explained: _Explained, jobs: Sequence[Envelope], references: References, period: Period) -> None:
+    """Set how large the loss of a slow episode is, by the metric that lost most, and what the gate finds for sure."""
+    episode = explained.episode
+    last = episode.bad[-1]
+    for metric, stored in _bad_verdicts(last).items():
+        if stored.get("kind") == Kind.LEFT:
+            continue
+        series = series_of(metric, last, jobs, period.night_ends)
+        day_before = episode.begin - datetime.timedelta(days=1)
+        pin = pin_of(series, references.acceptance(series.test, metric, series.comparability, day_before))
+        if pin is None or pin.level == 0:
+            changes = _stored_changes(episode, metric)
+        else:
+            changes = series.changes(_runs_of(explained, series, period), pin.level)
+        change = median(changes) if changes else None
+        if change is None or (episode.change is not None and episode.change <= change):
+            continue  # nothing is known of it, or another metric lost more
+        episode.change = change
+        if pin is not None and explained.cause is Cause.UNEXPLAINED and _was_short(episode, period):
+            sight = sight_of(series, pin, trials=SIGHT_TRIALS)
+            episode.sight = None if sight is None else sight.loss()
+
+
+def _stored_changes(episode: _Episode, metric: str) -> list[float]:
+    """What the gate said of the red runs of a series that had no pin yet."""
+    stored = [_bad_verdicts(job).get(metric, {}).get("change") for job in episode.bad]
+    return [float(change) for change in stored if change is not None]
+
+
+def _runs_of(explained: _Explained, series: Series, period: Period) -> list[RunValue]:
+    """The runs of the month that measure a loss: of a slow node the red ones, else all without doubt since it began."""
+    episode = explained.episode
+    if explained.cause is Cause.NODE:
+        bad_ids = {job.key.run_id for job in episode.bad}
+        return [run for run in series.runs if run.run_id in bad_ids and period.has(run.night)]
+    begin = max(episode.begin, period.first)
+    last = period.night(episode.bad[-1])
+    return [run for run in series.runs if run.eligible and begin <= run.night <= last]
+
+
+def _was_short(episode: _Episode, period: Period) -> bool:
+    """Whether it was over within a week of its first red run."""
+    return episode.end is not None and (episode.end - period.night(episode.bad[0])).days <= SHORT_NIGHTS
+
+
+def _end_by_acceptance(episode: _Episode, references: References, period: Period) -> None:
+    """End an open loss after its last red run if people have accepted it. The gate must be content with their level."""
+    first = episode.begin - datetime.timedelta(days=NIGHTS_APART)
+    night = period.night(episode.bad[-1])
+    if episode.end is None and any(
+        answer.test == episode.test and first <= answer.since <= night for answer in references.acceptances
+    ):
+        episode.end = night + datetime.timedelta(days=1)
+
+
 # --- causes ----------------------------------------------------------------------------------------------------------
 
 
@@ -326,13 +401,18 @@ def _groups(explained: Sequence[_Explained]) -> list[list[_Explained]]:
 
 
 def _incident(group: Sequence[_Explained], of_tests: int, period: Period, references: References) -> MonthIncident:
-    episodes = sorted((one.episode for one in group), key=lambda episode: episode.worst or 0.0)
-    tests = tuple(dict.fromkeys(episode.test for episode in episodes))
-    worst = min((episode.worst for episode in episodes if episode.worst is not None), default=None)
+    episodes = [one.episode for one in group]
+    changes = _changes(episodes)
+    tests = tuple(sorted({episode.test for episode in episodes}, key=lambda test: (changes.get(test, 0.0), test)))
     begin = min(episode.begin for episode in episodes)
     is_open = any(episode.end is None for episode in episodes)
     end = None if is_open else max(episode.end for episode in episodes if episode.end is not None)
     bad_nights = {period.night(job) for episode in episodes for job in episode.bad}
+    answered = _answered(tests, episodes[0].platform, begin, end or period.tonight, references)
+    may_be_chance = len(group) == 1 and not answered and _is_small(episodes[0])
+    why = _why(group)
+    if may_be_chance and episodes[0].sight is not None:
+        why = f"the gate finds a lasting loss of {100 * episodes[0].sight:.1f} % nine times of ten"
     return MonthIncident(
         cause=group[0].cause,
         platform=episodes[0].platform,
@@ -340,22 +420,39 @@ def _incident(group: Sequence[_Explained], of_tests: int, period: Period, refere
         end=end,
         tests=tests,
         of_tests=of_tests,
-        worst=worst,
+        worst=min(changes.values(), default=None),
         nights=tuple(sorted(night for night in bad_nights if period.has(night))),
-        what=_what(episodes, len(tests), of_tests, worst),
-        why=_why(group),
-        answered=_answered(tests, episodes[0].platform, begin, end or period.tonight, references),
+        what=_what(episodes, changes, of_tests),
+        why=why,
+        answered=answered,
+        may_be_chance=may_be_chance,
     )
 
 
-def _what(episodes: Sequence[_Episode], tests: int, of_tests: int, worst: float | None) -> str:
+def _is_small(episode: _Episode) -> bool:
+    """Whether a loss is below what the gate finds for sure; only a short one without a cause has a `sight`."""
+    return episode.change is not None and episode.sight is not None and -episode.change < episode.sight
+
+
+def _changes(episodes: Sequence[_Episode]) -> dict[str, float]:
+    """How much each test has changed; of a test that was slower several times the median."""
+    of_test: dict[str, list[float]] = {}
+    for episode in episodes:
+        if episode.change is not None:
+            of_test.setdefault(episode.test, []).append(episode.change)
+    return {test: median(changes) for test, changes in of_test.items()}
+
+
+def _what(episodes: Sequence[_Episode], changes: Mapping[str, float], of_tests: int) -> str:
+    tests = len({episode.test for episode in episodes})
     subject = spoken_name(episodes[0].bad[-1]) if tests == 1 else f"{tests} of {of_tests} tests"
     if episodes[0].has_failed:
         return f"{subject} without numbers"
-    if worst is None:
+    if not changes:
         return f"{subject} left {'its' if tests == 1 else 'their'} series"
-    runs = sum(len(episode.bad) for episode in episodes)
-    return f"{subject} {'' if runs == 1 else 'up to '}{100 * abs(worst):.1f} % slower"
+    losses = sorted({f"{100 * max(-change, 0.0):.1f}" for change in changes.values()}, key=float)
+    size = losses[0] if len(losses) == 1 else f"{losses[0]} to {losses[-1]}"
+    return f"{subject} {size} % slower"
 
 
 def _why(group: Sequence[_Explained]) -> str:

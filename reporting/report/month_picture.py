@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from reporting.gate.explanation import percent
 from reporting.report.charts.markup import described, safe, short
 from reporting.report.charts.scales import day, round_ticks
 from reporting.report.data import Condition
 from reporting.report.month import MonthData, NightOfPlatform, NightState, PlatformMonth, Standing
 from reporting.report.month_incidents import Cause, MonthIncident
-from reporting.report.month_text import headline, hours_said, month_name, share
+from reporting.report.month_text import headline, hours_said, month_name, percent, share, short_losses_said
 
 FONTS = (
     "'DejaVu Sans','Liberation Sans','Noto Sans','Open Sans',Arial,Helvetica,Roboto,Ubuntu,Cantarell,'Nimbus Sans',"
@@ -103,6 +102,9 @@ def month_svg(month: MonthData) -> str:
     y += 66
     incidents, y = _incidents(month, y)
     parts += incidents
+    if month.short_losses:
+        parts.append(_text("small", LEFT, y + 20, f"{short_losses_said(month.short_losses)}; the tables list them"))
+        y += 30
     made = f"{month.site}, made {month.made_at:%Y-%m-%d %H:%M} by python -m reporting month {month.first:%Y-%m}"
     parts.append(_text("small", LEFT, y + 20, f"{made}; docs/month.md defines the numbers"))
     height = y + 44

@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Iterator, Sequence
 
 from reporting.columns import aligned
-from reporting.gate.explanation import percent
 from reporting.history.run_facts import THROUGHPUT
 from reporting.report.data import Condition
 from reporting.report.month import MonthData, NightState, PlatformMonth, Standing
@@ -39,7 +38,7 @@ PERFORMANCE_HEADINGS: tuple[str, ...] = (
     "highest",
     "from first pin",
     "runs",
-    "the gate",
+    "state",
 )
 HOURS_HEADINGS: tuple[str, ...] = (
     "platform",
@@ -70,6 +69,12 @@ def share(fraction: float | None) -> str:
     if fraction > 0:
         rounded = max(rounded, 0.1)
     return f"{rounded:.1f} %"
+
+
+def percent(fraction: float) -> str:
+    """`-8.4 %`, `+0.2 %`; what is rounded to nothing has no sign."""
+    tenths = round(1000 * fraction)
+    return f"{tenths / 10:+.1f} %" if tenths else "0.0 %"
 
 
 def hours_said(hours: float) -> str:
@@ -111,6 +116,7 @@ def month_lines(month: MonthData) -> list[str]:
         "",
         "Incidents",
         *_incidents(month.incidents),
+        *_short_losses(month),
         "",
         "Device-hours",
         *_hours(month.platforms),
@@ -164,9 +170,38 @@ def _incidents(incidents: Sequence[MonthIncident]) -> list[str]:
 def _reasons(incident: MonthIncident) -> Iterator[str]:
     yield f"  cause     {incident.cause}: {incident.why}" if incident.why else f"  cause     {incident.cause}"
     yield f"  answer    {incident.answered or 'none'}"
-    yield f"  nights    {_count(len(incident.nights), 'night')} of the month: {', '.join(map(str, incident.nights))}"
+    yield f"  nights    {_count(len(incident.nights), 'night')}: {ranges_of(incident.nights)}"
     for place, test in enumerate(incident.tests):
         yield f"  {'tests' if place == 0 else '':8}  {test}"
+
+
+def ranges_of(nights: Sequence[datetime.date]) -> str:
+    """The nights of one month, in their order: `2026-11-01 to 11-16, 11-18`."""
+    runs: list[list[datetime.date]] = []
+    for night in nights:
+        if runs and night - runs[-1][-1] == datetime.timedelta(days=1):
+            runs[-1].append(night)
+        else:
+            runs.append([night])
+    said = [f"{run[0]:%m-%d} to {run[-1]:%m-%d}" if len(run) > 1 else f"{run[0]:%m-%d}" for run in runs]
+    return f"{nights[0]:%Y-}{', '.join(said)}"
+
+
+def short_losses_said(losses: Sequence[MonthIncident]) -> str:
+    """`3 short losses of at most 1.3 % went away by themselves, which may be chance`."""
+    largest = f"{100 * max(-(loss.worst or 0.0) for loss in losses):.1f} %"
+    if len(losses) == 1:
+        return f"1 short loss of {largest} went away by itself, which may be chance"
+    return f"{len(losses)} short losses of at most {largest} went away by themselves, which may be chance"
+
+
+def _short_losses(month: MonthData) -> list[str]:
+    if not month.short_losses:
+        return []
+    lines = [f"{short_losses_said(month.short_losses)}:"]
+    for loss in month.short_losses:
+        lines.append(f"  {loss.platform}: {loss.what}, {dates_of(loss)}; {loss.why}")
+    return lines
 
 
 def dates_of(incident: MonthIncident) -> str:
