@@ -15,6 +15,8 @@ import pytest
 from harness import output_paths
 from platforms.job import RefusedError
 
+SUFFIXES = (".html", ".htm")
+
 if TYPE_CHECKING:
     from harness.suite import Suite
 
@@ -25,6 +27,16 @@ def refuse_unwritable(path: Path) -> None:
     if not folder.is_dir():
         make = f"mkdir -p {shlex.quote(str(folder))}"
         raise pytest.UsageError(f"--report: there is no folder {folder}, so nothing was submitted ({make} makes it)")
+    if path.is_dir():
+        inside = shlex.quote(str(path / "report.html"))
+        raise pytest.UsageError(
+            f"--report: {path} is a folder, and the page is one file, so nothing was submitted (--report={inside})"
+        )
+    if path.suffix.lower() not in SUFFIXES:
+        page = shlex.quote(str(path.with_suffix(SUFFIXES[0])))
+        raise pytest.UsageError(
+            f"--report: {path}: the name of a page ends with .html, so nothing was submitted (--report={page})"
+        )
     output_paths.try_file(path, "--report")
 
 

@@ -80,8 +80,12 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except (BenchError, OSError) as error:
+    except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a file that no command has looked at before
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

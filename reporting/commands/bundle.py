@@ -17,6 +17,7 @@ from reporting.bundle.evidence import Evidence, evidence_of
 from reporting.bundle.packing import Bundle, Place, packed
 from reporting.bundle.verification import verify
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.output_file import refuse_place
 from reporting.compare.run_selection import parsed
 from reporting.history.envelope import Envelope
 from reporting.tables.history_rows import has_numbers
@@ -45,8 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the bundle, and print its digest. Returns 1 if its numbers do not follow from its raw values."""
-    if not options.output.absolute().parent.is_dir():
-        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    refuse_place(options.output, "numbers.zip")
     site = open_site(options)
     runs = options.runs_dir or checkout.home(options.site) / "runs"
     if options.runs_dir is not None and not runs.is_dir():

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from platforms import atomic_file
 from platforms.job import RefusedError
 from reporting.commands import answering
+from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.gitlab import notes
 from reporting.gitlab import token as gitlab_token
@@ -80,7 +81,6 @@ def _links(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str,
 
 
 def _write(path: Path, body: str) -> None:
-    if not path.absolute().parent.is_dir():
-        raise RefusedError(f"{path}: its folder does not exist (mkdir -p {path.parent})")
+    refuse_place(path, "comment.md")
     atomic_file.write_text(path, body)
     print(f"the comment is written to {path}", file=sys.stderr)

@@ -21,6 +21,7 @@ from platforms.printable import printable
 from reporting.commands import answering, compared, compared_groups
 from reporting.commands.compared import Report
 from reporting.commands.opened_site import open_site
+from reporting.commands.output_file import refuse_place
 from reporting.commands.selection import selected
 from reporting.compare.causes import GROUP, shown
 from reporting.compare.contrast import contrasts, side_by_side
@@ -57,8 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what has changed. Returns 1 if a test is slower by more than chance explains."""
-    if options.output is not None and not options.output.absolute().parent.is_dir():
-        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    refuse_place(options.output, "compared.txt")
     groups = _groups(options)
     site = open_site(options)
     problems: list[str] = []

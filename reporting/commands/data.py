@@ -10,7 +10,7 @@ from pathlib import Path
 from platforms import atomic_file
 from platforms.job import RefusedError
 from reporting.commands import answering
-from reporting.commands.html import refuse_place
+from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.report.report_json import json_schema, to_json
 
@@ -25,8 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the data of a report, or its schema. Returns 0."""
-    if options.output is not None:
-        refuse_place(options.output)
+    refuse_place(options.output, "report.json")
     if options.schema:
         if options.selection:
             raise RefusedError(f"--schema: {options.selection[0]!r}: the schema is the same for all tests")

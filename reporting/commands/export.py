@@ -12,6 +12,7 @@ from pathlib import Path
 from platforms import atomic_file
 from platforms.job import RefusedError
 from reporting.commands import answering
+from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.report.data import ReportData
 from reporting.report.exports import gitlab, grafana, openmetrics, prometheus
@@ -21,6 +22,12 @@ KINDS = {
     "openmetrics": "the whole history with timestamps, for `promtool tsdb create-blocks-from openmetrics`",
     "grafana": "a dashboard for Grafana, as JSON; it needs no history",
     "gitlab": "GitLab's metrics report, for the widget of merge requests",
+}
+EXAMPLES = {
+    "prometheus": "hpc_ml_bench.prom",
+    "openmetrics": "history.om",
+    "grafana": "dashboard.json",
+    "gitlab": "metrics.txt",
 }
 LINES = 10_000  # that are written at a time
 
@@ -52,10 +59,7 @@ def _refuse_what_cannot_be_written(options: argparse.Namespace) -> None:
     path = options.output
     if path is None:
         return
-    if not path.absolute().parent.is_dir():
-        raise RefusedError(f"{path}: its folder does not exist (mkdir -p {path.parent})")
-    if path.exists() and not path.is_file():
-        raise RefusedError(f"{path}: this is no file, and cannot be replaced by one (leave -o out to print it)")
+    refuse_place(path, EXAMPLES[options.kind])
     if options.kind == "prometheus" and path.suffix != ".prom":
         raise RefusedError(f"{path}: node_exporter reads only files whose names end in .prom (-o {path}.prom)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -11,10 +12,13 @@ from urllib.parse import quote, urlsplit
 from platforms import atomic_file, checkout
 from platforms.job import RefusedError
 from reporting.commands import answering
+from reporting.commands.output_file import refuse_place
 from reporting.commands.reported import add_report, report_of
 from reporting.report.data import ReportData
 from reporting.report.page import render
 from reporting.report.report_json import from_json
+
+SUFFIXES = (".html", ".htm")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,12 +46,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the page, and say its headline. Returns 0."""
-    refuse_place(options.output)
+    output: Path = options.output
+    refuse_place(output, "report.html")
+    if output.suffix.lower() not in SUFFIXES:
+        page = shlex.quote(str(output.with_suffix(SUFFIXES[0])))
+        raise RefusedError(f"{output}: the name of a page ends with .html, so that browsers show it (-o {page})")
     refuse_evidence(options.evidence)
     report = report_of(options).report if options.data is None else _read(options)
     runs = options.runs_dir or checkout.home(options.site) / "runs"
-    write_page(report, options.output, runs, options.evidence)
-    print(f"{report.headline}: written to {options.output}", file=sys.stderr)
+    write_page(report, output, runs, options.evidence)
+    print(f"{report.headline}: written to {output}", file=sys.stderr)
     answering.warn(report.problems)
     return 0
 
@@ -69,14 +77,6 @@ def write_page(report: ReportData, output: Path, runs: Path, evidence: str | Non
         path = quote(os.path.relpath(runs.absolute(), output.absolute().parent))
         page = render(report, evidence=path, is_kept=lambda run, folder: _is_folder(runs / run / folder))
     atomic_file.write_bytes(output, page.encode(), mode=0o644)
-
-
-def refuse_place(output: Path) -> None:
-    """Raise RefusedError if no file can be written there."""
-    if not output.absolute().parent.is_dir():
-        raise RefusedError(f"{output}: its folder does not exist (mkdir -p {output.parent})")
-    if output.exists() and not output.is_file():
-        raise RefusedError(f"{output}: this is no file, and cannot be replaced by one (-o {output / 'report.html'})")
 
 
 def refuse_evidence(evidence: str | None) -> None:

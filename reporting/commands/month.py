@@ -14,6 +14,7 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.output_file import refuse_place
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
@@ -57,8 +58,7 @@ def main(options: argparse.Namespace) -> int:
     output: Path | None = options.output
     if output is not None and output.suffix.lower() not in SUFFIXES:
         raise RefusedError(f"-o {output}: the name of a picture ends with .svg or .png")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise RefusedError(f"{output}: its folder does not exist (mkdir -p {output.parent})")
+    refuse_place(output, "month.svg")
     site = open_site(options)
     problems: list[str] = []
     envelopes = site.read(problems=problems)
@@ -92,10 +92,7 @@ def main(options: argparse.Namespace) -> int:
 def _write(output: Path, picture: str) -> None:
     """Write the picture in the format that the file's name says. Raises RefusedError."""
     content = picture.encode() if output.suffix.lower() == ".svg" else png_of(picture, WIDTH, FONTS)
-    try:
-        atomic_file.write_bytes(output, content)
-    except OSError as error:
-        raise RefusedError(f"-o {output}: it cannot be written: {error.strerror}") from None
+    atomic_file.write_bytes(output, content)
 
 
 def _chosen(

@@ -14,6 +14,7 @@ from platforms.job import RefusedError
 from platforms.printable import printable
 from reporting.commands import answering
 from reporting.commands.opened_site import OpenedSite, open_site
+from reporting.commands.output_file import refuse_place
 from reporting.commands.selection import selected
 from reporting.commands.tonight import add_tonight, now_of, until_tonight
 from reporting.history.envelope import Envelope
@@ -52,8 +53,7 @@ def _date(word: str) -> datetime.date:
 
 def main(options: argparse.Namespace) -> int:
     """Print or write the tables, and to stderr what cannot be read of the history and of the answers. Returns 0."""
-    if options.output is not None and not options.output.absolute().parent.is_dir():
-        raise RefusedError(f"{options.output}: its folder does not exist (mkdir -p {options.output.parent})")
+    refuse_place(options.output, "table.txt")
     if options.anchors and options.format == "csv":
         raise RefusedError("--anchors: CSV has our own runs only; --format text and markdown show published numbers")
     site = open_site(options)

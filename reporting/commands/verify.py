@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from platforms.job import RefusedError
 from platforms.printable import printable
 from platforms.rundir.job_json import suite_commit
+from reporting.bundle import manifest
 from reporting.bundle.verification import Verification, verify
 
 SHOWN = 20
@@ -20,11 +22,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Say that the bundle is identical, or what differs. Returns 1 for a difference."""
+    _refuse_what_is_no_file(options.file)
     if options.digest is not None:
         digits = options.digest.lower().removeprefix("sha256:")
         if len(digits) != 64 or set(digits) - set("0123456789abcdef"):
             raise RefusedError(f"--digest: {options.digest!r} is none: it is sha256: and 64 hexadecimal digits")
-    found = verify(options.file, options.digest)
+    try:
+        found = verify(options.file, options.digest)
+    except OSError as error:
+        raise RefusedError(f"{options.file}: it cannot be read: {error.strerror or error}") from None
     if not found.findings:
         print(_said_of_identical(found))
         print(found.digest)
@@ -41,6 +47,23 @@ def main(options: argparse.Namespace) -> int:
     if found.commit not in (None, suite_commit()):
         print(printable(f"it was made at commit {found.commit}; another version may write a table in another way"))
     return 1
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Raise RefusedError for what cannot be a bundle, and say what is typed instead."""
+    if path.is_dir():
+        unpacked = ""
+        if (path / manifest.NAME).is_file():
+            unpacked = f"; `cd {shlex.quote(str(path))} && sha256sum -c {manifest.NAME}` checks its unpacked files"
+        raise RefusedError(
+            f"{path}: this is a folder, and a bundle is one zip file (type the name of the file{unpacked})"
+        )
+    if not path.exists():
+        raise RefusedError(
+            f"{path}: there is no such file (python -m reporting bundle latest -o {shlex.quote(str(path))} writes one)"
+        )
+    if not path.is_file():
+        raise RefusedError(f"{path}: this is no file, and a bundle is one zip file (type the name of the file)")
 
 
 def _said_of_identical(found: Verification) -> str:

@@ -93,7 +93,15 @@ def test_a_folder_that_does_not_exist_is_refused_before_the_jobs(project: Projec
     result = project.pytest("--report=public")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: --report: public cannot be written (Is a directory), so nothing was submitted"]
+        [
+            "ERROR: --report: public is a folder, and the page is one file, so nothing was submitted "
+            "(--report=public/report.html)"
+        ]
+    )
+    result = project.pytest("--report=page.txt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --report: page.txt: the name of a page ends with .html, so nothing was submitted (--report=page.html)"]
     )
     assert not project.jobs()
 

@@ -343,7 +343,23 @@ def test_a_list_of_files_that_promises_too_much(tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "no.zip")]) == 2
-    assert "no.zip" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert (
+        f"no.zip: there is no such file (python -m reporting bundle latest -o {tmp_path / 'no.zip'} writes one)" in err
+    )
+
+
+def test_a_folder_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "unpacked bundle"
+    folder.mkdir()
+    assert main(["verify", str(folder)]) == 2
+    said = f"{folder}: this is a folder, and a bundle is one zip file (type the name of the file"
+    assert f"error: {said})\n" == capsys.readouterr().err
+    (folder / "MANIFEST").write_text("")
+    assert main(["verify", str(folder)]) == 2
+    assert f"{said}; `cd '{folder}' && sha256sum -c MANIFEST` checks its" in capsys.readouterr().err
+    assert main(["verify", "/dev/null"]) == 2
+    assert "/dev/null: this is no file, and a bundle is one zip file" in capsys.readouterr().err
 
 
 def test_a_program_of_the_site_and_ranks_are_followed_from_their_raw_values(tmp_path: Path) -> None:

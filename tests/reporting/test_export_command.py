@@ -73,7 +73,10 @@ def test_a_history_that_holds_nothing_leaves_the_old_file(tmp_path: Path, capsys
             ["prometheus", "-o", "bench.txt"],
             "node_exporter reads only files whose names end in .prom (-o bench.txt.prom)",
         ),
-        (["openmetrics", "-o", "/dev/null"], "/dev/null: this is no file"),
+        (
+            ["openmetrics", "-o", "/dev/null"],
+            "/dev/null: this is no file, and cannot be replaced by one (-o history.om)",
+        ),
         (["grafana", "a100"], "the dashboard has a list of tests to choose from"),
         (["prometheus", "v100"], "no test has 'v100' in its id"),
     ],

@@ -572,7 +572,7 @@ def test_a_mistake_has_one_message(site, words, said, capsys):
 def test_a_picture_that_cannot_be_written_says_why(site, tmp_path, monkeypatch, capsys):
     (tmp_path / "folder.svg").mkdir()
     assert month_of(site, "2026-11", "--tonight", "2026-12-03", "-o", str(tmp_path / "folder.svg")) == 2
-    assert "folder.svg: it cannot be written: Is a directory" in capsys.readouterr().err
+    assert "folder.svg: this is a folder, and FILE is a file (-o " in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "resvg_py", None)  # as if it were not installed
     assert month_of(site, "2026-11", "--tonight", "2026-12-03", "-o", str(tmp_path / "month.png")) == 2
     assert "pip install 'resvg-py>=0.5,<0.6'" in capsys.readouterr().err
