@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _write(output: Path, picture: str) -> None:
-    """Write the picture in the format that the file's name says. Raises RefusedError."""
+    """Write the picture in the format that the file's name says. Raises RefusedError and OSError."""
     content = picture.encode() if output.suffix.lower() == ".svg" else png_of(picture, WIDTH, FONTS)
     atomic_file.write_bytes(output, content)
 
