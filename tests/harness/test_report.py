@@ -14,7 +14,7 @@ from tests.harness.conftest import Project
 from tests.waiting import until
 
 TEST = "test_mine.py::test_it[local-1x1cpu]"
-HEADLINE = "No test is slower; 1 learning"
+HEADLINE = "* 1 learning"
 
 
 def page_of(path: Path) -> str:
