@@ -1,4 +1,4 @@
-"""`python -m reporting aa [TEST…]`: replays the gate over each series' own nights in shuffled order.
+"""`python -m reporting aa [WORD…]`: replays the gate over each series' own nights in shuffled order.
 
 An order by chance has no change in it, so each red is a false alarm.
 """
@@ -9,7 +9,7 @@ import argparse
 
 from platforms.job import RefusedError
 from reporting.commands.opened_site import open_site
-from reporting.commands.pinned_series import pinned_series, print_others, print_table
+from reporting.commands.pinned_series import add_tests, pinned_series, print_others, print_table
 from reporting.gate.replay import LEAST_NIGHTS, Replay, replay
 
 HEADINGS = ("test", "metric", "shuffled by", "nights judged", "drifts", "steps", "alarms in 30 nights")
@@ -19,7 +19,7 @@ MONTH = 30
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("tests", nargs="*", metavar="TEST", help="ids of tests (default: all tests of the history)")
+    add_tests(parser)
     parser.add_argument(
         "--shuffles", type=int, default=SHUFFLES, metavar="N", help=f"orders for each series (default: {SHUFFLES})"
     )
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [HEADINGS]
     others = []
     alarms = 0.0
-    for one in pinned_series(open_site(options), options.tests):
+    for one in pinned_series(open_site(options), options.selection):
         name = (one.series.test, one.series.metric)
         said = None if one.pin is None else replay(one.series, one.pin, options.shuffles)
         if said is None:

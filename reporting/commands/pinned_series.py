@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import argparse
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from platforms.job import RefusedError
 from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.columns import aligned
-from reporting.commands.answering import unknown
 from reporting.commands.opened_site import OpenedSite
+from reporting.commands.selection import selected
 from reporting.gate.series import Pin, Series, pin_of, series_of
 from reporting.history.envelope import Envelope
 
@@ -23,26 +24,40 @@ class PinnedSeries:
     pin: Pin | None
 
 
-def pinned_series(site: OpenedSite, tests: Collection[str]) -> list[PinnedSeries]:
-    """The series of these tests, or of all; in order of tests and metrics. Prints what is wrong with the history.
+def add_tests(parser: argparse.ArgumentParser) -> None:
+    """Declare the words that choose tests, which `pinned_series` gets."""
+    parser.add_argument(
+        "selection",
+        metavar="WORD",
+        nargs="*",
+        help="only tests whose ids have all these words in them; or ids of tests (default: all tests of the history)",
+    )
 
-    Raises RefusedError for a test that has no numbers, and for a history without numbers.
+
+def pinned_series(site: OpenedSite, words: Sequence[str]) -> list[PinnedSeries]:
+    """The series of the tests that words choose, in order of tests and metrics. Prints what is wrong with the history.
+
+    Args:
+        words: all of them stand in the id of each test, or each one is the id of a test.
+
+    Raises RefusedError if they choose no test, or none with numbers.
     """
     problems: list[str] = []
     references = site.references()
-    envelopes = site.read(tests or None, problems)
+    envelopes = site.read(words, problems) if words else []
+    if not words or {envelope.key.test for envelope in envelopes} != set(words):
+        problems.clear()
+        envelopes = selected(site, words, problems)
     print_errors([*problems, *references.problems])
     last: dict[str, Envelope] = {}
     for envelope in envelopes:
         if envelope.sane and envelope.metrics and envelope.trial.in_series:
             last[envelope.key.test] = envelope
-    if not last and not site.read():
-        raise RefusedError(site.why_empty())
-    for test in tests:
-        if test not in last:
-            raise RefusedError(f"{site.history}: {unknown('test with numbers', test, _all_tests(site))}")
     if not last:
-        raise RefusedError(f"{site.history}: the history has no numbers yet (--history and --site name other ones)")
+        of_tests = f" of tests with {' and '.join(map(repr, words))} in their ids" if words else ""
+        raise RefusedError(
+            f"{site.history}: the history has no numbers{of_tests} yet (--history and --site name other ones)"
+        )
     found = []
     for _test, like in sorted(last.items()):
         for metric in sorted(like.metrics):
@@ -50,10 +65,6 @@ def pinned_series(site: OpenedSite, tests: Collection[str]) -> list[PinnedSeries
             acceptance = references.acceptance(series.test, metric, series.comparability)
             found.append(PinnedSeries(series, pin_of(series, acceptance)))
     return found
-
-
-def _all_tests(site: OpenedSite) -> set[str]:
-    return {envelope.key.test for envelope in site.read() if envelope.sane and envelope.metrics}
 
 
 def print_table(rows: list[tuple[str, ...]], text_columns: Collection[int]) -> None:

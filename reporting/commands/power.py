@@ -1,11 +1,11 @@
-"""`python -m reporting power [TEST…]`: what the gate can see in each series, and what more runs a night would buy."""
+"""`python -m reporting power [WORD…]`: what the gate can see in each series, and what more runs a night would buy."""
 
 from __future__ import annotations
 
 import argparse
 
 from reporting.commands.opened_site import open_site
-from reporting.commands.pinned_series import pinned_series, print_others, print_table
+from reporting.commands.pinned_series import add_tests, pinned_series, print_others, print_table
 from reporting.gate.power import CHANCE, MONTH, NIGHTS, Sight, sight_of
 
 LOSSES = (0.02, 0.03, 0.04, 0.06, 0.10)
@@ -14,7 +14,7 @@ EACH_NIGHT = (1, 2, 3)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("tests", nargs="*", metavar="TEST", help="ids of tests (default: all tests of the history)")
+    add_tests(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     others = []
     drifts = 0.0
     steps = 0.0
-    for one in pinned_series(open_site(options), options.tests):
+    for one in pinned_series(open_site(options), options.selection):
         name = (one.series.test, one.series.metric)
         now = None if one.pin is None else sight_of(one.series, one.pin)
         if now is None or one.pin is None:

@@ -13,10 +13,11 @@ from types import MappingProxyType
 from platforms.config.loading import nearest
 from platforms.job import RefusedError, Role
 from platforms.nodes import node_names
-from reporting.compare.causes import provenance_values, shown
+from reporting.compare.causes import provenance_values
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
 
+MOST_KNOWN = 12  # values that a message names
 NODES = "nodes"
 NIGHT_WORDS = ("2026-11-17", "2026-11-17..2026-11-20", "2026-11-17..", "..2026-11-20")
 
@@ -26,7 +27,7 @@ class RunCondition:
     """What one word of a selection asks of a run.
 
     Attributes:
-        word: as it was typed, such as `driver=570.124`.
+        word: as it was typed, such as `driver=570.124.06`; with the whole version if its beginning was typed.
         known: what the runs have in its place, for a message.
     """
 
@@ -38,7 +39,7 @@ class RunCondition:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs that meet all conditions. `text` is what was typed."""
+    """The runs that meet all conditions. `text` has the words of all conditions."""
 
     text: str
     conditions: Sequence[RunCondition]
@@ -52,15 +53,20 @@ class RunSelection:
         for condition in self.conditions:
             found = [envelope for envelope in left if condition.holds(envelope)]
             if not found:
-                known = {condition.known(envelope) for envelope in left}
+                known = sorted({condition.known(envelope) for envelope in left} - {""})
                 others = " and ".join(other.word for other in self.conditions if other is not condition)
                 among = f" among those with {others}" if len(left) < len(envelopes) and others else ""
                 raise RefusedError(
                     f"{self.text}: no run has {condition.word}{among}; {condition.name} of these tests: "
-                    f"{shown(known - {''})}"
+                    f"{_listed(known)}"
                 )
             left = found
         return left
+
+
+def _listed(values: Sequence[str]) -> str:
+    more = len(values) - MOST_KNOWN
+    return (", ".join(values[:MOST_KNOWN]) or "not recorded") + (f" and {more} more" if more > 0 else "")
 
 
 def parsed(text: str, envelopes: Sequence[Envelope], night_ends: datetime.time) -> RunSelection:
@@ -81,7 +87,7 @@ def parsed(text: str, envelopes: Sequence[Envelope], night_ends: datetime.time) 
         if not value:
             raise RefusedError(f"{text!r}: {word!r} has no value: write {name or 'label'}=VALUE")
         conditions.append(_condition(text, word, name, value, envelopes, night_ends))
-    return RunSelection(text, tuple(conditions))
+    return RunSelection(",".join(condition.word for condition in conditions), tuple(conditions))
 
 
 def _words(text: str) -> list[str]:
@@ -129,7 +135,24 @@ def _condition(
         raise RefusedError(f"{text!r}: no run has a {name!r} {nearest(name, sorted(set(words)))}")
     if name == "commit":
         return RunCondition(word, name, lambda run: _provenance(run, name).startswith(value), _of_provenance(name))
-    return RunCondition(word, name, lambda run: _provenance(run, name) == value, _of_provenance(name))
+    meant = _meant(text, name, value, {_provenance(run, name) for run in envelopes})
+    return RunCondition(f"{name}={meant}", name, lambda run: _provenance(run, name) == meant, _of_provenance(name))
+
+
+def _meant(text: str, name: str, value: str, recorded: set[str]) -> str:
+    """The recorded value that is meant: 570.124 is 570.124.06 if no other version begins so.
+
+    Raises RefusedError where several begin so.
+    """
+    begin_so = sorted(one for one in recorded if one.startswith(value) and not one[len(value) :][:1].isalnum())
+    if value in recorded or not begin_so:
+        return value
+    if len(begin_so) > 1:
+        raise RefusedError(
+            f"{text!r}: {len(begin_so)} values of {name} begin with {value}: {', '.join(begin_so[:MOST_KNOWN])} "
+            f"(type one of them, as in {name}={begin_so[0]})"
+        )
+    return begin_so[0]
 
 
 _OF_ENVELOPE: Mapping[str, Callable[[Envelope], str]] = MappingProxyType(

@@ -87,6 +87,38 @@ def test_a_selection_has_conditions(
     assert f"before: {before} (12 jobs of 3 sessions, 2026-10-02 to 2026-10-04)" in out
 
 
+def with_drivers(folder: Path, *drivers: str) -> Path:
+    """A site with a campaign of three sessions for each driver."""
+    runs = []
+    for number, driver in enumerate(drivers):
+        levels = BEFORE if number == 0 else AFTER
+        runs += campaign(f"c{number}", levels, 4 * number, provenance={"driver": driver}, beside=parts(2, 1, 96))
+    return site_with(folder, runs)
+
+
+def test_the_beginning_of_a_version_means_the_only_one_that_begins_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = with_drivers(tmp_path / "centre", "570.124.06", "580.65.06")
+    assert compare(site, "driver=570.124", "driver=580") == 1
+    out = capsys.readouterr().out
+    assert "before: driver=570.124.06 (12 jobs of 3 sessions" in out, "it says which one was meant"
+    assert "after: driver=580.65.06 (12 jobs" in out
+
+
+def test_versions_that_begin_alike_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = with_drivers(tmp_path / "centre", "570.124.06", "570.124.09", "570.1240", "580.65.06")
+    assert compare(site, "driver=570.124", "driver=580.65") == 2
+    assert (
+        "'driver=570.124': 2 values of driver begin with 570.124: 570.124.06, 570.124.09 "
+        "(type one of them, as in driver=570.124.06)"
+    ) in capsys.readouterr().err
+    assert compare(site, "driver=570.12", "driver=580.65") == 2
+    assert "no run has driver=570.12; driver of these tests: 570.124.06, 570.124.09, 570.1240, 580.65.06" in (
+        capsys.readouterr().err
+    )
+
+
 def test_one_session_a_side_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = site_with(tmp_path, [*session(0, [100, 101, 99], "before"), *session(1, [90, 91, 89], "after")])
     assert compare(site, "before", "after") == 0

@@ -224,9 +224,18 @@ def test_aa_counts_what_the_gate_says_of_shuffled_nights(site, capsys):
 
 
 @pytest.mark.parametrize("command", ["power", "aa"])
+def test_words_choose_tests_and_so_do_ids(site, capsys, command):
+    new = "site/test_new.py::test_new"
+    for words, found in ((["resnet"], {TEST}), (["new", "site/"], {new}), ([TEST, new], {TEST, new})):
+        assert main([command, f"--site={site}", *words]) == 0
+        printed = capsys.readouterr().out
+        assert {test for test in (TEST, new) if test in printed} == found
+
+
+@pytest.mark.parametrize("command", ["power", "aa"])
 def test_a_test_that_is_not_in_the_history_and_an_empty_history_are_errors(site, capsys, tmp_path, command):
-    assert main([command, TEST[:-2], f"--site={site}"]) == 2
-    assert TEST in capsys.readouterr().err
+    assert main([command, "resnte50", f"--site={site}"]) == 2
+    assert f"no test has 'resnte50' in its id; there are: site/test_new.py::test_new, {TEST}" in capsys.readouterr().err
     assert main([command, f"--site={site}", f"--history={tmp_path / 'empty'}"]) == 2
     assert "the history is empty" in capsys.readouterr().err
     assert main(["aa", "--shuffles=0", f"--site={site}"]) == 2
