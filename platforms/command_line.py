@@ -74,7 +74,7 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until we end)
     try:
-        options = _parser(program, words).parse_args(words)
+        options = parsed(program, words)
         code = int(program.module_of(options.command).main(options))
         sys.stdout.flush()  # here, so that a closed pipe is handled below
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
@@ -93,7 +93,11 @@ def run(program: Program, arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(program: Program, words: Sequence[str]) -> Parser:
+def parsed(program: Program, words: Sequence[str]) -> argparse.Namespace:
+    """The options of the command that is typed; its words and options may stand in every order.
+
+    Raises SystemExit for `--help`, and for what is no command or has mistakes.
+    """
     parser = Parser(prog=program.typed, description=program.description)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in program.commands.items():
@@ -105,4 +109,9 @@ def _parser(program: Program, words: Sequence[str]) -> Parser:
         )
         if words[:1] == [name]:
             program.module_of(name).add_options(subparser)
-    return parser
+    typed = commands.choices.get(words[0]) if words else None
+    if typed is None or "--" in words:  # intermixed parsing takes what stands behind `--` for options
+        return parser.parse_args(words)
+    options: argparse.Namespace = typed.parse_intermixed_args(words[1:])
+    options.command = words[0]
+    return options

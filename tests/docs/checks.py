@@ -71,7 +71,7 @@ def run(command: Command, site: Path) -> str:
 def _wrong_with_python(words: Sequence[str]) -> str:
     if words[0] == "-m" and words[1] in OURS:
         program = OURS[words[1]]
-        return _refused(lambda: command_line._parser(program, words[2:]).parse_args(words[2:]))
+        return _refused(lambda: command_line.parsed(program, words[2:]))
     if words[:2] == ["-m", "models"]:
         models = importlib.import_module("models.__main__")
         return _refused(lambda: models.parser().parse_args(words[2:]))

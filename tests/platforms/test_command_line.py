@@ -1,0 +1,87 @@
+"""Words and options of `python -m platforms` and `python -m reporting`: they may stand in every order."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from platforms import command_line
+from platforms.__main__ import PROGRAM as PLATFORMS
+from reporting.__main__ import PROGRAM as REPORTING
+
+WORDS = {
+    "reporting": {
+        "table": ["a100"],
+        "show": ["a100"],
+        "trend": ["a100"],
+        "month": ["2026-11"],
+        "judge": ["a100"],
+        "nodes": ["a100", "--job=17"],
+        "html": ["a100", "-o=x.html"],
+        "data": ["a100"],
+        "export": ["prometheus", "a100"],
+        "compare": ["before", "after", "a100"],
+        "power": ["a100"],
+        "aa": ["a100"],
+        "import": ["reframe", "file.json", "--since=2026-01-01"],
+        "anchors": ["a100"],
+        "accept": ["a100", "--since=2026-11-01", "--reason=x"],
+        "ack": ["a100"],
+        "carry": ["a100"],
+        "note": ["--platform=a100", "--at=2026-11-01", "text"],
+        "pause": ["a100"],
+        "bundle": ["latest", "-o=x.zip"],
+        "verify": ["x.zip"],
+        "answers": ["a100"],
+        "comment": ["a100"],
+        "pull": [],
+        "push": [],
+    },
+    "platforms": {
+        "init": ["a100"],
+        "doctor": ["a100"],
+        "prepare": ["a100"],
+        "enable": ["a100", "h100"],
+        "disable": ["a100", "h100"],
+        "lint": ["a100", "file.yaml"],
+        "prune": ["a100"],
+        "jobs": ["latest"],
+        "logs": ["resnet50"],
+        "fetch": ["latest"],
+        "cancel": ["latest"],
+    },
+}
+PROGRAMS = {"reporting": REPORTING, "platforms": PLATFORMS}
+EACH = [(program, command) for program, commands in WORDS.items() for command in commands]
+
+
+def test_every_command_is_tried() -> None:
+    assert {name: set(program.commands) for name, program in PROGRAMS.items()} == {
+        name: set(commands) for name, commands in WORDS.items()
+    }
+
+
+@pytest.mark.parametrize(("program", "command"), EACH)
+def test_words_and_options_stand_in_every_order(program: str, command: str) -> None:
+    words = WORDS[program][command]
+    parsed = command_line.parsed(PROGRAMS[program], [command, *words, "--site", "centre"])
+    assert (parsed.command, parsed.site) == (command, "centre")
+    typed = [["--site", "centre"], *([word] for word in words)]
+    names = [word for word in words if not word.startswith("-")]
+    for order in itertools.permutations(typed):
+        flat = [word for part in order for word in part]
+        if [word for word in flat if word in names] == names:
+            assert vars(command_line.parsed(PROGRAMS[program], [command, *flat])) == vars(parsed), flat
+
+
+def test_what_stands_behind_two_hyphens_is_no_option() -> None:
+    words = ["note", "--platform=a100", "--at=2026-11-01", "--", "--site is full"]
+    assert command_line.parsed(REPORTING, words).text == "--site is full"
+
+
+def test_an_unknown_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.parsed(REPORTING, ["trend", "--sit", "--nope", "a100"])
+    err = capsys.readouterr().err
+    assert "usage: python -m reporting trend" in err
