@@ -44,11 +44,12 @@ STYLE = """
 .chart .last{stroke-width:5.5;stroke-linecap:round}
 .chart .track{fill:var(--line);opacity:.55}
 .chart .bar{fill:var(--ink);opacity:.22}
+.chart .bar.past{fill:none;stroke:var(--ink);stroke-dasharray:3 3;opacity:.6}
 .chart .pin{stroke:var(--ink);stroke-width:2}
 .chart .part-wait{fill:color-mix(in srgb,var(--ink) 85%,var(--surface))}
 .chart .part-copies{fill:color-mix(in srgb,var(--ink) 55%,var(--surface))}
 .chart .part-step{fill:color-mix(in srgb,var(--ink) 25%,var(--surface))}
-.chart .part-rest{fill:color-mix(in srgb,var(--ink) 10%,var(--surface))}
+.chart .part-rest{fill:color-mix(in srgb,var(--ink) 10%,var(--surface));stroke:var(--muted);stroke-width:1}
 .chart .row-title{font-size:13px;fill:var(--ink)}
 .chart .k-slower{color:var(--slower)}.chart .k-failed{color:var(--failed)}.chart .k-suspect{color:var(--suspect)}
 .chart .k-acknowledged{color:var(--acknowledged)}

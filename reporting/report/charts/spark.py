@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from reporting.report.charts.markup import described, dots, path, polyline, short
+from reporting.report.charts.prose import prose
 from reporting.report.charts.scales import LATEST, ValueScale, day, value_range
 from reporting.report.data import Condition, Point, SeriesReport
 
@@ -70,7 +71,7 @@ def _line_with_gaps(points: Sequence[Point], places: Sequence[tuple[float, float
 
 
 def _title(series: SeriesReport, runs: int, failed: Sequence[str]) -> str:
-    parts = [f"{series.metric.replace('_', ' ')}: {series.short or series.condition}"]
+    parts = [f"{series.metric.replace('_', ' ')}: {prose(series.short) or series.condition}"]
     if runs:
         parts.append("1 run" if runs == 1 else f"{runs} runs")
     if failed:

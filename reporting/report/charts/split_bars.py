@@ -43,9 +43,17 @@ def split_bars(tests: Sequence[TestReport]) -> str:
     for test, series in rows:
         parts += _row(test, series, y)
         y += _height(series)
-        said.append(f"{_name(test)}: {_sentence(series.parts)}.")
+        doubts = doubts_of_last_run(series)
+        ending = f" The last run is in doubt: {', '.join(doubts)}." if doubts else ""
+        said.append(f"{_name(test)}: {_sentence(series.parts)}.{ending}")
     title = "the parts of a step in ms"
     return f'<svg class="chart bars" role="img" width="960" height="{y}">{described(title, said)}{"".join(parts)}</svg>'
+
+
+def doubts_of_last_run(series: SeriesReport) -> tuple[str, ...]:
+    """Why the last run with numbers fills no pin; empty if nothing is wrong with it."""
+    last = next((point for point in reversed(series.points) if point.value is not None), None)
+    return () if last is None else last.doubts
 
 
 def _has_change(series: SeriesReport) -> bool:
@@ -53,7 +61,8 @@ def _has_change(series: SeriesReport) -> bool:
 
 
 def _height(series: SeriesReport) -> int:
-    return LINE * 2 + 10 + BAR + (THIN + 2 if _has_change(series) else 0)
+    doubt = LINE if doubts_of_last_run(series) else 0
+    return LINE * 2 + 10 + BAR + doubt + (THIN + 2 if _has_change(series) else 0)
 
 
 def _name(test: TestReport) -> str:
@@ -89,6 +98,10 @@ def _row(test: TestReport, series: SeriesReport, y: int) -> Iterator[str]:
         length = f"{number(sum(before.values()))} → {length}"
     yield words("end", "100%", y + 13, f"{length} ms")
     top = y + LINE
+    doubts = doubts_of_last_run(series)
+    if doubts:
+        yield words("", "0", top + 11, f"◌ last run in doubt: {', '.join(doubts)}")
+        top += LINE
     if _has_change(series):
         yield from _stack(before, longest, top, THIN)
         top += THIN + 2

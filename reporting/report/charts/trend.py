@@ -10,13 +10,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from reporting.gate.verdict import Kind
 from reporting.report.charts.flags import Flag, flags
 from reporting.report.charts.markup import described, joined, path, safe, words
+from reporting.report.charts.prose import night_text, prose
 from reporting.report.charts.scales import (
-    LATEST,
     LETTER,
     NightScale,
     day,
@@ -98,7 +97,7 @@ def _described(test: TestReport, series: SeriesReport) -> str:
     unit = f" in {series.unit}" if series.unit else ""
     counts = Counter(point.condition for point in series.points)
     runs = ", ".join(f"{counts[condition]} {condition}" for condition in Condition if counts[condition])
-    said = [f"{metric}{unit}, {series.better} is better.", f"{series.short}." if series.short else ""]
+    said = [f"{metric}{unit}, {series.better} is better.", f"{prose(series.short)}." if series.short else ""]
     said.append(f"{len(series.points)} runs: {runs}.")
     return described(_name(test, series), said)
 
@@ -179,21 +178,18 @@ def _levels(series: SeriesReport, frame: Frame) -> Iterator[str]:
             continue
         classes = "level accepted" if level.is_accepted else "level"
         kind = "accepted" if level.is_accepted else "pin"
-        said = f"{kind} {number(level.value)} {series.unit} from {level.from_night}: {level.said}"
+        said = f"{kind} {number(level.value)} {series.unit} from {night_text(level.from_night)}: {prose(level.said)}"
         line = f"M{joined(begin - 0.5, round(frame.values.y(level.value)))}h{end - begin + 1}"
         yield path(classes, line, f"<title>{safe(said)}</title>")
 
 
 def _pin_label(series: SeriesReport, frame: Frame) -> Iterator[str]:
-    """The present level at its line's end, on the side where the last runs are not."""
+    """What the level's line is, and the present level: in the heading, where no run and no flag is."""
     if frame.values is None or series.pin is None:
         return
     is_accepted = any(level.is_accepted for level in series.levels if level.to_night is None)
-    recent = [point.value for point in series.points if point.value is not None and point.comparable][-LATEST:]
-    runs_are_above = bool(recent) and median(recent) > series.pin
-    y = round(frame.values.y(series.pin)) + (15 if runs_are_above else -6)
     value = series.pin / 10.0 ** exponent_of(frame.values.low, frame.values.high)
-    yield words("ink halo end", "100%", y, f"{'accepted' if is_accepted else 'pin'} {number(value)}")
+    yield words("ink end", "100%", 12, f"{'╌╌ accepted' if is_accepted else '── pin'} {number(value)}")
 
 
 def _begin(series: SeriesReport, frame: Frame) -> Iterator[str]:
@@ -262,6 +258,7 @@ def _flags(flagged: Sequence[Flag], rows: dict[int, int], frame: Frame, listed: 
         x = frame.nights.percent(_flag_number(flag, frame.nights))
         y = _flag_y(rows[flag.number])
         is_listed = flag.number > len(flagged) - listed
-        title = "" if is_listed else f"<title>{safe(flag.night + ': ' + '; '.join(flag.sentences))}</title>"
+        said = f"{night_text(flag.night)}: {prose('; '.join(flag.sentences))}"
+        title = "" if is_listed else f"<title>{safe(said)}</title>"
         yield f'<circle cx="{x}" cy="{y}" r="8">{title}</circle><text x="{x}" y="{y + 4}">{flag.number}</text>'
     yield "</g>"

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from reporting.report.charts.markup import SHAPES, dots, joined, path, polyline, safe, short
+from reporting.report.charts.prose import night_text, prose
 from reporting.report.charts.scales import LATEST
-from reporting.report.charts.trend_frame import Frame
+from reporting.report.charts.trend_frame import Frame, frame_of, nights_of
 from reporting.report.data import Condition, Point, SeriesReport
 from reporting.tables.row import number
 
@@ -50,6 +51,20 @@ def _stubs(dotted: Sequence[tuple[Point, tuple[float, float]]], frame: Frame) ->
     for point, (x, y) in dotted:
         if frame.values is not None and point.value is not None and not frame.values.shows(point.value):
             yield f"M{joined(x, y)}v{-9 if point.value < frame.values.low else 9}"
+
+
+def runs_beyond(series: SeriesReport, last: str) -> list[Point]:
+    """The runs with values that the trend shows at its edge, since they are beyond its scale.
+
+    Args:
+        last: the last night that the trend shows, as `2026-11-17`.
+    """
+    if not series.points:
+        return []
+    values = frame_of(series, nights_of(series, last), 0, 300).values
+    if values is None:
+        return []
+    return [point for point in series.points if point.value is not None and not values.shows(point.value)]
 
 
 def _placed(series: SeriesReport, frame: Frame) -> list[tuple[Point, tuple[float, float]]]:
@@ -159,4 +174,5 @@ def _sentence(point: Point, series: SeriesReport) -> str:
     value = f"{number(point.value)} {series.unit}".strip()
     doubts = f"in doubt: {', '.join(point.doubts)}" if point.doubts else ""
     nodes = f"on {', '.join(point.nodes)}" if point.nodes else ""
-    return ", ".join(filter(None, [point.night, value, point.said or point.condition, nodes, doubts]))
+    said = prose(point.said) or point.condition
+    return ", ".join(filter(None, [night_text(point.night), value, said, nodes, doubts]))

@@ -16,9 +16,11 @@ from markupsafe import Markup
 from reporting.report.charts.bars import bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
+from reporting.report.charts.prose import night_text, prose, whole_verdict
 from reporting.report.charts.spark import spark
-from reporting.report.charts.split_bars import split_bars
+from reporting.report.charts.split_bars import doubts_of_last_run, split_bars
 from reporting.report.charts.trend import trend
+from reporting.report.charts.trend_runs import runs_beyond
 from reporting.report.data import Condition, NodeReport, ReportData, TestReport
 from reporting.report.page import words
 from reporting.report.page.episodes import episodes_of
@@ -30,7 +32,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 LINKED = ("http://", "https://")
 ID_LETTERS = 10
 FLAGS = 8  # the latest ones, which are listed below a trend
-GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem)}}"
+SHOWN_BEYOND = 4  # runs beyond the scale of a trend, the latest ones
+GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem);max-width:calc(7.2rem + {columns} * 18rem)}}"
 UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last change says nothing of now
 
 
@@ -66,6 +69,7 @@ def render(
         grid=grid(report),
         last_run=last_run,
         names=names,
+        labels=words.labels_of(report.tests),
         series_names=series,
         run_values=run_values(report, series),
         evidence_link=evidence_link,
@@ -130,19 +134,20 @@ def _environment() -> jinja2.Environment:
         percent=words.percent,
         size=words.size,
         number=words.number,
-        card_day=words.long_day_beside,
-        short_day=words.short_day,
+        hours=words.hours,
+        short_day=night_text,
         moment=words.moment,
         spaced=words.spaced,
-        typeset=words.typeset,
+        typeset=prose,
+        whole_verdict=whole_verdict,
         breakable=words.breakable,
-        name=words.name_of,
         leading=words.leading,
     )
     environment.globals.update(
         Condition=Condition,
         MEANINGS=words.MEANINGS,
         FLAGS=FLAGS,
+        SHOWN_BEYOND=SHOWN_BEYOND,
         MISSING=words.MISSING,
         UNMEASURED=UNMEASURED,
         ago=words.ago,
@@ -157,6 +162,8 @@ def _environment() -> jinja2.Environment:
         spark=lambda *arguments, **named: Markup(spark(*arguments, **named)),
         trend=lambda *arguments, **named: Markup(trend(*arguments, **named)),
         bars=lambda *arguments: Markup(bars(*arguments)),
+        doubts_of_last_run=doubts_of_last_run,
+        runs_beyond=runs_beyond,
         split_bars=lambda *arguments: Markup(split_bars(*arguments)),
     )
     return environment

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reporting.report.data import Condition, Incident, ReportData, TestReport
-from reporting.report.page.words import counted, name_of
+from reporting.report.page.words import counted, labels_of
 
 SHOWN = 3
 NAMED = 3
@@ -98,13 +98,19 @@ def _card(incident: Incident, tests: Mapping[str, TestReport]) -> Card:
         how_much=incident.what,
         since=incident.since,
         where=incident.where,
-        why=incident.why or default,
+        why=_without(incident.why, tickets) or default,
         only=known[0] if is_one else None,
         named=() if is_one else tuple(known[:NAMED]),
         more=0 if is_one else len(incident.tests) - len(known[:NAMED]),
         is_whole_platform=len(incident.tests) == incident.of_tests > 1,
         tickets=tuple(tickets),
     )
+
+
+def _without(why: str, tickets: Iterable[str]) -> str:
+    """What is recorded, without the tickets: the card has these as links."""
+    known = {f"known: {ticket}" for ticket in tickets}
+    return "; ".join(part for part in why.split("; ") if part not in known)
 
 
 def _conditions(cards: Sequence[Card]) -> str:
@@ -124,11 +130,12 @@ def _unjudged(report: ReportData) -> list[Unjudged]:
 
 def _names(tests: Sequence[TestReport], report: ReportData) -> list[str]:
     """Names of tests; if all tests of a platform are meant, its name."""
+    labels = labels_of(report.tests)
     names = []
     for platform in report.platforms:
         own = [test for test in tests if test.platform == platform.name]
         if len(own) == platform.tests > 1:
             names.append(f"{platform.name} ({counted(len(own), 'test')})")
         else:
-            names += [f"{name_of(test)} on {platform.name}" for test in own]
+            names += [f"{labels[test.id]} on {platform.name}" for test in own]
     return names

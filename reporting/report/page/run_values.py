@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from reporting.report.charts.prose import prose
 from reporting.report.data import Condition, Level, Point, ReportData, SeriesReport
 from reporting.report.page.words import number, visible
 
@@ -84,7 +85,7 @@ def _columns(series: SeriesReport, first: datetime.date, texts: Texts, runs: Tex
         "n": list(known),
         "w": width,
         "m": "".join(_base36(known[place]).rjust(width, "0") for place in nodes),
-        "s": _told(points, lambda point: "" if point.said == point.condition else point.said, texts),
+        "s": _told(points, lambda point: "" if point.said == point.condition else prose(point.said), texts),
         "x": _told(points, _remark, texts),
         "o": [at for at, point in enumerate(points) if not point.comparable],
         "p": [_level(level, first) for level in series.levels],
@@ -144,4 +145,4 @@ def _level(level: Level, first: datetime.date) -> list[float | int | None]:
 def _remark(point: Point) -> str:
     changed = f"changed: {', '.join(point.changes)}" if point.changes else ""
     doubts = f"in doubt: {', '.join(point.doubts)}" if point.doubts else ""
-    return "; ".join(filter(None, (changed, doubts)))
+    return prose("; ".join(filter(None, (changed, doubts))))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
+from reporting.report.charts.prose import MINUS, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
 from reporting.tables import row
 
 MISSING = "\u2013"  # a dash
-MINUS = "\u2212"
-NARROW = "\u202f"  # a narrow blank at which no line breaks
 KEPT = "\n" + NARROW  # what `visible` leaves as it is, although Python does not call it printable
 
 MEANINGS = {
@@ -51,7 +52,14 @@ def size(fraction: float | None) -> str:
 
 def number(value: float | None) -> str:
     """A value with its significant digits."""
-    return MISSING if value is None else row.number(value)
+    return MISSING if value is None else row.number(value).replace("-", MINUS)
+
+
+def hours(value: float) -> str:
+    """Device-hours with two significant digits, and from 10 on whole ones: `0.046`, `1.4`, `773`."""
+    if value >= 10 or value <= 0:
+        return f"{value:.0f}"
+    return "under 0.001" if value < 0.001 else f"{value:#.2g}".removesuffix(".")
 
 
 def counted(count: int, noun: str) -> str:
@@ -59,28 +67,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def long_day(night: str) -> str:
-    """`Tuesday 17 November 2026`."""
-    day = datetime.date.fromisoformat(night)
-    return f"{day:%A} {day.day} {day:%B %Y}"
-
-
-def long_day_beside(night: str, last: str) -> str:
-    """`Tuesday 17 November`, and the year if it is not that of the last night."""
-    day = long_day(night)
-    return day.removesuffix(f" {night[:4]}") if night[:4] == last[:4] else day
-
-
-def short_day(night: str) -> str:
-    """`Tue 17 Nov 2026`."""
-    day = datetime.date.fromisoformat(night)
-    return f"{day:%a} {day.day} {day:%b %Y}"
-
-
 def moment(iso: str) -> str:
     """A time with its zone: `Mon 23 Nov 2026, 06:12 (UTC+01:00)`."""
     at = datetime.datetime.fromisoformat(iso)
-    return f"{at:%a} {at.day} {at:%b %Y, %H:%M} ({at.tzname() or 'local time'})"
+    return f"{night_text(str(at.date()))}, {at:%H:%M} ({at.tzname() or 'local time'})"
 
 
 def nights_between(night: str, last: str) -> int:
@@ -99,6 +89,17 @@ def name_of(test: TestReport) -> str:
     return " ".join(filter(None, (test.workload, test.layout, test.setting)))
 
 
+def labels_of(tests: Sequence[TestReport]) -> dict[str, str]:
+    """The name of each test within its platform, by its id. Tests that share a name have the rest of their ids too."""
+    shared = Counter((test.platform, name_of(test)) for test in tests)
+    labels = {}
+    for test in tests:
+        name = name_of(test)
+        is_shared = shared[test.platform, name] > 1
+        labels[test.id] = f"{name} ({test.id.replace(f'{test.platform}-', '')})" if is_shared else name
+    return labels
+
+
 def leading(test: TestReport) -> SeriesReport | None:
     """The series that stands for a test: the first one of those that are as urgent as the test."""
     for one in test.series:
@@ -111,11 +112,6 @@ def breakable(name: str) -> Markup:
     """A name that may be broken after its underscores and hyphens."""
     pieces = [escape(piece) for piece in re.split(r"(?<=[_-])", str(visible(name)))]
     return Markup("<wbr>").join(pieces)
-
-
-def typeset(text: str) -> str:
-    """A sentence with arrows, and without a line break before a per cent sign."""
-    return text.replace(" -> ", " → ").replace(" %", f"{NARROW}%")
 
 
 def spaced(name: str) -> str:

@@ -42,7 +42,7 @@
   }
   addEventListener("resize", fitWall);
   addEventListener("hashchange", fitWall);
-  fitWall();
+  addEventListener("load", fitWall);  // only now the address's #wall has chosen what is shown
 
   // --- colours ---
   const dark = one("#dark");
@@ -142,8 +142,8 @@
     return `${weekdays[date.getUTCDay()]} ${date.getUTCDate()} ${months[date.getUTCMonth()]} ${date.getUTCFullYear()}`;
   }
   function number(value) {
-    if (Math.abs(value) >= 1000) return value.toFixed(0);
-    return Math.abs(value) >= 10 ? value.toFixed(1) : value.toPrecision(3);
+    const digits = Math.abs(value) >= 1000 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toPrecision(3);
+    return digits.replace("-", "−");
   }
   function percent(change) {
     const tenths = Math.round(1000 * change);
