@@ -266,7 +266,7 @@ def incidents() -> tuple[Incident, ...]:
         Incident(
             Condition.ACKNOWLEDGED, "archer2_mi210", night(23), 24, ids("archer2_mi210", 0, 2), 6, -0.11, -0.094,
             "2 of 6 tests are 9.4 to 11.0 % slower", "copies to the device",
-            "image 25.10 -> 25.11; ticket https://gitlab.example.org/hpc/tickets/17",
+            "image 25.10 -> 25.11; known: https://gitlab.example.org/hpc/tickets/17",
         ),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from reporting.report.charts.scales import (
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import split_bars
 from reporting.report.charts.trend import trend
+from reporting.report.charts.trend_runs import runs_beyond
 from reporting.report.data import Condition, Level, NoteReport, Part
 from tests.reporting.report_series import TEST, night, point, points, report_of, series
 
@@ -198,8 +199,16 @@ def test_the_last_night_shows_that_a_test_has_not_run_lately():
 def test_runs_beyond_the_range_stand_at_its_edge_with_a_short_line():
     far = points(100)
     far[50] = point(49, 5.0)
-    [stub] = with_class(drawn(series(far)), "beyond")
+    one = series(far)
+    [stub] = with_class(drawn(one), "beyond")
     assert stub.get("d", "").count("M") == 1
+    assert runs_beyond(one, night(0)) == [far[50]]
+
+
+def test_few_runs_are_all_within_the_range_also_those_in_doubt():
+    one = series([point(1, 6.9, doubts=("not alone",)), point(0, 1.14, doubts=("not alone",))])
+    assert runs_beyond(one, night(0)) == []
+    assert not with_class(drawn(one), "beyond")
 
 
 def test_long_and_red_histories_stay_small():
@@ -318,11 +327,37 @@ def test_a_time_has_no_bar_for_a_device():
     assert [bar.get("width") for bar in with_class(svg, "bar")] == ["100%"]
 
 
-def test_a_long_name_of_a_device_is_cut():
-    svg = bars(
-        [report_of(series([point(0, 3.0)]), device="AMD EPYC 9825 144-Core Processor " * 3)], "effective_throughput"
-    )
-    assert "eidf_a100 1x4gpu, 4 x AMD EPYC 9825 144-Core Pro…" in "".join(parsed(svg).itertext())
+def test_a_long_name_of_a_device_stays_in_the_second_column():
+    device = "AMD EPYC 9825 144-Core Processor " * 3
+    svg = bars([report_of(series([point(0, 3.0)]), device=device)], "effective_throughput")
+    [wide] = with_class(svg, "wide")
+    assert wide.text == "4 x AMD EPYC 9825 144-Core Pr…"
+    assert wide.get("x") == "52%"
+    [narrow] = with_class(svg, "narrow")
+    assert len(narrow.text or "") <= 20
+    time = bars([report_of(series([point(0, 3.0)], unit="s", better="lower"), device=device)], "effective_throughput")
+    assert "eidf_a100 1x4gpu, 4 x AMD EPYC 9825 144-Core Pro…" in "".join(parsed(time).itertext())
+
+
+def test_the_bar_of_a_failed_test_says_of_which_night_it_is():
+    one = series([point(1, 200.0), point(0, None)], value_night=night(1))
+    svg = bars([report_of(one, condition=Condition.FAILED)], "effective_throughput")
+    assert len(with_class(svg, "past")) == 2
+    assert "200.0 on 21 Nov 2026" in said(svg)
+    assert ", failed" in "".join(parsed(svg).itertext())
+
+
+def test_a_setting_that_compares_no_hardware_says_so():
+    svg = bars([report_of(series([point(0, 200.0)]), setting="gbs32-subset")], "effective_throughput")
+    assert "compares no hardware" in said(svg)
+    assert "compares no hardware" not in said(bars([report_of(series([point(0, 200.0)]))], "effective_throughput"))
+
+
+def test_the_split_of_a_run_in_doubt_says_so():
+    parts = (Part("wait_ms", None, 20.0), Part("step_ms", None, 80.0))
+    sure, doubted = (series([point(0, 3.0, doubts=doubts)], parts=parts) for doubts in ((), ("not alone",)))
+    assert "in doubt" not in said(split_bars([report_of(sure)]))
+    assert "last run in doubt: not alone" in said(split_bars([report_of(doubted)]))
 
 
 def test_a_missing_number_is_no_bar():

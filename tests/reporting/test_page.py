@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 from reporting.__main__ import main
+from reporting.report.charts.prose import prose, whole_verdict
 from reporting.report.data import Condition, ReportData
 from reporting.report.page import TEMPLATES, render
 from reporting.report.page.episodes import episodes_of
 from reporting.report.page.run_values import run_values
-from reporting.report.page.words import number
+from reporting.report.page.words import hours, labels_of, number
 from reporting.report.report_json import from_json, to_json
 from tests.reporting import report_samples as samples
 from tests.reporting.table_history import record_nights
@@ -95,7 +96,7 @@ def test_a_card_answers_how_much_since_when_where_and_why_in_this_order() -> Non
     assert labels == ["How much", "Since when", "Where", "Why"] * 2
     assert page.texts("dd")[:4] == [
         "3 of 6 tests are 6.1 to 8.4 % slower",
-        "Tuesday 17 November, 5 nights ago",
+        "Tue 17 Nov 2026, 5 nights ago",
         "eidf_a100: resnet50 1x4gpu tuned, resnet50 1x4gpu gbs32, cosmoflow 2x4gpu tuned; device step; on all nodes",
         "driver 580.82 → 590.11; note: the cooling has new pumps (ada)",
     ]
@@ -118,6 +119,7 @@ def test_an_acknowledged_incident_names_its_ticket_and_is_not_red() -> None:
     assert card.startswith("acknowledged on archer2_mi210")
     links = [value for _tag, value in page.attributes("href") if value.startswith("https://gitlab.example.org")]
     assert "https://gitlab.example.org/hpc/tickets/17" in links
+    assert card.count("https://gitlab.example.org/hpc/tickets/17") == 1
 
 
 def test_a_site_without_incidents_says_so_and_has_no_card() -> None:
@@ -125,6 +127,13 @@ def test_a_site_without_incidents_says_so_and_has_no_card() -> None:
     assert page.texts("h1") == ["No test is slower"]
     assert page.texts("article") == []
     assert page.texts("p", "below") == ["16 of 16 tests ok."]
+
+
+def test_a_site_without_an_ok_test_does_not_count_them() -> None:
+    page = page_of(samples.new_site())
+    (below,) = page.texts("p", "below")
+    assert "learning" in below
+    assert " ok." not in below
 
 
 def test_tests_that_are_not_judged_are_named_below_the_answer(year_page: Page) -> None:
@@ -151,6 +160,66 @@ def test_a_cell_of_the_grid_has_a_word_beside_its_colour(year_page: Page) -> Non
     words = {condition.value for condition in Condition}
     assert {cell.split()[0] for cell in cells} <= words
     assert sum(cell.startswith("paused") for cell in cells) == 6
+
+
+def test_a_disturbed_last_run_is_said_in_the_row_of_its_test() -> None:
+    whole = samples.quiet()
+    test = whole.tests[0]
+    (series,) = test.series
+    disturbed = replace(series.points[-1], doubts=("not alone",))
+    doubted = replace(test, series=(replace(series, points=(*series.points[:-1], disturbed)),))
+    rows = page_of(replace(whole, tests=(doubted, *whole.tests[1:]))).texts("summary")
+    assert [row for row in rows if "last run in doubt: not alone" in row] == [rows[0]]
+
+
+def test_tests_that_share_a_name_have_the_rest_of_their_ids() -> None:
+    whole = samples.quiet()
+    test = whole.tests[0]
+    other = replace(test, id=test.id.replace(".py::", "_other.py::", 1))
+    assert labels_of([test, whole.tests[1]])[test.id] == "resnet50 1x4gpu tuned"
+    labels = labels_of([test, other])
+    assert labels[test.id] == "resnet50 1x4gpu tuned (test_resnet50.py::test_resnet50[1x4gpu-tuned])"
+    assert labels[other.id] == "resnet50 1x4gpu tuned (test_resnet50_other.py::test_resnet50[1x4gpu-tuned])"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0"),
+        (0.0002, "under 0.001"),
+        (0.046, "0.046"),
+        (0.274, "0.27"),
+        (1.44, "1.4"),
+        (9.96, "10"),
+        (773.2, "773"),
+    ],
+)
+def test_small_device_hours_have_two_digits(value: float, said: str) -> None:
+    assert hours(value) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "acked until 2026-12-06: -8.0 % of 20, slower since 2026-10-13",
+            "acked until Sun 6 Dec 2026: \u22128.0\u202f% from the median of 20 runs, slower since Tue 13 Oct 2026",
+        ),
+        ("-3.0 % of the first pin", "\u22123.0\u202f% of the first pin"),
+        ("driver 570.124 -> 580.65", "driver 570.124 → 580.65"),
+        ("run nightly-2026-11-17, https://x/2026-11-17/", "run nightly-2026-11-17, https://x/2026-11-17/"),
+        ("until 2026-13-45", "until 2026-13-45"),
+    ],
+)
+def test_sentences_have_one_minus_sign_and_one_form_of_dates(text: str, said: str) -> None:
+    assert prose(text) == said
+
+
+def test_commands_in_a_whole_verdict_stay_as_they_are_typed() -> None:
+    text = "It is -8.4 % since 2026-11-17.\n  python -m reporting accept 'x' --since 2026-11-17"
+    assert whole_verdict(text) == (
+        "It is \u22128.4 % since Tue 17 Nov 2026.\n  python -m reporting accept 'x' --since 2026-11-17"
+    )
 
 
 # --- texts stay texts ------------------------------------------------------------------------------------------------

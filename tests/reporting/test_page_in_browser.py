@@ -93,13 +93,28 @@ def test_a_telephone_shows_three_incidents_with_their_four_answers(open_page: Op
     assert page.locator(".card").first.locator("dt").all_inner_texts() == ["How much", "Since when", "Where", "Why"]
 
 
-def test_a_wall_shows_the_answer_and_the_whole_grid_only(open_page: Open) -> None:
-    page = open_page(page_of("year"), WALL, "#wall")
-    assert page.evaluate("document.documentElement.scrollHeight") <= WALL["height"]
+@pytest.mark.parametrize("size", [DESK, WALL], ids=["small", "large"])
+def test_a_wall_shows_the_answer_and_the_whole_grid_only(open_page: Open, size: dict[str, int]) -> None:
+    page = open_page(page_of("year"), size, "#wall")
+    assert page.evaluate("document.documentElement.scrollHeight") <= size["height"]
     assert page.locator("#grid").is_visible()
     assert page.locator("h1").is_visible()
     for part in ("#tests", "#numbers", "#filter", "nav", "#theme"):
         assert not page.locator(part).is_visible()
+
+
+def test_a_telephone_sees_the_changes_in_the_table_of_all_numbers(open_page: Open) -> None:
+    page = open_page(page_of("year"), TELEPHONE)
+    change = page.locator("#numbers-table tbody tr").first.locator("td:nth-child(4)").bounding_box()
+    assert change["x"] + change["width"] <= TELEPHONE["width"]
+
+
+def test_the_trend_of_the_only_machine_fills_its_cell(open_page: Open) -> None:
+    page = open_page(render(samples.year(nights=60, platforms=1), evidence=None))
+    cell = page.locator(".cell").first.bounding_box()
+    spark = page.locator(".cell .spark").first.bounding_box()
+    assert cell["width"] < 400
+    assert spark["width"] > 0.9 * cell["width"]
 
 
 def test_a_wall_loads_the_page_again_while_its_server_answers(chromium: Any, tmp_path: Path) -> None:
@@ -207,7 +222,7 @@ def test_the_keyboard_reaches_the_answer_the_filter_and_a_trend(open_page: Open)
     page.keyboard.press("ArrowLeft")
     before = page.evaluate("document.activeElement.getAttribute('aria-valuetext')")
     assert before.startswith("Sat 21 Nov 2026, ")
-    assert "-8.4 % of 20, slower since 2026-11-17" in before
+    assert "\u22128.4\u202f% from the median of 20 runs, slower since Tue 17 Nov 2026" in before
     readout = page.locator(".test[open] .readout").first.inner_text()
     assert readout == before.replace("2026, ", "2026 ", 1)
 
@@ -251,7 +266,7 @@ def test_a_table_is_sorted_by_the_column_that_is_clicked(open_page: Open) -> Non
     page = open_page(page_of("year"))
     button = page.locator("#numbers-table .sort", has_text="Change")
     button.click()
-    changes = page.locator("#numbers-table tbody tr td:nth-child(8)")
+    changes = page.locator("#numbers-table tbody tr td:nth-child(4)")
     assert changes.first.inner_text() == "\u221211.0\u202f%"
     button.click()
     assert changes.first.inner_text() == "+6.1\u202f%"
