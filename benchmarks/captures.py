@@ -4,7 +4,7 @@
 
 - The pictures are of the page of a simulated year (benchmarks/report_year.py, seed 1, until 2026-11-22) in a real
   Chromium: on a telephone, on a desk, on a wall, on paper, light and dark, and one test with its trend.
-- `judge.txt` and `trend.txt` are what these commands print of that year.
+- `judge.txt`, `trend.txt` and `month.txt` are what these commands print of that year.
 - `session.txt` is a real session of pytest: a job on this machine that has become 9 % slower than its last 26 nights.
 
 `tests/reporting/test_captures.py` makes the texts anew and compares them.
@@ -48,6 +48,7 @@ LARGEST_BYTES = 150_000
 COMMANDS = {
     "judge.txt": ("judge", "isambard_ai", "deepcam", "tuned"),
     "trend.txt": ("trend", "eidf_a100", "resnet50"),
+    "month.txt": ("month", "2026-11"),
 }
 """By file, what is typed after `python -m reporting`."""
 

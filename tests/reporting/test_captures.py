@@ -25,6 +25,14 @@ def test_what_commands_print_is_what_the_captures_show(made: dict[str, str], fil
     assert made[file] == (captures.TEXTS / file).read_text(encoding="utf-8"), RENEW
 
 
+def test_the_page_on_the_month_shows_lines_of_its_capture() -> None:
+    page = (captures.ROOT / "docs" / "month.md").read_text(encoding="utf-8")
+    shown = page.split("```\n")[1].splitlines()
+    lines = (captures.TEXTS / "month.txt").read_text(encoding="utf-8").splitlines()
+    assert len(shown) > 10
+    assert [line for line in shown if line != "…" and line not in lines] == []
+
+
 def test_a_session_prints_what_its_capture_shows(made: dict[str, str]) -> None:
     shown = (captures.TEXTS / "session.txt").read_text(encoding="utf-8")
     assert captures.stable(made["session.txt"]) == captures.stable(shown), RENEW
