@@ -55,10 +55,11 @@ class NightColumn:
     """One night, or several that share a column.
 
     Attributes:
-        value: the median of the runs that belong to the series; None for a gap.
+        value: the median of `runs`; None for a gap.
         level: what they were compared with.
         mark: the most urgent one of the nights.
         event: the name of the last event of these nights, which the list below the picture explains; "" for none.
+        runs: the values of the runs that belong to the series.
     """
 
     first: datetime.date
@@ -66,6 +67,7 @@ class NightColumn:
     level: float | None
     mark: NightMark | None
     event: str = ""
+    runs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,18 @@ class NightColumns:
     @property
     def values(self) -> list[float]:
         return [column.value for column in self.columns if column.value is not None]
+
+    @property
+    def measured(self) -> list[float]:
+        """What the scale must hold: every run where a column is a night, else what the columns show."""
+        if self.nights_each > 1:
+            return self.values
+        return [value for column in self.columns for value in column.runs]
+
+    @property
+    def crowded(self) -> list[NightColumn]:
+        """The nights that have several runs; none if a column is several nights anyway."""
+        return [column for column in self.columns if len(column.runs) > 1] if self.nights_each == 1 else []
 
     @property
     def nights(self) -> int:
@@ -131,6 +145,7 @@ def columns_of(
                 _level(series.levels, days),
                 _mark(points, since in days),
                 names[-1] if names else "",
+                tuple(values),
             )
         )
     return NightColumns(columns, each, last, named, len(events) - len(shown))

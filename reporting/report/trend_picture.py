@@ -48,7 +48,7 @@ def scale_of(nights: NightColumns, pin: float | None) -> Scale:
     anchors = [*levels, *nights.values[-1:]]
     if pin is not None:
         anchors.append(pin)
-    values = nights.values
+    values = nights.measured
     reference = abs(median(anchors if pin is None else [pin])) or 1.0
     low, high = min([*values, *anchors]), max([*values, *anchors])
     if high - low > FINE_SPAN * reference and len(values) > 2:

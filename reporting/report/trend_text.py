@@ -12,7 +12,7 @@ from statistics import median
 from reporting.columns import aligned
 from reporting.report.data import Condition, NoteReport, ReportData, SeriesReport, TestReport
 from reporting.report.display import BOLD, CYAN, RED, YELLOW, Display
-from reporting.report.trend_columns import NightColumns, NightMark, columns_of, nights_of
+from reporting.report.trend_columns import NightColumn, NightColumns, NightMark, columns_of, nights_of
 from reporting.report.trend_picture import HEIGHT, Scale, legend, line, picture, scale_of, step_of_line, symbol
 from reporting.tables.row import number
 
@@ -40,6 +40,7 @@ _IS_IT_SLOWER = {
 WITHOUT_VERDICT = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)
 INDENT = 15  # of the answers
 GAP = "  "
+MOST_RUNS = 6  # of one night whose values are listed
 CLEAR_DAYS = 300  # for so long a date needs no year
 LEAST_COLUMNS = 14  # of a trend beside a test's name; with less it has a line of its own
 
@@ -125,6 +126,8 @@ def _columns(
 def _how_to_read(drawn: Sequence[NightColumns], display: Display) -> str:
     each = max((columns.nights_each for columns in drawn), default=1)
     column = "a night" if each == 1 else f"{each} nights, their median"
+    if any(columns.crowded for columns in drawn):
+        column = "a night, the median of its runs"
     at_pin = "▇" if display.has_symbols else ":"
     step = f"{100 * step_of_line(display):g} %"
     told = f"A column is {column}; {at_pin} is at the pin, each step is {step}, and lower is worse."
@@ -229,10 +232,21 @@ def _scale_text(columns: NightColumns, scale: Scale, series: SeriesReport) -> st
     each = "a column is a night"
     if columns.nights_each > 1:
         each = f"a column is {columns.nights_each} nights, their median"
+    elif columns.crowded:
+        each += f", the median of its runs ({_crowded(columns.crowded)})"
     beyond = sum(not scale.low <= value <= scale.high for value in columns.values)
     if beyond:
         each += f"; {beyond} {'is' if beyond == 1 else 'are'} beyond the scale"
     return f"{told}; {each}"
+
+
+def _crowded(nights: Sequence[NightColumn]) -> str:
+    """`2 in the night of 2026-11-22: 2.24, 2.76`; of several nights how many they are."""
+    most = max(len(night.runs) for night in nights)
+    if len(nights) > 1:
+        return f"{len(nights)} nights have more than one, up to {most}"
+    said = f"{most} in the night of {nights[0].first}"
+    return f"{said}: {', '.join(map(number, nights[0].runs))}" if most <= MOST_RUNS else said
 
 
 def _dates(columns: NightColumns) -> str:

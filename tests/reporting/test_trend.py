@@ -115,6 +115,25 @@ def test_two_per_cent_are_seen_beside_one_night_that_is_far_away():
     assert "1 is beyond the scale" in " ".join(text.split())
 
 
+def test_runs_of_one_night_share_a_column_that_says_so_on_a_scale_that_holds_them():
+    series = series_with(2.24, pin=None)
+    first = series.points[0]
+    series = replace(series, points=(first, replace(first, run_id="again", value=2.76)))
+    columns = columns_of(series, (), last_of(series), 60)
+    assert [column.value for column in columns.columns] == [pytest.approx(2.5)]
+    scale = scale_of(columns, None)
+    assert scale.low < 2.24 < 2.76 < scale.high
+    text = " ".join("\n".join(one_test(*_only(series), Display())).split())
+    assert "a column is a night, the median of its runs (2 in the night of 2026-11-01: 2.24, 2.76)" in text
+
+
+def test_several_nights_with_several_runs_are_counted():
+    series = series_with(*4 * [100.0])
+    twice = [point for point in series.points for _time in range(2)]
+    shown = " ".join("\n".join(one_test(*_only(replace(series, points=tuple(twice))), Display())).split())
+    assert "the median of its runs (4 nights have more than one, up to 2)" in shown
+
+
 def test_a_quiet_series_is_not_made_dramatic():
     series = series_with(*30 * [100.0, 100.1])
     scale = scale_of(columns_of(series, (), last_of(series), 60), 100.0)
