@@ -341,7 +341,7 @@ def test_what_cannot_be_read_is_an_error_with_its_path(runs: Path, capsys: pytes
     (folder / "log").unlink()
     (folder / "log").mkdir()
     assert types(runs, "logs", "a") == 2
-    assert capsys.readouterr().err == f"error: [Errno 21] Is a directory: '{folder}/log'\n"
+    assert capsys.readouterr().err == f"error: {folder}/log: Is a directory\n"
 
 
 def command(runs: Path, *words: str) -> list[str]:
