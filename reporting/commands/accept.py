@@ -7,13 +7,22 @@ import dataclasses
 import datetime
 import shlex
 
+from platforms.job import RefusedError
 from reporting.commands import answering
-from reporting.commands.opened_site import open_site
+from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.proposing import add_merge_request, give
 from reporting.gate import estimates, new_level
-from reporting.gate.explanation import RUNS_TO_ACCEPT, accept_command, eligible_from, percent, size
+from reporting.gate.explanation import (
+    ACKNOWLEDGED_FOR,
+    RUNS_TO_ACCEPT,
+    accept_command,
+    ack_command,
+    eligible_from,
+    percent,
+    size,
+)
 from reporting.gate.new_level import NewLevel
-from reporting.gate.verdict import Verdict
+from reporting.gate.verdict import Kind, Verdict
 
 WIDE = 2.0  # runs of one level do not vary by so many scales
 
@@ -41,20 +50,22 @@ def main(options: argparse.Namespace) -> int:
     references = answering.references_of(opened)
     since: datetime.date | str = options.since
     if options.since not in {envelope.key.run_id for envelope in envelopes}:
-        since = answering.past_day("--since", options.since, author.at.date())
+        since = answering.past_night("--since", options.since, tonight)
     level = new_level.level_since(since, metric, envelopes, references, opened.settings.night_ends, tonight)
-    lines = [f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}", *shown(level)]
     acceptance = level.acceptance(reason, author)
     before = answering.last_verdict(metric, envelopes, references, opened)
     with_answer = dataclasses.replace(references, acceptances=(*references.acceptances, acceptance))
     after = answering.last_verdict(metric, envelopes, with_answer, opened)
-    lines += [f"  {line}" for line in _too_early(level, before, after)]
-    print("\n".join(lines))
     better = _better(level, before, after)
-    if better is not None:
-        metrics = len(level.runs[-1].envelope.metrics)
-        print(f"  a better start is {_named(better)}{_missing(level, better)}:")
-        print(f"    {accept_command(level.series, better, shlex.quote(reason), metrics, opened.options)}")
+    instead = [] if better is None else _with_start(level, better, reason, opened)
+    if _changes_nothing(level, before, after):
+        said = f"{test}: nothing is written, since this would change nothing: the last run would still be {after.short}"
+        if after.kind is Kind.NODE:
+            instead = _on_the_node(level, tonight, opened)
+        raise RefusedError("\n".join([said, *shown(level), *instead]))
+    lines = [f"{test}: {metric.replace('_', ' ')} is accepted as it is since {_named(since)}", *shown(level)]
+    lines += [f"  {line}" for line in _too_early(level, before, after)]
+    print("\n".join([*lines, *instead]))
     give(opened, acceptance, options, _title(level, test, since), lines)
     return 0
 
@@ -98,6 +109,36 @@ def _better(level: NewLevel, before: Verdict, after: Verdict) -> datetime.date |
         if _is_later(_began(verdict), level):
             return _began(verdict)
     return None
+
+
+def _changes_nothing(level: NewLevel, before: Verdict, after: Verdict) -> bool:
+    """Whether the gate is red because of the same change with the level and without it."""
+    if not before.red or not after.red or _began(before) != _began(after):
+        return False
+    if after.kind is not Kind.NODE:
+        return True
+    if level.old_level is None:
+        return False
+    return abs(level.series.change(level.level, level.old_level)) <= level.drift_limit(level.error)
+
+
+def _with_start(level: NewLevel, since: datetime.date | str, reason: str, opened: OpenedSite) -> list[str]:
+    """The command that accepts the level since a better start."""
+    metrics = len(level.runs[-1].envelope.metrics)
+    command = accept_command(level.series, since, shlex.quote(reason), metrics, opened.options)
+    return [f"  a better start is {_named(since)}{_missing(level, since)}:", f"    {command}"]
+
+
+def _on_the_node(level: NewLevel, tonight: datetime.date, opened: OpenedSite) -> list[str]:
+    """What is typed where repeats have named a node: other nodes are as they were, so no level is new."""
+    metrics = len(level.runs[-1].envelope.metrics)
+    platform = shlex.quote(level.runs[-1].envelope.platform)
+    return [
+        "  repeats have named the node, and other nodes are as they were, so there is no new level; its runs:",
+        f"    python -m reporting nodes {platform} {opened.options}".rstrip(),
+        "  until the node is repaired:",
+        f"    {ack_command(level.series, tonight + ACKNOWLEDGED_FOR, metrics, opened.options)}",
+    ]
 
 
 def _missing(level: NewLevel, since: datetime.date | str) -> str:

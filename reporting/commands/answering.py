@@ -86,6 +86,25 @@ def coming_day(option: str, typed: str, today: datetime.date) -> datetime.date:
     return day
 
 
+def coming_night(option: str, typed: str, tonight: datetime.date) -> datetime.date:
+    """A night that has not passed. In the morning the present night has the date of the day before.
+
+    Raises RefusedError.
+    """
+    night = day_of(option, typed)
+    if night < tonight:
+        raise RefusedError(f"{option}: the night of {night} has passed, this is the night of {tonight}")
+    return night
+
+
+def past_night(option: str, typed: str, tonight: datetime.date) -> datetime.date:
+    """A night that has begun. Raises RefusedError."""
+    night = day_of(option, typed)
+    if night > tonight:
+        raise RefusedError(f"{option}: the night of {night} is still to come, this is the night of {tonight}")
+    return night
+
+
 def past_day(option: str, typed: str, today: datetime.date) -> datetime.date:
     """A date that has come. Raises RefusedError."""
     day = day_of(option, typed)

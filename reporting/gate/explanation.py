@@ -407,6 +407,11 @@ def accept_command(series: Series, since: datetime.date | str, reason: str, metr
     return f"python -m reporting accept {_asked(series, metrics)} {typed}".rstrip()
 
 
+def ack_command(series: Series, until: datetime.date, metrics: int, options: str) -> str:
+    """What is typed to acknowledge a regression until a night. The arguments are those of `accept_command`."""
+    return f"python -m reporting ack {_asked(series, metrics)} --ticket URL --until {until} {options}".rstrip()
+
+
 def _asked(series: Series, metrics: int) -> str:
     """How a command names a series; the metric only if the test has several."""
     test = shlex.quote(series.test)
@@ -424,9 +429,7 @@ def commands(subject: Subject, found: LevelChange, since: datetime.date | str) -
     lines = [f"{right}:", f"  {accept}"]
     if found.kind is not Kind.FASTER:
         until = subject.night + ACKNOWLEDGED_FOR
-        lines.append(f"{WRONG}:")
-        typed = f"--ticket URL --until {until} {subject.options}"
-        lines.append(f"  python -m reporting ack {_asked(subject.series, metrics)} {typed}".rstrip())
+        lines += [f"{WRONG}:", f"  {ack_command(subject.series, until, metrics, subject.options)}"]
     return lines
 
 

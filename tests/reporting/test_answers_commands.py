@@ -260,15 +260,16 @@ def test_all_runs_of_a_series_that_learns_are_its_level(site: Path) -> None:
     assert "as before" not in out
 
 
-def test_a_start_before_the_change_is_warned_of_with_a_better_one(site: Path) -> None:
+def test_a_start_so_early_that_it_changes_nothing_is_refused_with_a_better_one(site: Path) -> None:
     filled(site, slid())
     since = last_night() - 5 * DAY
     too_early = since - 12 * DAY
-    out = accept(site, too_early).stdout
-    assert f"WARNING: the gate sees the change since the night of {since}, so this level has runs from before" in out
-    assert "WARNING: the gate is not satisfied with this level; the last run is -" in out
+    said = accept(site, too_early, code=2).stderr
+    assert f"error: {TEST}: nothing is written, since this would change nothing: the last run would still be -" in said
+    assert f"  a better start is the night of {since}:\n" in said
+    assert not (site / "references").exists()
     assert verdict(site).red
-    (command,) = re.findall(r"python -m reporting accept (.*)", out)
+    (command,) = re.findall(r"python -m reporting accept (.*)", said)
     assert f"--since {since} --reason 'driver 570'" in command
     done = typed(site, "accept", *shlex.split(command))
     assert "WARNING" not in done.stdout
@@ -277,8 +278,55 @@ def test_a_start_before_the_change_is_warned_of_with_a_better_one(site: Path) ->
 
 def test_a_better_start_without_five_runs_says_so(site: Path) -> None:
     filled(site, slid(3))
-    out = accept(site, last_night() - 9 * DAY).stdout
-    assert f"a better start is the night of {last_night() - 2 * DAY}, once it has 5 runs (there are 3):" in out
+    said = accept(site, last_night() - 9 * DAY, code=2).stderr
+    assert f"a better start is the night of {last_night() - 2 * DAY}, once it has 5 runs (there are 3):" in said
+
+
+def test_a_start_shortly_before_the_change_is_warned_of_with_a_better_one(site: Path) -> None:
+    filled(site, slid(12))
+    since = last_night() - 11 * DAY
+    out = accept(site, since - 2 * DAY).stdout
+    assert f"WARNING: the gate sees the change since the night of {since}, so this level has runs from before it" in out
+    assert f"  a better start is the night of {since}:\n" in out
+    assert not verdict(site).red, "it has changed something"
+
+
+def test_the_loss_of_a_node_is_no_new_level(site: Path) -> None:
+    """The node has been named by repeats, and the runs on other nodes are as they were."""
+    there = {"nodes": "n07"}
+    named = {"verdicts": {METRIC: {"kind": "node", "red": True}}}
+    before = nights(30, 100.0, last_night() - 8 * DAY, provenance={"nodes": "n01"})
+    since = last_night() - 7 * DAY
+    first = run(since, 89.0, provenance=there, **named)
+    between = nights(6, 100.0, last_night() - DAY, seed=3, provenance={"nodes": "n02"})
+    filled(site, [*before, first, *between, run(last_night(), 89.0, provenance=there)])
+    assert verdict(site).kind is Kind.NODE
+    said = accept(site, since, code=2).stderr
+    assert "nothing is written, since this would change nothing: the last run would still be node n07: -" in said
+    assert f"    python -m reporting nodes eidf_a100 --site={site}\n" in said
+    assert not (site / "references").exists()
+    (command,) = re.findall(r"python -m reporting (ack .*)", said)
+    typed(site, *shlex.split(command.replace("URL", "https://tickets.example/7")))
+
+
+def test_an_acceptance_is_taken_back_by_accepting_the_level_before_it(site: Path) -> None:
+    filled(site, slid())
+    accept(site, last_night() - 5 * DAY)
+    assert not verdict(site).red
+    accept(site, last_night() - 31 * DAY)
+    assert accepted(site).level == pytest.approx(100, rel=0.02)
+    assert verdict(site).red
+    assert "replaced" in typed(site, "answers").stdout
+
+
+def test_an_acceptance_is_taken_back_by_removing_its_file(site: Path) -> None:
+    filled(site, slid())
+    before = verdict(site)
+    done = accept(site, last_night() - 5 * DAY)
+    (path,) = re.findall(r"^written to (\S+);", done.stdout, re.MULTILINE)
+    Path(path).unlink()
+    assert verdict(site) == before
+    assert "there is no answer in" in typed(site, "answers").stdout
 
 
 def test_a_start_before_the_first_run_is_refused(site: Path) -> None:
@@ -432,7 +480,10 @@ def test_one_of_several_metrics_is_named(site: Path) -> None:
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--by="], "--by: say it in words"),
         (["accept", TEST, "--since=2026-11-17", "--reason=\x1b[31mred"], "has a character that cannot be printed"),
         (["accept", TEST, "--since=2026-11-17", "--reason=x", "--metric=triad"], "--metric: .* has no 'triad'"),
-        (["ack", TEST, "--ticket=x", f"--until={TODAY - 2 * DAY}"], "--until: .* has passed, today is"),
+        (
+            ["ack", TEST, "--ticket=x", f"--until={TODAY - 2 * DAY}"],
+            "--until: the night of .* has passed, this is",
+        ),
         (["ack", TEST, "--ticket=x"], "ack needs --ticket URL and --until DATE"),
         (["ack", TEST, "--end", "--ticket=x"], "it goes without --ticket and --until"),
         (["pause", "eidf_a100"], "pause needs --until DATE and --reason TEXT"),
