@@ -115,6 +115,7 @@ def test_the_trend_of_the_only_machine_fills_its_cell(open_page: Open) -> None:
     spark = page.locator(".cell .spark").first.bounding_box()
     assert cell["width"] < 400
     assert spark["width"] > 0.9 * cell["width"]
+    assert "The line shows 60 nights." in page.locator("#grid caption").inner_text()
 
 
 def test_a_wall_loads_the_page_again_while_its_server_answers(chromium: Any, tmp_path: Path) -> None:

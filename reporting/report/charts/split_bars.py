@@ -100,7 +100,7 @@ def _row(test: TestReport, series: SeriesReport, y: int) -> Iterator[str]:
     top = y + LINE
     doubts = doubts_of_last_run(series)
     if doubts:
-        yield words("", "0", top + 11, f"◌ last run in doubt: {', '.join(doubts)}")
+        yield words("", "0", top + 11, f"○ last run in doubt: {', '.join(doubts)}")
         top += LINE
     if _has_change(series):
         yield from _stack(before, longest, top, THIN)

@@ -32,6 +32,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 LINKED = ("http://", "https://")
 ID_LETTERS = 10
 FLAGS = 8  # the latest ones, which are listed below a trend
+SPARK_NIGHTS = 14, 90  # at least, so that a dot is no line, and at most
 SHOWN_BEYOND = 4  # runs beyond the scale of a trend, the latest ones
 GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem);max-width:calc(7.2rem + {columns} * 18rem)}}"
 UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last change says nothing of now
@@ -68,6 +69,7 @@ def render(
         screen=first_screen(report),
         grid=grid(report),
         last_run=last_run,
+        spark_nights=_spark_nights(report),
         names=names,
         labels=words.labels_of(report.tests),
         series_names=series,
@@ -80,6 +82,12 @@ def render(
         dark=dark,
         policy=_policy([first_script, script], [Markup(style), dark]),
     )
+
+
+def _spark_nights(report: ReportData) -> int:
+    """How many nights the lines of the grid show: a young site's lines fill their cells, too."""
+    least, most = SPARK_NIGHTS
+    return min(max(words.nights_between(report.first_night, report.night) + 1, least), most)
 
 
 def _name(test: str) -> str:
