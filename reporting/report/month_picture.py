@@ -102,9 +102,6 @@ def month_svg(month: MonthData) -> str:
     y += 66
     incidents, y = _incidents(month, y)
     parts += incidents
-    if month.short_losses:
-        parts.append(_text("small", LEFT, y + 20, f"{short_losses_said(month.short_losses)}; the tables list them"))
-        y += 30
     made = f"{month.site}, made {month.made_at:%Y-%m-%d %H:%M} by python -m reporting month {month.first:%Y-%m}"
     parts.append(_text("small", LEFT, y + 20, f"{made}; docs/month.md defines the numbers"))
     height = y + 44
@@ -298,12 +295,13 @@ def _incidents(month: MonthData, y: int) -> tuple[list[str], int]:
     still_open = sum(incident.end is None for incident in month.incidents)
     heading = f"Incidents: {len(month.incidents)}" + (f", {still_open} open" if still_open else "")
     parts = [_text("head", LEFT, y, heading)]
-    if not month.incidents:
+    if not month.incidents and not month.short_losses:
         parts.append(_text("name", LEFT, y + 34, "No test was slower, and none was without numbers."))
         return parts, y + 50
-    y += 26
-    parts += _days(month, y)
-    y += 12
+    if month.incidents:
+        y += 26
+        parts += _days(month, y)
+        y += 12
     for incident in month.incidents[:MOST_INCIDENTS]:
         parts += _incident(incident, month, y)
         y += INCIDENT_ROW
@@ -312,6 +310,10 @@ def _incidents(month: MonthData, y: int) -> tuple[list[str], int]:
         command = f"python -m reporting month {month.first:%Y-%m}"
         parts.append(_text("name", LEFT, y + 24, f"and {more} more, which `{command}` lists"))
         y += 34
+    if month.short_losses:
+        said = f"{short_losses_said(month.short_losses)}; `python -m reporting month {month.first:%Y-%m}` says more"
+        parts.append(_text("small", LEFT, y + 22, said))
+        y += 32
     return parts, y
 
 

@@ -115,8 +115,7 @@ def month_lines(month: MonthData) -> list[str]:
         *_performance(month.platforms),
         "",
         "Incidents",
-        *_incidents(month.incidents),
-        *_short_losses(month),
+        *_incidents(month),
         "",
         "Device-hours",
         *_hours(month.platforms),
@@ -158,12 +157,16 @@ def _performance_row(platform: str, standing: Standing) -> tuple[str, ...]:
     )
 
 
-def _incidents(incidents: Sequence[MonthIncident]) -> list[str]:
-    if not incidents:
+def _incidents(month: MonthData) -> list[str]:
+    if not month.incidents and not month.short_losses:
         return ["no test was slower, and none was without numbers"]
     lines = []
-    for incident in incidents:
+    for incident in month.incidents:
         lines += [f"{incident.platform}: {incident.what}, {dates_of(incident)}", *_reasons(incident)]
+    if month.short_losses:
+        lines.append(f"{short_losses_said(month.short_losses)}:")
+    for loss in month.short_losses:
+        lines.append(f"  {loss.platform}: {loss.what}, {dates_of(loss)}; {loss.why}")
     return lines
 
 
@@ -193,15 +196,6 @@ def short_losses_said(losses: Sequence[MonthIncident]) -> str:
     if len(losses) == 1:
         return f"1 short loss of {largest} went away by itself, which may be chance"
     return f"{len(losses)} short losses of at most {largest} went away by themselves, which may be chance"
-
-
-def _short_losses(month: MonthData) -> list[str]:
-    if not month.short_losses:
-        return []
-    lines = [f"{short_losses_said(month.short_losses)}:"]
-    for loss in month.short_losses:
-        lines.append(f"  {loss.platform}: {loss.what}, {dates_of(loss)}; {loss.why}")
-    return lines
 
 
 def dates_of(incident: MonthIncident) -> str:

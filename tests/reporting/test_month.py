@@ -396,6 +396,7 @@ def test_a_small_loss_that_was_soon_over_without_a_cause_is_no_incident():
     assert "1 short loss of 0.4 % went away by itself, which may be chance:\n  eidf_a100: resnet50 tuned" in lines
     assert "went away by itself" in month_svg(month)
     assert "no incident" in headline(month)
+    assert "no test was slower" not in lines.lower() + month_svg(month).lower()
 
 
 @pytest.mark.parametrize(
