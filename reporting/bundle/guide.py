@@ -23,6 +23,7 @@ class Contents:
         runs: of each run its folder in the bundle, and what is missing of it.
         left_out: why other jobs of the chosen runs are not in it, each a sentence.
         replaced: how many names of each kind have aliases, and in how many places.
+        unfinished: a sentence on each run that was not finished when the bundle was made.
     """
 
     commit: str | None
@@ -31,9 +32,13 @@ class Contents:
     runs: Mapping[str, Sequence[str]]
     left_out: Sequence[str] = ()
     replaced: Mapping[str, Sequence[int]] | None = None
+    unfinished: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **vars(self)}
+        content = {"schema": SCHEMA, **vars(self)}
+        if not self.unfinished:  # suites that do not know the key read the bundles of finished runs
+            del content["unfinished"]
+        return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Contents:
@@ -101,6 +106,8 @@ def readme_text(contents: Contents, records: Sequence[RunRecord]) -> str:
     for record in records:
         said = f"- `{record.folder}`: {_evidence_in(record)}"
         lines += [said, *(f"  - missing: {sentence}" for sentence in record.missing)]
+    if contents.unfinished:
+        lines += ["", "Not finished:", "", *(f"- {sentence}" for sentence in contents.unfinished)]
     if contents.left_out:
         lines += ["", "Other jobs of these runs are not in the tables:", ""]
         lines += [f"- {sentence}" for sentence in contents.left_out]

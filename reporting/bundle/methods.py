@@ -17,9 +17,15 @@ NAMES = {"resnet50": "ResNet-50", "cosmoflow": "CosmoFlow", "deepcam": "DeepCAM"
 _EXCLUSIVE = re.compile(r"^#SBATCH\s+--exclusive", re.MULTILINE)
 
 
-def methods_text(records: Sequence[RunRecord]) -> str:
-    """The file METHODS.md: how the numbers were made, and for each platform a paragraph and one for each test."""
+def methods_text(records: Sequence[RunRecord], unfinished: Sequence[str] = ()) -> str:
+    """The file METHODS.md: how the numbers were made, and for each platform a paragraph and one for each test.
+
+    Args:
+        unfinished: sentences on runs that were not finished when the bundle was made.
+    """
     lines = ["# Methods", "", *_paragraph(_how_measured(records))]
+    if unfinished:
+        lines += ["", " ".join(unfinished)]
     platforms: dict[str, list[RunRecord]] = {}
     for record in records:
         platforms.setdefault(record.envelope.platform, []).append(record)

@@ -78,7 +78,13 @@ class Bundle:
 
 
 def packed(
-    runs: Sequence[Evidence], left_out: Sequence[str], place: Place, *, identify: bool, with_logs: bool
+    runs: Sequence[Evidence],
+    left_out: Sequence[str],
+    place: Place,
+    *,
+    identify: bool,
+    with_logs: bool,
+    unfinished: Sequence[str] = (),
 ) -> Bundle:
     """Make a bundle of these runs, which all have numbers.
 
@@ -86,6 +92,7 @@ def packed(
         left_out: sentences on jobs that are not among them.
         identify: leave names as they are.
         with_logs: take the whole logs, not only the lines of the wire.
+        unfinished: sentences on runs that are not finished.
 
     Raises RefusedError: it would be too large.
     """
@@ -103,12 +110,13 @@ def packed(
         {record.folder: list(record.missing) for record in records},
         sentences,
         {kind: list(counts) for kind, counts in aliases.counts().items()},
+        [aliases.text(sentence, only_known=True) for sentence in unfinished],
     )
     texts = {
         CONTENTS: json.dumps(contents.as_json(), indent=1) + "\n",
         README: readme_text(contents, records),
         REPLACED: replaced_text(contents),
-        METHODS: methods_text(records),
+        METHODS: methods_text(records, contents.unfinished),
         **table_files(records),
     }
     files.update({name: _encoded(text) for name, text in texts.items()})

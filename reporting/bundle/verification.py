@@ -369,7 +369,7 @@ def _check_texts(box: Container, contents: Contents, records: Sequence[RunRecord
     try:
         expected[README] = readme_text(contents, records)
         expected[REPLACED] = replaced_text(contents)
-        expected[METHODS] = methods_text(records)
+        expected[METHODS] = methods_text(records, contents.unfinished)
     except UNREADABLE as error:
         found.findings.append(Finding(METHODS, f"it cannot be made again: {_sentence(error)}"))
     for name, text in expected.items():

@@ -15,6 +15,7 @@ from platforms.output import print_errors
 from platforms.printable import printable
 from reporting.bundle.evidence import Evidence, evidence_of
 from reporting.bundle.packing import Bundle, Place, packed
+from reporting.bundle.unfinished import UnfinishedRun, unfinished_runs
 from reporting.bundle.verification import verify
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
@@ -37,6 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--identify", action="store_true", help="leave names of people, machines and paths as they are")
     parser.add_argument("--with-logs", action="store_true", help="the whole logs, not only the lines of the wire")
     parser.add_argument(
+        "--unfinished",
+        action="store_true",
+        help="bundle what there is of a run whose session still runs; README.md and METHODS.md say what is missing",
+    )
+    parser.add_argument(
         "--runs-dir",
         metavar="DIR",
         type=Path,
@@ -52,7 +58,13 @@ def main(options: argparse.Namespace) -> int:
     if options.runs_dir is not None and not runs.is_dir():
         raise RefusedError(f"--runs-dir: there is no folder {runs}; it is the one in which each run has a folder")
     problems: list[str] = []
-    chosen = _chosen(site, options.runs, problems)
+    envelopes = site.read(problems=problems)
+    if not envelopes:
+        raise RefusedError(site.why_empty())
+    chosen = _chosen(site, options.runs, envelopes)
+    unfinished = unfinished_runs(runs, chosen, envelopes)
+    if not options.unfinished:
+        _refuse_running(unfinished)
     with_numbers = [envelope for envelope in chosen if has_numbers(envelope)]
     left_out = [_why_left_out(envelope) for envelope in chosen if not has_numbers(envelope)]
     if not with_numbers:
@@ -60,7 +72,14 @@ def main(options: argparse.Namespace) -> int:
             f"{' '.join(options.runs)}: no run has numbers, so there is nothing to bundle: {left_out[0]}"
         )
     evidence = [evidence_of(envelope, site.history, runs) for envelope in with_numbers]
-    bundle = packed(evidence, left_out, _place(site, runs), identify=options.identify, with_logs=options.with_logs)
+    bundle = packed(
+        evidence,
+        left_out,
+        _place(site, runs),
+        identify=options.identify,
+        with_logs=options.with_logs,
+        unfinished=[run.sentence for run in unfinished],
+    )
     atomic_file.write_bytes(options.output, bundle.content)
     _print_summary(options.output, bundle, evidence)
     print_errors(problems)
@@ -76,11 +95,8 @@ def main(options: argparse.Namespace) -> int:
 # --- which runs ---
 
 
-def _chosen(site: OpenedSite, words: Sequence[str], problems: list[str]) -> list[Envelope]:
+def _chosen(site: OpenedSite, words: Sequence[str], envelopes: Sequence[Envelope]) -> list[Envelope]:
     """The jobs that the words mean, each once, in the order of their starts."""
-    envelopes = site.read(problems=problems)
-    if not envelopes:
-        raise RefusedError(site.why_empty())
     chosen: dict[tuple[object, ...], Envelope] = {}
     for word in words:
         for envelope in _of_word(site, word, envelopes):
@@ -103,6 +119,17 @@ def _of_word(site: OpenedSite, word: str, envelopes: Sequence[Envelope]) -> list
             "(a selection is written as in platform=a100,date=2026-11-17)"
         )
     return parsed(word, envelopes, site.settings.night_ends).chosen(envelopes)
+
+
+def _refuse_running(unfinished: Sequence[UnfinishedRun]) -> None:
+    """Raise RefusedError for a run of which a session goes on: a minute later its bundle would be another one."""
+    for run in unfinished:
+        if run.is_running:
+            done = f"results of {run.tests - run.without_result} of its {run.tests} tests are there"
+            raise RefusedError(
+                f"{run.run_id}: its session still runs, and {done}: bundle it when the session has ended, or type "
+                "--unfinished to bundle what there is, which README.md and METHODS.md then say"
+            )
 
 
 def _why_left_out(envelope: Envelope) -> str:
@@ -133,8 +160,12 @@ def _platform_files(site: Path) -> Iterator[object]:
 
 
 def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[Evidence]) -> None:
-    runs = "1 run" if len(evidence) == 1 else f"{len(evidence)} runs"
-    print(f"{path}: {runs}, {len(bundle.content) / 1e6:.1f} MB")
+    jobs = "1 job" if len(evidence) == 1 else f"{len(evidence)} jobs"
+    run_ids = {one.envelope.key.run_id for one in evidence}
+    of_runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"
+    print(f"{path}: {jobs} of {of_runs}, {len(bundle.content) / 1e6:.1f} MB")
+    for sentence in bundle.contents.unfinished:
+        print(f"not finished: {printable(sentence)}")
     missing: dict[str, list[str]] = {}
     for record in bundle.records:
         for sentence in record.missing:

@@ -69,14 +69,14 @@ def _refuse_what_is_no_file(path: Path) -> None:
 def _said_of_identical(found: Verification) -> str:
     parts = []
     if found.from_steps:
-        parts.append(f"of {_runs(found.from_steps)} from {found.step_rows} rows of raw values")
+        parts.append(f"of {_jobs(found.from_steps)} from {found.step_rows} rows of raw values")
     if found.from_wire:
-        parts.append(f"of {_runs(found.from_wire)} from what was reported, without raw values")
+        parts.append(f"of {_jobs(found.from_wire)} from what was reported, without raw values")
     if found.from_record:
-        parts.append(f"of {_runs(found.from_record)} from the records alone")
+        parts.append(f"of {_jobs(found.from_record)} from the records alone")
     cells = f"{found.cells} cells of the tables recomputed"
     return f"identical: {found.files} files as in MANIFEST; {cells}, {', '.join(parts)}"
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

@@ -15,8 +15,20 @@ from typing import Any
 
 import pytest
 
+from platforms.rundir.session_history import DONE, PENDING
+from platforms.rundir.session_journal import Journal
 from reporting.__main__ import main
-from tests.reporting.bundled_session import ALL, COSMOFLOW, MINE, RESNET, RUN_ID, STREAM, contents_of, session
+from tests.reporting.bundled_session import (
+    ALL,
+    COSMOFLOW,
+    MINE,
+    RESNET,
+    RUN_ID,
+    STREAM,
+    BundledSession,
+    contents_of,
+    session,
+)
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -147,7 +159,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "the steps of 1 of 2 ranks are not in its folder" in readme
     assert f"`jobs/{RUN_ID}/{COSMOFLOW}`: from the record of the run to the tables" in readme
     assert verified(bundle) == 0
-    assert "of 2 runs from what was reported, without raw values, of 2 runs from the records alone" in said(capsys)
+    assert "of 2 jobs from what was reported, without raw values, of 2 jobs from the records alone" in said(capsys)
 
 
 def test_the_steps_of_a_slurm_job_are_read_where_it_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +192,7 @@ def test_imported_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "The numbers of 19 runs were recorded by reframe and imported." in methods
     assert "hpc-ml-bench" not in methods
     assert verified(bundle) == 0
-    assert "of 19 runs from the records alone" in said(capsys)
+    assert "of 19 jobs from the records alone" in said(capsys)
 
 
 def test_an_archived_run_says_how_it_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,6 +242,48 @@ def test_an_unknown_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert f"'nightly' is no run of {tmp_path / 'history'} and no label; the last runs are {RUN_ID}" in said(capsys)
     assert main(["bundle", "latest", "-o", str(tmp_path / "no" / "b.zip"), *made.options]) == 2
     assert "its folder does not exist (mkdir -p " in said(capsys)
+
+
+ANOTHER = "test_deepcam.py::test_deepcam[twin-1x1cpu-gbs32]"
+
+
+def journal_of(made: BundledSession) -> Journal:
+    """The record of a session of the run, which has one more test than the history. This process is the session."""
+    tests = [json.loads((made.jobs / RESNET / "run.json").read_text())["test"], ANOTHER]
+    return Journal(made.jobs, {"tests": tests, "options": {}})
+
+
+def test_a_run_whose_session_still_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = session(tmp_path, (RESNET,))
+    journal = journal_of(made)
+    words = ["bundle", "latest", "-o", str(tmp_path / "b.zip"), f"--runs-dir={tmp_path / 'runs'}", *made.options]
+    assert main(words) == 2
+    said_of_it = f"error: {RUN_ID}: its session still runs, and results of 1 of its 2 tests are there: bundle it when"
+    assert said_of_it in said(capsys)
+    assert not (tmp_path / "b.zip").exists()
+    sentence = (
+        f"1 of the 2 tests of run {RUN_ID} had no result when the bundle was made: its session was still running."
+    )
+    bundle = made.bundle("latest", "--unfinished")
+    assert f"not finished: {sentence}" in said(capsys)
+    for name in ("README.md", "METHODS.md"):
+        assert sentence in contents_of(bundle)[name].decode()
+    assert verified(bundle) == 0
+    journal.end(DONE)
+    finished = made.bundle()
+    assert "not finished" not in said(capsys).partition("digest: ")[0]
+    assert b"unfinished" not in contents_of(finished)["contents.json"]
+
+
+def test_a_run_with_pending_tests_is_bundled_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = session(tmp_path, (RESNET,))
+    journal_of(made).end(PENDING)
+    bundle = made.bundle()
+    sentence = f"1 of the 2 tests of run {RUN_ID} had no result when the bundle was made: its session had left them."
+    assert f"{bundle}: 1 job of 1 run, " in (out := said(capsys))
+    assert f"not finished: {sentence}" in out
+    assert sentence in contents_of(bundle)["METHODS.md"].decode()
+    assert verified(bundle) == 0
 
 
 def test_numbers_that_do_not_follow_from_the_raw_values_are_said_when_the_bundle_is_made(
