@@ -274,9 +274,11 @@ def _why(verdict: Verdict, platform: str, asked: Asked) -> str:
 def explained(causes: Causes, platform: str, since: datetime.date, references: References) -> str:
     """What changed at the same time as the numbers, and what people have noted of the platform near that night."""
     notes = tuple(references.notes_on(platform, since - NOTE_BEFORE, since + NOTE_AFTER))
-    changed = Causes(None, causes.changed, causes.same).sentence().replace("changed: ", "changed at that time: ", 1)
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
-    return "; ".join([changed, *noted] if causes.changed else [*noted, changed])
+    if noted and not causes.changed:
+        return "; ".join(noted)
+    changed = Causes(None, causes.changed, causes.same).sentence().replace("changed: ", "changed at that time: ", 1)
+    return "; ".join([changed, *noted])
 
 
 def _ticket(verdict: Verdict, asked: Asked) -> str:
