@@ -60,17 +60,18 @@ class Causes:
     def sentence(self) -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`."""
         said = [] if self.split is None else [self.split.sentence()]
-        said.append(self._provenance())
+        said.append(self.provenance())
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
         return "; ".join(said)
 
-    def _provenance(self) -> str:
+    def provenance(self, changed: str = "changed") -> str:
+        """What is recorded as different, after this word: `changed: driver 570.124 -> 580.65`."""
         if not self.changed:
             return "nothing that is recorded has changed" if self.same else "no provenance is recorded"
         ordered = sorted(self.changed, key=_importance)
         texts = [with_short_hashes(change.text) for change in ordered[:MOST_IN_SENTENCE]]
         more = len(ordered) - len(texts)
-        return f"changed: {', '.join(texts)}" + (f" and {more} more" if more else "")
+        return f"{changed}: {', '.join(texts)}" + (f" and {more} more" if more else "")
 
 
 def with_short_hashes(text: str) -> str:

@@ -277,8 +277,7 @@ def explained(causes: Causes, platform: str, since: datetime.date, references: R
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
     if noted and not causes.changed:
         return "; ".join(noted)
-    changed = Causes(None, causes.changed, causes.same).sentence().replace("changed: ", "changed at that time: ", 1)
-    return "; ".join([changed, *noted])
+    return "; ".join([causes.provenance("changed at that time"), *noted])
 
 
 def _ticket(verdict: Verdict, asked: Asked) -> str:
