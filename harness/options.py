@@ -137,8 +137,9 @@ def add(parser: pytest.Parser) -> None:
     group.addoption(
         "--history",
         metavar="DIR",
-        help="a folder where a line is kept for each job, as --history=DIR; it must exist (default: `history:` in "
-        "site.yaml, else history/ in the site's folder)",
+        help="a folder where a line is kept for each job, as --history=DIR (pytest takes a folder after a blank for its "
+        "root, and then knows no option of ours); it must exist (default: `history:` in site.yaml, else history/ in "
+        "the site's folder)",
     )
     group.addoption(
         "--gate",
@@ -149,8 +150,8 @@ def add(parser: pytest.Parser) -> None:
     group.addoption(
         "--report",
         metavar="FILE",
-        help="at the end write the page of the site's whole history into this file, as --report=FILE.html; its folder "
-        "must exist",
+        help="at the end write the page of the site's whole history into this file, as --report=FILE.html, with =; its "
+        "folder must exist",
     )
     group.addoption(
         "--site",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -176,6 +177,33 @@ def test_the_steps_of_a_slurm_job_are_read_where_it_ran(tmp_path: Path, capsys: 
     assert "#SBATCH --account=account-1\n" in job
     assert "scratch" not in job
     assert "steps of" not in said(capsys)
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "ssh"])
+def test_the_loops_of_the_page_bring_the_steps_here(scheduler: str, tmp_path: Path) -> None:
+    """`ssh` runs the command on this machine, by a shell, as sshd does on the other one."""
+    made = session(tmp_path, (RESNET,))
+    there = tmp_path / "far" / "jobs" / "resnet50-k1"
+    there.mkdir(parents=True)
+    (made.jobs / RESNET / "work").rename(there / "work")
+    record = made.jobs / RESNET / "run.json"
+    if scheduler == "slurm":
+        (made.jobs / RESNET / "job.sh").write_text(f"#!/bin/bash\n#SBATCH --chdir={there / 'work'}\n")
+    else:
+        record.write_text(json.dumps({**json.loads(record.read_text()), "job_id": str(there)}))
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text('#!/bin/sh\n[ "$1 $2" = "-n login.example.org" ] || exit 1\nexec sh -c "$3"\n')
+    ssh.chmod(0o755)
+    page = (Path(__file__).parents[2] / "docs" / "bundle.md").read_text()
+    loops = dict(zip(("slurm", "ssh", "kubernetes"), re.findall(r"```sh\n(.*?)```", page, re.DOTALL), strict=True))
+    typed = loops[scheduler].replace("20261123-041727-5bf2", RUN_ID)
+    environ = {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", typed], cwd=tmp_path, env=environ, check=True)
+    assert {path.name for path in (made.jobs / RESNET).glob("steps-*")} == {
+        "steps-rank0.csv.gz",
+        "steps-rank1.csv.gz",
+    }
 
 
 def test_imported_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
