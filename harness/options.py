@@ -137,9 +137,9 @@ def add(parser: pytest.Parser) -> None:
     group.addoption(
         "--history",
         metavar="DIR",
-        help="a folder where a line is kept for each job, as --history=DIR (pytest takes a folder after a blank for its "
-        "root, and then knows no option of ours); it must exist (default: `history:` in site.yaml, else history/ in "
-        "the site's folder)",
+        help="a folder where a line is kept for each job, as --history=DIR (after a blank, pytest takes a folder for "
+        "its root, and then knows no option of ours); it must exist (default: `history:` in site.yaml, else history/ "
+        "in the site's folder)",
     )
     group.addoption(
         "--gate",
