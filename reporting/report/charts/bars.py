@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reporting.report.charts.markup import described, safe, short, words
+from reporting.report.charts.prose import number
 from reporting.report.charts.scales import day
 from reporting.report.data import Condition, SeriesReport, TestReport
-from reporting.tables.row import number
 
 GAP = 4  # per cent of the width, between the two columns
 HEADING = 34  # px
@@ -19,7 +19,7 @@ LETTERS = 48  # of a row's name over the whole width: as many have room on a tel
 LETTERS_OF_COLUMN = 30  # over one of two columns on a desk
 LETTERS_OF_NARROW = 20  # and on a telephone
 SHORT = 0.3  # of the longest bar: a shorter one has its number beside it
-UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)
+UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last value says nothing of now
 SAME_BATCH = "gbs32"
 WHAT_SAME_BATCH_SAYS = "shows changes of one machine; compares no hardware"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 
+from reporting.tables import row
+
 MINUS = "\u2212"
 NARROW = "\u202f"  # a narrow blank at which no line breaks
 COMMAND = "python -m reporting"
@@ -17,6 +19,11 @@ def night_text(night: str) -> str:
     """`Tue 17 Nov 2026` of `2026-11-17`. Raises ValueError for what is no date."""
     day = datetime.date.fromisoformat(night)
     return f"{day:%a} {day.day} {day:%b %Y}"
+
+
+def number(value: float) -> str:
+    """A value with its significant digits and a true minus sign."""
+    return row.number(value).replace("-", MINUS)
 
 
 def prose(text: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from reporting.report.charts.prose import MINUS
+
 LEAST_SPAN = 0.06
 """Of the level: a change of 2 % then takes a third of the height, and noise of some tenths of a per cent looks calm."""
 LATEST = 7  # runs that are always within the range; the gate compares the last seven nights together
@@ -84,7 +86,7 @@ def tick_labels(ticks: Sequence[float], exponent: int) -> list[str]:
     """Labels of equally spaced ticks, in units of a power of ten."""
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 10.0 ** (exponent - 1)
     decimals = max(0, -math.floor(math.log10(step / 10.0**exponent) + 1e-9))
-    return [f"{tick / 10.0**exponent + 0.0:.{decimals}f}" for tick in ticks]
+    return [f"{tick / 10.0**exponent + 0.0:.{decimals}f}".replace("-", MINUS) for tick in ticks]
 
 
 def scaled_unit(unit: str, exponent: int) -> str:

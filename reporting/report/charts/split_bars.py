@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from reporting.report.charts.markup import described, short, words
+from reporting.report.charts.prose import number
 from reporting.report.data import Part, SeriesReport, TestReport
-from reporting.tables.row import number
 
 PARTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from reporting.gate.verdict import Kind
 from reporting.report.charts.flags import Flag, flags
 from reporting.report.charts.markup import described, joined, path, safe, words
-from reporting.report.charts.prose import night_text, prose
+from reporting.report.charts.prose import night_text, number, prose
 from reporting.report.charts.scales import (
     LETTER,
     NightScale,
@@ -27,7 +27,6 @@ from reporting.report.charts.scales import (
 from reporting.report.charts.trend_frame import Frame, frame_of, nights_of
 from reporting.report.charts.trend_runs import run_dots, run_marks
 from reporting.report.data import Condition, NoteReport, SeriesReport, TestReport
-from reporting.tables.row import number
 
 FEW_NIGHTS = 60  # have room for larger dots
 HEADING = 24  # px

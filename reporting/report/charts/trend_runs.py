@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from reporting.report.charts.markup import SHAPES, dots, joined, path, polyline, safe, short
-from reporting.report.charts.prose import night_text, prose
+from reporting.report.charts.prose import night_text, number, prose
 from reporting.report.charts.scales import LATEST
 from reporting.report.charts.trend_frame import Frame, frame_of, nights_of
 from reporting.report.data import Condition, Point, SeriesReport
-from reporting.tables.row import number
 
 FULL_NIGHTS = 400
 """A longer history is drawn on a grid as wide as this: places that would lie on each other are drawn once."""

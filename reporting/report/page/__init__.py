@@ -13,7 +13,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from reporting.report.charts.bars import bars
+from reporting.report.charts.bars import UNMEASURED, bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
 from reporting.report.charts.prose import night_text, prose, whole_verdict
@@ -35,7 +35,6 @@ FLAGS = 8  # the latest ones, which are listed below a trend
 SPARK_NIGHTS = 14, 90  # at least, so that a dot is no line, and at most
 SHOWN_BEYOND = 4  # runs beyond the scale of a trend, the latest ones
 GRID_WIDTH = ".grid{{min-width:calc(7rem + {columns} * 7.3rem);max-width:calc(7.2rem + {columns} * 18rem)}}"
-UNMEASURED = (Condition.FAILED, Condition.BLIND, Condition.PAUSED)  # whose last change says nothing of now
 
 
 def render(

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
+from reporting.report.charts import prose
 from reporting.report.charts.prose import MINUS, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
-from reporting.tables import row
 
 MISSING = "\u2013"  # a dash
 KEPT = "\n" + NARROW  # what `visible` leaves as it is, although Python does not call it printable
@@ -52,7 +52,7 @@ def size(fraction: float | None) -> str:
 
 def number(value: float | None) -> str:
     """A value with its significant digits."""
-    return MISSING if value is None else row.number(value).replace("-", MINUS)
+    return MISSING if value is None else prose.number(value)
 
 
 def hours(value: float) -> str:
