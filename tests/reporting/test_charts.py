@@ -12,6 +12,7 @@ import pytest
 from reporting.report.charts.bars import bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import dots, mark, polyline
+from reporting.report.charts.prose import number
 from reporting.report.charts.scales import (
     NightScale,
     exponent_of,
@@ -98,6 +99,11 @@ def test_nights_are_labelled_with_round_dates_that_have_room():
     week = NightScale(datetime.date(2026, 11, 16), datetime.date(2026, 11, 22))
     assert week.ticks(600)[-1] == (6, "22 Nov")
     assert week.percent(0) == "7.1%"
+
+
+def test_values_below_zero_have_a_true_minus_sign():
+    assert tick_labels([-1.0, 0.0, 1.0], 0) == ["\u22121", "0", "1"]
+    assert number(-3.0) == "\u22123.00"
 
 
 def test_paths_are_short():

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from reporting.__main__ import main
-from reporting.report.charts.prose import prose, whole_verdict
+from reporting.report.charts.prose import number, prose, whole_verdict
 from reporting.report.data import Condition, ReportData
 from reporting.report.page import TEMPLATES, render
 from reporting.report.page.episodes import episodes_of
 from reporting.report.page.run_values import run_values
-from reporting.report.page.words import hours, labels_of, number
+from reporting.report.page.words import hours, labels_of
 from reporting.report.report_json import from_json, to_json
 from tests.reporting import report_samples as samples
 from tests.reporting.table_history import record_nights

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from reporting.report.charts.prose import number
 from reporting.report.data import ReportData
 from reporting.report.page import render
-from reporting.report.page.words import nights_between, number
+from reporting.report.page.words import nights_between
 from tests import browser
 from tests.reporting import report_samples as samples
 

@@ -8,6 +8,7 @@ import re
 from reporting.tables import row
 
 MINUS = "\u2212"
+MISSING = "\u2013"  # a dash
 NARROW = "\u202f"  # a narrow blank at which no line breaks
 COMMAND = "python -m reporting"
 _CHANGE = re.compile(r"(?<![\w.-])-(?=\d+(?:\.\d+)? ?%)")
@@ -21,9 +22,9 @@ def night_text(night: str) -> str:
     return f"{day:%a} {day.day} {day:%b %Y}"
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """A value with its significant digits and a true minus sign."""
-    return row.number(value).replace("-", MINUS)
+    return MISSING if value is None else row.number(value).replace("-", MINUS)
 
 
 def prose(text: str) -> str:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from reporting.report.charts.bars import UNMEASURED, bars
 from reporting.report.charts.flags import flags
 from reporting.report.charts.markup import STYLE
-from reporting.report.charts.prose import night_text, prose, whole_verdict
+from reporting.report.charts.prose import MISSING, night_text, number, prose, whole_verdict
 from reporting.report.charts.spark import spark
 from reporting.report.charts.split_bars import doubts_of_last_run, split_bars
 from reporting.report.charts.trend import trend
@@ -140,7 +140,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         percent=words.percent,
         size=words.size,
-        number=words.number,
+        number=number,
         hours=words.hours,
         short_day=night_text,
         moment=words.moment,
@@ -155,7 +155,7 @@ def _environment() -> jinja2.Environment:
         MEANINGS=words.MEANINGS,
         FLAGS=FLAGS,
         SHOWN_BEYOND=SHOWN_BEYOND,
-        MISSING=words.MISSING,
+        MISSING=MISSING,
         UNMEASURED=UNMEASURED,
         ago=words.ago,
         counted=words.counted,

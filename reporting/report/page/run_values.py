@@ -11,9 +11,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reporting.report.charts.prose import prose
+from reporting.report.charts.prose import number, prose
 from reporting.report.data import Condition, Level, Point, ReportData, SeriesReport
-from reporting.report.page.words import number, visible
+from reporting.report.page.words import visible
 
 DIGITS = 5
 DIGITS_36 = string.digits + string.ascii_lowercase

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from reporting.report.charts import prose
-from reporting.report.charts.prose import MINUS, NARROW, night_text
+from reporting.report.charts.prose import MINUS, MISSING, NARROW, night_text
 from reporting.report.data import Condition, SeriesReport, TestReport
 
-MISSING = "\u2013"  # a dash
 KEPT = "\n" + NARROW  # what `visible` leaves as it is, although Python does not call it printable
 
 MEANINGS = {
@@ -48,11 +46,6 @@ def percent(fraction: float | None) -> str:
 def size(fraction: float | None) -> str:
     """A limit or an error: `1.38 %`."""
     return MISSING if fraction is None else f"{100 * fraction:.2f}{NARROW}%"
-
-
-def number(value: float | None) -> str:
-    """A value with its significant digits."""
-    return MISSING if value is None else prose.number(value)
 
 
 def hours(value: float) -> str:
