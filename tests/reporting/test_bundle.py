@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import textwrap
 import time
 import zipfile
 from pathlib import Path
@@ -196,7 +197,8 @@ def test_the_loops_of_the_page_bring_the_steps_here(scheduler: str, tmp_path: Pa
     ssh.write_text('#!/bin/sh\n[ "$1 $2" = "-n login.example.org" ] || exit 1\nexec sh -c "$3"\n')
     ssh.chmod(0o755)
     page = (Path(__file__).parents[2] / "docs" / "bundle.md").read_text()
-    loops = dict(zip(("slurm", "ssh", "kubernetes"), re.findall(r"```sh\n(.*?)```", page, re.DOTALL), strict=True))
+    found = re.findall(r"^    for .*?^    done$", page, re.DOTALL | re.MULTILINE)
+    loops = dict(zip(("slurm", "ssh"), map(textwrap.dedent, found), strict=True))
     typed = loops[scheduler].replace("20261123-041727-5bf2", RUN_ID)
     environ = {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}"}
     subprocess.run(["bash", "-ec", typed], cwd=tmp_path, env=environ, check=True)
