@@ -187,8 +187,13 @@ def provenance_of(run_json: Mapping[str, Any]) -> dict[str, str]:
         **_part(start, "versions"),
     }
     if not start:
-        found["command"] = " ".join(map(str, asked.get("arguments") or ()))[:200]
+        found["command"] = " ".join(_without_folder(str(word)) for word in asked.get("arguments") or ())[:200]
     return {name: _text(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _without_folder(word: str) -> str:
+    """A file by its name alone: a checkout in another folder changes no number."""
+    return word.rpartition("/")[2] if word.startswith("/") else word
 
 
 def _batch(request: Mapping[str, Any]) -> str | None:

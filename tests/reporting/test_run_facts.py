@@ -136,6 +136,11 @@ def test_the_command_of_a_program_without_the_wire_is_provenance() -> None:
     assert provenance["image"] == "registry/stream:1"
 
 
+def test_the_folder_of_a_checkout_is_no_part_of_a_command() -> None:
+    run = gpu_run(start={}, summary={}, asked__arguments=["python", "/builds/ci-7/site/tiny.py", "--data=/scratch"])
+    assert envelope(run).provenance["command"] == "python tiny.py --data=/scratch"
+
+
 def test_the_group_of_an_upgrade_is_kept() -> None:
     run = gpu_run()
     assert "group" not in envelope(run).provenance
