@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import steps, variables
+from pipeline import choice, steps, variables
 from platforms.job import BenchError
 
 WITHOUT_PLATFORM = ("report",)
@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if options.step == "cleanup":
             return steps.cleanup(job, os.environ.get("CI_JOB_STATUS", ""))
+        idle = "" if options.step in WITHOUT_PLATFORM else choice.why_idle(job, options.step)
+        if idle:
+            print(idle)
+            return 0
         return steps.STEPS[options.step](job)
     except (BenchError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -26,12 +26,12 @@ HEADER = """\
 #     include:
 #       - {project: hpc/hpc-ml-bench, ref: main, file: /pipeline/gitlab.yml}
 #     variables: {BENCH_SUITE: /opt/hpc-ml-bench, BENCH_RUNNER_TAG: login-node}
-#     .bench-platforms: {parallel: {matrix: [{BENCH_PLATFORM: [archer2_cpu, archer2_mi210]}]}}
+#     .bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [archer2_cpu, archer2_mi210]}]}}
 #
 # This file is made from templates/bench.yml: change that one, then type  python -m pipeline.plain_template
 """
 IN_PLACE: Mapping[str, str] = {
-    "$[[ inputs.platform ]]": "[local]",
+    "$[[ inputs.platform ]]": f"[{variables.NO_PLATFORM}]",
     "$[[ inputs.runner_tags ]]": "[$BENCH_RUNNER_TAG]",
     "$[[ inputs.image ]]": "$BENCH_IMAGE",
 }
@@ -42,6 +42,7 @@ ONLY_HERE: Mapping[str, Mapping[str, Any]] = {
         "description": "What a pipeline that a person starts does. submit, all: it submits jobs. Empty: nothing.",
         "options": ["", *variables.STEPS],
     },
+    "BENCH_ONLY": {"description": "The only platform whose jobs do something. Empty: all platforms of the pipeline."},
     "BENCH_RUN": {"description": "The only run that fetch reads or that cancel ends. Empty: all that are unfinished."},
 }
 

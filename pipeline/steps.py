@@ -16,18 +16,22 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline import child
-from pipeline.artifacts import copy_evidence
+from pipeline.artifacts import copy_evidence, copy_records
 from pipeline.child import SessionMark, run_module
 from pipeline.variables import BenchJob
+from platforms import checkout
 from platforms.commands import find_run
 from platforms.job import RefusedError
 from platforms.printable import printable
 from platforms.rundir import session_history
+from platforms.schedulers import backend_of
 from reporting.gitlab import token as gitlab_token
+from reporting.history import reader
 
 PENDING = 75
 FAILED = 1
 REFUSED = 2
+DAY_S = 86_400.0
 ENDS_IN_S = 120.0
 """A session that is asked to end cancels its jobs and looks whether they are gone; then it is killed."""
 CANCEL_TRIES_S = 90.0
@@ -35,9 +39,14 @@ CANCEL_TRIES_S = 90.0
 
 
 def submit(job: BenchJob) -> int:
-    """Submit this pipeline's run, and leave."""
+    """Submit this pipeline's run, and leave. First see that what it leaves can be kept: jobs cost budget."""
+    _refuse_lost_processes(job)
     _pull(job)
-    return _finish(job, _begin(job, "submit", wait_s=0.0))
+    _try_push(job)
+    code = _begin(job, "submit", wait_s=0.0)
+    if not _has_record(job, job.run_id):
+        return code  # pytest has refused to begin, and its message stays the last one
+    return _finish(job, code, [job.run_id])
 
 
 def measure(job: BenchJob) -> int:
@@ -59,24 +68,28 @@ def measure(job: BenchJob) -> int:
 def fetch(job: BenchJob) -> int:
     """Read the results of the runs that are unfinished, the oldest first; all of them share the time of BENCH_WAIT."""
     deadline = time.monotonic() + job.wait_s
+    _refuse_lost_processes(job)
     _pull(job)
-    run_ids = _to_fetch(job)
+    run_ids = _meant(job)[::-1]
+    if not run_ids:
+        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to fetch", flush=True)
+        return _finish(job, _missing_night(job, time.time()), [])
     codes = []
     for run_id in run_ids:
         wait_s = max(0.0, deadline - time.monotonic())
-        words = [f"--resume={run_id}", *_selection_if_unknown(job, run_id), *_places(job), "--on-interrupt=detach"]
+        words = [f"--resume={run_id}", *_places(job), "--on-interrupt=detach"]
         codes.append(_session(job, "fetch", run_id, [*words, *_wait(wait_s)]))
-    return _finish(job, _worst(codes))
+    return _finish(job, _worst(codes), run_ids)
 
 
 def cancel(job: BenchJob) -> int:
     """Cancel the jobs of the runs that are unfinished, and end these runs. Their finished jobs keep their results."""
     _pull(job)
-    run_ids = [job.run] if job.run else _unfinished(job)
+    run_ids = _meant(job)
     if not run_ids:
-        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to cancel")
+        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to cancel", flush=True)
     codes = [run_module("platforms", ["cancel", run_id, *_run_places(job)]) for run_id in run_ids]
-    return _finish(job, max(codes, default=0))
+    return _finish(job, max(codes, default=0), run_ids)
 
 
 def cleanup(job: BenchJob, status: str) -> int:
@@ -101,7 +114,7 @@ def cleanup(job: BenchJob, status: str) -> int:
         code = _cancel_killed(job, mark.run_id)
     if code == 0:
         SessionMark.remove(job.kept)
-    return code if mark.step == "measure" else _finish(job, code)
+    return code if mark.step == "measure" else _finish(job, code, [mark.run_id])
 
 
 def check(job: BenchJob) -> int:
@@ -182,13 +195,6 @@ def _selection(job: BenchJob) -> list[str]:
     return words
 
 
-def _selection_if_unknown(job: BenchJob, run_id: str) -> list[str]:
-    """The words that name a run's tests, for a run without a record here: its jobs are found by their names."""
-    if run_id in session_history.runs_with_sessions(job.runs):
-        return []
-    return [*job.tests, *_selection(job)]
-
-
 def _run_places(job: BenchJob) -> list[str]:
     return [f"--site={job.site}", f"--runs-dir={job.runs}"]
 
@@ -201,14 +207,27 @@ def _wait(wait_s: float) -> list[str]:
     return ["--wait", f"{wait_s:.0f}s" if wait_s >= 1 else "0"]
 
 
-def _to_fetch(job: BenchJob) -> list[str]:
-    """The ids of the runs to read, the oldest first."""
-    if job.run:
-        return [job.run]
+def _has_record(job: BenchJob, run_id: str) -> bool:
+    return run_id in session_history.runs_with_sessions(job.runs)
+
+
+def _meant(job: BenchJob) -> list[str]:
+    """The ids of the runs to read or to cancel, the last one first.
+
+    Raises RefusedError for one without a record. Its tests would be submitted, and it may be a slip of the pen.
+    """
     unfinished = _unfinished(job)
-    if not unfinished:
-        print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to fetch", flush=True)
-    return unfinished[::-1]
+    if job.run is None:
+        return unfinished
+    if not _has_record(job, job.run):
+        others = ", ".join(map(printable, unfinished)) or "none"
+        where = job.runs if job.branch is None or not job.carries_runs else f"the branch {job.branch}"
+        raise RefusedError(
+            f"BENCH_RUN={printable(job.run)}: {where} has no record of an unfinished run with this name. Unfinished "
+            f"on {job.platform}: {others}. Nothing was submitted or cancelled. "
+            "If the CI job that submits it was killed, start that CI job again: it finds the run's jobs by their names"
+        )
+    return [job.run]
 
 
 def _unfinished(job: BenchJob) -> list[str]:
@@ -227,6 +246,22 @@ def _worst(codes: Sequence[int]) -> int:
     return max(codes, default=0)
 
 
+def _missing_night(job: BenchJob, now_s: float) -> int:
+    """PENDING, with a warning, for a scheduled fetch if no pipeline has submitted on the platform for a day; else 0."""
+    if not job.scheduled:
+        return 0
+    for entry in reader.read(job.history):
+        if entry.key.run_id.endswith(f"-{job.platform}") and (entry.key.submitted_s or 0.0) > now_s - DAY_S:
+            return 0
+    print(
+        f"warning: no pipeline has submitted on {job.platform} in the last 24 hours. Is the schedule that submits "
+        "active, and how did its last pipeline end? (Build > Pipeline schedules)",
+        file=sys.stderr,
+        flush=True,
+    )
+    return PENDING
+
+
 # --- the history and the runs ----------------------------------------------------------------------------------------
 
 
@@ -240,20 +275,51 @@ def _pull(job: BenchJob) -> None:
         raise RefusedError(f"the branch {job.branch} could not be read, so nothing was submitted or fetched")
 
 
-def _push(job: BenchJob) -> bool:
+def _refuse_lost_processes(job: BenchJob) -> None:
+    """Raise RefusedError where the jobs are processes of this machine, and the next CI job would not find their run."""
+    if not job.carries_runs:
+        return
+    _settings, platforms = checkout.load(job.site)
+    platform = platforms.get(job.platform)
+    if platform is not None and backend_of(platform).file_keys.this_machine:
+        raise RefusedError(
+            f"{platform.source}: the jobs of {job.platform} are processes of this machine, and no branch carries them "
+            "to the next CI job. Set the input `runs` (the variable BENCH_RUNS) to a folder of this machine outside of "
+            "the checkout, as in runs: /var/lib/hpc-ml-bench/runs. Nothing was submitted or fetched"
+        )
+
+
+def _try_push(job: BenchJob) -> None:
+    """Raise RefusedError if the branch cannot be pushed: nothing would keep what the jobs measure."""
+    if job.branch is not None and _reporting("push", job, "--try", "--branch", job.branch) != 0:
+        raise RefusedError(
+            f"the branch {job.branch} cannot be pushed, for the reason above, so nothing was submitted "
+            "(docs/ci.md: Which tokens are needed?)"
+        )
+
+
+def _push(job: BenchJob, run_ids: Sequence[str]) -> bool:
     """Keep the history, and carry the unfinished runs. Returns False where that failed; the artifacts have it then."""
     if job.branch is None or not (job.carries_runs or _has_lines(job)):
         return True
     if _reporting("push", job, *_branch(job)) == 0:
         return True
     kept = job.out / "not-pushed"
-    shutil.copytree(job.history, kept / "history", dirs_exist_ok=True)
-    shutil.copytree(job.runs, kept / "runs", dirs_exist_ok=True, symlinks=True)
-    print(
-        f"The artifacts have the history and the runs, in {kept.name}: docs/ci.md says how to bring them back",
-        flush=True,
-    )
+    try:
+        shutil.copytree(job.history, kept / "history", dirs_exist_ok=True)
+        if job.carries_runs:
+            for run_id in run_ids:
+                copy_records(job.runs / run_id, kept / "runs" / run_id)
+    except OSError as error:
+        print(f"warning: the artifacts have not all that was not pushed: {_why(error)}", file=sys.stderr, flush=True)
+    print(f"What was not pushed is in the artifacts, in {kept.name}: docs/ci.md says how to push it", flush=True)
     return False
+
+
+def _why(error: OSError) -> str:
+    """The first reason of several: shutil.copytree raises a list of them."""
+    reasons = error.args[0] if isinstance(error, shutil.Error) else None
+    return str(reasons[0][2]) if reasons else str(error)
 
 
 def _has_lines(job: BenchJob) -> bool:
@@ -266,9 +332,9 @@ def _branch(job: BenchJob) -> list[str]:
     return ["--branch", job.branch, *runs]
 
 
-def _finish(job: BenchJob, code: int) -> int:
-    """Push. Returns the CI job's exit code, in which a failed test hides a failed push."""
-    if _push(job) or code not in (0, PENDING):
+def _finish(job: BenchJob, code: int, run_ids: Sequence[str]) -> int:
+    """Push what these runs have left. Returns the CI job's exit code, in which a failed test hides a failed push."""
+    if _push(job, run_ids) or code not in (0, PENDING):
         return code
     return REFUSED
 
@@ -287,7 +353,7 @@ def _reporting(command: str, job: BenchJob, *words: str) -> int:
 
 def _cancel_killed(job: BenchJob, run_id: str) -> int:
     """Cancel a run whose session was killed, as soon as that session no longer counts as alive."""
-    if run_id not in session_history.runs_with_sessions(job.runs):
+    if not _has_record(job, run_id):
         print(f"run {printable(run_id)} has submitted nothing")
         return 0
     deadline = time.monotonic() + CANCEL_TRIES_S

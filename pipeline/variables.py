@@ -20,6 +20,8 @@ from platforms.printable import printable
 PREFIX = "BENCH_"
 SIZES = ("smoke", "quick", "subset", "full")
 GATES = ("on", "off", "require")
+NO_PLATFORM = "none"
+"""Stands in the matrix of the plain template until the including project names its platforms."""
 STEPS = ("all", "submit", "fetch", "cancel")
 
 
@@ -54,6 +56,8 @@ _RUN = _matches(r"\w[\w.=+-]{0,99}", "a run's id: letters, digits and . _ = + -"
 CHECKS: Mapping[str, Callable[[str], None]] = MappingProxyType(
     {
         "PLATFORM": _NAME,
+        "JOB_PLATFORM": _NAME,
+        "ONLY": _NAME,
         "SITE": _FOLDER,
         "MARKS": _any,
         "TESTS": _any,
@@ -100,6 +104,10 @@ class BenchJob:
     """The branch of the history also carries the unfinished runs, from one runner to another."""
     run: str | None
     """The only run that is meant; None: all that are unfinished."""
+    only: str | None
+    """The only platform whose jobs do something; None: all."""
+    scheduled: bool
+    """A schedule of GitLab has started the pipeline."""
 
     @property
     def out(self) -> Path:
@@ -125,11 +133,21 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
     """
     given = {name.removeprefix(PREFIX): value for name, value in environ.items() if name.startswith(PREFIX) and value}
     _refuse_wrong(given)
-    if needs_platform and "PLATFORM" not in given:
+    if {"PLATFORM", "JOB_PLATFORM"} <= given.keys():
+        raise RefusedError(
+            f"{PREFIX}PLATFORM={given['PLATFORM']}: the template says that this job is of {given['JOB_PLATFORM']}. A "
+            f"pipeline measures one platform alone with {PREFIX}ONLY={given['PLATFORM']}. Nothing was submitted"
+        )
+    platform = given.get("JOB_PLATFORM", given.get("PLATFORM", ""))
+    if platform == NO_PLATFORM:
+        raise RefusedError(
+            "no platform is named: write `.bench-platforms: {parallel: {matrix: [{BENCH_JOB_PLATFORM: [a100]}]}}` into "
+            ".gitlab-ci.yml, with the names of your platforms. Nothing was submitted"
+        )
+    if needs_platform and not platform:
         raise RefusedError(
             f"{PREFIX}PLATFORM is not set: it names the platform of this job, as in {PREFIX}PLATFORM=local"
         )
-    platform = given.get("PLATFORM", "")
     history = given.get("HISTORY", "bench-history")
     shared = history.startswith("/")
     site = project / given.get("SITE", "site")
@@ -165,6 +183,8 @@ def read(environ: Mapping[str, str], project: Path, *, needs_platform: bool = Tr
         runs=runs,
         carries_runs="RUNS" not in given,
         run=given.get("RUN"),
+        only=given.get("ONLY"),
+        scheduled=environ.get("CI_PIPELINE_SOURCE") == "schedule",
     )
 
 

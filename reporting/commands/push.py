@@ -26,6 +26,12 @@ MESSAGE = "The history of the benchmarks [skip ci]\n"  # so that no pipeline beg
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_branch(parser)
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="test the right to push: the branch's commit is replaced by one with the same files",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -33,6 +39,10 @@ def main(options: argparse.Namespace) -> int:
     site = open_site(options)
     refuse_missing(site.history, options.history, site.folder)
     branch = branch_of(options, site)
+    if options.tries:
+        branch.change(lambda tree: {"README.md": README.encode()}, MESSAGE, always=True)
+        print(printable(f"{branch} can be pushed"))
+        return 0
     problems: list[str] = []
     local = history_files.local_files(site.history, details=options.details, problems=problems)
     first_month = history_files.first_month_of_sessions(datetime.datetime.now(datetime.UTC).date())

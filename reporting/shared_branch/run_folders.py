@@ -115,6 +115,12 @@ def write(runs: Path, carried: CarriedRuns) -> None:
             os.utime(path, (last_s, last_s))  # its session has given no sign of life since
 
 
+def carried_files(folder: Path) -> dict[str, bytes]:
+    """What a branch carries of an unfinished run, by the paths below its folder. Raises OSError."""
+    sessions = _local_sessions(folder) if (folder / FOLDER).is_dir() else {}
+    return sessions | _job_files(folder)
+
+
 def _push_run(
     result: CarriedRuns,
     run_id: str,

@@ -237,7 +237,7 @@ class Scratch:
                 f"Repository > Protected branches: {branch} must not match, or allow force push; then retry"
             )
         elif _NO_ACCESS.search(said):
-            advice = f"{_access(self._remote)}. Then type it again"
+            advice = f"{_access(self._remote, done)}. Then type it again"
         elif _AWAY.search(said):
             advice = "the server does not answer; nothing is lost: type it again"
         elif _MISSING.search(said):
@@ -266,8 +266,8 @@ def is_branch_name(name: str) -> bool:
     return not name.startswith("-")
 
 
-def _access(remote: Remote) -> str:
-    if remote.token_from == gitlab_token.JOB:
+def _access(remote: Remote, done: str, environ: Mapping[str, str] = os.environ) -> str:
+    if remote.token_from == gitlab_token.JOB or (not remote.token_from and "GITLAB_CI" in environ):
         return (
             "GitLab: Settings > CI/CD > Job token permissions > Allow Git push requests to the repository (since "
             "18.4), and the user of the pipeline is a Developer; or HPC_ML_BENCH_GITLAB_TOKEN, an access token of "
@@ -277,7 +277,9 @@ def _access(remote: Remote) -> str:
         return f"{remote.token_from} needs the scope write_repository and the role Developer, and may be expired"
     if remote.url.startswith("http"):
         return "set HPC_ML_BENCH_GITLAB_TOKEN to an access token with write_repository, or a credential helper of git"
-    return "may this user push there? Test it: git ls-remote " + shlex.quote(remote.url)
+    if done == "read":
+        return "may this user read there? Test it: git ls-remote " + shlex.quote(remote.url)
+    return "this user may not push there: its role needs the right to push to this branch"
 
 
 def _quoted(path: str) -> str:

@@ -58,11 +58,12 @@ class SquashedBranch:
         with scratch_for(self.remote, self._report, self._sleep) as scratch:
             yield scratch.fetch(self.branch)
 
-    def change(self, change: Change, message: str) -> bool:
+    def change(self, change: Change, message: str, *, always: bool = False) -> bool:
         """Change the branch. `change` is called again if somebody else has pushed meanwhile.
 
         Args:
             message: of the commit.
+            always: push a commit even with the same files, which tests the right to push.
 
         Returns:
             Whether anything was to be pushed.
@@ -76,7 +77,7 @@ class SquashedBranch:
             while self._clock() <= give_up_at:
                 tree = scratch.fetch(self.branch)
                 changes = {path: content for path, content in change(tree).items() if _changes(tree, path, content)}
-                if not changes:
+                if not changes and not always:
                     return False
                 files = {path: content for path, content in changes.items() if content is not None}
                 kept = {path: blob for path, blob in tree.files.items() if path not in changes}

@@ -317,19 +317,27 @@ def test_a_merge_request_is_measured_beside_the_history_and_is_no_part_of_it(cen
     assert (out / "junit-500-campus.xml").exists()
 
 
-def test_a_run_that_cannot_be_pushed_is_in_the_artifacts_and_is_found_by_its_name(centre: Centre) -> None:
+def test_a_run_that_cannot_be_pushed_is_in_the_artifacts_and_the_same_job_finds_it_again(centre: Centre) -> None:
+    """The right to push is lost after the test of it: the hook lets the first push through."""
     centre.include()
     centre.let_run()
-    centre.project.write(".git/hooks/pre-receive", "#!/bin/sh\necho no right to push; exit 1\n")
-    (centre.project.folder / ".git/hooks/pre-receive").chmod(0o755)
+    hook = centre.project.folder / ".git/hooks/pre-receive"
+    hook.write_text("#!/bin/sh\n[ -e once ] || exec touch once\necho no right to push; exit 1\n")
+    hook.chmod(0o755)
     refused = centre.project.pipeline(600, BENCH_STEP="submit")
     assert refused.ended("bench-submit") == "FAIL", refused.text
     assert "no right to push" in refused.text
     kept = refused.artifacts("bench-submit") / "not-pushed"
     assert list(kept.glob("history/*/*.jsonl"))
+    assert [path.name for path in kept.glob("runs/*")] == ["600-campus"]
     assert list(kept.glob("runs/600-campus/sessions/*.jsonl"))
 
-    (centre.project.folder / ".git/hooks/pre-receive").unlink()
-    found = centre.project.pipeline(601, BENCH_STEP="fetch", BENCH_RUN="600-campus")
+    hook.unlink()
+    unknown = centre.project.pipeline(601, "web", BENCH_STEP="fetch", BENCH_RUN="600-campus")
+    assert unknown.ended("bench-fetch") == "FAIL", unknown.text
+    assert "no record of an unfinished run" in unknown.text
+    again = centre.project.pipeline(600, BENCH_STEP="submit")
+    assert again.ended("bench-submit") in ("PASS", "WARN"), again.text
+    found = centre.project.pipeline(602, BENCH_STEP="fetch")
     assert found.ended("bench-fetch") == "PASS", found.text
     assert centre.states() == ["COMPLETED"], "the job of a run without a record was submitted again"

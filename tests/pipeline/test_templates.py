@@ -38,7 +38,7 @@ def include_plain(project: CentreProject, **given: str) -> None:
     content = {
         "include": [{"local": "plain.yml"}],
         "variables": {"BENCH_SUITE": INPUTS["suite"], "BENCH_RUNNER_TAG": "login", **given},
-        ".bench-platforms": {"parallel": {"matrix": [{"BENCH_PLATFORM": INPUTS["platform"]}]}},
+        ".bench-platforms": {"parallel": {"matrix": [{"BENCH_JOB_PLATFORM": INPUTS["platform"]}]}},
     }
     project.write(".gitlab-ci.yml", yaml.safe_dump(content))
     project.commit()
@@ -56,7 +56,10 @@ def test_the_plain_template_is_made_of_the_component() -> None:
 
 def test_each_variable_of_the_templates_is_checked_and_no_other_one_is() -> None:
     described = yaml.safe_load(plain_template.PLAIN.read_text())["variables"]
-    assert {name.removeprefix(variables.PREFIX) for name in described} == variables.CHECKS.keys() - {"PLATFORM"}
+    assert {name.removeprefix(variables.PREFIX) for name in described} == variables.CHECKS.keys() - {
+        "PLATFORM",
+        "JOB_PLATFORM",
+    }
     for name, variable in described.items():
         for value in variable.get("options", [variable["value"]]):
             if value:
@@ -110,6 +113,19 @@ def test_each_platform_has_jobs_of_its_own(centre: CentreProject) -> None:
         "gpu-fetch: [h100]": "always",
         "gpu-report": "always",
     }
+
+
+def test_in_each_job_a_schedules_variable_is_refused_and_one_platform_can_be_chosen(centre: CentreProject) -> None:
+    centre.write("site/site.yaml", "enabled: [second]\n")
+    centre.write("site/platforms/second.yaml", "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n")
+    include_component(centre, platform=["local", "second"], suite=str(ROOT))
+    renamed = centre.pipeline(700, BENCH_STEP="fetch", BENCH_PLATFORM="second")
+    assert renamed.text.count("with BENCH_ONLY=second") >= 2, renamed.text
+    assert "FAIL  bench-fetch: [local]" in renamed.text
+    chosen = centre.pipeline(701, BENCH_STEP="fetch", BENCH_ONLY="second")
+    assert "PASS  bench-fetch: [local]" in chosen.text
+    assert "BENCH_ONLY is second, and this job is of local" in chosen.text
+    assert "the jobs of second are processes of this machine" in chosen.text
 
 
 def test_nothing_runs_on_a_branch_that_is_not_protected(centre: CentreProject) -> None:

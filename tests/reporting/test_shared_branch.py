@@ -36,7 +36,7 @@ MONTH_S = 31 * 86400.0
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (token.VARIABLE, token.JOB, "CI_SERVER_HOST", "CI_API_V4_URL"):
+    for name in (token.VARIABLE, token.JOB, "CI_SERVER_HOST", "CI_API_V4_URL", "GITLAB_CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(scratch, "PAUSE_S", 0.0)
 
@@ -308,7 +308,7 @@ def _push_process(site: Path) -> subprocess.Popen[str]:
     [
         ("receive.denyNonFastForwards", "", "a push replaces this branch, so the server must allow force pushes"),
         ("", "GitLab: You are not allowed to force push code to a protected branch on this project.", "allow force"),
-        ("", "GitLab: You are not allowed to push code to this project.", "may this user push there?"),
+        ("", "GitLab: You are not allowed to push code to this project.", "this user may not push there"),
     ],
 )
 def test_a_server_that_refuses_is_named_with_what_to_do(

@@ -1,0 +1,172 @@
+"""One platform of several is chosen, and what would be lost or surplus is refused before a job is submitted.
+
+The jobs are processes of this machine. No GitLab is needed: the CI jobs' program is called as the templates call it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.steps import PENDING
+from reporting.history.writer import HistoryWriter
+from tests.pipeline.gitlab_ci_local import ROOT
+from tests.reporting.history_lines import envelope
+
+SECOND = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n"
+TESTS = """
+import pytest
+
+@pytest.mark.workload(command=["{python}", "-c", "print(1)"], launcher="none")
+def test_tiny(run, record):
+    record(run, metrics={"rate": (1.0, "1/s", "higher")})
+"""
+NO_RIGHT = "#!/bin/sh\necho 'GitLab: You are not allowed to push code to this project.'\nexit 1\n"
+
+
+class Project:
+    """A clone of a centre's project, with the platforms `local` and `second`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.remote, self.folder, self.shared = folder / "centre.git", folder / "centre", folder / "shared-runs"
+        self.shared.mkdir()
+        subprocess.run(["git", "init", "-q", "--bare", str(self.remote)], check=True)
+        subprocess.run(["git", "clone", "-q", str(self.remote), str(self.folder)], check=True, capture_output=True)
+        (self.folder / "site/platforms").mkdir(parents=True)
+        (self.folder / "site/site.yaml").write_text("enabled: [second]\n")
+        (self.folder / "site/platforms/second.yaml").write_text(SECOND)
+        (self.folder / "site/test_tiny.py").write_text(TESTS)
+
+    def step(self, step: str, platform: str, number: int = 7, **variables: str) -> tuple[int, str]:
+        """One CI job. Returns its exit code and what it has printed."""
+        ours = ("BENCH_", "CI_", "GITLAB_", "HPC_ML_BENCH_", "PYTEST_")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        environ |= {"CI_PIPELINE_ID": str(number), "BENCH_JOB_PLATFORM": platform, "BENCH_TESTS": "site/test_tiny.py"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline", step, "--project", str(self.folder)],
+            cwd=ROOT,
+            env={**environ, "GITLAB_CI": "true", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        return done.returncode, done.stdout
+
+    def refuse_pushes(self) -> None:
+        hook = self.remote / "hooks/pre-receive"
+        hook.write_text(NO_RIGHT)
+        hook.chmod(0o755)
+
+    def begun(self) -> list[Path]:
+        """The records of sessions, in all folders of runs."""
+        return [*self.folder.glob(".bench/**/sessions/*.jsonl"), *self.shared.glob("*/sessions/*.jsonl")]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["submit", "fetch"])
+def test_processes_of_a_machine_whose_run_the_next_job_would_not_find_are_refused(project: Project, step: str) -> None:
+    code, text = project.step(step, "second")
+    assert code == 2, text
+    assert "the jobs of second are processes of this machine" in text
+    assert "BENCH_RUNS" in text
+    assert project.begun() == []
+
+
+def test_the_right_to_push_is_tested_before_anything_is_submitted(project: Project) -> None:
+    project.refuse_pushes()
+    code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared))
+    assert code == 2, text
+    assert "Allow Git push requests" in text
+    assert "HPC_ML_BENCH_GITLAB_TOKEN" in text
+    assert project.begun() == []
+
+
+def test_the_other_platforms_of_a_pipeline_have_nothing_to_do_where_one_is_chosen(project: Project) -> None:
+    for step in ("submit", "fetch", "cancel"):
+        code, text = project.step(step, "local", BENCH_ONLY="second")
+        assert (code, text) == (0, "BENCH_ONLY is second, and this job is of local: it does nothing\n")
+
+
+def test_a_chosen_platform_that_the_site_does_not_have_is_refused(project: Project) -> None:
+    code, text = project.step("submit", "local", BENCH_ONLY="secnd")
+    assert code == 2, text
+    assert "did you mean 'second'?" in text
+
+
+def test_a_platform_of_a_schedule_renames_no_job(project: Project) -> None:
+    code, text = project.step("submit", "local", BENCH_PLATFORM="second", BENCH_RUNS=str(project.shared))
+    assert code == 2, text
+    assert "with BENCH_ONLY=second" in text
+    assert project.begun() == []
+
+
+@pytest.mark.parametrize("step", ["fetch", "cancel"])
+def test_a_run_is_of_the_job_of_its_platform_alone(project: Project, step: str) -> None:
+    code, text = project.step(step, "second", BENCH_RUN="203-local")
+    assert (code, text) == (0, "run 203-local is of local, and this job is of second: it does nothing\n")
+    code, text = project.step(step, "second", BENCH_RUN="203-lcoal")
+    assert code == 2, text
+    assert "there is no platform 'lcoal'" in text
+    code, text = project.step(step, "second", BENCH_RUN="203-local", BENCH_ONLY="second")
+    assert code == 2, text
+
+
+@pytest.mark.parametrize("step", ["fetch", "cancel"])
+def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project, step: str) -> None:
+    variables = {"BENCH_RUNS": str(project.shared)}
+    submitted, text = project.step("submit", "second", 41, **variables)
+    assert submitted == PENDING, text
+    begun = project.begun()
+    code, text = project.step(step, "second", 42, BENCH_RUN="14-second", **variables)
+    assert code == 2, text
+    assert "Unfinished on second: 41-second." in text
+    assert project.begun() == begun
+    code, text = project.step("fetch", "second", 43, BENCH_RUN="41-second", **variables)
+    assert code == 0, text
+
+
+def test_a_run_that_pytest_refuses_to_begin_is_not_pushed_and_its_error_comes_last(project: Project) -> None:
+    code, text = project.step("submit", "second", BENCH_RUNS=str(project.shared), BENCH_TESTS="site/test_tniy.py")
+    assert code == 4, text
+    assert "test_tniy.py" in text.splitlines()[-1] + text.splitlines()[-2]
+
+
+def test_a_failed_push_leaves_no_folder_that_all_runners_see_in_the_artifacts_and_may_fail_twice(
+    project: Project,
+) -> None:
+    variables = {"BENCH_RUNS": str(project.shared)}
+    for number in (50, 51):
+        assert project.step("submit", "second", number, **variables)[0] == PENDING
+    project.refuse_pushes()
+    for number in (52, 53):
+        code, text = project.step("fetch", "second", number, **variables)
+        assert code == 2, text
+        assert "Errno" not in text
+    kept = project.folder / "bench-out/not-pushed"
+    assert list(kept.glob("history/*/*.jsonl"))
+    assert not (kept / "runs").exists()
+
+
+def test_a_scheduled_fetch_warns_if_no_pipeline_has_submitted_for_a_day(project: Project) -> None:
+    variables = {"BENCH_RUNS": str(project.shared), "BENCH_HISTORY": str(project.folder / "history")}
+    code, text = project.step("fetch", "second", CI_PIPELINE_SOURCE="schedule", **variables)
+    assert code == PENDING, text
+    assert "no pipeline has submitted on second in the last 24 hours" in text
+    assert project.step("fetch", "second", CI_PIPELINE_SOURCE="web", **variables)[0] == 0
+
+    tonight = envelope(run_id="60-second", submitted_s=time.time() - 3600)
+    HistoryWriter(project.folder / "history").write(tonight, None)
+    code, text = project.step("fetch", "second", CI_PIPELINE_SOURCE="schedule", **variables)
+    assert code == 0, text
+    assert "nothing to fetch" in text
