@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -228,9 +229,18 @@ def _judging(suite: Suite, tests: Collection[str]) -> Judging | None:
 
 
 def typed_for_commands(suite: Suite, history: Path) -> str:
-    """`--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them."""
-    typed = checkout.site_option(suite.options.site)
-    if history != history_folder(None, suite.site, suite.options.site).absolute():
+    """`--site=DIR` and `--history=DIR`, as far as a command that reads this history needs them.
+
+    Folders in the checkout of a CI job of GitLab are left out: a person types the command on another machine.
+    """
+    checkout_of_job = os.environ.get("CI_PROJECT_DIR")
+
+    def is_of_job(folder: Path) -> bool:
+        return checkout_of_job is not None and folder.absolute().is_relative_to(Path(checkout_of_job).absolute())
+
+    typed = "" if is_of_job(suite.options.site) else checkout.site_option(suite.options.site)
+    is_default = history == history_folder(None, suite.site, suite.options.site).absolute()
+    if not is_default and not is_of_job(history):
         typed += f" --history={shlex.quote(str(history))}"
     return typed.strip()
 

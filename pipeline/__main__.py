@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="the checkout of the centre's project (default: $CI_PROJECT_DIR, else this folder)",
     )
     options = parser.parse_args(arguments)
+    if "GITLAB_CI" in os.environ:
+        os.environ["CI_PROJECT_DIR"] = str(options.project.absolute())  # commands that are printed do not name it
     try:
         job = variables.read(
             os.environ, options.project.absolute(), needs_platform=options.step not in WITHOUT_PLATFORM

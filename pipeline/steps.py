@@ -46,6 +46,7 @@ def submit(job: BenchJob) -> int:
     code = _begin(job, "submit", wait_s=0.0)
     if not _has_record(job, job.run_id):
         return code  # pytest has refused to begin, and its message stays the last one
+    _say_pending([job.run_id], [code])
     return _finish(job, code, [job.run_id])
 
 
@@ -73,13 +74,13 @@ def fetch(job: BenchJob) -> int:
     run_ids = _meant(job)[::-1]
     if not run_ids:
         print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to fetch", flush=True)
-        return _finish(job, _missing_night(job, time.time()), [])
     codes = []
     for run_id in run_ids:
         wait_s = max(0.0, deadline - time.monotonic())
         words = [f"--resume={run_id}", *_places(job), "--on-interrupt=detach"]
         codes.append(_session(job, "fetch", run_id, [*words, *_wait(wait_s)]))
-    return _finish(job, _worst(codes), run_ids)
+    _say_pending(run_ids, codes)
+    return _finish(job, _worst([*codes, _missing_night(job, time.time())]), run_ids)
 
 
 def cancel(job: BenchJob) -> int:
@@ -88,7 +89,10 @@ def cancel(job: BenchJob) -> int:
     run_ids = _meant(job)
     if not run_ids:
         print(f"{job.platform}: no run in {job.runs} is unfinished, so there is nothing to cancel", flush=True)
-    codes = [run_module("platforms", ["cancel", run_id, *_run_places(job)]) for run_id in run_ids]
+    codes = []
+    for run_id in run_ids:
+        codes.append(run_module("platforms", ["cancel", run_id, *_run_places(job)]))
+        _keep_evidence(job, run_id)
     return _finish(job, max(codes, default=0), run_ids)
 
 
@@ -244,6 +248,12 @@ def _worst(codes: Sequence[int]) -> int:
     if others:
         return FAILED if FAILED in others else max(others)
     return max(codes, default=0)
+
+
+def _say_pending(run_ids: Sequence[str], codes: Sequence[int]) -> None:
+    pending = [run_id for run_id, code in zip(run_ids, codes, strict=True) if code == PENDING]
+    if pending:
+        print(f"PENDING: a later pipeline with BENCH_STEP=fetch reads {', '.join(pending)}", flush=True)
 
 
 def _missing_night(job: BenchJob, now_s: float) -> int:

@@ -64,6 +64,8 @@ def main(options: argparse.Namespace) -> int:
         print(printable(f"pushed to {branch}: {_said(outcome, carried)}"))
     else:
         print(printable(f"{branch} has all of it already"))
+    if runs is not None and not carried.runs and not carried.said:
+        print(printable(f"no run in {runs} is unfinished"))
     for sentence in carried.said:
         print(printable(sentence))
     return print_errors([*problems, *map(printable, outcome.problems)])

@@ -127,6 +127,7 @@ def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project, s
     variables = {"BENCH_RUNS": str(project.shared)}
     submitted, text = project.step("submit", "second", 41, **variables)
     assert submitted == PENDING, text
+    assert "PENDING: a later pipeline with BENCH_STEP=fetch reads 41-second" in text
     begun = project.begun()
     code, text = project.step(step, "second", 42, BENCH_RUN="14-second", **variables)
     assert code == 2, text

@@ -110,6 +110,18 @@ def test_two_clones_have_the_same_history_after_a_push_and_a_pull(
     assert git("-C", str(one), "status", "--porcelain", "--untracked-files=no") == ""
 
 
+def test_the_right_to_push_is_tested_without_a_change_of_the_files(clone: Callable[[str], Path], server: Path) -> None:
+    site = clone("one")
+    assert command("push", site, "--try") == 0
+    assert files_of(server) == ["README.md"]
+    add_runs(site, "a")
+    assert command("push", site) == 0
+    before = files_of(server)
+    assert command("push", site, "--try") == 0
+    assert files_of(server) == before
+    assert git("-C", str(server), "rev-list", "--count", "bench-history").strip() == "1"
+
+
 def test_a_containers_user_without_a_name_pushes(clone: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> str:
         raise OSError("No username set in the environment")
