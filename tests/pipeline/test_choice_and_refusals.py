@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,15 @@ from tests.pipeline.gitlab_ci_local import ROOT
 from tests.reporting.history_lines import envelope
 
 SECOND = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\n"
+PROGRAM = """
+import pathlib, time
+while not pathlib.Path({gate!r}).exists():
+    time.sleep(0.1)
+"""
 TESTS = """
 import pytest
 
-@pytest.mark.workload(command=["{python}", "-c", "print(1)"], launcher="none")
+@pytest.mark.workload(command=["{python}", "PROGRAM"], launcher="none")
 def test_tiny(run, record):
     record(run, metrics={"rate": (1.0, "1/s", "higher")})
 """
@@ -40,7 +46,9 @@ class Project:
         (self.folder / "site/platforms").mkdir(parents=True)
         (self.folder / "site/site.yaml").write_text("enabled: [second]\n")
         (self.folder / "site/platforms/second.yaml").write_text(SECOND)
-        (self.folder / "site/test_tiny.py").write_text(TESTS)
+        (self.folder / "site/test_tiny.py").write_text(TESTS.replace("PROGRAM", str(folder / "program.py")))
+        self.gate = folder / "open"
+        (folder / "program.py").write_text(PROGRAM.format(gate=str(self.gate)))
 
     def step(self, step: str, platform: str, number: int = 7, **variables: str) -> tuple[int, str]:
         """One CI job. Returns its exit code and what it has printed."""
@@ -70,8 +78,10 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    project = Project(tmp_path)
+    yield project
+    project.gate.touch()
 
 
 @pytest.mark.parametrize("step", ["submit", "fetch"])
@@ -133,6 +143,7 @@ def test_a_run_without_a_record_is_refused_and_not_submitted(project: Project, s
     assert code == 2, text
     assert "Unfinished on second: 41-second." in text
     assert project.begun() == begun
+    project.gate.touch()
     code, text = project.step("fetch", "second", 43, BENCH_RUN="41-second", **variables)
     assert code == 0, text
 
@@ -149,6 +160,7 @@ def test_a_failed_push_leaves_no_folder_that_all_runners_see_in_the_artifacts_an
     variables = {"BENCH_RUNS": str(project.shared)}
     for number in (50, 51):
         assert project.step("submit", "second", number, **variables)[0] == PENDING
+    project.gate.touch()
     project.refuse_pushes()
     for number in (52, 53):
         code, text = project.step("fetch", "second", number, **variables)
