@@ -15,6 +15,7 @@ EXTERNAL: Mapping[str, str] = {
     "ssh": "needs a login node",
     "kubectl": "needs a cluster",
     "kind": "starts a cluster",
+    "cd": "goes to a reader's folder",
     "mkdir": "makes a reader's folders",
     "cp": "copies a reader's files",
     "rm": "removes a reader's files",

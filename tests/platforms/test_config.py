@@ -80,13 +80,14 @@ def test_the_documentation_names_every_key() -> None:
 
 def test_the_documentations_examples_load(tmp_path: Path) -> None:
     blocks = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
-    platform, site = (block.split("```")[0] for block in blocks)
+    first, platform, site = (block.split("```")[0] for block in blocks)
     (tmp_path / "site.yaml").write_text(site, encoding="utf-8")
     folder = tmp_path / "platforms"
     folder.mkdir()
+    (folder / "mine.yaml").write_text(first, encoding="utf-8")
     (folder / "eidf_a100.yaml").write_text(platform, encoding="utf-8")
-    loaded = load_platforms([folder], load_site(tmp_path), environ={}, root=tmp_path)["eidf_a100"]
-    assert loaded.missing == ()
+    loaded = load_platforms([folder], load_site(tmp_path), environ={}, root=tmp_path)
+    assert loaded["eidf_a100"].missing == loaded["mine"].missing == ()
     assert "eidf_a100" in load_site(tmp_path).enabled
 
 
