@@ -1,7 +1,7 @@
 """Puts aliases in place of the names that say whose runs these are: `node-01`, `user-1`, `/path-1`.
 
 The same name has the same alias everywhere in a bundle. Numbers, versions and names of devices are not touched. What
-a Known has collected is found wherever it stands; addresses, URLs and absolute paths are found by their form. Values
+KnownNames has collected is found wherever it stands; addresses, URLs and absolute paths are found by their form. Values
 of secrets are replaced by `(hidden)`, whatever else is asked.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from platforms.job import names_a_secret
-from reporting.bundle.identifying import COMMON, HOST, IMAGE, KINDS, PATH, USER, Known, kind_of
+from reporting.bundle.identifying import COMMON, HOST, IMAGE, KINDS, PATH, USER, KnownNames, kind_of
 
 HIDDEN = "(hidden)"
 SEARCHED_INSIDE = 5  # a name with so many letters is found inside of longer words, too
@@ -87,7 +87,7 @@ class Aliases:
         places: how often each kind of thing was replaced.
     """
 
-    def __init__(self, known: Known, *, identify: bool = False) -> None:
+    def __init__(self, known: KnownNames, *, identify: bool = False) -> None:
         self._known = known
         self._identify = identify
         self._given: dict[str, dict[str, str]] = {}  # by kind: the alias of each name
@@ -312,7 +312,7 @@ def _is_option_of_secret(word: object) -> bool:
     return isinstance(word, str) and word.startswith("-") and "=" not in word and names_a_secret(word.lstrip("-"))
 
 
-def _names_patterns(known: Known) -> Iterator[str]:
+def _names_patterns(known: KnownNames) -> Iterator[str]:
     """A pattern for each known name that is no path, the longest first, and for lists and siblings of known nodes."""
     names = {name: kind for kind, of_kind in known.names.items() if kind != PATH for name in of_kind}
     for name in sorted(names, key=lambda name: (-len(name), name)):
@@ -331,7 +331,7 @@ def _names_patterns(known: Known) -> Iterator[str]:
         yield rf"(?<![A-Za-z0-9]){re.escape(prefix)}(?:\[[\d,-]+\]|\d{{{digits}}})(?![A-Za-z0-9])"
 
 
-def _numbered(known: Known) -> Iterator[tuple[str, int]]:
+def _numbered(known: KnownNames) -> Iterator[tuple[str, int]]:
     """What stands before the number of known nodes, and its digits: `nid`, 6."""
     for name in known.names.get(HOST, ()):
         match = re.fullmatch(r"(.*[A-Za-z][A-Za-z_-]*[A-Za-z_-])(\d+)", name)
@@ -339,8 +339,8 @@ def _numbered(known: Known) -> Iterator[tuple[str, int]]:
             yield match[1], len(match[2])
 
 
-def _path_variants(known: Known) -> Iterator[tuple[str, str]]:
-    """Known paths as they may be written: as they are, in JSON, in a shell's quotes, in a URL."""
+def _path_variants(known: KnownNames) -> Iterator[tuple[str, str]]:
+    """KnownNames paths as they may be written: as they are, in JSON, in a shell's quotes, in a URL."""
     for path in known.names.get(PATH, ()):
         in_shell = shlex.quote(path).strip("'")
         for variant in (
@@ -358,6 +358,6 @@ def _in_json(name: str) -> tuple[str, str]:
     return json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1]
 
 
-def _path_patterns(known: Known) -> Iterator[str]:
+def _path_patterns(known: KnownNames) -> Iterator[str]:
     for variant in sorted(dict(_path_variants(known)), key=lambda path: (-len(path), path)):
         yield rf"(?<![\w]){re.escape(variant)}(?:/{_REST_OF_PATH}*|(?![\w-]))"

@@ -88,7 +88,7 @@ def _end(files: int, size: int, offset: int) -> bytes:
     return _END.pack(_END_MARK, 0, 0, files, files, size, offset, 0)
 
 
-class Container:
+class BundleFile:
     """The files of a bundle, for reading. Its memory does not grow with their sizes.
 
     Args:
@@ -102,7 +102,7 @@ class Container:
         OSError: it cannot be read.
     """
 
-    def __enter__(self) -> Container:
+    def __enter__(self) -> BundleFile:
         return self
 
     def __exit__(self, *error: object) -> None:

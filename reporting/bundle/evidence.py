@@ -22,7 +22,7 @@ _STEPS = re.compile(r"steps-rank(\d+)\.csv\.gz")
 
 
 @dataclass(frozen=True)
-class Evidence:
+class JobEvidence:
     """What there is of one run.
 
     Attributes:
@@ -44,7 +44,7 @@ class Evidence:
     missing: tuple[str, ...] = ()
 
 
-def evidence_of(envelope: Envelope, history: Path, runs: Path) -> Evidence:
+def evidence_of(envelope: Envelope, history: Path, runs: Path) -> JobEvidence:
     """Look for everything. Raises RefusedError if neither the history nor a folder has the run.json that must be."""
     key = envelope.key
     folder = job_folder.attempt_folder(runs, key.run_id, job_key(key.test, key.trial), key.attempt)
@@ -57,11 +57,11 @@ def evidence_of(envelope: Envelope, history: Path, runs: Path) -> Evidence:
             raise
     content = content or kept
     if not content:
-        return Evidence(envelope, {}, None, missing=("it is imported, so it has no run.json, log, steps or code",))
+        return JobEvidence(envelope, {}, None, missing=("it is imported, so it has no run.json, log, steps or code",))
     if not folder.is_dir():
-        return Evidence(envelope, content, None, missing=(_why_no_folder(runs, key.run_id),))
+        return JobEvidence(envelope, content, None, missing=(_why_no_folder(runs, key.run_id),))
     if kept and any(kept.get(name) != content.get(name) for name in ("name", "job_id", "started_s")):
-        return Evidence(envelope, content, None, missing=("its folder here is that of another job",))
+        return JobEvidence(envelope, content, None, missing=("its folder here is that of another job",))
     missing: list[str] = []
     scripts = {}
     for name in job_folder.RENDERED:
@@ -73,7 +73,7 @@ def evidence_of(envelope: Envelope, history: Path, runs: Path) -> Evidence:
     if not log.is_file():
         missing.append("the log is not in its folder")
     steps = _steps((folder, *_work_folders(scripts)), content, missing)
-    return Evidence(
+    return JobEvidence(
         envelope,
         content,
         folder,

@@ -56,7 +56,7 @@ def kind_of(key: str) -> str | None:
 
 
 @dataclass
-class Known:
+class KnownNames:
     """The names that were found, by kind, in the order in which they were found.
 
     Attributes:

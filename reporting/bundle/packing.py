@@ -17,9 +17,9 @@ from platforms.results.wire import NAMESPACE
 from platforms.rundir import job_folder, job_json
 from reporting.bundle import container, manifest
 from reporting.bundle.aliases import Aliases
-from reporting.bundle.evidence import Evidence, unpacked
+from reporting.bundle.evidence import JobEvidence, unpacked
 from reporting.bundle.guide import METHODS, README, REPLACED, Contents, readme_text, replaced_text
-from reporting.bundle.identifying import HOST, USER, Known
+from reporting.bundle.identifying import HOST, USER, KnownNames
 from reporting.bundle.methods import methods_text
 from reporting.bundle.records import (
     CONTENTS,
@@ -39,7 +39,7 @@ from reporting.history.envelope import Envelope
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """What the machine that makes a bundle knows of itself: none of it may stand in the bundle.
 
     Attributes:
@@ -53,7 +53,7 @@ class Place:
     host: str = ""
 
     @classmethod
-    def here(cls, folders: Iterable[Path], platforms: Sequence[object]) -> Place:
+    def here(cls, folders: Iterable[Path], platforms: Sequence[object]) -> RunPlace:
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a user id without a name
@@ -78,9 +78,9 @@ class Bundle:
 
 
 def packed(
-    runs: Sequence[Evidence],
+    runs: Sequence[JobEvidence],
     left_out: Sequence[str],
-    place: Place,
+    place: RunPlace,
     *,
     identify: bool,
     with_logs: bool,
@@ -132,9 +132,9 @@ def _encoded(text: str) -> bytes:
 # --- names ---
 
 
-def _known(runs: Sequence[Evidence], place: Place) -> Known:
+def _known(runs: Sequence[JobEvidence], place: RunPlace) -> KnownNames:
     """Every name in the evidence that says whose it is, in the order of the runs."""
-    known = Known()
+    known = KnownNames()
     for run in runs:
         known.literal.setdefault(run.envelope.key.test)
         known.add_content(run.content)
@@ -165,7 +165,7 @@ def _known(runs: Sequence[Evidence], place: Place) -> Known:
 # --- one run ---
 
 
-def _add_run(run: Evidence, files: dict[str, bytes], aliases: Aliases, with_logs: bool) -> RunRecord:
+def _add_run(run: JobEvidence, files: dict[str, bytes], aliases: Aliases, with_logs: bool) -> RunRecord:
     """Put the files of a run into the bundle."""
     missing = list(run.missing)
     content: dict[str, Any] = aliases.content(run.content)
@@ -216,7 +216,7 @@ def _script_in(scripts: Mapping[str, str]) -> str:
     return next(iter(scripts.values()), "")
 
 
-def _steps(run: Evidence) -> tuple[list[bytes], list[str]]:
+def _steps(run: JobEvidence) -> tuple[list[bytes], list[str]]:
     """The rows of every rank, or none and why: a part of the ranks gives no window."""
     rows = []
     for path in run.steps:

@@ -13,7 +13,7 @@ from reporting.history.envelope import Envelope
 
 
 @dataclass(frozen=True)
-class UnfinishedRun:
+class LivingRun:
     """A run of which numbers may still come.
 
     Attributes:
@@ -35,7 +35,7 @@ class UnfinishedRun:
         return f"{said} when the bundle was made: {why}."
 
 
-def unfinished_runs(runs: Path, chosen: Iterable[Envelope], envelopes: Sequence[Envelope]) -> list[UnfinishedRun]:
+def unfinished_runs(runs: Path, chosen: Iterable[Envelope], envelopes: Sequence[Envelope]) -> list[LivingRun]:
     """The unfinished ones of the chosen runs, as far as this machine has the records of their sessions.
 
     Args:
@@ -55,5 +55,5 @@ def unfinished_runs(runs: Path, chosen: Iterable[Envelope], envelopes: Sequence[
         }
         is_running = any(seems_alive(record) for record in sessions)
         if is_running or tests - done:
-            found.append(UnfinishedRun(run_id, is_running, len(tests), len(tests - done)))
+            found.append(LivingRun(run_id, is_running, len(tests), len(tests - done)))
     return found

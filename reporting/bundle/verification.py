@@ -18,7 +18,7 @@ from platforms.job import RefusedError
 from platforms.results.gates import part
 from platforms.rundir.job_folder import RENDERED
 from reporting.bundle import manifest
-from reporting.bundle.container import Container, Damaged
+from reporting.bundle.container import BundleFile, Damaged
 from reporting.bundle.guide import METHODS, README, REPLACED, Contents, readme_text, replaced_text
 from reporting.bundle.methods import methods_text
 from reporting.bundle.packing import folder_of, json_text
@@ -56,7 +56,7 @@ UNREADABLE = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class Discrepancy:
     """A value that is not what it must be.
 
     Attributes:
@@ -89,12 +89,12 @@ class Verification:
     from_wire: int = 0
     from_record: int = 0
     commit: str | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Discrepancy] = field(default_factory=list)
 
     def add(self, file: str, found: Iterable[Difference]) -> None:
         for each in found:
             where = f"{file}: {each.place}" if each.place else file
-            self.findings.append(Finding(where, f"{each.found} stands there, and {each.expected}"))
+            self.findings.append(Discrepancy(where, f"{each.found} stands there, and {each.expected}"))
 
 
 def verify(path: Path, digest: str | None = None) -> Verification:
@@ -108,14 +108,14 @@ def verify(path: Path, digest: str | None = None) -> Verification:
         OSError: it cannot be read.
     """
     try:
-        box = Container(path)
+        box = BundleFile(path)
     except Damaged as error:
         raise RefusedError(f"{path}: {error}") from None
     with box:
         return _verified(path, box, digest)
 
 
-def _verified(path: Path, box: Container, digest: str | None) -> Verification:
+def _verified(path: Path, box: BundleFile, digest: str | None) -> Verification:
     if manifest.NAME not in box.entries:
         raise RefusedError(f"{path}: it has no {manifest.NAME}, so it is no bundle")
     try:
@@ -125,25 +125,25 @@ def _verified(path: Path, box: Container, digest: str | None) -> Verification:
         raise RefusedError(f"{path}: {manifest.NAME}: {error}") from None
     found = Verification(manifest.digest(text), len(listed), digest is None)
     if zlib.crc32(text) != box.entries[manifest.NAME].crc:
-        found.findings.append(Finding(manifest.NAME, "its checksum in the zip file is another one"))
+        found.findings.append(Discrepancy(manifest.NAME, "its checksum in the zip file is another one"))
     if digest is not None and digest.lower().removeprefix("sha256:") != found.digest.removeprefix("sha256:"):
         said = (
             f"the digest of this bundle is {found.digest}, and {digest} was given: it is another bundle, or was edited"
         )
-        found.findings.append(Finding(manifest.NAME, said))
+        found.findings.append(Discrepancy(manifest.NAME, said))
     _check_files(box, listed, found)
     _check_values(box, found)
     return found
 
 
-def _check_files(box: Container, listed: Mapping[str, manifest.Listed], found: Verification) -> None:
+def _check_files(box: BundleFile, listed: Mapping[str, manifest.Listed], found: Verification) -> None:
     names = [name for name in box.entries if name != manifest.NAME]
     for name in sorted({*names, *listed}):
         if name not in box.entries:
-            found.findings.append(Finding(name, f"it is missing, and {manifest.NAME} lists it"))
+            found.findings.append(Discrepancy(name, f"it is missing, and {manifest.NAME} lists it"))
             continue
         if name not in listed:
-            found.findings.append(Finding(name, f"{manifest.NAME} does not list it"))
+            found.findings.append(Discrepancy(name, f"{manifest.NAME} does not list it"))
             continue
         hashed, crc, size = hashlib.sha256(), 0, 0
         for chunk in box.chunks(name):
@@ -151,24 +151,26 @@ def _check_files(box: Container, listed: Mapping[str, manifest.Listed], found: V
             crc = zlib.crc32(chunk, crc)
             size += len(chunk)
         if size != listed[name].size:
-            found.findings.append(Finding(name, f"it has {size} bytes, and {listed[name].size} in {manifest.NAME}"))
+            found.findings.append(Discrepancy(name, f"it has {size} bytes, and {listed[name].size} in {manifest.NAME}"))
         elif hashed.hexdigest() != listed[name].sha256:
-            found.findings.append(Finding(name, f"it is not the file of {manifest.NAME}: its sha256 differs"))
+            found.findings.append(Discrepancy(name, f"it is not the file of {manifest.NAME}: its sha256 differs"))
         elif crc != box.entries[name].crc:
-            found.findings.append(Finding(name, "its checksum in the zip file is another one"))
+            found.findings.append(Discrepancy(name, "its checksum in the zip file is another one"))
     if names != sorted(names) or next(iter(box.entries)) != manifest.NAME:
-        found.findings.append(Finding(manifest.NAME, "the files do not stand in the order in which bundle writes them"))
+        found.findings.append(
+            Discrepancy(manifest.NAME, "the files do not stand in the order in which bundle writes them")
+        )
 
 
 # --- values ---
 
 
-def _check_values(box: Container, found: Verification) -> None:
+def _check_values(box: BundleFile, found: Verification) -> None:
     try:
         contents = Contents.from_json(json.loads(box.read(CONTENTS, MOST_JSON)))
         folders = {str(folder): [str(said) for said in missing] for folder, missing in contents.runs.items()}
     except UNREADABLE as error:
-        found.findings.append(Finding(CONTENTS, f"it cannot be read: {_sentence(error)}"))
+        found.findings.append(Discrepancy(CONTENTS, f"it cannot be read: {_sentence(error)}"))
         return
     found.commit = contents.commit
     records: list[RunRecord] = []
@@ -182,13 +184,13 @@ def _check_values(box: Container, found: Verification) -> None:
     files.update(_check_code(box, records, found))
     for name in box.entries:
         if name not in files:
-            found.findings.append(Finding(name, "it belongs to no run of this bundle"))
+            found.findings.append(Discrepancy(name, "it belongs to no run of this bundle"))
     if len(records) == len(folders):
         _check_tables(box, records, found)
         _check_texts(box, contents, records, found)
 
 
-def _record(box: Container, folder: str, missing: Sequence[str], found: Verification) -> RunRecord | None:
+def _record(box: BundleFile, folder: str, missing: Sequence[str], found: Verification) -> RunRecord | None:
     """A run as its files say it; None, with a finding, if they cannot be read."""
     file = f"{folder}/{LINE}"
     try:
@@ -211,11 +213,11 @@ def _record(box: Container, folder: str, missing: Sequence[str], found: Verifica
         record = RunRecord(folder, content, envelope, ranks, f"{folder}/{WIRE}" in box.entries, script, tuple(missing))
         _ = record.run.effective_throughput  # so that a record which cannot be read is found here
     except UNREADABLE as error:
-        found.findings.append(Finding(file, f"it cannot be read: {_sentence(error)}"))
+        found.findings.append(Discrepancy(file, f"it cannot be read: {_sentence(error)}"))
         return None
     if folder.rstrip("+") != folder_of(envelope):
         found.findings.append(
-            Finding(f"{folder}/{LINE}", f"its run, test or attempt are those of {folder_of(envelope)}")
+            Discrepancy(f"{folder}/{LINE}", f"its run, test or attempt are those of {folder_of(envelope)}")
         )
     return record
 
@@ -224,13 +226,13 @@ def _sentence(error: BaseException) -> str:
     return f"the key {error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
-def _files_of(record: RunRecord, box: Container) -> Iterator[str]:
+def _files_of(record: RunRecord, box: BundleFile) -> Iterator[str]:
     for name in (LINE, RUN_JSON, WIRE, LOG, *RENDERED, *(STEPS.format(rank=rank) for rank in range(record.ranks))):
         if f"{record.folder}/{name}" in box.entries:
             yield f"{record.folder}/{name}"
 
 
-def _check_run(box: Container, record: RunRecord, found: Verification) -> None:
+def _check_run(box: BundleFile, record: RunRecord, found: Verification) -> None:
     if not record.content:
         found.from_record += 1
         return
@@ -251,13 +253,13 @@ def _check_run(box: Container, record: RunRecord, found: Verification) -> None:
             size = part(part(record.content, "start"), "world").get("size")
             if size is not None and size != record.ranks:
                 found.findings.append(
-                    Finding(file, f"there are {record.ranks} of these files, and the run had {size} ranks")
+                    Discrepancy(file, f"there are {record.ranks} of these files, and the run had {size} ranks")
                 )
             steps = all_steps([_rows(box, record, rank) for rank in range(record.ranks)])
             found.step_rows += record.ranks * steps.optimizer_steps
             found.add(f"{record.folder}/{WIRE if record.has_wire else RUN_JSON}", of_steps(steps, windows, summary))
     except UNREADABLE as error:
-        found.findings.append(Finding(file, _sentence(error)))
+        found.findings.append(Discrepancy(file, _sentence(error)))
     if record.ranks:
         found.from_steps += 1
     elif record.has_wire:
@@ -266,7 +268,7 @@ def _check_run(box: Container, record: RunRecord, found: Verification) -> None:
         found.from_record += 1
 
 
-def _rows(box: Container, record: RunRecord, rank: int) -> Iterator[Any]:
+def _rows(box: BundleFile, record: RunRecord, rank: int) -> Iterator[Any]:
     name = f"{record.folder}/{STEPS.format(rank=rank)}"
     try:
         yield from rows_of(box.lines(name, LONGEST_LINE))
@@ -274,7 +276,7 @@ def _rows(box: Container, record: RunRecord, rank: int) -> Iterator[Any]:
         raise ValueError(f"rank {rank}: {error}") from None
 
 
-def _check_code(box: Container, records: Sequence[RunRecord], found: Verification) -> set[str]:
+def _check_code(box: BundleFile, records: Sequence[RunRecord], found: Verification) -> set[str]:
     """Whether the archives are those that their names say. Returns the names of those that runs used."""
     used = {str(part(record.content, "start").get("code")) for record in records}
     names = {f"code/models-{code}.pyz" for code in used}
@@ -282,10 +284,10 @@ def _check_code(box: Container, records: Sequence[RunRecord], found: Verificatio
         try:
             code = content_hash(box.read(name, MOST_CODE))
         except (ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-            found.findings.append(Finding(name, f"it cannot be read: {error}"))
+            found.findings.append(Discrepancy(name, f"it cannot be read: {error}"))
             continue
         if name != f"code/models-{code}.pyz":
-            found.findings.append(Finding(name, f"its members have the hash {code}"))
+            found.findings.append(Discrepancy(name, f"its members have the hash {code}"))
     return names
 
 
@@ -308,12 +310,12 @@ def content_hash(archive: bytes) -> str:
 # --- tables and texts ---
 
 
-def _check_tables(box: Container, records: Sequence[RunRecord], found: Verification) -> None:
+def _check_tables(box: BundleFile, records: Sequence[RunRecord], found: Verification) -> None:
     try:
         expected = table_files(records)
         tables = shown_tables(records)
     except UNREADABLE as error:
-        found.findings.append(Finding(TABLES[0], f"the tables cannot be made again: {_sentence(error)}"))
+        found.findings.append(Discrepancy(TABLES[0], f"the tables cannot be made again: {_sentence(error)}"))
         return
     found.cells += 2 * sum(len(row) for table in tables for row in table.rows)  # as text and as Markdown
     for name, text in expected.items():
@@ -328,31 +330,31 @@ def _check_tables(box: Container, records: Sequence[RunRecord], found: Verificat
             found.findings.extend(_lines(name, stored, text))
 
 
-def _cells(name: str, stored: str, expected: list[list[str]]) -> Iterator[Finding]:
+def _cells(name: str, stored: str, expected: list[list[str]]) -> Iterator[Discrepancy]:
     """Which cells of a CSV file are not those that were computed again."""
     try:
         rows = list(csv.reader(io.StringIO(stored)))
     except csv.Error as error:
-        yield Finding(name, f"it cannot be read: {error}")
+        yield Discrepancy(name, f"it cannot be read: {error}")
         return
     if len(rows) != len(expected) or not rows or rows[0] != expected[0]:
         return
     for line, (row, wanted) in enumerate(zip(rows[1:], expected[1:], strict=True), 2):
         for column, cell, value in zip(expected[0], row, wanted, strict=False):
             if cell != value:
-                yield Finding(
+                yield Discrepancy(
                     f"{name}: line {line}, column {column}", f"{cell!r} stands there, and {value!r} by the records"
                 )
 
 
-def _lines(name: str, stored: str, expected: str) -> Iterator[Finding]:
+def _lines(name: str, stored: str, expected: str) -> Iterator[Discrepancy]:
     """The first line of a text that is not the one that was made again, and the words in which it differs."""
     there, wanted = stored.split("\n"), expected.split("\n")
     for line, (one, other) in enumerate(zip(there, wanted, strict=False), 1):
         if one != other:
-            yield Finding(f"{name}: line {line}", _words(one, other))
+            yield Discrepancy(f"{name}: line {line}", _words(one, other))
             return
-    yield Finding(name, f"it has {len(there) - 1} lines, and {len(wanted) - 1} by the records")
+    yield Discrepancy(name, f"it has {len(there) - 1} lines, and {len(wanted) - 1} by the records")
 
 
 def _words(one: str, other: str) -> str:
@@ -364,26 +366,26 @@ def _words(one: str, other: str) -> str:
     return f"{one[:200]!r} stands there, and {other[:200]!r} by the records"
 
 
-def _check_texts(box: Container, contents: Contents, records: Sequence[RunRecord], found: Verification) -> None:
+def _check_texts(box: BundleFile, contents: Contents, records: Sequence[RunRecord], found: Verification) -> None:
     expected = {CONTENTS: json.dumps(contents.as_json(), indent=1) + "\n"}
     try:
         expected[README] = readme_text(contents, records)
         expected[REPLACED] = replaced_text(contents)
         expected[METHODS] = methods_text(records, contents.unfinished)
     except UNREADABLE as error:
-        found.findings.append(Finding(METHODS, f"it cannot be made again: {_sentence(error)}"))
+        found.findings.append(Discrepancy(METHODS, f"it cannot be made again: {_sentence(error)}"))
     for name, text in expected.items():
         stored = _text(box, name, found)
         if stored is not None and stored != text:
             found.findings.extend(_lines(name, stored, text))
 
 
-def _text(box: Container, name: str, found: Verification) -> str | None:
+def _text(box: BundleFile, name: str, found: Verification) -> str | None:
     try:
         return box.read(name, MOST_JSON).decode()
     except KeyError:
         if not any(finding.file == name for finding in found.findings):
-            found.findings.append(Finding(name, "it is missing"))
+            found.findings.append(Discrepancy(name, "it is missing"))
     except ValueError as error:
-        found.findings.append(Finding(name, f"it cannot be read: {error}"))
+        found.findings.append(Discrepancy(name, f"it cannot be read: {error}"))
     return None

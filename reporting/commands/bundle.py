@@ -13,9 +13,9 @@ from platforms import atomic_file, checkout
 from platforms.job import RefusedError, Role
 from platforms.output import print_errors
 from platforms.printable import printable
-from reporting.bundle.evidence import Evidence, evidence_of
-from reporting.bundle.packing import Bundle, Place, packed
-from reporting.bundle.unfinished import UnfinishedRun, unfinished_runs
+from reporting.bundle.evidence import JobEvidence, evidence_of
+from reporting.bundle.packing import Bundle, RunPlace, packed
+from reporting.bundle.unfinished import LivingRun, unfinished_runs
 from reporting.bundle.verification import verify
 from reporting.commands.opened_site import OpenedSite, open_site
 from reporting.commands.output_file import refuse_place
@@ -121,7 +121,7 @@ def _of_word(site: OpenedSite, word: str, envelopes: Sequence[Envelope]) -> list
     return parsed(word, envelopes, site.settings.night_ends).chosen(envelopes)
 
 
-def _refuse_running(unfinished: Sequence[UnfinishedRun]) -> None:
+def _refuse_running(unfinished: Sequence[LivingRun]) -> None:
     """Raise RefusedError for a run of which a session goes on: a minute later its bundle would be another one."""
     for run in unfinished:
         if run.is_running:
@@ -142,9 +142,9 @@ def _why_left_out(envelope: Envelope) -> str:
 # --- names ---
 
 
-def _place(site: OpenedSite, runs: Path) -> Place:
+def _place(site: OpenedSite, runs: Path) -> RunPlace:
     folders = (runs, site.history, site.folder, checkout.ROOT, Path.home())
-    return Place.here(folders, list(_platform_files(site.folder)))
+    return RunPlace.here(folders, list(_platform_files(site.folder)))
 
 
 def _platform_files(site: Path) -> Iterator[object]:
@@ -159,7 +159,7 @@ def _platform_files(site: Path) -> Iterator[object]:
 # --- what is printed ---
 
 
-def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[Evidence]) -> None:
+def _print_summary(path: Path, bundle: Bundle, evidence: Sequence[JobEvidence]) -> None:
     jobs = "1 job" if len(evidence) == 1 else f"{len(evidence)} jobs"
     run_ids = {one.envelope.key.run_id for one in evidence}
     of_runs = "1 run" if len(run_ids) == 1 else f"{len(run_ids)} runs"

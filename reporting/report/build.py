@@ -22,7 +22,7 @@ from reporting.report.data import (
     TestReport,
 )
 from reporting.report.incidents import incidents_of
-from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, devices_of
+from reporting.report.one_test import URGENCY, Asked, BuiltTest, built_test, device_hours_of
 from reporting.tables.history_rows import by_site_and_test
 
 MOST_NAMED = 4
@@ -102,13 +102,9 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
         verb = "is" if len(slower) == 1 else "are"
         said = [f"{len(slower)} of {len(tests)} tests {verb} slower, on {_named(slower)}"]
     elif all(test.condition in NOT_COMPARED for test in tests):
-        said = ["Nothing can be said of the speed yet"]
+        said = ["Nothing can be said of the speed yet", *_slow_nodes(nodes)]
     else:
-        said = ["No test is slower"]
-    if not slower:
-        slow_nodes = [node.name for node in nodes if node.standing == Standing.SLOW]
-        if slow_nodes:
-            said.append(f"{_list(slow_nodes)} {'is a slow node' if len(slow_nodes) == 1 else 'are slow nodes'}")
+        said = ["No test is slower", *_slow_nodes(nodes)]
     said += _failed(tests)
     for condition in (Condition.BLIND, Condition.LEARNING, Condition.PAUSED):
         count = sum(test.condition is condition for test in tests)
@@ -116,6 +112,13 @@ def headline(tests: Sequence[TestReport], nodes: Sequence[NodeReport] = ()) -> s
         if count and is_told:
             said.append(f"{count} {condition}")
     return "; ".join(said)
+
+
+def _slow_nodes(nodes: Sequence[NodeReport]) -> list[str]:
+    names = [node.name for node in nodes if node.standing == Standing.SLOW]
+    if not names:
+        return []
+    return [f"{_list(names)} {'is a slow node' if len(names) == 1 else 'are slow nodes'}"]
 
 
 def _failed(tests: Sequence[TestReport]) -> list[str]:
@@ -156,10 +159,7 @@ def _device_hours(envelopes: Sequence[Envelope]) -> Mapping[str, float]:
     """
     hours: dict[str, float] = {}
     for job in envelopes:
-        devices = devices_of(job)
-        if devices and job.started_s is not None and job.ended_s is not None:
-            taken = devices * max(job.ended_s - job.started_s, 0.0) / 3600
-            hours[job.key.test] = hours.get(job.key.test, 0.0) + taken
+        hours[job.key.test] = hours.get(job.key.test, 0.0) + (device_hours_of(job) or 0.0)
     return hours
 
 

@@ -147,7 +147,7 @@ def _node_incident(node: NodeReport, of_tests: int, asked: Asked) -> Incident:
         worst=node.deviation,
         mildest=node.deviation,
         what=f"node {node.name} is {loss}slower than the other nodes",
-        where=f"node {node.name}: {node.said}",
+        where=f"node {node.said}",
         why=WHY_NODE,
     )
 
@@ -165,9 +165,9 @@ def _what(group: Sequence[_Finding], of_tests: int, changes: Sequence[float]) ->
     if first.condition is Condition.FAILED:
         return _failed(group, of_tests)
     if first.left_series and first.series is not None:
-        return (
-            f"{first.name} {first.series.short}" if len(group) == 1 else f"{_count(group, of_tests)} left their series"
-        )
+        if len(group) > 1:
+            return f"{_count(group, of_tests)} left their series"
+        return f"{first.name} {first.series.short}"
     subject = f"{first.name} is" if len(group) == 1 else f"{_count(group, of_tests)} are"
     losses = sorted({f"{100 * abs(change):.1f}" for change in changes}, key=float)
     if not losses:
@@ -231,12 +231,6 @@ def _why(group: Sequence[_Finding], platform: str, asked: Asked) -> str:
     if causes and first.since is not None:
         said.insert(0, explained(_common(causes), platform, first.since, asked.references))
     return "; ".join(said)
-
-
-def _why_node(platform: str) -> str:
-    return (
-        f"the node itself, since other nodes are as they were (`python -m reporting nodes {platform}` shows its runs)"
-    )
 
 
 def _common(causes: Sequence[Causes]) -> Causes:

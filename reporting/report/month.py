@@ -20,7 +20,7 @@ from reporting.history.run_facts import THROUGHPUT
 from reporting.references.answers import References
 from reporting.report.data import Condition
 from reporting.report.month_incidents import MonthIncident, Period, incidents_in, spoken_name
-from reporting.report.one_test import Asked, built_test, devices_of
+from reporting.report.one_test import Asked, built_test, device_hours_of
 
 RECENT = datetime.timedelta(days=31)
 """A platform whose last job is older than this before the month has no row, if nothing was asked of it in the month."""
@@ -345,12 +345,12 @@ def _device_hours(jobs: Iterable[Envelope]) -> DeviceHours:
     hours = {"measured": 0.0, "repeats": 0.0, "visits": 0.0, "comparisons": 0.0}
     counted = not_counted = 0
     for job in jobs:
-        devices = devices_of(job)
-        if job.started_s is None or job.ended_s is None or devices is None:
+        taken = device_hours_of(job)
+        if taken is None:
             not_counted += 1
             continue
         counted += 1
-        hours[_purpose(job)] += devices * max(job.ended_s - job.started_s, 0.0) / 3600
+        hours[_purpose(job)] += taken
     return DeviceHours(**hours, jobs=counted, not_counted=not_counted)
 
 

@@ -184,6 +184,14 @@ def devices_of(envelope: Envelope) -> int | None:
     return None
 
 
+def device_hours_of(envelope: Envelope) -> float | None:
+    """What a job took of its devices; None if a time or the number of devices is not known."""
+    devices = devices_of(envelope)
+    if devices is None or envelope.started_s is None or envelope.ended_s is None:
+        return None
+    return devices * max(envelope.ended_s - envelope.started_s, 0.0) / 3600
+
+
 def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
 

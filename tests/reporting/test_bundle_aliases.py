@@ -14,7 +14,7 @@ import yaml
 
 from reporting.__main__ import main
 from reporting.bundle.aliases import Aliases
-from reporting.bundle.identifying import Known
+from reporting.bundle.identifying import KnownNames
 from tests.reporting.bundled_session import COSMOFLOW, MINE, RESNET, RUN_ID, STREAM, contents_of, session
 
 USER, HOST, DOMAIN = "zqwilhelmina", "wombatnode17", "fleet.zebra-centre.ac.uk"
@@ -195,7 +195,7 @@ def test_identify_leaves_names_and_hides_secrets(tmp_path: Path) -> None:
 
 
 def aliases(*hosts: str, users: tuple[str, ...] = ()) -> Aliases:
-    known = Known()
+    known = KnownNames()
     for host in hosts:
         known.add("node", host)
     for user in users:
@@ -265,7 +265,7 @@ spec:
 
 
 def test_a_manifest_is_one_afterwards_too() -> None:
-    known = Known()
+    known = KnownNames()
     known.add_manifest(MANIFEST)
     replaced = Aliases(known).script(MANIFEST)
     content = yaml.safe_load(replaced)

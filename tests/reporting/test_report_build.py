@@ -119,7 +119,7 @@ def test_a_node_that_only_its_visits_show_as_slow_is_told_too():
     report = report_of([*calm(21), *fleet_nights(4, slow={"n07": 0.08})], tonight=20)
     assert report.headline == "No test is slower; n07 is a slow node"
     (incident,) = [one for one in report.incidents if not one.tests]
-    assert incident.where.startswith("node n07: n07 -8")
+    assert incident.where.startswith("node n07 -8")
 
 
 def test_a_change_without_any_recorded_cause_says_so():

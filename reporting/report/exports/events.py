@@ -13,7 +13,7 @@ LONGEST = 120  # characters of a text, since it is a label
 
 
 @dataclass(frozen=True)
-class Event:
+class ReportEvent:
     """One thing that happened.
 
     Attributes:
@@ -30,12 +30,12 @@ class Event:
     text: str
 
 
-def events(report: ReportData) -> list[Event]:
+def events(report: ReportData) -> list[ReportEvent]:
     """All events, the earliest first. A change that several tests of a platform report in one night is one event."""
     return sorted([*_answers(report), *_changes(report)], key=lambda event: event.time_s)
 
 
-def event_labels(report: ReportData, event: Event) -> dict[str, str]:
+def event_labels(report: ReportData, event: ReportEvent) -> dict[str, str]:
     return {
         "site": report.site,
         "platform": event.platform,
@@ -45,19 +45,19 @@ def event_labels(report: ReportData, event: Event) -> dict[str, str]:
     }
 
 
-def _answers(report: ReportData) -> list[Event]:
+def _answers(report: ReportData) -> list[ReportEvent]:
     platforms = {test.id: test.platform for test in report.tests}
     found = []
     for note in report.notes:
         test = note.subject if note.subject in platforms else ""
         platform = platforms.get(note.subject, note.subject)
         text = f"{note.text} ({note.by})" if note.by else note.text
-        found.append(Event(noon_s(report, note.night), platform, test, note.kind, shortened(text, LONGEST)))
+        found.append(ReportEvent(noon_s(report, note.night), platform, test, note.kind, shortened(text, LONGEST)))
     return found
 
 
-def _changes(report: ReportData) -> Collection[Event]:
-    first: dict[tuple[str, str, str], Event] = {}
+def _changes(report: ReportData) -> Collection[ReportEvent]:
+    first: dict[tuple[str, str, str], ReportEvent] = {}
     for test in report.tests:
         for series in test.series:
             for point in series.points:
@@ -65,5 +65,5 @@ def _changes(report: ReportData) -> Collection[Event]:
                     text = shortened(change, LONGEST)
                     key = (test.platform, point.night, text)
                     if key not in first or point.started_s < first[key].time_s:
-                        first[key] = Event(point.started_s, test.platform, "", "change", text)
+                        first[key] = ReportEvent(point.started_s, test.platform, "", "change", text)
     return first.values()
