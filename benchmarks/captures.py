@@ -122,8 +122,12 @@ def _pytest(folder: Path, **changes: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Without what would change a text: a site of the user's, options of pytest's, a pipeline."""
-    left_out = ("HPC_ML_BENCH_SITE", "PYTEST_ADDOPTS", "CI_PIPELINE_ID", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST")
+    """Without what would change a text: a site of the user's, options of pytest's, a pipeline.
+
+    Where CI or BUILD_NUMBER is set, pytest prints its summary's lines whole; elsewhere it cuts them to the terminal.
+    """
+    pipeline = ("CI", "BUILD_NUMBER", "CI_PIPELINE_ID")
+    left_out = (*pipeline, "HPC_ML_BENCH_SITE", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST")
     return {name: value for name, value in os.environ.items() if name not in left_out} | {"PYTHONPATH": str(ROOT)}
 
 

@@ -45,7 +45,10 @@ def ended_properly(suite: Suite, runner: Runner, started: StartedSession, consol
         detach = suite.options.detach or isinstance(error, Hangup)
         raise
     except OSError as error:
-        detach = error.errno in (EIO, EPIPE)  # the terminal has gone, and SIGHUP has not arrived yet
+        if error.errno in (EIO, EPIPE):  # the terminal has gone
+            detach = True  # its SIGHUP may come later, and must not end us before the journal's last line
+            signal(SIGHUP, SIG_IGN)
+            handlers.pop(SIGHUP, None)
         raise
     finally:
         end_state = session_history.PENDING

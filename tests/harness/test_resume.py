@@ -719,3 +719,29 @@ def test_a_terminal_that_is_closed_leaves_the_jobs_alone(night: Night) -> None:
     night.open_gate()
     night.project.pytest_process("--resume").assert_outcomes(passed=3)
     night.all_once()
+
+
+def test_a_hangup_after_the_terminal_refused_a_line(night: Night) -> None:
+    """The kernel refuses writes (EIO) a moment before it sends SIGHUP, so the signal can meet a session that is ending.
+
+    In its own session the process gets no SIGHUP from the kernel: the plugin sends it at the latest moment.
+    """
+    night.project.write(
+        "late.py", "import os, signal, pytest\n"
+        "@pytest.hookimpl(tryfirst=True)\n"
+        "def pytest_sessionfinish(): os.kill(os.getpid(), signal.SIGHUP)\n"
+    )  # fmt: skip
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "-m", "cluster", "-p", "late"]
+    environment = {**os.environ, "PYTHONPATH": str(night.path)}
+    with subprocess.Popen(command, cwd=night.path, env=environment, stdout=slave, stderr=slave, start_new_session=True):
+        os.close(slave)
+        until(night.is_under_way)
+        os.close(master)
+    (path,) = night.path.glob("runs/2*/sessions/*.jsonl")
+    past = session_history.read_session(path)
+    assert past is not None
+    assert past.end == session_history.PENDING
+    night.open_gate()
+    night.project.pytest_process("--resume").assert_outcomes(passed=3)
+    night.all_once()
