@@ -97,10 +97,11 @@ def run_session(step: str, run_id: str, runs: Path, kept: Path, words: Sequence[
 def run_module(module: str, words: Sequence[str], on_start: Callable[[int], None] | None = None) -> int:
     """Run a module of Python in the suite's checkout, and show what is run.
 
+    Unbuffered: both its streams go to GitLab's one log, in which a refusal must stand below what was printed before it.
     SIGTERM and SIGINT are passed on to it. Returns its exit code.
     """
     print(f"$ python -m {module} {shlex.join(words)}", flush=True)
-    child = subprocess.Popen([sys.executable, "-m", module, *words], cwd=checkout.ROOT)
+    child = subprocess.Popen([sys.executable, "-u", "-m", module, *words], cwd=checkout.ROOT)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         del frame

@@ -72,7 +72,7 @@ def test_each_repeat_of_a_campaign_is_measured_and_judged_by_the_tests_body(proj
     ]
     assert all(run.sane and run.outcome is Outcome.PASSED for run in written)
     assert len({run.key.run_id for run in written}) == 1
-    result.stdout.fnmatch_lines(["*rate-1x1cpu-* (measure-before-2) on local: running*"])
+    result.stdout.fnmatch_lines(["*rate-1x1cpu-* (measure-before-2) on local: succeeded*"])
     result.stdout.fnmatch_lines(["*campaign before: 3 of 3 jobs measured; median rate 100 GB/s, 99 to 101*"])
     (saved,) = json.loads((project.path / "saved.json").read_text())["benchmarks"]
     assert saved["stats"]["rounds"] == 3

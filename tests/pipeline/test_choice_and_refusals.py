@@ -55,6 +55,7 @@ class Project:
         """One CI job. Returns its exit code and what it has printed."""
         ours = ("BENCH_", "CI_", "GITLAB_", "HPC_ML_BENCH_", "PYTEST_")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        environ.pop("PYTHONUNBUFFERED", None)  # as in a plain CI job
         environ |= {"CI_PIPELINE_ID": str(number), "BENCH_JOB_PLATFORM": platform, "BENCH_TESTS": "site/test_tiny.py"}
         done = subprocess.run(
             [sys.executable, "-m", "pipeline", step, "--project", str(self.folder)],

@@ -127,6 +127,19 @@ class Centre:
         ours = {path.parent.name for path in (self.shared / "work").glob("jobs/*/job.sh")}
         return [row.state.split()[0] for row in self.slurm.jobs() if row.name in ours]
 
+    def is_cancelled(self) -> None:
+        """Wait until Slurm has cancelled the one job."""
+        states: list[str] = []
+
+        def cancelled() -> bool:
+            states[:] = self.states()
+            return states == ["CANCELLED"]
+
+        try:
+            until(cancelled)
+        except AssertionError:
+            raise AssertionError(f"Slurm has not cancelled the job; it says {states}") from None
+
     def step(self, step: str, number: int, **variables: str) -> subprocess.Popen[str]:
         """One step without GitLab, in a checkout that is there already."""
         given = {"BENCH_PLATFORM": "campus", "BENCH_HISTORY": str(self.history), "BENCH_RUNS": str(self.runs)}
@@ -243,7 +256,7 @@ def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Cent
     killed = centre.project.end(process)
     assert killed.ended("bench-submit") == "FAIL", killed.text
     assert "run 200-campus has ended" in killed.text
-    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
+    centre.is_cancelled()
 
 
 @pytest.mark.parametrize("kind", ["submit", "measure"])
@@ -260,7 +273,7 @@ def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Cent
     assert cleanup.returncode == 0, text
     assert "is asked to end" in text
     assert not runs(session)
-    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
+    centre.is_cancelled()
     again = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
     assert (again.communicate(timeout=PATIENCE_S)[0], again.returncode) == ("", 0)
 
@@ -305,7 +318,7 @@ def test_a_pipeline_that_a_person_starts_cancels_what_is_unfinished(centre: Cent
     cancelled = centre.project.pipeline(401, "web", BENCH_STEP="cancel")
     assert cancelled.code == 0, cancelled.text
     assert "job.sh" in evidence(cancelled, "bench-cancel", "400-campus")
-    until(lambda: centre.states() == ["CANCELLED"], "Slurm has cancelled the job")
+    centre.is_cancelled()
 
 
 def test_a_merge_request_is_measured_beside_the_history_and_is_no_part_of_it(centre: Centre) -> None:
