@@ -16,7 +16,7 @@ from harness.select import Case
 from platforms.config.values import seconds_of
 from platforms.job import JobSpec
 from platforms.schedulers import backend_of
-from platforms.schedulers.job_spec import choose_launcher, new_spec
+from platforms.schedulers.job_spec import DRIVEN_TOGETHER, choose_launcher, new_spec
 
 # Parameters of a test that are options of the job, as in @pytest.mark.parametrize("global_batch_size", [256, 512])
 JOB_OPTIONS = (
@@ -155,9 +155,17 @@ def our_benchmark(job_request: JobRequest, benchmark: str) -> tuple[list[str], d
     rest: dict[str, object] = {name: parameters[name] for name in INJECTIONS if name in parameters}
     rest["data_dir"] = data_dir
     rest["expect_world_size"] = job_request.spec.ranks
+    confirmed: dict[str, object] = {"world_size": job_request.spec.ranks}
+    if job_request.case.layout.unit in DRIVEN_TOGETHER:
+        replicas: dict[str, object] = {
+            "replicas": job_request.spec.replicas,
+            "devices_per_replica": job_request.spec.devices_per_replica,
+        }
+        rest.update(replicas)
+        confirmed.update(replicas)
     rest["time_limit_s"] = f"{job_request.spec.time_limit_s:g}"
     arguments = ["train", benchmark, *_flags({**request, **rest}), *platform.arguments]
-    return arguments, {**request, "world_size": job_request.spec.ranks}, data_dir
+    return arguments, {**request, **confirmed}, data_dir
 
 
 def _flags(values: Mapping[str, object]) -> list[str]:

@@ -139,7 +139,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     for name, choices in CHOICES.items():
         add(f"--{name}", default=choices[0], choices=choices)
     add("--variant", metavar="V", help="form of the model; resnet50: v1.5 (default) or epcc")
-    add("--device", default="auto", metavar="D", help="auto, cpu, or cuda (which is also ROCm)")
+    add("--device", default="auto", metavar="D", help="auto, cpu, cuda (which is also ROCm), ipu or csx")
     add("--compile", action="store_true", help="use torch.compile; it runs before the measured windows")
     add("--workers", default="auto", metavar="N", help="loader processes or threads of each rank")
     add("--seed", type=_count, default=1, metavar="N")
@@ -171,6 +171,8 @@ def _add_amounts(command: argparse.ArgumentParser) -> None:
         "--time-limit-s", type=_seconds, metavar="X", help="stop after the warm-up if the run would take longer"
     )
     group.add_argument("--expect-world-size", type=_natural, metavar="N", help="refuse any other number of ranks")
+    group.add_argument("--replicas", type=_natural, metavar="N", help="ipu, csx: copies of the model in the whole job")
+    group.add_argument("--devices-per-replica", type=_natural, metavar="N", help="ipu: a copy is spread over N of them")
 
 
 def _add_data(command: argparse.ArgumentParser) -> None:

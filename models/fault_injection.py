@@ -16,7 +16,7 @@ from models.request import Request
 def stalled(batches: Iterable[Any], request: Request, rank: int) -> Iterable[Any]:
     """Return the loader's batches, the first of each optimiser step late by --inject-stall-s."""
     stall_s = _asked_for("stall_s", request, rank)
-    return _late(batches, stall_s, every=request.accumulation_steps) if stall_s else batches
+    return _late(batches, stall_s, every=request.batches_per_step) if stall_s else batches
 
 
 def copy_delay_s(request: Request, rank: int) -> float:

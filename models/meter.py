@@ -39,6 +39,7 @@ RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # SLURM_NTASKS: of the whole job
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SPANS = ("wait", "h2d", "busy")
+SPLIT = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")  # of a window; null if there is no split
 # Names a file for the last line that outlives the log, as Kubernetes' termination message does.
 LAST_WORD = "HPC_ML_BENCH_LAST_WORD"
 IN_LAST_WORD = (
@@ -201,6 +202,9 @@ class Meter:
     window_s          seconds: windows that would be shorter, by the fastest step of the warm-up, have more steps than
                       `steps_per_window`, MOST_STEPS at most
     micro_batches     batches of one optimiser step
+    steps_per_batch   optimiser steps of one batch, where the device makes several of them by itself; then warm-up and
+                      windows are whole numbers of batches
+    no_split          why waiting and computing cannot be told apart, one clause; None: they can
     mode              "overlap" or "blocking" (docs/measuring.md)
     now               the host's clock, in seconds
     flop_per_sample   forward and backward; None: unknown
@@ -234,6 +238,8 @@ class Meter:
         data_resident: float | None = None,
         watch: Any = None,
         window_s: float = 0.0,
+        steps_per_batch: int = 1,
+        no_split: str | None = None,
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
@@ -243,6 +249,8 @@ class Meter:
         self.steps_per_window = steps_per_window
         self.window_s = window_s
         self.micro_batches = micro_batches
+        self.steps_per_batch = steps_per_batch
+        self.no_split = no_split
         self.mode = mode
         self.clock = clock or HostClock(now)
         self.group = group or Solo()
@@ -285,6 +293,7 @@ class Meter:
         self._got: Any = None  # the device's mark when the batch was there
         self._begin: Any = None  # and when its copy was done, if there is one
         self._last: Any = None  # and at the end of the last batch
+        self._device_s: float | None = None  # seconds for which the device says that it worked on this batch
         self._copy_s = 0.0  # of this batch
         self._meter_s = 0.0  # the meter's own time, in the `_metered` batches that end at no edge
         self._metered = 0
@@ -323,10 +332,13 @@ class Meter:
             self._counted += self.samples(batch) if callable(self.samples) else self.samples
             self._copy_s = 0.0
             self._got = self._begin = mark()
-            self._alone_until = self._together_from = None
+            self._alone_until = self._together_from = self._device_s = None
             self._meter_s += now() - got_s
             yield batch
             resumed_s, end = now(), mark()
+            if self._device_s is not None:
+                self._begin = max(self._got, end - self._device_s)
+                self._copy_s = self._begin - self._got
             if blocking:
                 synchronize()
                 resumed_s = now()
@@ -350,6 +362,13 @@ class Meter:
         if self.mode == "blocking" or self._gaps or host_waits:
             return _Copy(self)
         return contextlib.nullcontext()  # the host is the device, and there is no copy
+
+    def worked(self, seconds: float) -> None:
+        """Say for how long the device worked on this batch, by its own counters: the rest of the call is the copy.
+
+        For a host that calls the device and waits for it, with HostClock.
+        """
+        self._device_s = seconds
 
     def loss(self, value: Any) -> None:
         """Keep this batch's loss, a number or a tensor of one, until the next edge: the host does not wait for it."""
@@ -415,7 +434,7 @@ class Meter:
 
     def _end_step(self, now_s: float) -> bool:
         """Count an optimiser step. Return whether a window's edge was there."""
-        self._step += 1
+        self._step += self.steps_per_batch
         self._batches = 0
         if now_s >= self._progress_at:
             self._progress(now_s)
@@ -426,7 +445,7 @@ class Meter:
 
     def _end_pass(self) -> None:
         if self._batches:  # the loader ended inside an optimiser step, which counts as a short one
-            self._step += 1
+            self._step += self.steps_per_batch
             self._batches = 0
         if self._open and self._every is None and self._step > self._opened[1]:
             self._edge()
@@ -465,6 +484,7 @@ class Meter:
         fastest = [step_s for step_s in self.group.gather(min(steps_s, default=None)) if step_s]
         if fastest:
             wished = min(MOST_STEPS, math.ceil(self.window_s / min(fastest)))
+            wished = math.ceil(wished / self.steps_per_batch) * self.steps_per_batch
             self._every = self.steps_per_window = max(self.steps_per_window, wished)
 
     def _read(self) -> float | None:
@@ -481,10 +501,10 @@ class Meter:
                 if index % self.micro_batches:
                     total[-1] += span
                 else:
-                    total.append(span)
+                    total.extend([span / self.steps_per_batch] * self.steps_per_batch)
         for index, (begin, end) in enumerate(self._exchanges):
             if not index % self.micro_batches:
-                self._exchange_s.append(math.nan)
+                self._exchange_s.extend([math.nan] * self.steps_per_batch)
             if begin is not None and end is not None:  # in the last micro-batch of a step, the only one that exchanges
                 self._exchange_s[-1] = self.clock.seconds(begin, end)
         del self._waits[:], self._copies[:], self._marks[:], self._exchanges[:]
@@ -522,6 +542,7 @@ class Meter:
         contention: Any = None,
         attainable_flops: float | None = None,
         compile_s: float | None = None,
+        compile_cache: str | None = None,
         warnings: Sequence[str] = (),
         exit_code: int = 0,
         input_std: Sequence[float] | None = None,
@@ -561,6 +582,10 @@ class Meter:
             "attainable_flops": attainable_flops,
             "input_std": input_std,
         }
+        if compile_cache is not None:
+            as_given["compile_cache"] = compile_cache
+        if self.no_split is not None:
+            as_given["no_split"] = self.no_split
         if self.group.rank == 0:
             self._exit_code = self._conclude(ranks, as_given)
         self._exit_code = int(self.group.gather(self._exit_code)[0])
@@ -597,6 +622,8 @@ class Meter:
         """Write rank 0's last lines. as_given: values of the summary that come from the caller."""
         self.wire.emit("run_stop", None, status="aborted" if any(rank["exit_code"] for rank in ranks) else "success")
         windows = [_join(index, sides) for index, sides in enumerate(zip(*(rank["windows"] for rank in ranks)))]
+        if self.no_split is not None:
+            windows = [{**window, **dict.fromkeys(SPLIT)} for window in windows]
         for window in windows:
             self.wire.emit("hpcml_window", window)
         summary = {**self._summary(ranks, windows), **as_given}
@@ -621,8 +648,10 @@ class Meter:
         longest_stall = _longest_stall(ranks)
         warnings.extend(_on_slowest(slowest))
         warnings.extend(_on_longest_stall(longest_stall))
-        warnings.extend(_rising_stall(windows))
-        total = {key: math.fsum(w[key] for w in windows) for key in ("wall_s", "stall_s", "compute_s")}
+        total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
+        if self.no_split is None:
+            warnings.extend(_rising_stall(windows))
+            total.update({key: math.fsum(w[key] for w in windows) for key in ("stall_s", "compute_s")})
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
         identical = not_none("parameters_identical")
@@ -836,7 +865,7 @@ def _three_numbers(total: Mapping[str, Any]) -> dict[str, float | None]:
     """Return samples/s overall, the share of the time without stalls, samples/s of computing, and their mismatch."""
     samples, wall_s, stall_s, compute_s = (total[key] for key in ("samples", "wall_s", "stall_s", "compute_s"))
     effective = samples / wall_s if wall_s else None
-    fraction = 1 - stall_s / wall_s if wall_s else None
+    fraction = 1 - stall_s / wall_s if wall_s and stall_s is not None else None
     compute = samples / compute_s if compute_s else None
     gap = abs(effective - compute * fraction) / effective if effective and compute and fraction is not None else None
     numbers = {"effective_throughput": effective, "compute_fraction": fraction, "compute_throughput": compute}

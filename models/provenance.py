@@ -43,6 +43,7 @@ def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, objec
             "nodes": world.nodes,
             "backend": backend,
             "launcher": world.launcher,
+            **_replicas(setup),
         },
         "versions": versions(),
         "host": {
@@ -66,6 +67,14 @@ def start_value(setup: TrainingSetup, backend: Optional[str]) -> Dict[str, objec
             "resident": setup.resident,
         },
     }
+
+
+def _replicas(setup: TrainingSetup) -> Dict[str, object]:
+    """Return the copies of the model and their devices where a rank drives several, as the device's software has it."""
+    if not setup.request.replicas:
+        return {}
+    replicas, devices_per_replica = setup.accelerator.replicas(setup.world)
+    return {"replicas": replicas, "devices_per_replica": devices_per_replica}
 
 
 def _quota(cores: Optional[float]) -> Union[float, str, None]:

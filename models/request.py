@@ -46,6 +46,22 @@ class Request:
     cache: str
     worker_start: str
     inject: Optional[Dict[str, float]] = None
+    # Where a rank drives several copies of the model, or a copy is spread over several devices. A global batch is
+    # local_batch_size x replicas x accumulation_steps.
+    replicas: int = 0  # copies in the whole job; 0: as many as ranks
+    devices_per_replica: int = 1
+    device_iterations: int = 1  # optimiser steps that the device makes of one batch of the loop
+    batches_per_step: int = 1  # batches of the loop in an optimiser step; 1 where the device accumulates by itself
+
+    @property
+    def copies(self) -> int:
+        return self.replicas or self.world_size
+
+    @property
+    def batch_of_rank(self) -> int:
+        """Samples that one batch of the loop has on this rank."""
+        step = self.local_batch_size * self.accumulation_steps * self.copies // self.world_size
+        return step // self.batches_per_step * self.device_iterations
 
     @property
     def steps(self) -> int:
@@ -54,16 +70,21 @@ class Request:
         return self.warmup_steps + self.windows * per_window
 
     def wire(self) -> Dict[str, object]:
-        values = asdict(self)
+        """Return it as the wire has it: what says nothing on this device family is left out."""
+        values = {**asdict(self), "shape": shape_text(self.shape)}
+        del values["batches_per_step"]
         if not self.inject:
             del values["inject"]
-        return {**values, "shape": shape_text(self.shape)}
+        if not self.replicas:
+            for key in ("replicas", "devices_per_replica", "device_iterations"):
+                del values[key]
+        return values
 
 
 def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Accelerator, world: World) -> Request:
     """Fill in what the options leave open. Raises ImpossibleRequest for what cannot be done."""
     configuration = _one_of("configuration", options.configuration, benchmark.CONFIGURATIONS)
-    size = _one_of("size", options.size, benchmark.SIZES)[accelerator.family]
+    size = of_family(_one_of("size", options.size, benchmark.SIZES), accelerator)
     variant = options.variant or next(iter(benchmark.VARIANTS))
     _one_of("variant", variant, benchmark.VARIANTS)
     if options.expect_world_size not in (None, world.size):
@@ -76,8 +97,12 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
     dtype = _dtype(configuration.dtype if options.dtype == "auto" else options.dtype, accelerator)
     shape = options.shape or size.shape
     largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
-    tuned_batch = min(largest_batch, benchmark.TUNED_BATCH[accelerator.family])
-    global_batch, accumulation = _batches(options, size, configuration, world.size, largest_batch, tuned_batch)
+    tuned_batch = min(largest_batch, of_family(benchmark.TUNED_BATCH, accelerator))
+    replicas = _replicas(options, accelerator, world)
+    copies = replicas or world.size
+    global_batch, accumulation = _batches(options, size, configuration, copies, largest_batch, tuned_batch)
+    warmup_steps = size.warmup_steps if options.warmup_steps is None else options.warmup_steps
+    steps_per_window = options.steps_per_window or size.steps_per_window or 0
     return Request(
         configuration=options.configuration,
         size=options.size,
@@ -89,13 +114,13 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
         global_batch_size=global_batch,
-        local_batch_size=global_batch // (world.size * accumulation),
+        local_batch_size=global_batch // (copies * accumulation),
         accumulation_steps=accumulation,
         world_size=world.size,
         device=accelerator.family,
-        warmup_steps=size.warmup_steps if options.warmup_steps is None else options.warmup_steps,
+        warmup_steps=warmup_steps,
         windows=options.windows or size.windows,
-        steps_per_window=options.steps_per_window or size.steps_per_window or 0,
+        steps_per_window=steps_per_window,
         window_s=0.0 if options.steps_per_window or options.cache == "cold" else size.window_s,
         shape=shape,
         augment=benchmark.AUGMENTS and not options.no_augment,
@@ -103,7 +128,33 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         cache=options.cache,
         worker_start=_worker_start(options, benchmark),
         inject=_inject(options, world),
+        replicas=replicas,
+        devices_per_replica=options.devices_per_replica or 1,
+        device_iterations=accelerator.device_iterations(math.gcd(warmup_steps, steps_per_window)),
+        batches_per_step=1 if accelerator.accumulates else accumulation,
     )
+
+
+def of_family(values: Mapping[str, Any], accelerator: Accelerator) -> Any:
+    """Return a benchmark's value for a device family; what it does not name is like a GPU."""
+    return values.get(accelerator.family, values["cuda"])
+
+
+def _replicas(options: argparse.Namespace, accelerator: Accelerator, world: World) -> int:
+    """Return how many copies of the model there are where a rank drives several of them; 0: one on each rank."""
+    if not accelerator.accumulates:
+        if options.replicas not in (None, world.size) or options.devices_per_replica not in (None, 1):
+            raise ImpossibleRequest(
+                f"--replicas and --devices-per-replica are for devices that a rank drives several of, and on "
+                f"{accelerator.family} each of the {world.size} rank(s) has one; leave them out"
+            )
+        return 0
+    replicas = options.replicas or world.size
+    if replicas % world.size:
+        raise ImpossibleRequest(
+            f"--replicas {replicas} does not divide by {world.size} rank(s), and each drives as many; use a multiple"
+        )
+    return int(replicas)
 
 
 def largest_local_batch(accelerator: Accelerator, world: World, sample_bytes: int) -> int:
@@ -133,7 +184,9 @@ def fit(request: Request, data: Any, benchmark: str, data_dir: str) -> Request:
             f"a step takes {batch} samples (global batch size) and the data set at {data_dir} has {samples}; ask for "
             f"fewer ranks or a smaller batch, or write a synthetic set: {_write_set(request, benchmark, 4 * batch)}"
         )
-    request = replace(request, steps_per_window=request.steps_per_window or max(1, samples // batch))
+    at_once = request.device_iterations
+    epoch = max(1, samples // batch // at_once) * at_once
+    request = replace(request, steps_per_window=request.steps_per_window or epoch)
     if request.cache == "cold" and request.steps * batch > samples:
         raise ImpossibleRequest(
             f"a cold run must not read a sample twice; this one reads {request.steps * batch} and the data set at "

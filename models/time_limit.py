@@ -18,23 +18,26 @@ class TimeLimit:
     def __init__(self, setup: TrainingSetup, ranks: Ranks) -> None:
         self._setup = setup
         self._ranks = ranks
-        self._first_step_ended_s = 0.0
+        self._first_done = 0.0  # optimiser steps after the first batch that ends one
+        self._first_done_s = 0.0  # and when that was
 
-    def after(self, step: int) -> None:
-        """Optimiser step `step` is done. Raises ImpossibleRequest, on every rank, after the last step of the warm-up.
+    def after(self, steps_done: float) -> None:
+        """`steps_done` optimiser steps are done. Raises ImpossibleRequest, on every rank, at the end of the warm-up.
 
         The first step is not counted, because in it libraries set themselves up and search for algorithms.
         """
         limit_s = self._setup.options.time_limit_s
-        last_step = self._setup.request.warmup_steps - 1
-        if limit_s is None or step > last_step or 0 < step < last_step:
+        warmup_steps = self._setup.request.warmup_steps
+        is_first = steps_done >= 1 and not self._first_done
+        if limit_s is None or not (is_first or steps_done == warmup_steps):
             return
         self._setup.accelerator.synchronize()
         now_s = time.perf_counter()
-        if step == 0:
-            self._first_step_ended_s = now_s
+        if is_first:
+            self._first_done, self._first_done_s = steps_done, now_s
             return
-        own_times = (now_s - self._setup.started_s, (now_s - self._first_step_ended_s) / step)
+        step_s = (now_s - self._first_done_s) / (steps_done - self._first_done)
+        own_times = (now_s - self._setup.started_s, step_s)
         elapsed_s, step_s = (max(times) for times in zip(*self._ranks.gather(own_times)))
         check_time(self._setup.request, elapsed_s, step_s, limit_s)
 

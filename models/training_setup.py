@@ -82,9 +82,9 @@ def set_up(options: argparse.Namespace, world: World, started_s: float) -> Train
 
 def own_files(request: Request, data: Any, world: World) -> List[bytes]:
     """Return the files that this rank is going to read; of a long run with --cache as-is only the first ones."""
-    batch_count = request.steps * request.accumulation_steps
+    batch_count = request.steps * request.batches_per_step // request.device_iterations
     if request.cache == "as-is":
-        batch_count = min(batch_count, -(-MOST_FILES // request.local_batch_size))
+        batch_count = min(batch_count, -(-MOST_FILES // request.batch_of_rank))
     batches = itertools.islice(make_sampler(request, len(data), world.rank), batch_count)
     indices = {index for batch in batches for _, index in batch}
     return [os.fsencode(data.path(index)) for index in sorted(indices)]
@@ -153,7 +153,9 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
         windows=request.windows,
         steps_per_window=request.steps_per_window,
         window_s=request.window_s,
-        micro_batches=request.accumulation_steps,
+        micro_batches=request.batches_per_step,
+        steps_per_batch=request.device_iterations,
+        no_split=setup.accelerator.no_split,
         mode=request.mode,
         clock=setup.accelerator.clock(),
         group=ranks,
@@ -170,10 +172,10 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
 def make_sampler(request: Request, samples: int, rank: int) -> StepSampler:
     return StepSampler(
         samples,
-        local_batch=request.local_batch_size,
+        local_batch=request.batch_of_rank,
         rank=rank,
         world=request.world_size,
-        accumulation=request.accumulation_steps,
+        accumulation=request.batches_per_step,
         seed=request.seed,
     )
 

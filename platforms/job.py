@@ -132,6 +132,8 @@ class JobSpec:
 
     `arguments` follow the code archive where there is one (`train resnet50 …`), and are the whole command line of a
     user's own program otherwise. `request` is what the job must answer in `hpcml_start` (docs/wire.md), key by key.
+    A copy of the model is spread over `devices_per_replica` devices, and a rank drives `replicas_per_rank` copies: both
+    are 1 on CPUs and GPUs.
     `python` "auto" lets the scheduler choose; `data_dir` is where the data set must lie on the machine. `run` is the
     label that all jobs of one run have, eight characters; `avoid_nodes` are those that failed earlier attempts.
     `nodes` are the ones that it must run on, as many as the layout has; () leaves the choice to the scheduler.
@@ -151,6 +153,8 @@ class JobSpec:
     benchmark: str | None = None
     launcher: str = "none"
     ranks_per_device: int = 1
+    devices_per_replica: int = 1
+    replicas_per_rank: int = 1
     threads_per_rank: int | None = None
     python: str = "python3"
     archive: Path | None = None
@@ -176,8 +180,17 @@ class JobSpec:
         return job_key(self.test, self.trial.key)
 
     @property
+    def replicas(self) -> int:
+        """Copies of the model that train together. On CPUs and GPUs each rank has one."""
+        return self.layout.nodes * self.replicas_per_node
+
+    @property
+    def replicas_per_node(self) -> int:
+        return self.layout.devices_per_node * self.ranks_per_device // self.devices_per_replica
+
+    @property
     def ranks_per_node(self) -> int:
-        return self.layout.devices_per_node * self.ranks_per_device
+        return self.replicas_per_node // self.replicas_per_rank
 
     @property
     def ranks(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, Mapping, Optio
 import torch
 
 from models import host, meter
+from models.accelerators import OneDevicePerRank
 from models.accelerators.attainable import attainable_flops
 from models.accelerators.peaks import cpu_bound
 from models.errors import ImpossibleRequest
@@ -36,7 +37,7 @@ def keep_memory() -> bool:
     return bool(mallopt(trim_threshold, 2**31 - 1) and mallopt(top_pad, 256 << 20) and mallopt(mmap_max, 0))
 
 
-class Cpu:
+class Cpu(OneDevicePerRank):
     """The node's processor. One rank uses all its cores, or several ranks share them."""
 
     type = "cpu"

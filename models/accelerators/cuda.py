@@ -10,6 +10,7 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Mapping,
 import torch
 
 from models import meter
+from models.accelerators import OneDevicePerRank
 from models.accelerators.peaks import gpu_peak
 from models.errors import ImpossibleRequest
 from models.prefetch import prefetch_one
@@ -29,7 +30,7 @@ THROTTLE_REASONS = {
 }
 
 
-class Cuda:
+class Cuda(OneDevicePerRank):
     """One GPU of this rank."""
 
     family = "cuda"

@@ -64,6 +64,8 @@ class CommonKeys(BaseModel):
         "auto", description="what starts the ranks of a job"
     )
     ranks_per_device: Count = Field(1, description="processes per device")
+    devices_per_replica: Count = Field(1, description="ipu: devices over which each copy of the model is spread")
+    replicas_per_rank: Count = Field(1, description="ipu, csx: copies of the model that each process drives")
     threads_per_rank: CountOrAuto = Field(None, description="CPU threads of each rank; auto: cores / ranks")
     workers: ZeroOrMoreOrAuto = Field(None, description="loader processes of each rank; auto: the job decides")
     time_limit_s: Seconds = Field(

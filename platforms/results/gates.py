@@ -160,6 +160,7 @@ def _check_request(start: Mapping[str, object], spec: JobSpec) -> Iterator[Probl
     if spec.starts_ranks and number(world.get("size")) != spec.ranks:
         yield "world", f"world size: {spec.ranks} ranks were started, and the job says {_in_message(world.get('size'))}"
     yield from _check_hosts(start, spec)
+    yield from _check_devices(start, spec)
     if spec.benchmark is None:
         return
     if start.get("benchmark") != spec.benchmark:
@@ -191,6 +192,17 @@ def _check_hosts(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem
     if spec.starts_ranks and fewest_and_most != [spec.ranks_per_node] * 2:
         asked = f"hosts: {spec.ranks_per_node} ranks were started on each"
         yield "hosts", f"{asked}, and the fewest and the most on one were {_in_message(fewest_and_most)}"
+
+
+def _check_devices(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
+    """The devices that trained, by their own software, against the layout: where a rank drives several of them."""
+    world = part(start, "world")
+    replicas, devices_per_replica = number(world.get("replicas")), number(world.get("devices_per_replica"))
+    if replicas is None or devices_per_replica is None:
+        return
+    if replicas != spec.replicas or replicas * devices_per_replica != spec.layout.devices:
+        asked = f"{spec.replicas} replicas of {spec.devices_per_replica} = {spec.layout.devices} {spec.layout.unit}"
+        yield "devices", f"asked for {asked}, and {replicas:g} replicas of {devices_per_replica:g} trained"
 
 
 def is_same(asked: object, answered: object) -> bool:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from platforms.config.schema import Platform
 
 
+DRIVEN_TOGETHER = ("ipu", "csx")  # units of layouts of which one rank may drive several
+
+
 def new_spec(
     platform: Platform,
     *,
@@ -30,6 +33,7 @@ def new_spec(
     """
     backend = backend_of(platform)
     key_and_image = backend.image_key(platform)
+    check_replicas(platform, layout)
     return JobSpec(
         name=job_name(label, layout, run_id, job_key(test, trial.key)),
         test=test,
@@ -37,6 +41,8 @@ def new_spec(
         layout=layout,
         arguments=tuple(arguments),
         ranks_per_device=platform.ranks_per_device,
+        devices_per_replica=platform.devices_per_replica,
+        replicas_per_rank=platform.replicas_per_rank,
         threads_per_rank=platform.threads_per_rank,
         python=backend.job_python(platform),
         env=platform.env,
@@ -46,6 +52,24 @@ def new_spec(
         trial=trial,
         image=key_and_image[1] if key_and_image else None,
     )
+
+
+def check_replicas(platform: Platform, layout: Layout) -> None:
+    """Raise RefusedError where the devices of a node are no whole number of ranks, or the device has no replicas."""
+    devices_per_rank = platform.devices_per_replica * platform.replicas_per_rank
+    if devices_per_rank == 1:
+        return
+    if layout.unit not in DRIVEN_TOGETHER:
+        raise RefusedError(
+            f"{platform.name}: devices_per_replica: and replicas_per_rank: are for {' and '.join(DRIVEN_TOGETHER)}, "
+            f"and layout {layout} has one rank for each {layout.unit}: remove them from {platform.source}"
+        )
+    if layout.devices_per_node * platform.ranks_per_device % devices_per_rank:
+        raise RefusedError(
+            f"{platform.name}: layout {layout} has {layout.devices_per_node} {layout.unit} a node, and a rank drives "
+            f"{devices_per_rank} of them (devices_per_replica: {platform.devices_per_replica}, replicas_per_rank: "
+            f"{platform.replicas_per_rank}): choose a layout with a multiple, or change them in {platform.source}"
+        )
 
 
 def check_nodes(spec: JobSpec, *, reservations: str | None = None) -> None:

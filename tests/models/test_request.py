@@ -25,6 +25,8 @@ def resolved(benchmark: str, *words: str, family: str = "cuda", gib: float | Non
     }
     accelerator = SimpleNamespace(
         family=family,
+        accumulates=False,
+        device_iterations=lambda most: 1,
         memory_bytes=lambda: None if gib is None else int(gib * 2**30),
         dtypes=lambda: ("bf16", "fp32"),
         facts=lambda dtype: {"name": "a device"},

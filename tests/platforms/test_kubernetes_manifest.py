@@ -408,7 +408,7 @@ def test_each_launcher_starts_the_job_with_its_command(changes: dict[str, object
     [
         ({"launcher": "srun"}, {}, "launcher srun belongs to another scheduler.*`launcher:` in cluster.yaml"),
         ({"launcher": "none"}, {}, "launcher none starts one rank, and 1x4gpu has 4"),
-        ({"launcher": "poprun"}, {}, "poprun starts one rank an IPU"),
+        ({"launcher": "poprun"}, {}, "poprun starts ranks that drive IPUs"),
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "job"}, "has 2 nodes and kind job is one pod"),
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "pod"}, "kind: indexed_job"),
         ({"layout": Layout(1, 6, "ipu"), "launcher": "poprun"}, {"kind": "ipujob"}, "powers of two: write 1x8"),

@@ -104,13 +104,17 @@ def _torchrun(spec: JobSpec, platform: Platform, program: list[str]) -> list[str
 
 
 def _poprun(spec: JobSpec, platform: Platform, program: list[str]) -> list[str]:
-    """One process and one replica for each IPU (options: https://docs.graphcore.ai/projects/poprun-user-guide)."""
-    if spec.layout.unit != "ipu" or spec.ranks_per_device != 1:
+    """One process for each of the platform's ranks (options: https://docs.graphcore.ai/projects/poprun-user-guide)."""
+    if spec.layout.unit != "ipu":
         raise RefusedError(
-            f"{platform.name}: poprun starts one rank an IPU, and {spec.layout} has {spec.ranks} ranks: write another "
+            f"{platform.name}: poprun starts ranks that drive IPUs, and layout {spec.layout} has none: write another "
             f"`launcher:` in {platform.source}"
         )
-    options = [f"--num-instances={spec.ranks}", f"--num-replicas={spec.ranks}", "--ipus-per-replica=1"]
+    options = [
+        f"--num-instances={spec.ranks}",
+        f"--num-replicas={spec.replicas}",
+        f"--ipus-per-replica={spec.devices_per_replica}",
+    ]
     if platform.kubernetes.user == 0:
         options.append("--allow-run-as-root=1")
     return ["poprun", *options, *program]
