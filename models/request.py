@@ -136,8 +136,11 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
 
 
 def of_family(values: Mapping[str, Any], accelerator: Accelerator) -> Any:
-    """Return a benchmark's value for a device family; what it does not name is like a GPU."""
-    return values.get(accelerator.family, values["cuda"])
+    """Return a benchmark's value for a device family; one that it does not name is like a GPU, or else a processor."""
+    for family in (accelerator.family, "cuda", "cpu"):
+        if family in values:
+            return values[family]
+    raise ImpossibleRequest(f"this benchmark says nothing about {accelerator.family}; add it to SIZES and TUNED_BATCH")
 
 
 def _replicas(options: argparse.Namespace, accelerator: Accelerator, world: World) -> int:
