@@ -259,22 +259,22 @@ def test_what_a_killed_submission_left_is_cancelled_by_after_script(centre: Cent
     centre.is_cancelled()
 
 
-@pytest.mark.parametrize("kind", ["submit", "measure"])
-def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "pipeline"), [("submit", 210), ("measure", 211)])  # a job's name has the run's id
+def test_a_session_that_outlives_its_ci_job_is_ended_by_the_cleanup(centre: Centre, kind: str, pipeline: int) -> None:
     """As under a shell executor, which gives a cancelled job no signal that reaches the session."""
     centre.project.checkout()
     centre.hold()
-    step = centre.step(kind, 210)
-    session = centre.held_session("210-campus")
+    step = centre.step(kind, pipeline)
+    session = centre.held_session(f"{pipeline}-campus")
     step.kill()
-    cleanup = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
+    cleanup = centre.step("cleanup", pipeline, CI_JOB_STATUS="canceled")
     text, _ = cleanup.communicate(timeout=PATIENCE_S)
     step.communicate(timeout=PATIENCE_S)
     assert cleanup.returncode == 0, text
     assert "is asked to end" in text
     assert not runs(session)
     centre.is_cancelled()
-    again = centre.step("cleanup", 210, CI_JOB_STATUS="canceled")
+    again = centre.step("cleanup", pipeline, CI_JOB_STATUS="canceled")
     assert (again.communicate(timeout=PATIENCE_S)[0], again.returncode) == ("", 0)
 
 
