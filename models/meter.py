@@ -243,6 +243,9 @@ class Meter:
     ) -> None:
         if mode not in ("overlap", "blocking"):
             raise ValueError(f"mode is overlap or blocking, not {mode!r}")
+        if warmup_steps % steps_per_batch or (steps_per_window or 0) % steps_per_batch:
+            asked = f"warmup_steps={warmup_steps}, steps_per_window={steps_per_window}"
+            raise ValueError(f"{asked}: a batch has {steps_per_batch} optimiser steps, so both are multiples of that")
         self.samples = samples
         self.warmup_steps = warmup_steps
         self.windows = windows
@@ -424,8 +427,8 @@ class Meter:
         elif self._passes == 1:
             lengths = self.group.gather(_length(loader))
             if None not in lengths:
-                steps = min(lengths) // self.micro_batches - self.warmup_steps
-                self._every = max(1, steps // self.windows)
+                batches = min(lengths) // self.micro_batches - self.warmup_steps // self.steps_per_batch
+                self._every = max(1, batches // self.windows) * self.steps_per_batch
                 self._left = self.windows
         else:
             self._edge_at = self._step
@@ -609,11 +612,13 @@ class Meter:
         if self.folder is None:
             return []
         window_of = {w["first"] + i: index for index, w in enumerate(self._closed) for i in range(w["steps"])}
+        whole = self.no_split is not None
         try:
             with gzip.open(os.path.join(self.folder, f"steps-rank{self.group.rank}.csv.gz"), "wt") as file:
-                file.write("step,window,wait,h2d,busy\n")
+                file.write("step,window,wait,h2d,busy" + whole * ",whole" + "\n")
+                row = "{},{},,,,{:.9f}\n" if whole else "{},{},{:.9f},{:.9f},{:.9f}\n"
                 for step, spans in enumerate(zip(*self._spans)):
-                    file.write("{},{},{:.9f},{:.9f},{:.9f}\n".format(step, window_of.get(step, ""), *spans))
+                    file.write(row.format(step, window_of.get(step, ""), *([sum(spans)] if whole else spans)))
         except OSError as error:
             return [f"the steps of rank {self.group.rank} were not written: {error}"]
         return []
@@ -644,13 +649,11 @@ class Meter:
         warnings = list(dict.fromkeys(itertools.chain(*not_none("warnings"))))
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
-        slowest = _slowest(ranks)
-        longest_stall = _longest_stall(ranks)
-        warnings.extend(_on_slowest(slowest))
-        warnings.extend(_on_longest_stall(longest_stall))
+        slowest = longest_stall = None
         total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
         if self.no_split is None:
-            warnings.extend(_rising_stall(windows))
+            slowest, longest_stall = _slowest(ranks), _longest_stall(ranks)
+            warnings.extend([*_on_slowest(slowest), *_on_longest_stall(longest_stall), *_rising_stall(windows)])
             total.update({key: math.fsum(w[key] for w in windows) for key in ("stall_s", "compute_s")})
         total.update({key: sum(w[key] for w in windows) for key in ("steps", "samples")})
         worst = ("startup_s", "first_batch_s", "compile_s", "meter_s", "peak_memory_bytes")
@@ -692,15 +695,17 @@ class Meter:
                 if not math.isfinite(loss):
                     yield "loss_finite", f"the loss of step {step} on rank {number} is {loss}"
                     break
-        tenth = min(len(rank["losses"]) for rank in ranks) // 10
-        if self.learnable and self._step >= FALLS_FROM_STEPS and tenth:
+        losses, of_batch = min(len(rank["losses"]) for rank in ranks), self.steps_per_batch
+        tenth = math.ceil(losses * of_batch // 10 / of_batch)  # in batches, each with the mean loss of its steps
+        if self.learnable and self._step >= FALLS_FROM_STEPS and 0 < tenth <= losses / 2:
             first = _mean([loss for rank in ranks for _, loss in rank["losses"][:tenth]])
             last = _mean([loss for rank in ranks for _, loss in rank["losses"][-tenth:]])
             if not last < first:
                 yield "loss_falls", f"the loss does not fall: its first tenth is {first:.6g}, its last {last:.6g}"
         if summary["parameters_identical"] is False:
             yield "parameters_identical", "the parameters differ between ranks: their gradients were not put together"
-        gap, rate = summary["identity_gap"], summary["compute_throughput"]
+        gap = summary["identity_gap"]
+        rate = summary["compute_throughput"] or summary["effective_throughput"]  # no split: computing is no slower
         if self.mode == "blocking" and gap is not None and gap > IDENTITY_LIMIT:
             why = "time is counted twice or not at all, as when a synchronisation is missing"
             yield "identity", f"compute throughput x fraction misses effective throughput by {gap:.1%}: {why}"
@@ -916,6 +921,12 @@ def loss(value: Any) -> None:
 def h2d() -> ContextManager[Any]:
     """Return a context for the copy to the device, which blocking mode then measures by itself. Optional."""
     return _meter.h2d() if _meter is not None else contextlib.nullcontext()
+
+
+def worked(seconds: float) -> None:
+    """Say for how long the device worked on this batch, by its own counters. Optional; see Meter.worked."""
+    if _meter is not None:
+        _meter.worked(seconds)
 
 
 def finish(**extra: Any) -> int:

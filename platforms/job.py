@@ -480,14 +480,15 @@ class Window:
 
     `samples` were counted on all ranks; `wall_s` is the time between two barriers, the maximum over ranks; `stall_s`
     and `compute_s` are, step by step, those of the rank that stalled longest. `stall_h2d_s` is the part of its stall
-    that was the copy to the device; None where the job does not say it.
+    that was the copy to the device; None where the job does not say it. `stall_s` and `compute_s` are both None where
+    the device does not tell waiting from computing (`Run.no_split`).
     """
 
     samples: int
     steps: int
     wall_s: float
-    stall_s: float
-    compute_s: float
+    stall_s: float | None
+    compute_s: float | None
     stall_h2d_s: float | None = None
 
     @property
@@ -551,15 +552,29 @@ class Run:
         return 1 / statistics.fmean(self.read_by_test) if self.read_by_test else None
 
     @property
+    def no_split(self) -> str | None:
+        """Why waiting and computing cannot be told apart, one clause; None: they can, or there are no windows."""
+        return split_refusal(self.summary)
+
+    @property
+    def stall_s(self) -> float | None:
+        """Seconds of all windows; None where a window does not know it."""
+        return _sum_of_known([window.stall_s for window in self.windows])
+
+    @property
+    def compute_s(self) -> float | None:
+        """Seconds of all windows; None where a window does not know it."""
+        return _sum_of_known([window.compute_s for window in self.windows])
+
+    @property
     def compute_fraction(self) -> float | None:
         """Share of the time that was not stall: 1 - sum(stall) / T."""
-        return 1 - math.fsum(w.stall_s for w in self.windows) / self.wall_s if self.windows else None
+        return None if self.stall_s is None else 1 - self.stall_s / self.wall_s
 
     @property
     def compute_throughput(self) -> float | None:
         """Samples/s while computing: N / sum(compute time), measured apart from the other two."""
-        compute_s = math.fsum(w.compute_s for w in self.windows)
-        return self.samples / compute_s if compute_s > 0 else None
+        return self.samples / self.compute_s if self.compute_s else None
 
     @property
     def identity_gap(self) -> float | None:
@@ -580,6 +595,17 @@ class Run:
         if len(self.seconds_per_sample) < 2:
             return None
         return statistics.stdev(self.seconds_per_sample) / statistics.fmean(self.seconds_per_sample)
+
+
+def split_refusal(summary: Mapping[str, object]) -> str | None:
+    """Why a job's summary has neither stall nor compute time: the clause of its `no_split`; None if there is none."""
+    reason = summary.get("no_split")
+    return reason if isinstance(reason, str) and reason.strip() else None
+
+
+def _sum_of_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known and len(known) == len(values) else None
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ LONGEST_VALUE = 60  # characters of a value in a message
 
 _COUNTS = ("steps", "samples")
 _TIMES = ("wall_s", "stall_s", "compute_s")
+_SPLIT = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")  # null where there is no split
 _NUMBERS = ("effective_throughput", "compute_fraction", "compute_throughput", "identity_gap")
 
 Problem = tuple[str, str]
@@ -41,31 +42,29 @@ def part(value: Mapping[str, object], key: str) -> Mapping[str, object]:
     return found if isinstance(found, Mapping) else {}
 
 
-def windows_of(values: Mapping[int, Mapping[str, object]]) -> tuple[tuple[Window, ...], list[str]]:
+def windows_of(
+    values: Mapping[int, Mapping[str, object]], no_split: str | None = None
+) -> tuple[tuple[Window, ...], list[str]]:
     """The usable windows of a log, in order, and what is wrong with the others.
 
     Args:
         values: the `hpcml_window` of each index.
+        no_split: why the job cannot tell waiting from computing (`Run.no_split`). Without such a reason a window that
+            lacks them cannot be used, and with it none may have a part of them.
     """
     windows: list[Window] = []
     problems: list[str] = []
     for index, value in sorted(values.items()):
-        wrong = []
-        for key in (*_COUNTS, *_TIMES):
-            if not _is_usable(key, value.get(key)):
-                wrong.append(f"{key} is {_in_message(value.get(key))}")
-        if not wrong and not _is_part_of_stall(value):
-            wrong.append(f"stall_h2d_s is {_in_message(value['stall_h2d_s'])} of stall_s {value['stall_s']}")
+        wrong = list(_wrong_in_window(value, no_split))
         if wrong:
             problems.append(f"window {index} cannot be used: {', '.join(wrong)}")
             continue
-        numbers = {key: number(value[key]) or 0.0 for key in (*_COUNTS, *_TIMES)}
         window = Window(
-            samples=int(numbers["samples"]),
-            steps=int(numbers["steps"]),
-            wall_s=numbers["wall_s"],
-            stall_s=numbers["stall_s"],
-            compute_s=numbers["compute_s"],
+            samples=int(number(value["samples"]) or 0),
+            steps=int(number(value["steps"]) or 0),
+            wall_s=number(value["wall_s"]) or 0.0,
+            stall_s=number(value.get("stall_s")),
+            compute_s=number(value.get("compute_s")),
             stall_h2d_s=number(value.get("stall_h2d_s")),
         )
         windows.append(window)
@@ -76,6 +75,18 @@ def windows_of(values: Mapping[int, Mapping[str, object]]) -> tuple[tuple[Window
         counts = ", ".join(str(window.samples) for window in windows[:8])
         problems.append(f"the windows have different numbers of samples: {counts}")
     return tuple(windows), problems
+
+
+def _wrong_in_window(value: Mapping[str, object], no_split: str | None) -> Iterator[str]:
+    needed = (*_COUNTS, *_TIMES) if no_split is None else (*_COUNTS, "wall_s")
+    usable = [key for key in needed if _is_usable(key, value.get(key))]
+    yield from (f"{key} is {_in_message(value.get(key))}" for key in needed if key not in usable)
+    if no_split is not None:
+        for key in _SPLIT:
+            if value.get(key) is not None:
+                yield f"{key} is {_in_message(value[key])}, and the summary says that there is no split ({no_split})"
+    elif len(usable) == len(needed) and not _is_part_of_stall(value):
+        yield f"stall_h2d_s is {_in_message(value['stall_h2d_s'])} of stall_s {value['stall_s']}"
 
 
 def _is_usable(key: str, value: object) -> bool:
@@ -197,12 +208,18 @@ def _check_hosts(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem
 def _check_devices(start: Mapping[str, object], spec: JobSpec) -> Iterator[Problem]:
     """The devices that trained, by their own software, against the layout: where a rank drives several of them."""
     world = part(start, "world")
-    replicas, devices_per_replica = number(world.get("replicas")), number(world.get("devices_per_replica"))
+    keys = ("replicas", "devices_per_replica")
+    replicas, devices_per_replica = (number(world.get(key)) for key in keys)
+    asked = f"devices: layout {spec.layout} asks for {spec.layout.devices} {spec.layout.unit}"
     if replicas is None or devices_per_replica is None:
+        if all(key in spec.request for key in keys):
+            yield "devices", f"{asked}, and the job does not say how many trained (world.replicas in hpcml_start)"
         return
-    if replicas != spec.replicas or replicas * devices_per_replica != spec.layout.devices:
-        asked = f"{spec.replicas} replicas of {spec.devices_per_replica} = {spec.layout.devices} {spec.layout.unit}"
-        yield "devices", f"asked for {asked}, and {replicas:g} replicas of {devices_per_replica:g} trained"
+    devices = replicas * devices_per_replica
+    if replicas == spec.replicas and devices == spec.layout.devices:
+        return
+    trained = f"{devices:g} trained ({replicas:g} replicas x {devices_per_replica:g}"
+    yield "devices", f"{asked}, and {trained}, not {spec.replicas} x {spec.devices_per_replica})"
 
 
 def is_same(asked: object, answered: object) -> bool:
@@ -256,13 +273,16 @@ def _check_sums(run: Run) -> Iterator[Problem]:
     """The summary against the sums of the windows."""
     if not run.summary:
         return
-    expected: dict[str, float | None] = {"windows": len(run.windows)}
-    for key in (*_COUNTS, *_TIMES):
-        expected[key] = math.fsum(getattr(window, key) for window in run.windows)
-    for key in _NUMBERS:
+    expected: dict[str, float | None] = {
+        "windows": len(run.windows),
+        "steps": sum(window.steps for window in run.windows),
+    }
+    for key in ("samples", *_TIMES, *_NUMBERS):
         expected[key] = getattr(run, key)
     for key, value in expected.items():
         if value is None:
+            if run.summary.get(key) is not None:
+                yield "sums", f"{key} is {_in_message(run.summary[key])} in the summary, and the windows do not know it"
             continue
         written = number(run.summary.get(key))
         if written is None or not math.isclose(written, value, rel_tol=SUM_TOLERANCE, abs_tol=1e-9):
@@ -276,18 +296,26 @@ def _check_physics(run: Run, spec: JobSpec | None) -> Iterator[Problem]:
     compute = run.compute_throughput
     fraction = run.compute_fraction
     assert effective is not None
-    assert compute is not None
-    assert fraction is not None
-    if not 0 <= fraction <= 1:
+    if fraction is not None and not 0 <= fraction <= 1:
         yield "fraction", f"compute fraction is {fraction:.4g}: more stall than time was measured"
     gap = run.identity_gap or 0.0
-    if effective > compute * (1 + IDENTITY_LIMIT):
+    if compute is not None and effective > compute * (1 + IDENTITY_LIMIT):
         yield "identity", f"more came out ({effective:.6g} samples/s) than was computed ({compute:.6g} samples/s)"
     elif gap > IDENTITY_LIMIT and _mode(run) == "blocking":
         why = "time is counted twice or not at all, as when a synchronisation is missing"
         yield "identity", f"the three numbers disagree by {gap:.1%} (limit {IDENTITY_LIMIT:.0%}): {why}"
     peak = number(part(run.start, "device").get("peak_flops"))
     work = number(run.summary.get("flop_per_sample"))
-    devices = spec.layout.devices if spec else number(part(run.start, "world").get("size"))
-    if peak and work and devices and compute * work > peak * devices:
-        yield "roofline", f"{compute * work:.4g} FLOP/s are more than {devices:g} devices can do ({peak:.4g} each)"
+    devices = spec.layout.devices if spec else _devices_that_trained(run.start)
+    rate = compute or effective  # without a split: computing was at least as fast as what came out
+    if peak and work and devices and rate * work > peak * devices:
+        yield "roofline", f"{rate * work:.4g} FLOP/s are more than {devices:g} devices can do ({peak:.4g} each)"
+
+
+def _devices_that_trained(start: Mapping[str, object]) -> float | None:
+    """The devices of all replicas where a rank drives several of them, else one for each rank."""
+    world = part(start, "world")
+    replicas, devices_per_replica = number(world.get("replicas")), number(world.get("devices_per_replica"))
+    if replicas is None or devices_per_replica is None:
+        return number(world.get("size"))
+    return replicas * devices_per_replica

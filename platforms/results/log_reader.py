@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platforms.job import JobSpec, Run
+from platforms.job import JobSpec, Run, split_refusal
 from platforms.results import gates
 from platforms.results.gates import number
 from platforms.results.wire import Event, WireReader, clean
@@ -109,7 +109,7 @@ class LogReader:
         lacking = [key for key in ("samples", "wall_s", "effective_throughput") if not number(self._summary.get(key))]
         if lacking:
             return f"hpcml_summary has no {', '.join(lacking)}"
-        windows, problems = gates.windows_of(self._windows)
+        windows, problems = gates.windows_of(self._windows, split_refusal(self._summary))
         if windows and len(windows) == len(self._windows):
             return ""
         return "; ".join(problems) or "the log has no hpcml_window"
@@ -143,7 +143,7 @@ class LogReader:
         A program that says nothing on the wire, and was not asked to, gives a Run without windows and without problems.
         """
         self._wire.close()
-        windows, window_problems = gates.windows_of(self._windows)
+        windows, window_problems = gates.windows_of(self._windows, split_refusal(self._summary))
         run = Run(
             benchmark=_text(self._start.get("benchmark")),
             windows=windows,

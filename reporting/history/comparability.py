@@ -102,7 +102,7 @@ def rounded_gib(size_bytes: object) -> float | None:
 
 
 def _devices(run_json: Mapping[str, Any]) -> int | None:
-    """The devices of all nodes that the job uses: sockets on CPUs; elsewhere as many as the ranks have."""
+    """The devices of all nodes that the job uses: sockets on CPUs; elsewhere those that its ranks drive."""
     start = _part(run_json, "start")
     world = _part(start, "world")
     if _part(start, "device").get("type") == "cpu":
@@ -111,9 +111,14 @@ def _devices(run_json: Mapping[str, Any]) -> int | None:
         if isinstance(nodes, int) and isinstance(sockets, int):
             return nodes * sockets
         return None
+    if isinstance(world.get("replicas"), int) and isinstance(world.get("devices_per_replica"), int):
+        return int(world["replicas"] * world["devices_per_replica"])
     ranks = world.get("size")
-    ranks_per_device = _part(run_json, "asked").get("ranks_per_device") or 1
-    return ranks // ranks_per_device if isinstance(ranks, int) else None
+    asked = _part(run_json, "asked")  # of a program that does not say it; older files lack the two last keys
+    ranks_per_device, devices_per_replica, replicas_per_rank = (
+        asked.get(key) or 1 for key in ("ranks_per_device", "devices_per_replica", "replicas_per_rank")
+    )
+    return ranks * replicas_per_rank * devices_per_replica // ranks_per_device if isinstance(ranks, int) else None
 
 
 def _quota(cores: object) -> object:

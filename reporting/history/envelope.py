@@ -71,6 +71,7 @@ class Envelope:
         metrics: what is judged, by name.
         beside: what is not judged and says where a change is, by name: compute throughput and fraction, the parts of
             a step (run_facts.STEP_PARTS).
+        no_split: why the device does not tell waiting from computing, so that nothing stands beside; None: it does.
         fields: what makes runs comparable (reporting/history/comparability.py).
         comparability: a hash of these fields.
         doubts: why the run fills no pin and clears no red, such as `throttled`; empty for a run that does.
@@ -93,6 +94,7 @@ class Envelope:
     ended_s: float | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     beside: Mapping[str, Metric] = field(default_factory=dict)
+    no_split: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     comparability: str = ""
     doubts: tuple[str, ...] = ()

@@ -34,14 +34,15 @@ def stretches(windows: Sequence[Window]) -> list[Window]:
 
 
 def _joined(first: Window, second: Window) -> Window:
-    stall_h2d_s = None
-    if first.stall_h2d_s is not None and second.stall_h2d_s is not None:
-        stall_h2d_s = first.stall_h2d_s + second.stall_h2d_s
     return Window(
         samples=first.samples + second.samples,
         steps=first.steps + second.steps,
         wall_s=first.wall_s + second.wall_s,
-        stall_s=first.stall_s + second.stall_s,
-        compute_s=first.compute_s + second.compute_s,
-        stall_h2d_s=stall_h2d_s,
+        stall_s=_sum(first.stall_s, second.stall_s),
+        compute_s=_sum(first.compute_s, second.compute_s),
+        stall_h2d_s=_sum(first.stall_h2d_s, second.stall_h2d_s),
     )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from platforms.job import Metric, Outcome, Trial, Window
+from platforms.job import Metric, Outcome, Trial, Window, split_refusal
 from platforms.results.gates import UNSTEADY
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Key
@@ -68,6 +68,7 @@ def envelope_of(
         ended_s=run_json.get("ended_s"),
         metrics=metrics_of(run_json) if metrics is None else metrics,
         beside=_beside(run_json),
+        no_split=split_refusal(_part(run_json, "summary")),
         fields=fields,
         comparability=comparability(fields),
         doubts=tuple(dict.fromkeys(doubts_of(run_json))),
@@ -93,27 +94,27 @@ def metrics_of(run_json: Mapping[str, Any]) -> dict[str, Metric]:
 def _beside(run_json: Mapping[str, Any]) -> dict[str, Metric]:
     """What says where a change is: two numbers whose product is the effective throughput, and the parts of a step."""
     stretch = _stretch(run_json)
-    if stretch is None:
+    if stretch is None or stretch.stall_s is None or stretch.compute_s is None:
         return {}
     found = {
         "compute_throughput": Metric(stretch.samples / stretch.compute_s, "samples/s"),
         "compute_fraction": Metric(1 - stretch.stall_s / stretch.wall_s, ""),
     }
-    for name, seconds in _parts_of_wall(stretch).items():
+    for name, seconds in _parts_of_wall(stretch, stretch.stall_s, stretch.compute_s).items():
         found[name] = Metric(1000 * seconds / stretch.steps, "ms", "lower")
     return found
 
 
-def _parts_of_wall(stretch: Window) -> dict[str, float]:
+def _parts_of_wall(stretch: Window, stall_s: float, compute_s: float) -> dict[str, float]:
     """The parts of a stretch in seconds, which add up to its wall time: docs/history.md defines them."""
     parts = {}
     if stretch.stall_h2d_s is None:
-        parts["stall_ms"] = stretch.stall_s
+        parts["stall_ms"] = stall_s
     else:
-        parts["wait_ms"] = stretch.stall_s - stretch.stall_h2d_s
+        parts["wait_ms"] = stall_s - stretch.stall_h2d_s
         parts["h2d_ms"] = stretch.stall_h2d_s
-    parts["step_ms"] = stretch.compute_s
-    parts["other_ms"] = stretch.wall_s - stretch.stall_s - stretch.compute_s
+    parts["step_ms"] = compute_s
+    parts["other_ms"] = stretch.wall_s - stall_s - compute_s
     return parts
 
 

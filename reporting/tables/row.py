@@ -11,6 +11,9 @@ from platforms.job import Run, setting_of
 from reporting.gate.verdict import Verdict
 from reporting.history.envelope import Envelope
 
+NO_SPLIT = "no compute throughput and no compute fraction"
+"""Begins the sentence on a run whose device does not tell waiting from computing (docs/measuring.md)."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -20,7 +23,7 @@ class Row:
         verdicts: of the gate, by metric.
         pins: what the run is compared with, by metric, in the metric's unit.
         envelope: the run's line in the history; None for a run of this session.
-        remarks: what a reader must know beside the run's own warnings.
+        remarks: what a reader must know beside the run's own warnings, and why numbers are missing.
         zone: in which times are shown; None for this machine's.
     """
 
@@ -33,7 +36,8 @@ class Row:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self.run.warnings, *self.remarks)
+        missing = [f"{NO_SPLIT}: {self.run.no_split}"] if self.run.no_split else []
+        return (*self.run.warnings, *missing, *self.remarks)
 
 
 def part(run: Run, name: str) -> Mapping[str, Any]:

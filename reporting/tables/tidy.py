@@ -51,6 +51,7 @@ COLUMNS = (
     "nodes",
     "comparability",
     "source",
+    "no_split",
 )
 ALL_WINDOWS = "effective_throughput_of_all_windows"  # as in the tables; the gate judges the fastest stretch
 FORMULA = ("=", "+", "-", "@")
@@ -136,6 +137,7 @@ def _of_envelope(envelope: Envelope, night_ends: datetime.time | None) -> dict[s
         "doubts": "; ".join(envelope.doubts),
         "comparability": envelope.comparability,
         "source": envelope.source,
+        "no_split": envelope.no_split,
         **{PROVENANCE + name: value for name, value in envelope.provenance.items()},
     }
 

@@ -154,6 +154,11 @@ def loader(time, wait_s, batches=None):
         yield batch
 
 
+def rows_of(folder, rank=0):
+    with gzip.open(folder / f"steps-rank{rank}.csv.gz", "rt") as file:
+        return list(csv.DictReader(file))
+
+
 def meter_on(time, log, **options):
     own = {"samples": 4, "warmup_steps": 2, "windows": 2, "steps_per_window": 4, "folder": None, "wire": log.wire()}
     return Meter(now=time, **{**own, **options})
@@ -783,8 +788,7 @@ def test_every_step_is_in_the_file(time, log, tmp_path):
     for step in meter.steps(loader(time, 0.25)):
         time.sleep(step + 1)
     meter.finish()
-    with gzip.open(tmp_path / "steps-rank0.csv.gz", "rt") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path)
     assert [row["window"] for row in rows] == ["", "0", "0", "1", "1"]
     assert [float(row["busy"]) for row in rows] == [1, 2, 3, 4, 5]
     assert {(row["wait"], row["h2d"]) for row in rows} == {("0.250000000", "0.000000000")}
@@ -831,6 +835,170 @@ def test_warmup_of_no_steps(time, log):
     assert run(time, log, warmup_steps=0) == 0
     assert log.one("hpcml_summary")["warmup_steps"] == 0
     assert log.one("hpcml_summary")["startup_s"] == 0
+
+
+# --- batches of several optimiser steps
+
+
+def test_a_batch_of_several_steps_is_as_many_steps(time, log, tmp_path):
+    """Two steps a batch, 8 samples and 2 s: windows of 4 steps are 2 batches; its loss is the mean of its steps."""
+    meter = meter_on(time, log, samples=8, steps_per_batch=2, folder=str(tmp_path))
+    for batch in meter.steps(loader(time, 0.5)):
+        time.sleep(1.5)
+        meter.loss(10 - batch)
+    assert meter.finish() == 0
+    numbers = ("steps", "samples", "wall_s", "stall_s", "compute_s", "loss")
+    assert [[window[key] for key in numbers] for window in log.of("hpcml_window")] == [
+        [4, 16, 4.0, 1.0, 3.0, 8.0],
+        [4, 16, 4.0, 1.0, 3.0, 6.0],
+    ]
+    summary = log.one("hpcml_summary")
+    assert (summary["warmup_steps"], summary["optimizer_steps"]) == (2, 10)
+    assert (summary["effective_throughput"], summary["compute_fraction"]) == (4.0, 0.75)
+    assert (summary["loss_first"], summary["loss_last"], summary["step_s"]) == (10.0, 6.0, [1.0] * 4)
+    rows = rows_of(tmp_path)
+    assert [row["step"] for row in rows] == [str(step) for step in range(10)]
+    assert [row["window"] for row in rows] == ["", "", *"00001111"]
+    assert {(float(row["wait"]), float(row["busy"])) for row in rows} == {(0.25, 0.75)}
+
+
+def test_progress_counts_steps_where_a_batch_has_several(time, log):
+    meter = meter_on(time, log, samples=8, steps_per_batch=2)
+    for _ in meter.steps(loader(time, 0.5)):
+        time.sleep(1.5)
+    meter.finish()
+    progress = log.of("hpcml_progress")
+    assert [(value["step"], value["steps"], value["left_s"]) for value in progress] == [
+        (step, 10, 10.0 - step) for step in (2, 4, 6, 8, 10)
+    ]
+    assert {value["samples_per_s"] for value in progress} == {4.0}
+
+
+@pytest.mark.parametrize(("window_s", "steps"), [(0.0, 4), (4.5, 8), (8.5, 12)])
+def test_a_window_is_made_longer_by_whole_batches(time, log, window_s, steps):
+    """A step takes 1 s, and a batch has four."""
+    meter = meter_on(time, log, warmup_steps=4, steps_per_batch=4, window_s=window_s)
+    for _ in meter.steps(loader(time, 1.0)):
+        time.sleep(3.0)
+    assert meter.finish() == 0
+    assert [window["steps"] for window in log.of("hpcml_window")] == [steps, steps]
+
+
+def test_an_epoch_makes_windows_of_whole_batches(time, log):
+    """Eleven batches of two steps: one is warm-up, five are each window."""
+    meter = meter_on(time, log, steps_per_window=None, steps_per_batch=2)
+    for _ in meter.steps(list(range(11))):
+        time.sleep(1.0)
+    assert meter.finish() == 0
+    assert [window["steps"] for window in log.of("hpcml_window")] == [10, 10]
+
+
+@pytest.mark.parametrize(("falls", "exit_code"), [(True, 0), (False, 3)])
+def test_the_loss_of_few_batches_with_many_steps_must_fall_too(time, log, falls, exit_code):
+    """Seven batches of 16 steps: the first is compared with the last."""
+    options = {"warmup_steps": 16, "windows": 1, "steps_per_window": 96, "steps_per_batch": 16, "learnable": True}
+    assert run(time, log, lambda batch: 10.0 - batch if falls else 1.0, **options) == exit_code
+
+
+@pytest.mark.parametrize("options", [{"warmup_steps": 3}, {"steps_per_window": 6}])
+def test_windows_that_are_no_whole_batches_are_refused(options):
+    """Their edge would be inside a batch, so the loop would never end."""
+    with pytest.raises(ValueError, match="a batch has 4 optimiser steps, so both are multiples of that"):
+        Meter(**{"samples": 1, "warmup_steps": 4, "steps_per_window": 8, "steps_per_batch": 4, **options})
+
+
+# --- what the device says of itself
+
+
+@pytest.mark.parametrize(("worked_s", "h2d_s", "busy_s"), [(1.5, 0.5, 1.5), (2.0, 0.0, 2.0), (5.0, 0.0, 2.0)])
+def test_the_rest_of_a_call_in_which_the_device_worked_is_the_copy(time, log, worked_s, h2d_s, busy_s):
+    """A call takes 2 s. A device that says more than that cannot be right."""
+    meter = meter_on(time, log)
+    for _ in meter.steps(loader(time, 1.0)):
+        time.sleep(2.0)
+        meter.worked(worked_s)
+    assert meter.finish() == 0
+    window = log.of("hpcml_window")[0]
+    assert (window["wait_s"], window["h2d_s"], window["busy_s"]) == ([4.0] * 3, [4 * h2d_s] * 3, [4 * busy_s] * 3)
+    assert (window["wall_s"], window["stall_s"], window["stall_h2d_s"]) == (12.0, 4 + 4 * h2d_s, 4 * h2d_s)
+    assert log.one("hpcml_summary")["identity_gap"] == pytest.approx(0)
+
+
+def test_what_the_device_said_of_one_batch_is_not_said_of_the_next(time, log):
+    meter = meter_on(time, log, warmup_steps=0, windows=1)
+    for batch in meter.steps(loader(time, 0.0)):
+        time.sleep(2.0)
+        if batch == 0:
+            meter.worked(0.5)
+    meter.finish()
+    assert log.of("hpcml_window")[0]["h2d_s"] == [1.5] * 3
+
+
+# --- no split
+
+NO_SPLIT = "the wafer's own nodes feed it"
+IN_WINDOW = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")
+IN_SUMMARY = ("stall_s", "compute_s", "compute_fraction", "compute_throughput", "identity_gap")
+
+
+def test_without_a_split_its_numbers_are_null_and_the_others_exact(time, log, tmp_path):
+    meter = meter_on(time, log, no_split=NO_SPLIT, folder=str(tmp_path))
+    for _ in meter.steps(loader(time, 0.25)):
+        time.sleep(0.75)
+    assert meter.finish(compile_s=60.0, compile_cache="miss") == 0
+    for window in log.of("hpcml_window"):
+        assert [window[key] for key in IN_WINDOW] == [None] * 6
+        assert (window["steps"], window["samples"], window["wall_s"]) == (4, 16, 4.0)
+    summary = log.one("hpcml_summary")
+    assert [summary[key] for key in IN_SUMMARY] == [None] * 5
+    assert (summary["no_split"], summary["effective_throughput"], summary["wall_s"]) == (NO_SPLIT, 4.0, 8.0)
+    assert (summary["compile_s"], summary["compile_cache"], summary["step_s"]) == (60.0, "miss", [1.0] * 4)
+    rows = rows_of(tmp_path)
+    assert {(row["wait"], row["h2d"], row["busy"], row["whole"]) for row in rows} == {("", "", "", "1.000000000")}
+
+
+def test_without_a_split_no_rank_is_called_late_and_no_stall_rising(log):
+    """Rank 1 seems to wait longer and longer. With a split, both would be warnings."""
+
+    def program(side, time):
+        meter = meter_on(
+            time, log, group=side, wire=log.wire(side.rank), no_split=NO_SPLIT, peak_flops=1e9, flop_per_sample=1.0
+        )
+
+        def late():
+            for step in itertools.count():
+                time.sleep(side.rank * step)
+                yield step
+
+        for _ in meter.steps(late()):
+            time.sleep(1.0)
+            meter.exchange_begins()
+            side.barrier()
+            meter.exchange_ends()
+        return meter.finish()
+
+    assert Ranks(2).run(program) == [0, 0]
+    summary = log.one("hpcml_summary")
+    assert (summary["slowest"], summary["longest_stall"], summary["warnings"]) == (None, None, [])
+
+
+@pytest.mark.parametrize(("peak", "fails"), [(399.0, True), (401.0, False)])
+def test_without_a_split_no_more_comes_out_than_the_device_can_do(time, log, peak, fails):
+    """4 samples/s of 100 FLOP: computing is at least as fast."""
+    options = {"flop_per_sample": 100.0, "peak_flops": peak, "no_split": NO_SPLIT}
+    assert run(time, log, **options) == (3 if fails else 0)
+    assert [*log.problems()] == (["roofline"] if fails else [])
+
+
+def test_the_last_word_has_null_where_there_is_no_split(time, log, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPC_ML_BENCH_LAST_WORD", str(tmp_path / "word"))
+    assert run(time, log, no_split=NO_SPLIT) == 0
+    word = json.loads((tmp_path / "word").read_text())
+    assert (word["compute_fraction"], word["compute_throughput"]) == (None, None)
+    assert word["effective_throughput"] == 4.0
+
+
+# --- real time
 
 
 def test_real_time_agrees_with_scripted_time(log, tmp_path):

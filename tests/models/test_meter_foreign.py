@@ -106,6 +106,21 @@ def test_a_copy_is_told_apart_in_blocking_mode(program):
     assert of(lines, "hpcml_window")[0]["h2d_s"][0] > 0.01
 
 
+def test_a_device_says_for_how_long_it_worked(program):
+    loop = "for _ in meter.steps(range(9)):\n    time.sleep(0.01)\n    meter.worked(0.002)\n"
+    (summary,) = of(program.run(f"import time, meter\n{loop}meter.finish()\n"), "hpcml_summary")
+    assert summary["compute_s"] == pytest.approx(6 * 0.002)
+    assert summary["stall_s"] >= 6 * 0.008 - 1e-6
+
+
+def test_a_loop_that_cannot_tell_waiting_from_computing_says_why(program):
+    lines = program.run(PLAIN.format(epochs=1, loader="range(9), no_split='the device is fed by others'"))
+    assert [window["stall_s"] for window in of(lines, "hpcml_window")] == [None] * 3
+    (summary,) = of(lines, "hpcml_summary")
+    assert (summary["no_split"], summary["compute_fraction"]) == ("the device is fed by others", None)
+    assert summary["effective_throughput"] > 0
+
+
 def test_an_epoch_that_is_left_early_is_no_window(program):
     lines = program.run(PLAIN.format(epochs=2, loader="range(20)").replace("time.sleep(0.001)", "if batch == 9: break"))
     assert not of(lines, "hpcml_window")

@@ -557,6 +557,132 @@ def test_an_unknown_peak_is_one_warning() -> None:
     assert parse(log(lines), SPEC).warnings == ("peak unknown: said by the job",)
 
 
+# --- where waiting and computing cannot be told apart ---
+
+REASON = "the wafer's own nodes feed it"
+IN_WINDOW = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")
+IN_SUMMARY = ("stall_s", "compute_s", "compute_fraction", "compute_throughput", "identity_gap")
+
+
+def without_split(reason: object = REASON) -> Lines:
+    lines = good()
+    for index in range(3):
+        lines = change(lines, "hpcml_window", index, **dict.fromkeys(IN_WINDOW))
+    return change(lines, "hpcml_summary", **dict.fromkeys(IN_SUMMARY), no_split=reason)
+
+
+def test_a_run_without_a_split_has_its_reason_and_its_effective_throughput() -> None:
+    run = parse(log(without_split()), SPEC)
+    assert (run.problems, run.no_split) == ((), REASON)
+    assert (run.effective_throughput, run.spread) == (8.0, 0.0)
+    assert (run.compute_fraction, run.compute_throughput, run.identity_gap) == (None, None, None)
+    assert run.windows[0] == Window(samples=16, steps=2, wall_s=2.0, stall_s=None, compute_s=None)
+    reader = LogReader()
+    reader.feed(log(without_split()).encode())
+    assert reader.complete
+
+
+@pytest.mark.parametrize("reason", [None, "", "  ", True, 1])
+def test_nulls_without_a_reason_are_a_problem(reason: object) -> None:
+    run = parse(log(without_split(reason)), SPEC)
+    assert run.windows == ()
+    assert run.problems[0] == "window 0 cannot be used: stall_s is missing, compute_s is missing"
+
+
+@pytest.mark.parametrize("key", IN_WINDOW)
+def test_half_a_split_is_a_problem(key: str) -> None:
+    lines = change(without_split(), "hpcml_window", 1, **{key: 0.5})
+    said = f"window 1 cannot be used: {key} is 0.5, and the summary says that there is no split ({REASON})"
+    assert said in parse(log(lines), SPEC).problems
+
+
+@pytest.mark.parametrize("key", ["stall_s", "compute_s"])
+def test_a_window_that_lacks_one_of_the_two_times_is_a_problem(key: str) -> None:
+    run = parse(log(change(good(), "hpcml_window", 1, **{key: None})), SPEC)
+    assert f"window 1 cannot be used: {key} is missing" in run.problems
+
+
+@pytest.mark.parametrize("key", IN_SUMMARY)
+def test_a_summary_that_knows_what_its_windows_do_not_is_a_problem(key: str) -> None:
+    problems = problems_of(log(change(without_split(), "hpcml_summary", **{key: 0.75})))
+    assert f"{key} is 0.75 in the summary, and the windows do not know it" in problems
+
+
+def test_without_a_split_no_more_comes_out_than_the_devices_can_do() -> None:
+    lines = change(
+        without_split(), "hpcml_summary", flop_per_sample=250.0
+    )  # 8 samples/s on two devices of 1,000 FLOP/s
+    assert problems_of(log(lines)) == ""
+    lines = change(lines, "hpcml_summary", flop_per_sample=251.0)
+    assert "2008 FLOP/s are more than 2 devices can do (1000 each)" in problems_of(log(lines))
+
+
+# --- devices of which a rank drives several ---
+
+
+def driven(unit: str, devices: int, **world: object) -> tuple[Lines, JobSpec]:
+    """One rank that drives all devices of a node, and what was asked."""
+    asked_for = {"replicas": devices, "devices_per_replica": 1}
+    start = {
+        "request": {**START["request"], **asked_for},  # type: ignore[dict-item]
+        "device": {"type": unit, "name": unit, "peak_flops": 1000.0},
+        "world": {"size": 1, **world},
+    }
+    spec = replace(SPEC, layout=Layout(1, devices, unit), replicas_per_rank=devices, request=asked_for)
+    return change(good(), "hpcml_start", **start), spec
+
+
+def test_as_many_devices_as_the_layout_has_are_right() -> None:
+    lines, spec = driven("ipu", 8, replicas=8, devices_per_replica=1)
+    assert problems_of(log(lines), spec) == ""
+
+
+@pytest.mark.parametrize(
+    ("unit", "devices", "world", "text"),
+    [
+        (
+            "ipu",
+            8,
+            (4, 1),
+            "layout 1x8ipu asks for 8 ipu, and 4 trained (4 replicas x 1, not 8 x 1)",
+        ),
+        ("ipu", 8, (16, 1), "layout 1x8ipu asks for 8 ipu, and 16 trained (16 replicas x 1, not 8 x 1)"),
+        (
+            "ipu",
+            8,
+            (4, 2),
+            "layout 1x8ipu asks for 8 ipu, and 8 trained (4 replicas x 2, not 8 x 1)",
+        ),
+        (
+            "csx",
+            2,
+            (1, 1),
+            "layout 1x2csx asks for 2 csx, and 1 trained (1 replicas x 1, not 2 x 1)",
+        ),
+        ("csx", 2, (None, None), "layout 1x2csx asks for 2 csx, and the job does not say how many trained"),
+    ],
+)
+def test_another_number_of_devices_is_a_problem(
+    unit: str, devices: int, world: tuple[object, object], text: str
+) -> None:
+    lines, spec = driven(unit, devices, replicas=world[0], devices_per_replica=world[1])
+    assert text in problems_of(log(lines), spec)
+
+
+def test_logs_of_devices_with_a_rank_each_say_nothing_of_replicas() -> None:
+    assert problems_of(log(good()), SPEC) == ""
+    assert "world.replicas" not in json.dumps(START)
+
+
+@pytest.mark.parametrize("spec", [True, False])
+def test_the_peak_is_that_of_all_devices_that_a_rank_drives(spec: bool) -> None:
+    lines, asked_for = driven("ipu", 8, replicas=8, devices_per_replica=1)
+    lines = change(lines, "hpcml_summary", flop_per_sample=749.0)  # 10.67 samples/s on eight devices of 1,000 FLOP/s
+    assert problems_of(log(lines), asked_for if spec else None) == ""
+    lines = change(lines, "hpcml_summary", flop_per_sample=751.0)
+    assert "are more than 8 devices can do" in problems_of(log(lines), asked_for if spec else None)
+
+
 # --- programs of other people ---
 
 

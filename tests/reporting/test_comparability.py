@@ -77,6 +77,19 @@ def test_what_was_measured_differently_is_said(change: dict[str, object], senten
     assert comparability(before) != comparability(now)
 
 
+@pytest.mark.parametrize(
+    ("world", "asked_for"),
+    [
+        ({"size": 1, "replicas": 8, "devices_per_replica": 1}, {"replicas_per_rank": 8}),
+        ({"size": 2, "replicas": 4, "devices_per_replica": 2}, {"replicas_per_rank": 2, "devices_per_replica": 2}),
+        ({"size": 2}, {"replicas_per_rank": 2, "devices_per_replica": 2}),  # a program that does not say it
+        ({"size": 16}, {"ranks_per_device": 2}),  # as before there were replicas
+    ],
+)
+def test_devices_are_those_that_the_ranks_drive(world: dict[str, int], asked_for: dict[str, int]) -> None:
+    assert fields_of(gpu_run(start__world=world, asked=asked_for))["devices"] == 8
+
+
 def test_another_workload_version_is_asked_for() -> None:
     before = fields_of(gpu_run())
     now = fields_of(gpu_run(start__workload_version=3))

@@ -28,6 +28,7 @@ def test_every_key_of_a_line_stands_there() -> None:
     full = envelope(
         trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute_fraction": Metric(0.98, "")},
+        no_split="it stands there",
         doubts=("throttled",),
         verdicts={"triad": {"kind": "ok"}},
         source="reframe",

@@ -10,7 +10,8 @@ import pytest
 from platforms.job import Metric, Outcome
 from reporting.history.comparability import comparability, fields_of
 from reporting.history.envelope import Envelope, Revision
-from reporting.history.run_facts import STEP_PARTS, envelope_of
+from reporting.history.envelope_json import from_line, to_line
+from reporting.history.run_facts import STEP_PARTS, THROUGHPUT, envelope_of
 from tests.reporting.run_json import WINDOW, gpu_run
 
 
@@ -64,6 +65,22 @@ def test_the_rest_of_a_step_may_be_negative() -> None:
     """In overlap mode the device's clock measures the parts, and the host's clock the whole."""
     beside = envelope(gpu_run(windows=[{**WINDOW, "compute_s": 9.75}])).beside
     assert beside["other_ms"].value == pytest.approx(-5.0)
+
+
+def test_without_a_split_throughput_is_judged_and_nothing_stands_beside() -> None:
+    window = {**WINDOW, "stall_s": None, "compute_s": None}
+    short = {**window, "samples": 400, "wall_s": 1.0}  # joined with the one behind it
+    reason = "its own nodes feed it"
+    made = envelope(gpu_run(windows=[short, window, window], summary__no_split=reason))
+    assert made.metrics[THROUGHPUT].value == 400.0
+    assert (made.beside, made.no_split, made.doubts) == ({}, reason, ())
+    assert from_line(to_line(made)) == made
+
+
+def test_what_was_compiled_explains_no_change_of_numbers_measured_later() -> None:
+    hit, miss = (envelope(gpu_run(summary__compile_cache=said, summary__compile_s=9.0)) for said in ("hit", "miss"))
+    assert hit.provenance == miss.provenance
+    assert hit.comparability == miss.comparability
 
 
 def test_without_windows_the_mean_of_what_a_test_read_is_judged() -> None:

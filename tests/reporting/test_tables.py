@@ -9,6 +9,7 @@ import pytest
 from platforms.job import Metric, Run, Window
 from reporting.gate.verdict import Kind, Verdict
 from reporting.tables.grouped import bounds, shares_of_attainable, tables_of
+from reporting.tables.markdown import markdown
 from reporting.tables.row import Row
 from reporting.tables.text import text
 
@@ -89,6 +90,23 @@ def test_how_near_computing_comes_to_plain_kernels() -> None:
     ]
     assert shares_of_attainable([one]) == []
     assert shares_of_attainable([near])[0] in tables([near])
+
+
+def test_numbers_that_cannot_be_had_are_empty_cells_with_their_reason_below() -> None:
+    known, window = run("resnet50", 0.25), Window(samples=8, steps=2, wall_s=4.0, stall_s=None, compute_s=None)
+    reason = "its <own> nodes feed it"
+    one = replace(known, windows=(window, window), summary={"no_split": reason}, warnings=("slow path",))
+    lines = tables([known, one])
+    rows = [line.split()[-6:] for line in lines if line.startswith("A CPU")]
+    assert rows == [
+        ["storage", "2.67", "75.0%", "2.00", "0.0%", "none"],
+        ["-", "-", "2.00", "0.0%", "[1]", "[2]"],
+    ]
+    assert lines[-2:] == ["[1] slow path", f"[2] no compute throughput and no compute fraction: {reason}"]
+    assert bounds([one]) == shares_of_attainable([one]) == []
+    shown = "\n".join(markdown(tables_of([Row(one)])))
+    assert "| - | - | 2.00 |" in shown
+    assert r"its \<own> nodes feed it" in shown
 
 
 def test_a_run_that_measured_nothing() -> None:
