@@ -99,6 +99,8 @@ def versions() -> Dict[str, object]:
         found["cudnn"] = torch.backends.cudnn.version()
         nccl = getattr(torch.cuda, "nccl", None)
         found["nccl"] = ".".join(str(part) for part in nccl.version()) if nccl else None
+        if torch.version.hip:  # the library that answers there is RCCL, whose versions are those of the NCCL it follows
+            found["rccl"] = found["nccl"]
     for module, name in PACKAGES.items():
         if module in sys.modules:
             found[name] = getattr(sys.modules[module], "__version__", None)

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs and, through the same torch.cuda, AMD's. Health comes from NVML, if nvidia-ml-py is installed."""
+"""NVIDIA GPUs and, through the same torch.cuda, AMD's. What they say of their health: gpu_health.py."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ import torch
 
 from models import meter
 from models.accelerators import OneDevicePerRank
+from models.accelerators.gpu_health import amd_smi_health, nvml_health, nvml_index
 from models.accelerators.peaks import gpu_peak
 from models.errors import ImpossibleRequest
 from models.prefetch import prefetch_one
 from models.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# They hide GPUs from HIP one after the other: each counts from 0 in what the one before it leaves. HIP reads the last
+# one only if HIP_VISIBLE_DEVICES is not set.
+ROCM_VARIABLES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 # The reference's default for fp16 (mlcommons/training, resnet-tf2/resnet_runnable.py, default_for_fp16). It is fixed,
 # because torch's GradScaler makes the host wait for a flag from the device in every step.
 FP16_LOSS_SCALE = 128.0
-# Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean "slower than it could" (nvml.h); idle does not.
-THROTTLE_REASONS = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
 
 
 class Cuda(OneDevicePerRank):
@@ -58,9 +54,10 @@ class Cuda(OneDevicePerRank):
         visible = self.count()
         is_bound = visible == 1 and world.launcher in ("slurm", "openmpi", "pmi")
         if world.local_size > visible and not is_bound:
+            variables = ROCM_VARIABLES if self.type == "rocm" else ["CUDA_VISIBLE_DEVICES"]
             raise ImpossibleRequest(
                 f"{world.local_size} ranks on this node and {visible} accelerator(s) that torch sees; start at most "
-                f"{visible}, or look at CUDA_VISIBLE_DEVICES (AMD: ROCR_VISIBLE_DEVICES) and at what the job asked for"
+                f"{visible}, or look at {hidden_by(variables)} and at what the job asked for"
             )
         self.device = torch.device("cuda", 0 if is_bound else world.local_rank)
         torch.cuda.set_device(self.device)
@@ -143,15 +140,20 @@ class Cuda(OneDevicePerRank):
 
     def identity(self) -> Optional[str]:
         properties = torch.cuda.get_device_properties(self.device)
-        for name in ("uuid", "pci_bus_id"):  # newer torch only
-            if getattr(properties, name, None) is not None:
-                return str(getattr(properties, name))
-        return None
+        uuid = getattr(properties, "uuid", None)  # newer torch only
+        address = pci_address(properties)
+        if self.type == "cuda":
+            return address if uuid is None else str(uuid)
+        # ROCm has no uuid for some GPUs and calls all of them "XX", so the address counts, too (58: X in ASCII).
+        has_uuid = uuid is not None and not str(uuid).startswith("5858")
+        parts = [address, str(uuid) if has_uuid else None]
+        return " ".join(part for part in parts if part) or None
 
     def health(self) -> Optional[Mapping[str, object]]:
+        properties = torch.cuda.get_device_properties(self.device)
         if self.type == "rocm":
-            return None
-        uuid = getattr(torch.cuda.get_device_properties(self.device), "uuid", None)
+            return amd_smi_health(pci_address(properties))
+        uuid = getattr(properties, "uuid", None)
         return nvml_health(None if uuid is None else f"GPU-{uuid}", nvml_index(os.environ, self.device.index or 0))
 
     def memory_bytes(self) -> Optional[int]:
@@ -161,6 +163,14 @@ class Cuda(OneDevicePerRank):
         return int(torch.cuda.max_memory_allocated(self.device))
 
 
+def pci_address(properties: Any) -> Optional[str]:
+    """Return domain, bus and device of a GPU, as in `0000:c9:00`; None where this torch does not know them."""
+    domain, bus, device = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    if domain is None or bus is None or device is None:
+        return None
+    return f"{domain:04x}:{bus:02x}:{device:02x}"
+
+
 def no_gpu_text() -> str:
     """Say why torch sees no GPU, and what to check."""
     if not (torch.version.cuda or torch.version.hip):
@@ -168,13 +178,21 @@ def no_gpu_text() -> str:
             f"this torch ({torch.__version__}) is built for CPUs only; install one for the GPU: pip install torch "
             "--index-url https://download.pytorch.org/whl/cu128 (AMD: …/whl/rocm6.3), or use --device cpu"
         )
-    tool, variable = (
-        ("rocm-smi", "ROCR_VISIBLE_DEVICES") if torch.version.hip else ("nvidia-smi", "CUDA_VISIBLE_DEVICES")
-    )
+    if torch.version.hip:
+        tool, advice = "rocm-smi", f"look at {hidden_by(ROCM_VARIABLES)}"
+        if sum(bool(os.environ.get(name)) for name in ROCM_VARIABLES) > 1:
+            advice += ", where HIP counts from 0 among the GPUs that ROCR_VISIBLE_DEVICES leaves: set one of them only"
+    else:
+        tool, advice = "nvidia-smi", f"look at {hidden_by(['CUDA_VISIBLE_DEVICES'])}"
     return (
-        f"torch {torch.__version__} sees no GPU: run {tool} on the node for the driver, and look at {variable} "
-        f"(now {os.environ.get(variable, 'not set')!r}) and at what the job asked the scheduler for"
+        f"torch {torch.__version__} sees no GPU: run {tool} on the node for the driver, {advice}, and at what the job "
+        "asked the scheduler for"
     )
+
+
+def hidden_by(variables: Sequence[str]) -> str:
+    """Return the variables that hide GPUs from this process, with their values."""
+    return ", ".join(f"{name} (now {os.environ.get(name, 'not set')!r})" for name in variables)
 
 
 def driver_version() -> Optional[str]:
@@ -188,52 +206,3 @@ def driver_version() -> Optional[str]:
             if found:
                 return found[1]
     return None
-
-
-def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
-    """Return NVML's number of torch's device `index`; NVML ignores CUDA_VISIBLE_DEVICES. None: unknown."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return index
-    names = [name.strip() for name in visible.split(",")]
-    return int(names[index]) if index < len(names) and names[index].isdigit() else None
-
-
-def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str, object]]:
-    """Return clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU.
-
-    None without nvidia-ml-py, a driver, or the GPU's identity.
-    """
-    try:
-        import pynvml  # type: ignore[import-untyped, import-not-found, unused-ignore]
-
-        pynvml.nvmlInit()
-        if uuid is not None:
-            gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-        elif index is not None:
-            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-        else:
-            return None
-    except Exception:  # not installed, no driver, a MIG slice: in each case it is unknown
-        return None
-    reasons = _ask(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
-    power = _ask(pynvml, "nvmlDeviceGetPowerUsage", gpu)
-    limit = _ask(pynvml, "nvmlDeviceGetEnforcedPowerLimit", gpu)
-    return {
-        "clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 1),  # NVML_CLOCK_SM
-        "clock_max_mhz": _ask(pynvml, "nvmlDeviceGetMaxClockInfo", gpu, 1),
-        "memory_clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 2),  # NVML_CLOCK_MEM
-        "temperature_c": _ask(pynvml, "nvmlDeviceGetTemperature", gpu, 0),  # NVML_TEMPERATURE_GPU
-        "power_w": None if power is None else power / 1000,
-        "power_limit_w": None if limit is None else limit / 1000,
-        "throttled": None if reasons is None else [text for bit, text in THROTTLE_REASONS.items() if reasons & bit],
-        "ecc_uncorrected": _ask(pynvml, "nvmlDeviceGetTotalEccErrors", gpu, 1, 0),  # uncorrected, since the last boot
-    }
-
-
-def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """Call a function of NVML; None if this GPU or this driver has no answer."""
-    try:
-        return getattr(nvml, function)(*arguments)
-    except Exception:
-        return None

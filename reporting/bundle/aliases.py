@@ -37,6 +37,7 @@ VERSIONS = frozenset(
         "numpy",
         "cuda",
         "nccl",
+        "rccl",
     )
 )
 PUBLIC = (

@@ -305,43 +305,6 @@ def test_a_batch_that_is_there_is_handed_out_while_the_loader_is_late_with_the_n
 
 
 @pytest.mark.parametrize(
-    ("environ", "index", "expected"),
-    [
-        ({}, 3, 3),
-        ({"CUDA_VISIBLE_DEVICES": "2,5"}, 1, 5),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-12ab"}, 0, None),
-        ({"CUDA_VISIBLE_DEVICES": "0"}, 1, None),
-    ],
-)
-def test_nvml_counts_all_devices(environ: dict[str, str], index: int, expected: int | None) -> None:
-    assert cuda.nvml_index(environ, index) == expected
-
-
-NVML = """
-def nvmlInit(): pass
-def nvmlDeviceGetHandleByUUID(uuid): return uuid
-def nvmlDeviceGetClockInfo(gpu, kind): return {1: 1410, 2: 1593}[kind]
-def nvmlDeviceGetTemperature(gpu, sensor): return 61
-def nvmlDeviceGetPowerUsage(gpu): return 399_500
-def nvmlDeviceGetCurrentClocksThrottleReasons(gpu): return 0x04 | 0x40 | 0x01
-def nvmlDeviceGetTotalEccErrors(gpu, kind, counter): raise RuntimeError("Not Supported")
-"""
-
-
-def test_health_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked of the library, with what it does not answer left empty."""
-    (tmp_path / "pynvml.py").write_text(NVML)
-    monkeypatch.syspath_prepend(tmp_path)
-    health = cuda.nvml_health("GPU-12ab", None)
-    assert health is not None
-    assert (health["clock_mhz"], health["memory_clock_mhz"], health["temperature_c"]) == (1410, 1593, 61)
-    assert health["power_w"] == 399.5
-    assert health["power_limit_w"] is health["ecc_uncorrected"] is None
-    assert health["throttled"] == ["power cap", "hardware thermal"]
-    assert cuda.nvml_health(None, None) is None
-
-
-@pytest.mark.parametrize(
     ("environ", "faults"), [({}, range(0, 1000)), ({"MALLOC_ARENA_TEST": "8"}, range(100_000, 10**6))]
 )
 def test_a_step_takes_no_memory_anew(environ: dict[str, str], faults: range) -> None:

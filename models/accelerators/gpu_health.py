@@ -1,0 +1,172 @@
+"""What a GPU says of itself through its vendor's management library: NVIDIA's NVML, AMD's AMD SMI.
+
+Both libraries are optional. They see all GPUs of a node, whatever CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and
+HIP_VISIBLE_DEVICES say, so a GPU is found by its own identity and not by torch's number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from typing import Any, Dict, List, Mapping, Optional
+
+# --- NVIDIA: nvidia-ml-py ---------------------------------------------------------------------------------------------
+
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean "slower than it could" (nvml.h); idle does not.
+NVML_REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+
+
+def nvml_index(environ: Mapping[str, str], index: int) -> Optional[int]:
+    """Return NVML's number of torch's device `index`; NVML ignores CUDA_VISIBLE_DEVICES. None: unknown."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return index
+    names = [name.strip() for name in visible.split(",")]
+    return int(names[index]) if index < len(names) and names[index].isdigit() else None
+
+
+def nvml_health(uuid: Optional[str], index: Optional[int]) -> Optional[Dict[str, object]]:
+    """Return clocks (MHz), temperature (°C), power (W), throttling and ECC errors of one GPU.
+
+    None without nvidia-ml-py, a driver, or the GPU's identity.
+    """
+    try:
+        import pynvml  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+        pynvml.nvmlInit()
+        if uuid is not None:
+            gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        elif index is not None:
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        else:
+            return None
+    except Exception:  # not installed, no driver, a MIG slice: in each case it is unknown
+        return None
+    reasons = _ask(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
+    power = _ask(pynvml, "nvmlDeviceGetPowerUsage", gpu)
+    limit = _ask(pynvml, "nvmlDeviceGetEnforcedPowerLimit", gpu)
+    return {
+        "clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 1),  # NVML_CLOCK_SM
+        "clock_max_mhz": _ask(pynvml, "nvmlDeviceGetMaxClockInfo", gpu, 1),
+        "memory_clock_mhz": _ask(pynvml, "nvmlDeviceGetClockInfo", gpu, 2),  # NVML_CLOCK_MEM
+        "temperature_c": _ask(pynvml, "nvmlDeviceGetTemperature", gpu, 0),  # NVML_TEMPERATURE_GPU
+        "power_w": None if power is None else power / 1000,
+        "power_limit_w": None if limit is None else limit / 1000,
+        "throttled": None if reasons is None else [text for bit, text in NVML_REASONS.items() if reasons & bit],
+        "ecc_uncorrected": _ask(pynvml, "nvmlDeviceGetTotalEccErrors", gpu, 1, 0),  # uncorrected, since the last boot
+    }
+
+
+# --- AMD: amdsmi, a part of ROCm --------------------------------------------------------------------------------------
+
+# What amdsmi_get_violation_status says of this moment. GPUs before the MI300 do not have it.
+AMD_VIOLATIONS = {
+    "active_ppt_pwr": "power cap",
+    "active_socket_thrm": "socket thermal",
+    "active_vr_thrm": "voltage regulator thermal",
+    "active_hbm_thrm": "memory thermal",
+    "active_prochot_thrm": "processor hot",
+}
+# Bits of indep_throttle_status (SMU_THROTTLER_* in the Linux kernel's amdgpu_smu.h), in its groups.
+AMD_REASONS = {
+    range(0, 8): "power cap",
+    range(16, 24): "current limit",
+    range(32, 46): "thermal",
+    range(46, 48): "processor hot",
+}
+UNNAMED_REASON = "no reason given"
+NO_VALUES = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # ROCm 6.0 returns these where later versions return "N/A"
+
+
+def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
+    """Return the same of one AMD GPU as `nvml_health` of an NVIDIA one.
+
+    address: PCI domain, bus and device, as in `0000:c9:00`. None without amdsmi, a driver, or the address.
+    """
+    if address is None:
+        return None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # without libamd_smi.so it prints two lines and raises KeyError
+            import amdsmi
+        amdsmi.amdsmi_init()
+        gpu = _amd_gpu(amdsmi, address)
+        kinds, sensors = amdsmi.AmdSmiClkType, amdsmi.AmdSmiTemperatureType
+        now = amdsmi.AmdSmiTemperatureMetric.CURRENT
+    except Exception:  # not installed, no driver, another interface: in each case it is unknown
+        return None
+    if gpu is None:
+        return None
+    clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.GFX)
+    memory_clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.MEM)
+    power = _ask(amdsmi, "amdsmi_get_power_info", gpu)
+    limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpu), "power_cap")
+    errors = _ask(amdsmi, "amdsmi_get_gpu_total_ecc_count", gpu)
+    return {
+        "clock_mhz": _number(clock, "clk", "cur_clk"),  # cur_clk: before ROCm 6.2
+        "clock_max_mhz": _number(clock, "max_clk"),
+        "memory_clock_mhz": _number(memory_clock, "clk", "cur_clk"),
+        "temperature_c": _celsius(_ask(amdsmi, "amdsmi_get_temp_metric", gpu, sensors.JUNCTION, now)),
+        # The MI200 has the average only, and the MI300 the current one.
+        "power_w": _number(power, "current_socket_power", "average_socket_power"),
+        "power_limit_w": None if limit is None else limit / 1e6,  # µW
+        "throttled": _amd_throttled(amdsmi, gpu),
+        "ecc_uncorrected": _number(errors, "uncorrectable_count"),
+    }
+
+
+def _amd_gpu(amdsmi: Any, address: str) -> Any:
+    """Return AMD SMI's handle of the GPU with this PCI address, or None. Its number means nothing to HIP.
+
+    A partition of an MI300 differs from its neighbour in the PCI function only; the first one answers for the GPU.
+    """
+    for gpu in amdsmi.amdsmi_get_processor_handles():
+        bdf = str(amdsmi.amdsmi_get_gpu_device_bdf(gpu))  # domain:bus:device.function
+        if bdf.lower().rpartition(".")[0] == address:
+            return gpu
+    return None
+
+
+def _amd_throttled(amdsmi: Any, gpu: Any) -> Optional[List[str]]:
+    """Return why the GPU is slower than it could be now; None: unknown."""
+    violations = _ask(amdsmi, "amdsmi_get_violation_status", gpu) or {}
+    known = {name: violations[name] for name in AMD_VIOLATIONS if isinstance(violations.get(name), (bool, int))}
+    if known:
+        return [AMD_VIOLATIONS[name] for name, is_active in known.items() if is_active]
+    status = (_ask(amdsmi, "amdsmi_get_gpu_metrics_info", gpu) or {}).get("indep_throttle_status")
+    if isinstance(status, bool):  # ROCm 6.3 and newer say whether a bit is set, and not which
+        return [UNNAMED_REASON] if status else []
+    if not isinstance(status, int) or status in NO_VALUES:
+        return None
+    reasons = [text for bits, text in AMD_REASONS.items() if any(status >> bit & 1 for bit in bits)]
+    return reasons or ([UNNAMED_REASON] if status else [])
+
+
+def _number(answer: Optional[Mapping[str, object]], *names: str) -> Optional[float]:
+    """Return the first of these fields that is a number; AMD SMI puts "N/A" where the GPU has none."""
+    for name in names:
+        value = (answer or {}).get(name)
+        if isinstance(value, (int, float)) and math.isfinite(value) and value not in NO_VALUES:
+            return value
+    return None
+
+
+def _celsius(temperature: Optional[int]) -> Optional[float]:
+    """Read a temperature. The documentation says millidegrees; the library divides by 1000 (amd_smi.cc)."""
+    if temperature is None or temperature < 1000:
+        return temperature
+    return temperature / 1000
+
+
+def _ask(library: Any, function: str, *arguments: Any) -> Any:
+    """Call a function of NVML or AMD SMI; None if this GPU or this driver has no answer."""
+    try:
+        return getattr(library, function)(*arguments)
+    except Exception:
+        return None
