@@ -269,8 +269,8 @@ def test_every_script_is_good_bash_and_keeps_its_own_sites_rules(
             "archer2_mi210",
             "resnet50",
             "--partition=gpu --qos=gpu-exc --nodes=1 --gpus=4 --exclusive",
-            r"srun .*--ntasks=1 --ntasks-per-node=1 --cpus-per-task=32 --hint=nomultithread sh -c .*"
-            r"torch\.distributed\.run --nnodes=1 --nproc-per-node=4 .*",
+            r"srun --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=8 "
+            r'--hint=nomultithread --distribution=block:block "\$python" .* --backend nccl',
         ),
         (
             "cirrus_v100",
@@ -313,6 +313,24 @@ def test_what_slurm_is_asked_for(
 def test_numbers_of_tasks_stand_with_srun_only(specs: Specs, shipped: dict[str, Platform], name: str) -> None:
     text = render.render(specs[name]["resnet50"][0], shipped[name])
     assert not [option for option in asked(text) if "tasks" in option or "cpus" in option]
+
+
+def test_the_kernels_that_miopen_finds_are_kept_in_the_memory_of_an_mi210s_node(
+    specs: Specs, shipped: dict[str, Platform]
+) -> None:
+    text = render.render(specs["archer2_mi210"]["resnet50"][0], shipped["archer2_mi210"])
+    (line,) = [line for line in text.splitlines() if "MIOPEN" in line]
+    script = f"{line}; exec python3 -c 'import os; print(os.environ[\"MIOPEN_USER_DB_PATH\"])'"
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "SLURM_JOB_ID": "71"}, capture_output=True)
+    assert done.stdout.decode() == "/tmp/miopen-71\n"
+
+
+def test_the_launcher_of_the_paper_is_a_line_away_on_the_mi210(specs: Specs, shipped: dict[str, Platform]) -> None:
+    """torchrun is one task on all cores of the node, and starts the four ranks by itself."""
+    platform = shipped["archer2_mi210"].model_copy(update={"launcher": "torchrun"})
+    launch = " ".join(render.launch(replace(specs["archer2_mi210"]["resnet50"][0], launcher="torchrun"), platform))
+    assert "--ntasks=1 --ntasks-per-node=1 --cpus-per-task=32" in launch
+    assert "torch.distributed.run --nnodes=1 --nproc-per-node=4" in launch
 
 
 def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
