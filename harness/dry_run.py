@@ -11,6 +11,7 @@ from _pytest.skipping import evaluate_skip_marks
 from harness import job_checks, pauses
 from harness.console import Console
 from harness.job_factory import JobFactory
+from harness.select import Case
 from harness.suite import Suite, case_key, new_run_id
 from platforms import schedulers
 from platforms.job import BenchError, JobSpec
@@ -34,17 +35,24 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
         job_checks.refuse_incomplete(suite, jobs)
     connected: dict[str, Scheduler] = {}
     objections: list[str] = []
+    refusals = 0
     for item in items:
         spec = jobs.get(item.nodeid)
         if spec is None:
             continue
         platform = suite.platforms[spec.platform]
         console.section(f"{spec.test} ({platform.scheduler})")
+        case = suite.case(item)
         skip = evaluate_skip_marks(item)
-        refused = job_checks.why_untrainable(platform, spec, item)
         if skip is not None:
             console.always(f"would be skipped: {skip.reason}")
-        elif refused:
+        why_no_script = _why_no_script(case, spec, console)
+        if why_no_script:
+            refusals += 1
+            console.always(why_no_script)
+            continue
+        refused = job_checks.why_untrainable(platform, spec, item)
+        if refused and skip is None:
             console.always(f"would be refused: {refused}")
         try:
             if platform.name not in connected:
@@ -61,9 +69,24 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
                 objections += _objections_of(scheduler, spec, text, console)
         except BenchError as error:
             raise pytest.UsageError(f"{spec.test}: {messages.describe_error(error)}") from None
-    console.section(f"dry run: {len(jobs)} jobs rendered, none submitted")
+    refused_too = f", {refusals} refused" if refusals else ""
+    console.section(f"dry run: {len(jobs) - refusals} jobs rendered{refused_too}, none submitted")
     if objections:
         raise pytest.UsageError("\n".join(objections))
+
+
+def _why_no_script(case: Case, spec: JobSpec, console: Console) -> str:
+    """Say what the platform's file has against a test. Returns why there is no script to show; empty if there is."""
+    if case.is_tried:
+        console.always(f"would be tried, although its platform's file says that it cannot run: {case.obstacle}")
+    elif case.obstacle is not None and case.ended is not None:  # else it stands in the reason of the skip
+        console.always(f"it could not run there: {case.obstacle}")
+    no_device = job_checks.why_no_device(spec)
+    if no_device:
+        return f"would be refused: {no_device}"
+    if case.platform.cannot_run is not None and case.obstacle is not None and not case.is_tried:
+        return "no script is shown, since its job could not run there; --try-unsupported shows it all the same"
+    return ""
 
 
 def _objections_of(scheduler: Scheduler, spec: JobSpec, text: str, console: Console) -> list[str]:

@@ -92,19 +92,26 @@ def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequenc
         spec = jobs.get(item.nodeid)
         if spec is None:
             continue
-        reason = why_untrainable(suite.platforms[spec.platform], spec, item)
+        reason = why_no_device(spec) or why_untrainable(suite.platforms[spec.platform], spec, item)
         if reason:
             raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted")
 
 
-def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:
-    """Why models/ would refuse a job, in one sentence; empty where nothing speaks against it."""
+def why_no_device(spec: JobSpec) -> str:
+    """Why models/ cannot train on a job's devices at all, in one sentence; empty where it can."""
     if spec.benchmark is None:
         return ""
     families = checkout.device_families()
     device = spec.request.get("device", "cpu")
-    if device not in families:
-        return f"models/ trains on {' and '.join(families)}, and not on {device} yet (docs/profiles.md)"
+    if device in families:
+        return ""
+    return f"models/ cannot train on {device}: models/accelerators/ has {', '.join(families)} (docs/profiles.md)"
+
+
+def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:
+    """Why models/ would refuse a job's command line, in one sentence; empty where nothing speaks against it."""
+    if spec.benchmark is None:
+        return ""
     # We write the rest of the command line ourselves, so only a user's own arguments need the check.
     mark = select.workload(item) or {}
     if spec.stack is not None or platform.arguments or "arguments" in mark:

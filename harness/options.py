@@ -32,7 +32,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"hpdc24": {"size": "subset", "mode": "blocking", "dtype": "fp32", "configuration": "gbs32"}}
 )
 # The options that decide which jobs tests make. A resumed run keeps the values with which it began.
-KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code", *trial_options.NAMES)
+KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code", "try_unsupported", *trial_options.NAMES)
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
 GATES = ("on", "off", "require")
@@ -64,6 +64,8 @@ class Options:
     code: str | None = None
     """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
     where: str = ""  # --site and --runs-dir as they were typed, for commands that are printed
+    try_unsupported: bool = False
+    """Run what the platform's file says cannot run there."""
     report: Path | None = None
     """The file that gets the page of the site's history at the end of the session."""
 
@@ -89,6 +91,12 @@ def add(parser: pytest.Parser) -> None:
         "--code",
         metavar="COMMIT",
         help="jobs run the models/ of this commit of the suite (default: that of this checkout)",
+    )
+    group.addoption(
+        "--try-unsupported",
+        action="store_true",
+        help="run tests that `unsupported:` or `cannot_run:` of a named platform's file marks, to see whether the "
+        "mark still holds",
     )
     trial_options.add(group)
     # Two options, as one with an optional value would take the next word of the command line for it.
@@ -237,8 +245,29 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
         where=typed_places(config),
+        try_unsupported=_try_unsupported(config, trials, value("gate") or "on"),
         report=_report(config, site_options, site),
     )
+
+
+def _try_unsupported(config: pytest.Config, trials: TrialOptions, gate: str) -> bool:
+    """Whether --try-unsupported is typed. Raises UsageError where another option needs tests that run."""
+    if not config.getoption("try_unsupported"):
+        return False
+    contradictions = {
+        "--repeat, --label or --treated": trials.is_campaign,
+        "--each-node": trials.each_node is not None,
+        "--ab": bool(trials.arms),
+        "--check": trials.check is not None,
+        "--gate=require": gate == "require",
+    }
+    for name, is_given in contradictions.items():
+        if is_given:
+            raise pytest.UsageError(
+                f"--try-unsupported asks whether a test runs at all, and {name} compares numbers of tests that run: "
+                "leave one of them out. Nothing was submitted"
+            )
+    return True
 
 
 def _code(config: pytest.Config) -> str | None:

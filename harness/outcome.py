@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from platforms.job import MachineError, Outcome, Run, StillPending, WorkloadError
+from platforms.job import MachineError, Outcome, Run, StillPending, StillUnsupported, WorkloadError
 
 if TYPE_CHECKING:  # start-up is counted, and a session that only lists tests runs no jobs
     from harness.plans import TrialResult
@@ -22,6 +22,8 @@ def run_or_raise(job: Job) -> Run | None:
         pytest.fail(str(error), pytrace=False)
     if isinstance(error, StillPending):
         pytest.skip(f"PENDING {error}")
+    if isinstance(error, StillUnsupported):
+        pytest.skip(str(error))
     return job.run  # of a WorkloadError too: the body, which would read it, is replaced, see fail_body
 
 

@@ -150,6 +150,9 @@ def _selects(config: pytest.Config) -> bool:
     """Whether the command line names tests or options of theirs. What stands in `addopts` does not count."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for option in ("-m", "-k", *(f"--{name.replace('_', '-')}" for name in KEPT)):
-        parser.add_argument(option)
+        if option == "--try-unsupported":
+            parser.add_argument(option, action="store_true")
+        else:
+            parser.add_argument(option)
     typed, _others = parser.parse_known_args([str(word) for word in config.invocation_params.args])
     return any(vars(typed).values()) or config.args_source is pytest.Config.ArgsSource.ARGS

@@ -36,7 +36,16 @@ class Case:
     platform: Platform
     layout: Layout
     settings: Mapping[str, str]
-    unsupported: str | None = None
+    ended: str | None = None  # since when the machine is gone
+    obstacle: str | None = None  # why the platform's file says that it cannot run there
+    is_tried: bool = False  # all the same, since --try-unsupported asks for it
+
+    @property
+    def why_skipped(self) -> str | None:
+        """Why no job is made of it; None for a test that runs."""
+        if self.ended is not None:
+            return self.ended
+        return None if self.is_tried else self.obstacle
 
     @property
     def id(self) -> str:
@@ -117,9 +126,15 @@ def suits(platform: Platform, options: Options, mark: Mapping[str, object]) -> b
     return options.layouts in platform.layouts and manifests.suits(mark, platform)
 
 
-def cases(general: Platform, options: Options, mark: Mapping[str, object], own: set[str]) -> Iterator[Case]:
-    """Every case of one test on a platform that suits it. `own` names the test's own parameters, which take the place
-    of options of that name."""
+def cases(
+    general: Platform, options: Options, mark: Mapping[str, object], own: set[str], *, is_named: bool
+) -> Iterator[Case]:
+    """Every case of one test on a platform that suits it.
+
+    Args:
+        own: the test's own parameters, which take the place of options of that name.
+        is_named: somebody has named the platform. On another one --try-unsupported tries nothing.
+    """
     benchmark = mark.get("benchmark")
     presets = mark.get("presets") or {}
     assert isinstance(presets, Mapping)
@@ -129,10 +144,11 @@ def cases(general: Platform, options: Options, mark: Mapping[str, object], own: 
         variations: list[dict[str, str]] = [{}]  # a program of the user's own knows nothing of our settings
     else:
         variations = _settings(platform, asked, own)
-    unsupported = _unsupported(platform, benchmark)
+    obstacle = platform.obstacle(str(benchmark)) if benchmark else None
+    is_tried = obstacle is not None and options.try_unsupported and is_named
     for layout in platform.layout_list(str(benchmark), options.layouts):
         for settings in variations:
-            yield Case(platform, layout, settings, unsupported)
+            yield Case(platform, layout, settings, ended(platform), obstacle, is_tried)
 
 
 def _settings(platform: Platform, asked: Mapping[str, str], own: set[str]) -> list[dict[str, str]]:
@@ -147,14 +163,19 @@ def _settings(platform: Platform, asked: Mapping[str, str], own: set[str]) -> li
     return [{"configuration": name, **settings} for name in configurations]
 
 
-def _unsupported(platform: Platform, benchmark: object) -> str | None:
-    """Why the benchmark cannot run on the platform; None where it can, as far as the platform's file says."""
-    return ended(platform) or platform.unsupported.get(str(benchmark))
-
-
 def ended(platform: Platform) -> str | None:
     """A sentence on a platform that has been switched off; None while it exists."""
     return platform.ended_by(datetime.date.today())
+
+
+def why_all_skipped(platform: Platform, options: Options) -> str | None:
+    """A sentence on a platform on which no benchmark runs; None on any other."""
+    end = ended(platform)
+    if end is not None:
+        return f"{platform.name}: {end}: its tests are skipped"
+    if platform.cannot_run is not None and not options.try_unsupported:
+        return f"{platform.name}: the suite's benchmarks cannot run there, so they are skipped: {platform.cannot_run}"
+    return None
 
 
 def own_parameters(definition: pytest.Item) -> set[str]:
@@ -228,13 +249,19 @@ def _named_by_id(args: Sequence[str]) -> set[tuple[Path, str]]:
     return named
 
 
-def may_be_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
+def may_be_chosen(platform: Platform, options: Options, config: pytest.Config) -> bool:
     """Whether `arm` could choose a test of this platform. The others' tests are not made at all: a suite of 200 tests
     and twenty platforms would make 4,000 of them to drop all but 200."""
+    runs_unnamed = platform.name == HOME and not options.platforms
+    return runs_unnamed or is_named(platform, options, config)
+
+
+def is_named(platform: Platform, options: Options, config: pytest.Config) -> bool:
+    """Whether somebody has named this platform: by --platform, -m, the id of a test, or --resume."""
     if options.platforms:
         return platform.name in options.platforms
     expression = config.getoption("markexpr") or ""
-    if platform.name == HOME or platform.name in names_in(expression):
+    if platform.name in names_in(expression):
         return True
     if matches(expression, platform.all_marks) and not matches(expression, ()):
         return True
@@ -301,7 +328,7 @@ def _not_enabled(platforms: Sequence[Platform], options: Options) -> str:
         "(with --dry-run the jobs are shown without enabling anything)",
     ]
     for platform in platforms:
-        end = ended(platform)
-        if end is not None:  # to enable it would run nothing
-            lines.append(f"{platform.name}: {end}: its tests are skipped")
+        why = why_all_skipped(platform, options)
+        if why is not None:  # to enable it would run nothing, or little
+            lines.append(why)
     return "\n".join(lines)

@@ -55,6 +55,8 @@ def spec_of(item: pytest.Item, case: Case, run_id: str, archive: Path, root: Pat
     label = benchmark or getattr(item, "originalname", item.name).removeprefix("test_")
     spec = new_spec(platform, label=label, test=item.nodeid, layout=case.layout, run_id=run_id, trial=asked.trial)
     spec = replace(spec, nodes=asked.nodes, avoid_nodes=asked.avoid_nodes, stack=asked.stack, group=asked.group)
+    if case.is_tried:
+        spec = replace(spec, unsupported=case.obstacle)
     if "time_limit" in mark:
         spec = replace(spec, time_limit_s=seconds_of(str(mark["time_limit"])))
     job_request = JobRequest(mark, case, getattr(item, "callspec").params, item.path.parent, root, spec)  # noqa: B009

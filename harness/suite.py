@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import collection, options, outcome, select
+from harness import collection, marks_of_files, options, outcome, select
 from harness.console import Console
 from harness.options import Options
 from harness.select import Case
@@ -39,7 +39,7 @@ class Suite:
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
-    gone: dict[str, str] = field(default_factory=dict)  # chosen platforms that have ended, and since when
+    gone: dict[str, str] = field(default_factory=dict)  # chosen platforms on which no benchmark runs: a sentence
     on_several_nodes: int = 0  # tests that --each-node and --check leave out
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
@@ -228,13 +228,14 @@ def parametrize(suite: Suite, metafunc: pytest.Metafunc) -> None:
     for platform in suite.platforms.values():
         if not select.suits(platform, suite.options, mark):
             continue
-        if not select.may_be_named(platform, suite.options, metafunc.config):
+        if not select.may_be_chosen(platform, suite.options, metafunc.config):
             suite.left_out.add(platform.name)
             continue
         marks = [getattr(pytest.mark, name) for name in platform.all_marks]
-        for case in select.cases(platform, suite.options, mark, own):
+        is_named = select.is_named(platform, suite.options, metafunc.config)
+        for case in select.cases(platform, suite.options, mark, own, is_named=is_named):
             suite.cases[(metafunc.definition.nodeid, case.id)] = case
-            skip = [pytest.mark.skip(reason=f"{platform.name}: {case.unsupported}")] if case.unsupported else []
+            skip = [pytest.mark.skip(reason=f"{platform.name}: {case.why_skipped}")] if case.why_skipped else []
             params.append(pytest.param(case.id, id=case.id, marks=[*marks, *skip]))
     metafunc.parametrize("platform", params, indirect=True)
 
@@ -256,6 +257,8 @@ def report_end(suite: Suite, console: Console) -> None:
             console.problem(line)
         for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
             console.line(line)
+    for line in marks_of_files.lines(suite):
+        console.always(line)
     for test, conclusion in suite.conclusions.items():
         if test not in suite.regressed:  # else it is the message of the failure
             console.always(f"{test}: {conclusion.text}")
@@ -349,8 +352,11 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
     suite.left_out.update(left_out)
     for item in chosen:
         platform = suite.case(item).platform
-        if platform.name not in suite.gone and (ended := select.ended(platform)) is not None:
-            suite.gone[platform.name] = ended
+        why = select.why_all_skipped(platform, suite.options)
+        if why is not None:
+            suite.gone[platform.name] = why
+    if suite.options.try_unsupported and not suite.options.resume:
+        marks_of_files.refuse_nothing_to_try(suite, chosen)
     if suite.options.trials.single_nodes:
         chosen = _on_single_nodes(suite, config, chosen)
     dropped = set(jobs) - set(chosen)
@@ -363,7 +369,7 @@ def _on_single_nodes(suite: Suite, config: pytest.Config, items: list[pytest.Ite
     """The tests on one node; of these only one if a user checks nodes."""
     chosen = [item for item in items if suite.case(item).layout.nodes == 1]
     suite.on_several_nodes = len(items) - len(chosen)
-    can_run = [item for item in chosen if suite.case(item).unsupported is None]
+    can_run = [item for item in chosen if suite.case(item).why_skipped is None]
     if suite.options.trials.check is None or not can_run:
         return chosen
     from harness import node_visits, user_check
@@ -378,7 +384,7 @@ def _benchmark(item: pytest.Item) -> str:
 
 def left_out_lines(suite: Suite) -> list[str]:
     """A line on the platforms that were not named, and one on each that was and has ended."""
-    lines = [f"{name}: {why}: its tests are skipped" for name, why in suite.gone.items()]
+    lines = list(suite.gone.values())
     if suite.not_here:
         return [suite.not_here, *lines]
     if suite.on_several_nodes:

@@ -13,6 +13,7 @@ The errors that a user can see::
     └── JobError            one job; carries its `status` and where its evidence lies
         ├── MachineError    the machine could not run it                     -> ERROR
         ├── WorkloadError   it ran and is wrong                              -> FAILED
+        ├── StillUnsupported  it was tried although its platform's file says that it cannot run there: SKIPPED
         └── StillPending    we stopped waiting                               -> PENDING
 """
 
@@ -141,6 +142,7 @@ class JobSpec:
     `stack` is that of the platform's `stacks:` with which the scheduler renders it; None for the platform's own.
     `group` is that of its nodes in an upgrade, `treated` or `control`.
     `image` is the container's, as the platform's file names it; a scheduler renders it from its own keys.
+    `unsupported` is why the platform's file says that it cannot run there, if it is tried all the same; else None.
     `manifest` and `cluster` are for Kubernetes: a test's own manifest (a file, or parsed), and its own kubeconfig,
     context or namespace in place of the platform's.
     """
@@ -173,6 +175,7 @@ class JobSpec:
     stack: str | None = None
     trial: Trial = ONLY
     group: str | None = None
+    unsupported: str | None = None
 
     @property
     def key(self) -> str:
@@ -377,6 +380,9 @@ WIRE_EXIT_STATES: Mapping[int, State] = MappingProxyType(
     }
 )
 
+
+# Ends that confirm `unsupported:` of a platform's file, if such a test is tried: it does not compile, or not fit.
+CONFIRM_UNSUPPORTED = frozenset({State.COMPILE_FAILED, State.DEVICE_OUT_OF_MEMORY})
 
 LAST_SIGNAL = 64  # of Linux
 
@@ -664,12 +670,21 @@ class WorkloadError(JobError):
     """It ran and is wrong: FAILED."""
 
 
+class StillUnsupported(JobError):
+    """It was tried, and it cannot run there, as its platform's file says: SKIPPED."""
+
+
 class StillPending(JobError):
     """We stopped waiting for it: PENDING."""
 
 
 ERRORS: Mapping[Outcome, type[JobError]] = MappingProxyType(
-    {Outcome.ERROR: MachineError, Outcome.FAILED: WorkloadError, Outcome.PENDING: StillPending}
+    {
+        Outcome.ERROR: MachineError,
+        Outcome.FAILED: WorkloadError,
+        Outcome.SKIPPED: StillUnsupported,
+        Outcome.PENDING: StillPending,
+    }
 )
 
 

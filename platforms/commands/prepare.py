@@ -84,7 +84,7 @@ def main(options: argparse.Namespace) -> int:
         print(line)
     if options.env:
         make_environment(platform, options.more)
-    benchmarks = options.benchmark or [name for name in BENCHMARKS if name not in platform.unsupported]
+    benchmarks = options.benchmark or _that_can_run(platform)
     missing: dict[tuple[str, str], str] = {}
     for benchmark in dict.fromkeys(benchmarks):
         sizes = dict.fromkeys(options.size or [platform.for_benchmark(benchmark).size])
@@ -98,6 +98,20 @@ def main(options: argparse.Namespace) -> int:
         return 0
     runs = options.runs_dir or checkout.home(options.site) / "runs"
     return make_data(platform, missing, runs)
+
+
+def _that_can_run(platform: Platform) -> list[str]:
+    """The benchmarks that can run on the platform. Prints which data sets are therefore not made."""
+    names = []
+    for name in BENCHMARKS:
+        why = platform.obstacle(name)
+        if why is None:
+            names.append(name)
+        else:
+            print(
+                f"{name}: not made, as the benchmark cannot run there: {why}; --benchmark {name} makes it all the same"
+            )
+    return names
 
 
 def is_there(platform: Platform, folder: str) -> bool:

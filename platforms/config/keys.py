@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from platforms.config.sbatch_options import check_site_directive
 from platforms.config.values import (
@@ -32,12 +32,42 @@ from platforms.config.values import (
     quantity_of,
     times,
 )
+from platforms.printable import printable
 
 STRICT = ConfigDict(
     frozen=True, extra="forbid", defer_build=True
 )  # start-up is counted: one build of Platform is enough
 Words = tuple[Text, ...]
 OptionReasons = Mapping[Flag, Filled]
+
+
+class Obstacle(BaseModel):
+    """Why something cannot run on a platform, and who says so."""
+
+    model_config = STRICT
+
+    reason: Filled = Field(description="why it cannot run there")
+    source: Filled | None = Field(default=None, description="who says so: a page, a paper's section, a date")
+
+    def __str__(self) -> str:
+        source = "" if self.source is None else f" (source: {self.source})"
+        return printable(" ".join(f"{self.reason}{source}".split()))
+
+
+def _with_reason(value: object) -> object:
+    """Take a text alone as the reason."""
+    return value if isinstance(value, Mapping | Obstacle) else {"reason": value}
+
+
+def _no_switch(value: object) -> object:
+    """Refuse true and false, which say no reason."""
+    if isinstance(value, bool):
+        raise ValueError("needs the reason (write {reason: …, source: …}, or remove the line)")
+    return value
+
+
+ObstacleOrReason = Annotated[Obstacle, BeforeValidator(_with_reason, json_schema_input_type=Text | Obstacle)]
+NoSwitch = BeforeValidator(_no_switch, json_schema_input_type=Text | Obstacle)
 
 
 class SlurmKeys(BaseModel):

@@ -258,7 +258,8 @@ def _known_keys(model: type[BaseModel], loc: Loc, own: Collection[str]) -> list[
             if part in (name, field.alias):
                 model = next(_models_in(field.annotation), model)
                 break
-    return [field.alias or name for name, field in model.model_fields.items() if name not in own]
+    hidden = own if len(loc) == 1 else ()
+    return [field.alias or name for name, field in model.model_fields.items() if name not in hidden]
 
 
 def _models_in(annotation: object) -> Iterator[type[BaseModel]]:

@@ -16,7 +16,16 @@ from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from platforms.config import loading, yaml_lines
 from platforms.config.devices import DeviceCount, count_accelerators
-from platforms.config.keys import STRICT, ContainerKeys, KubernetesKeys, PolicyKeys, SlurmKeys, StackKeys
+from platforms.config.keys import (
+    STRICT,
+    ContainerKeys,
+    KubernetesKeys,
+    NoSwitch,
+    ObstacleOrReason,
+    PolicyKeys,
+    SlurmKeys,
+    StackKeys,
+)
 from platforms.config.scheduler_keys import SchedulerKeys
 from platforms.config.values import (
     Absolute,
@@ -150,7 +159,12 @@ class PlatformFile(CommonKeys):
         {}, description="named sets of what can differ: {cuda13: {modules: [cuda/13]}}; --ab compares two of them"
     )
     benchmarks: Mapping[Name, BenchmarkKeys] = Field({}, description="what one benchmark needs otherwise")
-    unsupported: Mapping[Name, Filled] = Field({}, description="benchmark: why it cannot run there (it is skipped)")
+    unsupported: Mapping[Name, ObstacleOrReason] = Field(
+        {}, description="benchmark: why it cannot run there, a text or {reason: …, source: …} (it is skipped)"
+    )
+    cannot_run: Annotated[ObstacleOrReason, NoSwitch] | None = Field(
+        None, description="why none of the suite's benchmarks can run there (they are skipped), as for unsupported"
+    )
     until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
     successor: Name | None = Field(None, description="name of the platform to use once this one has ended")
     replaces: Annotated[bool, Field(strict=True)] = Field(
@@ -182,6 +196,15 @@ class Platform(PlatformFile):
             return None
         instead = f"; use {self.successor}" if self.successor else ""
         return f"this machine ended on {self.until} (until: in {self.source}){instead}"
+
+    def obstacle(self, benchmark: str) -> str | None:
+        """Return why a benchmark cannot run there, with the source; None where the file says nothing against it."""
+        reasons = []
+        if self.cannot_run is not None:
+            reasons.append(f"none of the suite's benchmarks can run: {self.cannot_run}")
+        if benchmark in self.unsupported:
+            reasons.append(str(self.unsupported[benchmark]))
+        return "; ".join(reasons) or None
 
     @property
     def unit(self) -> Unit:

@@ -148,6 +148,8 @@ def doubts(run: Run, spec: JobSpec | None) -> Iterator[str]:
     size = number(part(run.start, "world").get("size"))
     if size is not None and size > 1 and part(run.start, "request").get("size") == "smoke":
         yield "smoke: its steps are so short that several ranks mostly wait for each other; no measure of scaling"
+    if spec is not None and spec.unsupported is not None:
+        yield f"tried: its platform's file says that it cannot run there: {spec.unsupported}"
     if spec is not None and not spec.starts_ranks and size is not None and size != spec.ranks:
         yield f"world size: the program has {size:g} ranks on {spec.ranks} devices"
 

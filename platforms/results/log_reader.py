@@ -177,6 +177,11 @@ class LogReader:
                 warnings.append(text)
         return replace(run, problems=tuple(problems), warnings=tuple(warnings))
 
+    @property
+    def first_problem(self) -> str:
+        """The first problem that the job itself reported, in one sentence; empty if it reported none."""
+        return next(iter(self._reported_problems()), "")
+
     # --- what is wrong ---
 
     def _reported_problems(self) -> list[str]:

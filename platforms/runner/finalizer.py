@@ -15,6 +15,7 @@ from typing import ParamSpec
 
 from platforms import atomic_file
 from platforms.job import (
+    CONFIRM_UNSUPPORTED,
     ERRORS,
     WIRE_EXIT_STATES,
     BenchError,
@@ -215,7 +216,16 @@ class Finalizer:
 
 
 def final_status(status: Status, spec: JobSpec, reader: LogReader) -> Status:
-    """What the end of a job means once its whole log is read.
+    """What the end of a job means once its whole log is read, and if it was marked as one that cannot run there."""
+    status = _status_by_log(status, spec, reader)
+    if spec.unsupported is None or status.state not in CONFIRM_UNSUPPORTED:
+        return status
+    why = ": ".join(filter(None, (status.state.value, reader.first_problem or status.reason)))
+    return replace(status, state=State.UNSUPPORTED, reason=why)
+
+
+def _status_by_log(status: Status, spec: JobSpec, reader: LogReader) -> Status:
+    """What the end of a job means by its log.
 
     The job's own exit code, as it stands in its log, counts more than the one that came through its launcher. A
     success without a complete log is none.

@@ -64,7 +64,7 @@ class Visit:
     @property
     def benchmarks(self) -> list[str]:
         """The benchmarks that can run on the platform."""
-        return [name for name in self.all_benchmarks if name not in self.platform.unsupported]
+        return [name for name in self.all_benchmarks if self.platform.obstacle(name) is None]
 
     def data_folders(self) -> dict[str, str]:
         """List the folder of each benchmark's data set, by benchmark and size, as in `resnet50 quick`."""

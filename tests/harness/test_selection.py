@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from platforms import checkout
 from tests.harness.conftest import TEST
 
 BENCHMARK = """
@@ -165,13 +166,60 @@ def test_a_test_that_is_skipped_costs_no_job(project, mark):
     assert not project.jobs()
 
 
-def test_known_not_to_run_there_is_skipped_with_the_reason(project):
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("BatchNorm does not compile", "BatchNorm does not compile"),
+        (
+            "{reason: it does not compile, source: 'a paper, section 4.2'}",
+            "it does not compile (source: a paper, sect*",
+        ),
+    ],
+)
+def test_known_not_to_run_there_is_skipped_with_the_reason(project, written, shown):
     project.write("test_resnet50.py", BENCHMARK)
-    project.platform("csx", "unsupported: {resnet50: 'BatchNorm does not compile'}")
+    project.platform("csx", f"unsupported:\n  resnet50: {written}\n")
     result = project.pytest("-m", "csx", "-rs")
     result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines(["*csx: BatchNorm does not compile*"])
+    result.stdout.fnmatch_lines([f"*csx: {shown}"])
+    project.pytest("-m", "csx", "--dry-run").stdout.fnmatch_lines([f"would be skipped: csx: {shown}", "*models-*.pyz*"])
     assert not project.jobs()
+
+
+CANNOT_RUN = "cannot_run: {reason: its software is too old, source: its documentation}\n"
+
+
+def test_a_platform_that_cannot_run_our_benchmarks_runs_a_users_own_command(project):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.job_test(name="test_own.py")
+    project.platform("old", CANNOT_RUN)
+    result = project.pytest("-m", "old", "-rs")
+    result.assert_outcomes(skipped=2, passed=1)
+    why = "its software is too old (source: its documentation)"
+    result.stdout.fnmatch_lines([f"*old: none of the suite's benchmarks can run: {why}"])
+    assert project.jobs() == ["test_own-test_it-old-1x2gpu"]
+
+
+def test_the_dry_run_of_a_platform_that_cannot_run_shows_the_reason_in_place_of_scripts(project):
+    project.write("test_resnet50.py", BENCHMARK)
+    project.job_test(name="test_own.py")
+    project.platform("old", CANNOT_RUN, enabled=False)
+    result = project.pytest("-m", "old", "--dry-run")
+    result.stdout.fnmatch_lines(
+        [
+            "old: the suite's benchmarks cannot run there, so they are skipped: its software is too old (source: *)",
+            "*test_own.py::test_it[[]old-1x2gpu[]]*",
+            "*program.py*",
+            "would be skipped: old: none of the suite's benchmarks can run: its software is too old (source: *)",
+            "no script is shown, since its job could not run there; --try-unsupported shows it all the same",
+            "*dry run: 1 jobs rendered, 2 refused, none submitted*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*models-*.pyz*")
+    tried = project.pytest("-m", "old", "--dry-run", "--try-unsupported")
+    tried.stdout.fnmatch_lines(
+        ["would be tried, although its platform's file says that it cannot run: *too old*", "*models-*.pyz*"]
+    )
 
 
 def test_last_failed_submits_only_those(project):
@@ -364,13 +412,17 @@ def test_arguments_that_the_job_would_refuse_are_refused_before_it_waits_in_a_qu
     assert project.jobs() == []
 
 
-def test_a_device_that_models_cannot_train_on_is_refused_before_it_waits_in_a_queue(project):
+def test_a_device_that_models_cannot_train_on_is_refused_before_it_waits_in_a_queue(project, monkeypatch):
+    monkeypatch.setattr(checkout, "device_families", lambda: ("cpu", "cuda"))
     project.write("test_mine.py", BENCHMARK_TEST % "")
     text = "scheduler: ssh\nhost: pod\ntransport: openssh\nwork_dir: /w\ndevice: ipu\nlayouts: {default: [1x1]}\n"
     project.write("site/platforms/pod.yaml", text)
     project.write("site/site.yaml", "enabled: [pod]\n")
-    project.pytest("-m", "pod").stderr.fnmatch_lines(["*models/ trains on cpu and cuda, and not on ipu yet*"])
-    project.pytest("-m", "pod", "--dry-run").stdout.fnmatch_lines(["would be refused: models/ trains on cpu and cuda*"])
+    why = "models/ cannot train on ipu: models/accelerators/ has cpu, cuda (docs/profiles.md)"
+    project.pytest("-m", "pod").stderr.fnmatch_lines([f"*{why}. Nothing was submitted"])
+    result = project.pytest("-m", "pod", "--dry-run")
+    result.stdout.fnmatch_lines([f"would be refused: {why}", "*dry run: 0 jobs rendered, 2 refused, none submitted*"])
+    result.stdout.no_fnmatch_line("*models-*.pyz*")
 
 
 def test_a_misspelled_value_of_the_site_is_named(project):

@@ -319,7 +319,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("name: other\n", "1: name: cannot be set (a platform has the name of its file)"),
         ("source: /x\n", "1: source: cannot be set"),
         ("time_limit_s: 60\n", "1: time_limit_s: unknown key (did you mean 'time_limit'?)"),
-        ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, configurations,"),
+        ("colour: red\n", "1: colour: unknown key (known: arguments, benchmarks, cannot_run, configurations,"),
         ("benchmarks:\n  deepcam:\n    device: gpu\n", "3: benchmarks.deepcam.device: unknown key (known: arguments,"),
         (
             "benchmarks:\n  deepcam:\n    layouts: 4x2\n",
@@ -343,6 +343,15 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("env: {A-B: 1}\n", "1: env.A-B: 'A-B' is no name of an environment variable"),
         ("env: {A: [1]}\n", "1: env.A: needs a text"),
         ("unsupported: {cosmoflow: }\n", "1: unsupported.cosmoflow: nothing is written here"),
+        ("unsupported:\n  cosmoflow: {source: x}\n", "2: unsupported.cosmoflow.reason: is missing"),
+        (
+            "unsupported:\n  cosmoflow:\n    why: x\n",
+            "3: unsupported.cosmoflow.why: unknown key (known: reason, source)",
+        ),
+        ("unsupported:\n  cosmoflow: ['x']\n", "2: unsupported.cosmoflow.reason: needs a text"),
+        ("unsupported: {cosmoflow: ' '}\n", "1: unsupported.cosmoflow.reason: is empty"),
+        ("size: quick\ncannot_run: true\n", "2: cannot_run: needs the reason (write {reason: …, source: …}, or remove"),
+        ("cannot_run: {reason: x, sauce: y}\n", "1: cannot_run.sauce: unknown key (did you mean 'source'?)"),
         ("marks: [A100]\n", "1: marks[0]: 'A100' is no name (small letters, digits and _"),
         ("marks: [a100, a100]\n", "1: marks: a100 is written twice"),
         ("scheduler: slurm\nlayouts: {default: [1x4]}\n", "1: device: auto looks at this machine only (write cpu,"),
@@ -694,3 +703,19 @@ def test_a_key_that_means_nothing_is_a_mistake(tmp_path: Path, text: str, said: 
 
 def test_a_sites_value_may_contain_dollar_braces(tmp_path: Path) -> None:
     assert load(tmp_path, "env: {A: '${site.a}'}", Site(values={"a": "${b}"})).env == {"A": "${b}"}
+
+
+def test_a_reason_may_have_a_source_and_is_one_printable_line(tmp_path: Path) -> None:
+    text = (
+        'unsupported:\n  resnet50: a text\n  deepcam: {reason: "it\\n\\n  is large", source: a paper}\n'
+        'cannot_run: {reason: "\\e[31mtoo old"}\n'
+    )
+    found = load(tmp_path, text)
+    assert {name: str(obstacle) for name, obstacle in found.unsupported.items()} == {
+        "resnet50": "a text",
+        "deepcam": "it is large (source: a paper)",
+    }
+    assert str(found.cannot_run) == "?[31mtoo old"
+    assert found.obstacle("deepcam") == (
+        "none of the suite's benchmarks can run: ?[31mtoo old; it is large (source: a paper)"
+    )

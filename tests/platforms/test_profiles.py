@@ -400,10 +400,20 @@ def test_a_short_option_breaks_a_rule_too(specs: Specs, shipped: dict[str, Platf
     assert [finding.partition(":")[2][:9] for finding in policy.lint(spec, text, platform)] == [" --ntasks"]
 
 
-def test_what_the_paper_could_not_run(shipped: dict[str, Platform]) -> None:
+def test_what_the_paper_could_not_run(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
     reasons = shipped["cerebras_cs2"].unsupported
     assert reasons.keys() == {"cosmoflow", "deepcam"}
-    assert "MaxPool3d" in reasons["cosmoflow"]
+    assert "MaxPool3d" in reasons["cosmoflow"].reason
+    everywhere = [*reasons.values(), *clusters["graphcore"].unsupported.values()]
+    assert {obstacle.source for obstacle in everywhere} == {"HPDC'24, section 4.2"}
+
+
+def test_what_is_older_than_the_interface_that_models_speaks(shipped: dict[str, Platform]) -> None:
+    cannot_run = shipped["cerebras_cs2"].cannot_run
+    assert cannot_run is not None
+    assert cannot_run.source is not None
+    for version in ("cerebras_pytorch 2.1 and 2.2 for Python 3.8", "cerebras.pytorch 2.10 for Python 3.11"):
+        assert version in str(cannot_run)
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------

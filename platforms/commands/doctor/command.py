@@ -49,6 +49,8 @@ def main(options: argparse.Namespace) -> int:
     elif schedulers.backend_of(platform).only_jobs_see_their_machine:  # elsewhere the step `python` checks the machine
         steps.append(("node", _suggest_node))
     steps.append(("data", data_sets.data))
+    if any(platform.obstacle(name) for name in visit.all_benchmarks):
+        steps.insert(0, ("benchmarks", _benchmarks))
     try:
         for title, step in steps:
             if not _take(title, partial(step, visit)):
@@ -94,6 +96,17 @@ def _file(platform: Platform, site: Path) -> StepResult:
     return StepResult(f"{platform.source}: scheduler {platform.scheduler}, {platform.device}")
 
 
+def _benchmarks(visit: Visit) -> StepResult:
+    """Tell which benchmarks cannot run there, with what the platform's file says of each."""
+    cannot_run = visit.platform.cannot_run
+    if cannot_run is not None:
+        return StepResult(
+            f"none of the suite's can run there: {cannot_run}. Tests with a command of their own run", skipped=True
+        )
+    reasons = [f"{name} is skipped: {why}" for name in visit.all_benchmarks if (why := visit.platform.obstacle(name))]
+    return StepResult(f"{', '.join(visit.benchmarks) or 'none'} can run; {'; '.join(reasons)}")
+
+
 def _node(visit: Visit, options: argparse.Namespace, site: Path, settings: Site) -> StepResult:
     checkout.refuse_unready(visit.platform, site, settings)
     if visit.unmade:
@@ -121,6 +134,8 @@ def _next(visit: Visit, settings: Site, site: Path) -> str:
     except RefusedError as error:
         return f"next: {error}"
     size = f" --size {visit.size}" if visit.size else ""
+    if not visit.benchmarks:
+        return "next: a test with a command of its own (docs/foreign-loops.md), or --try-unsupported (docs/outcomes.md)"
     if visit.unmade:
         return f"next: python -m platforms prepare {visit.platform.name}{size}{visit.more}"
     return f"next: pytest -m {visit.platform.name}{size}{visit.more}"

@@ -1,0 +1,152 @@
+"""--try-unsupported: tests run although their platform's file says that they cannot, and what their ends mean."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from platforms.rundir import job_json
+from tests.harness.conftest import ROOT
+
+TEST = """
+import pytest
+
+@pytest.mark.workload(benchmark="resnet50")
+def test_resnet50(run, record):
+    assert not run.problems
+    record(run)
+"""
+MARK = "unsupported:\n  resnet50: {reason: it does not compile, source: a paper}\n"
+# Stands in for the Python of the job: it gets the archive and `train resnet50 …`, and ends as a compiler's error does.
+REFUSES = """#!/bin/sh
+sleep SECONDS
+cat <<'END'
+:::MLLOG {"namespace": "hpcml", "key": "hpcml_problem", "value": {"gate": "GATE", "text": "MaxPool3d cannot be lowered"}, "metadata": {"rank": 0, "seq": 0}}
+:::MLLOG {"namespace": "hpcml", "key": "hpcml_end", "value": {"exit_code": CODE, "lines": 1}, "metadata": {"rank": 0, "seq": 1}}
+END
+exit CODE
+"""  # noqa: E501
+
+
+def refusing(project, code=4, gate="compile", seconds=0):
+    """A platform `old` with a mark, whose job ends with this code after these seconds."""
+    text = REFUSES.replace("GATE", gate).replace("CODE", str(code)).replace("SECONDS", str(seconds))
+    program = project.write("refuses.sh", text)
+    program.chmod(0o755)
+    project.write("test_resnet50.py", TEST)
+    project.platform("old", f"python: {program}\nconfigurations: [gbs32]\nsize: smoke\n{MARK}")
+    project.write("data/resnet50-smoke/any", "")
+
+
+def entries(project):
+    files = [path.read_text() for path in project.path.glob("site/history/*/*.jsonl") if "runs" not in path.name]
+    return [json.loads(line) for text in files for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("code", "gate", "state"), [(4, "compile", "compile failed"), (5, "device_memory", "device out of memory")]
+)
+def test_an_end_that_confirms_the_mark_is_skipped_and_not_red(project, code, gate, state):
+    refusing(project, code, gate)
+    result = project.pytest("-m", "old", "--try-unsupported", "-rs")
+    assert result.ret == 0
+    result.assert_outcomes(skipped=1)
+    mark = f"{project.path}/site/platforms/old.yaml:8"
+    sentence = f"{state}: {gate}: MaxPool3d cannot be lowered (rank 0)"
+    result.stdout.fnmatch_lines(
+        [f"test_resnet50.py::test_resnet50[[]old-1x2gpu-gbs32[]]: the mark in {mark} holds: {sentence}"]
+    )
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    written = job_json.read_json(path)
+    assert (written["outcome"], written["state"], written["exit_code"]) == ("skipped", "not supported there", code)
+    assert written["asked"]["unsupported"] == "it does not compile (source: a paper)"
+    assert {entry["outcome"] for entry in entries(project)} == {"skipped"}
+
+
+def test_another_end_confirms_nothing(project):
+    refusing(project, 1, "failed")
+    result = project.pytest("-m", "old", "--try-unsupported")
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*the mark in*")
+
+
+def test_without_the_option_such_an_end_is_a_failure(project):
+    refusing(project)
+    path = project.path / "site/platforms/old.yaml"
+    path.write_text(path.read_text().replace(MARK, ""))
+    project.pytest("-m", "old").assert_outcomes(failed=1)
+
+
+def test_a_pass_names_the_mark_to_remove_and_fills_no_pin(project):
+    """A real training, of seconds, on this machine."""
+    project.write("test_resnet50.py", TEST)
+    text = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\nconfigurations: [gbs32]\nsize: smoke\n"
+    project.write("site/platforms/old.yaml", f"{text}{MARK}")
+    project.write("site/site.yaml", "enabled: [old]\n")
+    words = ["data", "resnet50", "--size", "smoke", "--data-dir", str(project.path / "data/resnet50-smoke")]
+    subprocess.run([sys.executable, "-m", "models", *words], cwd=ROOT, check=True, capture_output=True)
+    result = project.pytest("-m", "old", "--try-unsupported")
+    result.assert_outcomes(passed=1)
+    mark = f"{project.path}/site/platforms/old.yaml:7"
+    reason = "it does not compile (source: a paper)"
+    result.stdout.fnmatch_lines(
+        [
+            f"test_resnet50.py::*: it runs, although {mark} says that it cannot ({reason}): remove the mark there",
+            f"*tried: its platform's file says that it cannot run there: {reason}*",
+        ]
+    )
+    (entry,) = [entry for entry in entries(project) if entry["outcome"] == "passed" and entry["revision"] == 3]
+    assert "marked unsupported" in entry["doubts"]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "local"), ("-m", "not old")])
+def test_nothing_to_try_is_refused_with_what_is_marked(project, words):
+    refusing(project)
+    result = project.pytest("--try-unsupported", *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*none of the chosen tests is marked*cerebras_cs2 (all benchmarks), *old (resnet50)*"])
+    assert not project.jobs()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--gate=require",), "--gate=require"),
+        (("--repeat", "2", "--label", "x"), "--repeat, --label or --treated"),
+        (("--each-node", "idle"), "--each-node"),
+        (("--ab", "stack=a,b"), "--ab"),
+    ],
+)
+def test_it_does_not_go_with_what_compares_numbers(project, words, named):
+    refusing(project)
+    result = project.pytest("-m", "old", "--try-unsupported", *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--try-unsupported asks whether a test runs at all, and {named} compares*"])
+    assert not project.jobs()
+
+
+def test_a_machine_that_has_ended_is_skipped_all_the_same(project):
+    refusing(project)
+    path = project.path / "site/platforms/old.yaml"
+    path.write_text(f"until: 2020-01-31\n{path.read_text()}")
+    result = project.pytest("-m", "old", "--try-unsupported", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*this machine ended on 2020-01-31*"])
+    assert not project.jobs()
+
+
+def test_a_resumed_run_tries_again_and_takes_no_option_of_its_own(project):
+    refusing(project, seconds=2)
+    assert project.pytest("-m", "old", "--try-unsupported", "--wait", "0").ret == 75
+    refused = project.pytest("--resume", "--try-unsupported")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*takes the tests and options of that run: leave the others out*"])
+    result = project.pytest("--resume")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*the mark in *old.yaml:8 holds: compile failed: *"])
