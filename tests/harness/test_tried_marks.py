@@ -94,8 +94,8 @@ def test_a_pass_names_the_mark_to_remove_and_fills_no_pin(project):
     reason = "it does not compile (source: a paper)"
     result.stdout.fnmatch_lines(
         [
-            f"test_resnet50.py::*: it runs, although {mark} says that it cannot ({reason}): remove the mark there",
             f"*tried: its platform's file says that it cannot run there: {reason}*",
+            f"test_resnet50.py::*: it runs, although {mark} says that it cannot ({reason}): remove the mark there",
         ]
     )
     (entry,) = [entry for entry in entries(project) if entry["outcome"] == "passed" and entry["revision"] == 3]
