@@ -190,7 +190,19 @@ def spent(job: Job, began_s: float) -> Spent:
         start_s=_start_s(job),
         run_s=job.run_s,
         devices=job.spec.layout.devices,
+        **_compiled(job),
     )
+
+
+def _compiled(job: Job) -> dict[str, Any]:
+    """How long the job compiled, and whether it found a compiled program, as far as it says."""
+    summary = job.run.summary if job.run else {}
+    seconds = summary.get("compile_s")
+    cache = summary.get("compile_cache")
+    return {
+        "compile_s": seconds if isinstance(seconds, int | float) else None,
+        "compile_cache": cache if cache in ("hit", "miss") else None,
+    }
 
 
 def _start_s(job: Job) -> float | None:

@@ -603,10 +603,16 @@ class Run:
         return statistics.stdev(self.seconds_per_sample) / statistics.fmean(self.seconds_per_sample)
 
 
+LONGEST_REASON = 200  # characters: it stands in each line of the history
+
+
 def split_refusal(summary: Mapping[str, object]) -> str | None:
     """Why a job's summary has neither stall nor compute time: the clause of its `no_split`; None if there is none."""
     reason = summary.get("no_split")
-    return reason if isinstance(reason, str) and reason.strip() else None
+    if not isinstance(reason, str):
+        return None
+    plain = "".join(letter if letter.isprintable() else "?" for letter in " ".join(reason.split()))
+    return plain[:LONGEST_REASON] or None
 
 
 def _sum_of_known(values: Sequence[float | None]) -> float | None:

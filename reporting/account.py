@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from platforms.config.values import short_clock
 from reporting.columns import aligned
 
-HEADINGS = ("job", "setting", "platform", "ended as", "for a place", "in the queue", "to start", "ran", "device-hours")
+COMPILED = "compiled"
+HEADINGS = (
+    *("job", "setting", "platform", "ended as", "for a place", "in the queue", "to start", COMPILED, "ran"),
+    "device-hours",
+)
 TEXT_COLUMNS = range(4)
 
 
@@ -22,6 +26,8 @@ class Spent:
             that an earlier session submitted.
         queue_s: the wait at its scheduler.
         start_s: from its start to its first batch: imports, data, the device.
+        compile_s: of that time, the part in which the device's program was compiled.
+        compile_cache: `hit` if a compiled program was found, `miss` if it was made; None: not known.
         run_s: the whole time on its devices.
     """
 
@@ -34,6 +40,8 @@ class Spent:
     start_s: float | None
     run_s: float | None
     devices: int
+    compile_s: float | None = None
+    compile_cache: str | None = None
 
     @property
     def device_hours(self) -> float:
@@ -41,15 +49,25 @@ class Spent:
 
 
 def account(jobs: Sequence[Spent]) -> list[str]:
-    """Lines to print: a row for each job, and the sum."""
-    lines = aligned([HEADINGS, *map(_cells, jobs)], TEXT_COLUMNS)
+    """Lines to print: a row for each job, and the sum. Compilation has a column if a job has compiled."""
+    rows = [HEADINGS, *map(_cells, jobs)]
+    if not any(map(_compiled, jobs)):
+        rows = [tuple(cell for cell, name in zip(row, HEADINGS, strict=True) if name != COMPILED) for row in rows]
+    lines = aligned(rows, TEXT_COLUMNS)
     total = sum(job.device_hours for job in jobs)
     return [lines[0], "-" * max(map(len, lines)), *lines[1:], f"{len(jobs)} jobs, {total:.3g} device-hours"]
 
 
 def _cells(job: Spent) -> tuple[str, ...]:
-    times = (job.place_s, job.queue_s, job.start_s, job.run_s)
-    return (job.name, job.setting or "-", job.platform, job.state, *map(clock, times), f"{job.device_hours:.3g}")
+    waited = map(clock, (job.place_s, job.queue_s, job.start_s))
+    took = (_compiled(job) or "-", clock(job.run_s), f"{job.device_hours:.3g}")
+    return (job.name, job.setting or "-", job.platform, job.state, *waited, *took)
+
+
+def _compiled(job: Spent) -> str:
+    """`40:00, miss`; "" if nothing is known to have been compiled."""
+    took = None if job.compile_s is None else clock(job.compile_s)
+    return ", ".join(filter(None, (took, job.compile_cache)))
 
 
 def clock(seconds: float | None) -> str:

@@ -18,6 +18,20 @@ def test_a_row_a_job_and_the_sum() -> None:
     assert total == "2 jobs, 1 device-hours"
 
 
+def test_compilation_has_a_column_where_a_job_compiled() -> None:
+    names = ("resnet50-1x1csx-k3f9a2bc", "tuned", "wafer", "succeeded")
+    made = Spent(*names, None, None, 2431.0, 3000, 1, compile_s=2400.0, compile_cache="miss")
+    found = Spent(*names, None, None, 35.0, 600, 1, compile_s=4.0, compile_cache="hit")
+    other = Spent(*names, None, None, 35.0, 600, 1)
+    head, _, *rows, _ = account([made, found, other])
+    assert "to start     compiled    ran" in head
+    assert [" ".join(row.split()[4:]) for row in rows] == [
+        "- - 40:31 40:00, miss 50:00 0.833",
+        "- - 35.0 s 4.0 s, hit 10:00 0.167",
+        "- - 35.0 s - 10:00 0.167",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

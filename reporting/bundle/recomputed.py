@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from platforms.job import JobSpec
+from platforms.job import JobSpec, split_refusal
 from platforms.results.gates import number
 from platforms.results.log_reader import LogReader
 from platforms.results.wire import MARKER
@@ -92,6 +92,8 @@ def of_steps(steps: AllSteps, windows: Sequence[Mapping[str, Any]], summary: Map
             if name not in window or (name == "stall_h2d_s" and found is None):
                 continue
             yield from _within(f"window {index}: {name}", found, low, high)
+        if not raw.has_split and any(window.get(name) is not None for name in ("stall_s", "compute_s")):
+            yield Difference(f"window {index}", "stall_s and compute_s", "the steps do not tell them apart")
     for name, counted in (("warmup_steps", steps.warmup_steps), ("optimizer_steps", steps.optimizer_steps)):
         if summary.get(name) is not None and summary[name] != counted:
             yield Difference(f"summary: {name}", str(summary[name]), f"{counted} by the steps")
@@ -105,6 +107,8 @@ def _bounds(raw: WindowOfSteps) -> Iterator[tuple[str, float, float]]:
     """For each value of a window the least and the most that it can be."""
     near = raw.tolerance_s
     yield "steps", raw.steps, raw.steps
+    if not raw.has_split:
+        return
     yield "stall_s", math.fsum(raw.stalls) - near, math.fsum(raw.stalls) + near
     yield "compute_s", math.fsum(raw.compute_s[0]) - near, math.fsum(raw.compute_s[1]) + near
     yield "stall_h2d_s", math.fsum(raw.stall_h2d_s[0]) - near, math.fsum(raw.stall_h2d_s[1]) + near
@@ -165,17 +169,18 @@ def of_windows(content: Mapping[str, Any]) -> Iterator[Difference]:
     windows = content["windows"]
     read = content.get("read_by_test") or []
     samples = sum(window["samples"] for window in windows)
-    wall_s, stall_s, compute_s = (
-        math.fsum(window[name] for window in windows) for name in ("wall_s", "stall_s", "compute_s")
-    )
+    wall_s = math.fsum(window["wall_s"] for window in windows)
+    stall_s, compute_s = (_sum(windows, name) for name in ("stall_s", "compute_s"))
+    if windows and None in (stall_s, compute_s) and not split_refusal(content["summary"]):
+        yield Difference("windows", "no stall_s or no compute_s", "a reason for that in summary.no_split")
     expected: dict[str, float | None] = dict.fromkeys(
         ("effective_throughput", "compute_fraction", "compute_throughput")
     )
     seconds_per_sample = [window["wall_s"] / window["samples"] for window in windows] or read
     if windows:
         expected["effective_throughput"] = samples / wall_s
-        expected["compute_fraction"] = 1 - stall_s / wall_s
-        expected["compute_throughput"] = samples / compute_s if compute_s > 0 else None
+        expected["compute_fraction"] = None if stall_s is None else 1 - stall_s / wall_s
+        expected["compute_throughput"] = samples / compute_s if compute_s else None
     elif read:
         expected["effective_throughput"] = 1 / statistics.fmean(read)
     expected["identity_gap"] = _gap(expected)
@@ -192,6 +197,11 @@ def of_windows(content: Mapping[str, Any]) -> Iterator[Difference]:
         yield Difference("run_s", json.dumps(content["run_s"]), "ended_s - started_s")
 
 
+def _sum(windows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [window[name] for window in windows]
+    return None if None in values else math.fsum(values)
+
+
 def _gap(numbers: Mapping[str, float | None]) -> float | None:
     effective, fraction = numbers["effective_throughput"], numbers["compute_fraction"]
     compute = numbers["compute_throughput"]
@@ -205,7 +215,7 @@ def _of_summary(
 ) -> Iterator[Difference]:
     expected: dict[str, float | None] = {"windows": len(windows)}
     for name in ("wall_s", "stall_s", "compute_s", "steps", "samples"):
-        expected[name] = math.fsum(window[name] for window in windows)
+        expected[name] = _sum(windows, name)
     expected.update({name: value for name, value in numbers.items() if name != "spread_within_job"})
     expected["effective_throughput_best"] = max(window["samples"] / window["wall_s"] for window in windows)
     for name, value in expected.items():

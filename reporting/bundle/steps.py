@@ -13,20 +13,28 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 HEADER = "step,window,wait,h2d,busy\n"
+HEADER_WHOLE = "step,window,wait,h2d,busy,whole\n"  # of a device that does not tell waiting from computing
 LONGEST_LINE = 200
 ROUNDED_S = 0.5e-9  # a value is written with nine digits, so it may be so far from the one that was measured
-_ROW = re.compile(r"(0|[1-9]\d{0,8}),(0|[1-9]\d{0,8}|),(\d{1,9}\.\d{9}),(\d{1,9}\.\d{9}),(\d{1,9}\.\d{9})\n", re.ASCII)
+_NUMBERED = r"(0|[1-9]\d{0,8}),(0|[1-9]\d{0,8}|),"
+_SECONDS = r"(\d{1,9}\.\d{9})"
+_ROW = re.compile(rf"{_NUMBERED}{_SECONDS},{_SECONDS},{_SECONDS}\n", re.ASCII)
+_ROW_WHOLE = re.compile(rf"{_NUMBERED}()(),,,{_SECONDS}\n", re.ASCII)
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One optimiser step of one rank, in seconds. `window` is None for a step of the warm-up, or behind the windows."""
+    """One optimiser step of one rank, in seconds. `window` is None for a step of the warm-up, or behind the windows.
+
+    Without a split the whole step stands in `busy_s`.
+    """
 
     step: int
     window: int | None
     wait_s: float
     h2d_s: float
     busy_s: float
+    has_split: bool = True
 
     @property
     def stall_s(self) -> float:
@@ -42,9 +50,11 @@ class WindowOfSteps:
         compute_s, stall_h2d_s: busy time and copy of the rank that stalled longest, as the least and the most that
             they can be: if two ranks stalled equally long, as far as nine digits tell, either may have been it.
         waits_s, copies_s, busies_s: of each rank, its sum.
+        has_split: whether the steps tell waiting from computing. Without that none of these times means anything.
     """
 
     steps: int = 0
+    has_split: bool = True
     stalls: list[float] = field(default_factory=list)
     compute_s: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
     stall_h2d_s: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
@@ -57,6 +67,7 @@ class WindowOfSteps:
         longest = max(row.stall_s for row in ranks)
         pace = [row for row in ranks if row.stall_s >= longest - 4 * ROUNDED_S]
         self.steps += 1
+        self.has_split = ranks[0].has_split
         self.stalls.append(longest)
         for choose, computing, copying in zip((min, max), self.compute_s, self.stall_h2d_s, strict=True):
             computing.append(choose(row.busy_s for row in pace))
@@ -95,15 +106,18 @@ def rows_of(lines: Iterable[bytes]) -> Iterator[StepRow]:
     """
     window = -1
     step = -1
+    row = _ROW
     for number, raw in enumerate(lines, 1):
         line = raw.decode("utf-8", "replace")
         if number == 1:
-            if line != HEADER:
+            if line not in (HEADER, HEADER_WHOLE):
                 raise ValueError(f"line 1: {line.strip()[:60]!r} stands there, and {HEADER.strip()!r} must")
+            header = line
+            row = _ROW if header == HEADER else _ROW_WHOLE
             continue
-        match = _ROW.fullmatch(line)
+        match = row.fullmatch(line)
         if match is None:
-            raise ValueError(f"line {number}: {line.strip()[:60]!r} is no row of {HEADER.strip()}")
+            raise ValueError(f"line {number}: {line.strip()[:60]!r} is no row of {header.strip()}")
         step += 1
         of_window = int(match[2]) if match[2] else None
         if int(match[1]) != step:
@@ -111,7 +125,8 @@ def rows_of(lines: Iterable[bytes]) -> Iterator[StepRow]:
         if of_window is not None and of_window not in (window, window + 1):
             raise ValueError(f"line {number}: window {of_window} follows window {window}")
         window = window if of_window is None else of_window
-        yield StepRow(step, of_window, float(match[3]), float(match[4]), float(match[5]))
+        wait_s, h2d_s, busy_s = (float(seconds or 0) for seconds in match.groups()[2:])
+        yield StepRow(step, of_window, wait_s, h2d_s, busy_s, row is _ROW)
     if step < 0:
         raise ValueError("it has no row")
 
@@ -128,6 +143,8 @@ def all_steps(ranks: Sequence[Iterable[StepRow]]) -> AllSteps:
         first = rows[0]
         if any(row.window != first.window for row in rows):
             raise ValueError(f"step {first.step} is in window {first.window} on rank 0, and elsewhere on another rank")
+        if any(row.has_split != first.has_split for row in rows):
+            raise ValueError(f"step {first.step} tells waiting from computing on some ranks only")
         found.optimizer_steps += 1
         if first.window is None:
             found.warmup_steps += not found.windows

@@ -52,7 +52,7 @@ class ComparedGroups:
         before = (*treated.runs_before, *control.runs_before)
         after = (*treated.runs_after, *control.runs_after)
         notes = notes_between(before, after, references, night_ends)
-        causes = causes_of(treated.runs_before, treated.runs_after, notes)
+        causes = causes_of(treated.runs_before, treated.runs_after, notes, effect.contrast.metric)
         on_control = causes_of(control.runs_before, control.runs_after).changed
         alone = tuple(change for change in causes.changed if change not in on_control)
         split = effect.split() if effect.contrast.metric == THROUGHPUT else None
@@ -106,11 +106,11 @@ def _sentence(one: ComparedGroups, *, with_metric: bool) -> str:
         text += ", no change that these runs can show"
     elif contrast.better == "lower":
         text += f", {effect.verdict}"
-    causes = one.causes if effect.verdict != "unclear" else replace(one.causes, split=None)
+    causes = one.causes if effect.verdict != "unclear" else replace(one.causes, split=None, no_split="")
     if causes.changed or not one.on_control:
-        text += f"{', ' if causes.split else '; '}{causes.sentence()}"
-    elif causes.split is not None:
-        text += f", {causes.split.sentence()}"
+        text += f"{', ' if causes.where else '; '}{causes.sentence()}"
+    elif causes.where:
+        text += f", {causes.where}"
     if one.on_control:
         text += f"; changed on the control nodes, too: {', '.join(change.text for change in one.on_control)}"
     return text
@@ -229,7 +229,7 @@ def _content(one: ComparedGroups) -> dict[str, Any]:
     }
     for name in PART_COLUMNS:
         found[f"{name}_effect"] = None if one.causes.split is None else one.causes.split.change.get(name)
-    found["where"] = None if one.causes.split is None else one.causes.split.sentence()
+    found["where"] = one.causes.where or None
     found["changed_on_treated"] = "; ".join(change.text for change in one.causes.changed)
     found["changed_on_control"] = "; ".join(change.text for change in one.on_control)
     found["notes"] = "; ".join(f"{note.at} on {note.platform}: {note.text}" for note in one.causes.notes)

@@ -9,7 +9,16 @@ from statistics import fmean, median
 
 from platforms.job import Metric
 from reporting.compare.blocks import ArmsAnswer, Block, Judgement, judge
-from reporting.compare.split import ERRORS, MEDIAN_PER_MEAN, NORMAL_PER_MAD, UNCERTAINTY, Split, split_of
+from reporting.compare.split import (
+    ERRORS,
+    MEDIAN_PER_MEAN,
+    NORMAL_PER_MAD,
+    UNCERTAINTY,
+    Split,
+    no_split_of,
+    split_of,
+    where,
+)
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
 
@@ -26,6 +35,7 @@ class ArmsComparison:
         judgement: what its blocks say.
         split: where in a step the change is; None if the runs do not say it.
         nodes: on which the blocks ran, in the order in which they were used.
+        no_split: why the runs do not say where it is; "" if they do, or do not say why.
     """
 
     arms: tuple[str, str]
@@ -33,6 +43,7 @@ class ArmsComparison:
     judgement: Judgement
     split: Split | None
     nodes: tuple[str, ...]
+    no_split: str = ""
 
     @property
     def is_decided(self) -> bool:
@@ -44,9 +55,8 @@ class ArmsComparison:
         arm_a, arm_b = self.arms
         what = "" if self.metric == THROUGHPUT else f"{self.metric}, "
         said = f"{what}{arm_b} against {arm_a}: {self._answer()}"
-        if self.is_decided and self.split is not None:
-            said += f"; {self.split.sentence()}"
-        return said
+        in_step = where(self.split, self.no_split)
+        return f"{said}; {in_step}" if self.is_decided and in_step else said
 
     def _answer(self) -> str:
         judgement = self.judgement
@@ -106,7 +116,9 @@ def compare_arms(
     higher_is_better = runs[0].metrics[metric].better == "higher"
     judgement = judge(judged, planned=planned, final=final, higher_is_better=higher_is_better)
     nodes = dict.fromkeys(node for block in judged for node in block.nodes)
-    return ArmsComparison(arms, metric, judgement, _split(arms, list(blocks.values())), tuple(nodes))
+    split = _split(arms, list(blocks.values()))
+    no_split = no_split_of(runs) if split is None and metric == THROUGHPUT else ""
+    return ArmsComparison(arms, metric, judgement, split, tuple(nodes), no_split)
 
 
 def _compared(runs: Sequence[Envelope]) -> str | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reporting.compare.split import Split, split_of
+from reporting.compare.split import Split, no_split_of, split_of, where
 from reporting.history.envelope import Envelope
 from reporting.history.run_facts import THROUGHPUT
 from reporting.references.answers import Note
@@ -50,16 +50,23 @@ class Causes:
         changed: the provenance that differs, by name.
         same: the names of provenance that do not differ.
         notes: of people, near the change.
+        no_split: why the device does not say where it is; "" if it does, or if the runs do not say why.
     """
 
     split: Split | None
     changed: tuple[ProvenanceChange, ...]
     same: tuple[str, ...]
     notes: tuple[Note, ...] = ()
+    no_split: str = ""
+
+    @property
+    def where(self) -> str:
+        """Where in a step it is, or why that is not known; "" if the runs say neither."""
+        return where(self.split, self.no_split)
 
     def sentence(self) -> str:
         """What follows the change in percent: `all of it in the device step; input unchanged; changed: driver …`."""
-        said = [] if self.split is None else [self.split.sentence()]
+        said = [self.where] if self.where else []
         said.append(self.provenance())
         said += [f"noted on {note.at}: {note.text}" for note in self.notes]
         return "; ".join(said)
@@ -89,8 +96,11 @@ def causes_of(
         metric: what has changed. The parts of a step explain the effective throughput and no other metric.
     """
     split = None
+    no_split = ""
     if metric == THROUGHPUT:
         split = split_of([run.beside for run in before], [run.beside for run in after])
+        if split is None:
+            no_split = no_split_of([*after, *before])
     changed, same = [], []
     if before and after:
         old, new = provenance_values(before), provenance_values(after)
@@ -100,7 +110,7 @@ def causes_of(
                 same.append(name)
             else:
                 changed.append(ProvenanceChange(name, frozenset(was), frozenset(is_now)))
-    return Causes(split, tuple(changed), tuple(same), tuple(notes))
+    return Causes(split, tuple(changed), tuple(same), tuple(notes), no_split)
 
 
 def provenance_values(runs: Iterable[Envelope]) -> dict[str, set[str]]:

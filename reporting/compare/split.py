@@ -6,11 +6,12 @@ The parts of a step stand beside each run (docs/history.md). docs/gate.md says h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from platforms.job import Metric
+from reporting.history.envelope import Envelope
 from reporting.history.run_facts import STEP_PARTS
 
 PARTS: Mapping[str, str] = {
@@ -198,6 +199,22 @@ def split_of(before: Sequence[Mapping[str, Metric]], after: Sequence[Mapping[str
         for name in names
     }
     return Split(medians[0], medians[1], limits)
+
+
+def where(split: Split | None, no_split: str | None) -> str:
+    """Where in a step a change is, or why that is not known; "" if the runs say neither.
+
+    Args:
+        no_split: why the device of the runs does not tell waiting from computing.
+    """
+    if split is not None:
+        return split.sentence()
+    return f"where in a step is not known ({no_split})" if no_split else ""
+
+
+def no_split_of(runs: Iterable[Envelope]) -> str:
+    """Why these runs do not tell waiting from computing, by the first one that says it; "" if none does."""
+    return next((run.no_split for run in runs if run.no_split), "")
 
 
 def _runs_with(runs: Sequence[Mapping[str, Metric]], names: Sequence[str]) -> list[dict[str, float]]:

@@ -11,7 +11,6 @@ from statistics import median
 
 from platforms.rundir import job_folder
 from reporting.compare.causes import Causes, ProvenanceChange, causes_of, provenance_values, shown
-from reporting.compare.split import Split
 from reporting.gate import estimates
 from reporting.gate.comparison import Comparison, LevelChange, RecentNights
 from reporting.gate.estimates import Noise
@@ -293,17 +292,17 @@ def why(
         f"{percent(found.change)}, {causes.sentence()}",
         *what_changed(causes, subject.series.runs),
         *notes(subject, night),
-        *where(subject, before, since, causes.split),
+        *where(subject, before, since, causes),
         *commands(subject, found, since_run or night),
         *lost_answers(subject),
     ]
 
 
-def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], split: Split | None) -> list[str]:
+def where(subject: Subject, before: Sequence[RunValue], since: Sequence[RunValue], causes: Causes) -> list[str]:
     """Which part of a run has changed, by the parts of a step and what else stands beside the judged number."""
     lines = []
-    if split is not None:
-        lines.append(f"  {split.numbers()}")
+    if causes.split is not None:
+        lines.append(f"  {causes.split.numbers()}")
     for name, metric in subject.current.beside.items():
         if name in STEP_PARTS:
             continue

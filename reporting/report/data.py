@@ -128,6 +128,8 @@ class SeriesReport:
         where: where in a step the change is, as in `all of it in the device step; input unchanged`; "" if not known.
         why: what has changed at the same time: provenance and people's notes; "" without a change.
         ticket: of an acknowledgement that holds.
+        parts: of a step; empty where they are not known.
+        no_split: why the device does not tell waiting from computing; "" if it does, or if that is not known.
     """
 
     metric: str
@@ -152,6 +154,7 @@ class SeriesReport:
     levels: tuple[Level, ...] = ()
     points: tuple[Point, ...] = ()
     parts: tuple[Part, ...] = ()
+    no_split: str = ""
     sight: Sight | None = None
 
 

@@ -22,7 +22,6 @@ from reporting.gate.verdict import Kind
 from reporting.history.comparability import differences
 from reporting.history.envelope import Envelope
 from reporting.history.nights import night_of
-from reporting.history.run_facts import THROUGHPUT
 from reporting.references.answers import References
 from reporting.report.data import Condition
 from reporting.report.incidents import NIGHTS_APART
@@ -359,8 +358,8 @@ def _of_change(episode: _Episode, references: References) -> _Explained:
     notes = references.notes_on(episode.platform, episode.begin - NOTE_BEFORE, episode.begin + NOTE_AFTER)
     causes = causes_of(episode.before, episode.during, notes, metric)
     changed = tuple(change for change in causes.changed if _says_something(change, episode))
-    split = causes.split if metric == THROUGHPUT else None
-    said = [] if split is None else [split.sentence()]
+    split = causes.split
+    said = [causes.where] if causes.where else []
     noted = [f"noted on {note.at}: {note.text}" for note in notes]
     if changed:
         return _Explained(episode, Cause.CHANGE, "; ".join([Causes(None, changed, ()).sentence(), *noted, *said]))

@@ -254,6 +254,7 @@ def _series_report(
         levels=_levels(series, asked.references),
         points=tuple(_points(metric, jobs, changes, latest, verdict, asked)),
         parts=_parts(verdict, series),
+        no_split=series.runs[-1].envelope.no_split or "",
         sight=None if sight is None else _sight(sight),
     )
 
@@ -268,8 +269,8 @@ def _where(verdict: Verdict, latest: Envelope) -> str:
     said = []
     if verdict.kind is Kind.NODE and latest.nodes:
         said.append(f"node {' and '.join(latest.nodes)}")
-    if verdict.causes is not None and verdict.causes.split is not None:
-        said.append(verdict.causes.split.sentence())
+    if verdict.causes is not None and verdict.causes.where:
+        said.append(verdict.causes.where)
     return "; ".join(said)
 
 
