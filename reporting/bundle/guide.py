@@ -49,6 +49,12 @@ class Contents:
         return cls(**values)
 
 
+NO_SPLIT = (
+    "   A run with `no_split` in its summary has neither stall_s nor compute_s, for that reason: its rows have the",
+    "   whole step in the column `whole`, and the two numbers that need them are missing.",
+)
+
+
 def readme_text(contents: Contents, records: Sequence[RunRecord]) -> str:
     count = "1 run" if len(records) == 1 else f"{len(records)} runs"
     lines = [
@@ -94,6 +100,7 @@ def readme_text(contents: Contents, records: Sequence[RunRecord]) -> str:
         "2. The windows of `wire.log` are those of `run.json`. N is the sum of `samples`, T the sum of `wall_s`:",
         "   effective throughput = N / T, compute fraction = 1 - sum(stall_s) / T, compute throughput = N /",
         "   sum(compute_s), spread = standard deviation over mean of wall_s / samples.",
+        *(NO_SPLIT if any(record.run.no_split for record in records) else []),
         "3. The tables show these numbers with three to four digits. `tables.csv` has all digits; its",
         "   `effective_throughput` is that of the fastest stretch of windows that lasts at least four seconds.",
         "",

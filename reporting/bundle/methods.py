@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from platforms.job import split_refusal
 from platforms.results.gates import part
 from reporting.bundle.records import RunRecord
 from reporting.tables.row import number, workload
@@ -61,12 +62,8 @@ def _how_measured(records: Sequence[RunRecord]) -> Iterator[str]:
         yield f"The code of the jobs has the content hash{_plural(codes, 'es')} {_listed(codes)}."
     with_windows = [record for record in records if record.content.get("windows")]
     if with_windows:
-        yield (
-            "Each step of each rank was split into the wait for data, the copy to the device and the computation. "
-            "In each step the rank that stalled longest sets the pace. Effective throughput is the number of samples "
-            "divided by the time between two barriers, compute fraction is one minus the share of stalls, and compute "
-            "throughput is the number of samples divided by the time of the computation."
-        )
+        yield "Effective throughput is the number of samples divided by the time between two barriers."
+        yield from _how_split(with_windows)
         yield (
             "The spread is the standard deviation over the mean of the windows of one run, in seconds per sample. It "
             "says how steady a run was, and not how much runs differ."
@@ -74,6 +71,19 @@ def _how_measured(records: Sequence[RunRecord]) -> Iterator[str]:
     first = min(record.envelope.time_s for record in records)
     last = max(record.envelope.time_s for record in records)
     yield f"{_count(len(records), 'run')} started {_period(first, last)}."
+
+
+def _how_split(records: Sequence[RunRecord]) -> Iterator[str]:
+    reasons = _all(records, lambda record: split_refusal(part(record.content, "summary")))
+    without = sum(record.run.no_split is not None for record in records)
+    if without < len(records):
+        yield (
+            "Each step of each rank was split into the wait for data, the copy to the device and the computation. "
+            "In each step the rank that stalled longest sets the pace. Compute fraction is one minus the share of "
+            "stalls, and compute throughput is the number of samples divided by the time of the computation."
+        )
+    if without:
+        yield f"{_count(without, 'run')} without compute fraction and compute throughput: {'; '.join(reasons)}."
 
 
 def _at_commits(commits: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ def session(
                 text = text.replace("b5cf5c583633", code)
             if path.suffix == ".csv":
                 with gzip.open(job / "work" / f"{path.name}.gz", "wt") as file:
-                    file.write(text)
+                    file.write(change(text))
             elif path.name == "run.json":
                 content = json.loads(change(text))
                 change_run(content)
@@ -112,6 +112,44 @@ def _code(folder: Path) -> str:
     source.mkdir()
     (source / "__main__.py").write_text("print('trains')\n")
     return code_archive.build(source, folder / "runs" / "archives").code
+
+
+NO_SPLIT = "its own nodes feed it"
+_IN_WINDOW = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")
+_IN_SUMMARY = ("stall_s", "compute_s", "compute_fraction", "compute_throughput", "identity_gap")
+
+
+def without_split(text: str) -> str:
+    """A text of the recording as a device writes it that does not tell waiting from computing."""
+    if text.startswith("step,"):
+        rows = [row.split(",") for row in text.splitlines()[1:]]
+        whole = [f"{step},{window},,,,{sum(map(float, spans)):.9f}" for step, window, *spans in rows]
+        return "\n".join(["step,window,wait,h2d,busy,whole", *whole, ""])
+    if text.startswith("{"):
+        return json.dumps(_run_without_split(json.loads(text)))
+    return "\n".join(map(_line_without_split, text.split("\n")))
+
+
+def _run_without_split(content: dict[str, Any]) -> dict[str, Any]:
+    if content.get("windows"):
+        content["windows"] = [
+            {**window, **dict.fromkeys(window.keys() & set(_IN_WINDOW))} for window in content["windows"]
+        ]
+        content["summary"].update(dict.fromkeys(_IN_SUMMARY), no_split=NO_SPLIT)
+        content.update(dict.fromkeys(_IN_SUMMARY[2:]))
+    return content
+
+
+def _line_without_split(line: str) -> str:
+    head, marker, text = line.partition(":::MLLOG ")
+    event = json.loads(text) if marker else {"key": ""}
+    if event["key"] == "hpcml_window":
+        event["value"].update(dict.fromkeys(_IN_WINDOW))
+    elif event["key"] == "hpcml_summary":
+        event["value"].update(dict.fromkeys(_IN_SUMMARY), no_split=NO_SPLIT)
+    else:
+        return line
+    return f"{head}{marker}{json.dumps(event)}"
 
 
 def contents_of(bundle: Path) -> dict[str, bytes]:

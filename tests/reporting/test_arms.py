@@ -6,6 +6,7 @@ import math
 import random
 import re
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,17 @@ def throughput(value: float) -> dict[str, Metric]:
 
 def block_of(number: int, old: dict[str, Metric], new: dict[str, Metric], **more: str) -> list[Envelope]:
     return [run(arm, number, old if arm == "old" else new, **more) for arm in ("old", "new", "new", "old")]
+
+
+def test_an_answer_without_a_split_says_why() -> None:
+    blocks = {}
+    for number in range(1, 9):
+        runs = block_of(number, throughput(100 + number % 2), throughput(95))
+        blocks[number] = [replace(one, no_split="its own nodes feed it") for one in runs]
+    found = compare_arms(ARMS, blocks)
+    assert found is not None
+    assert found.is_decided
+    assert found.sentence.endswith("; where in a step is not known (its own nodes feed it)")
 
 
 def test_throughput_is_compared_before_other_metrics() -> None:

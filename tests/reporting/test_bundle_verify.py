@@ -20,7 +20,17 @@ from reporting.__main__ import main
 from reporting.bundle import container, manifest
 from reporting.bundle.packing import json_text
 from reporting.bundle.verification import Verification, verify
-from tests.reporting.bundled_session import COSMOFLOW, MINE, RESNET, RUN_ID, STREAM, contents_of, session
+from tests.reporting.bundled_session import (
+    COSMOFLOW,
+    MINE,
+    NO_SPLIT,
+    RESNET,
+    RUN_ID,
+    STREAM,
+    contents_of,
+    session,
+    without_split,
+)
 
 EDITS = 1000
 RECORD = f"jobs/{RUN_ID}/{RESNET}/run.json"
@@ -368,3 +378,43 @@ def test_a_program_of_the_site_and_ranks_are_followed_from_their_raw_values(tmp_
     assert (found.from_steps, found.from_wire, found.from_record) == (2, 0, 1)
     assert found.step_rows == 2 * 14 + 180
     assert found.digest == f"sha256:{hashlib.sha256(contents_of(tmp_path / 'bundle.zip')['MANIFEST']).hexdigest()}"
+
+
+# --- runs of a device that does not tell waiting from computing ---
+
+
+@pytest.fixture(scope="module")
+def unsplit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("unsplit")
+    return contents_of(session(folder, (RESNET, MINE), change=without_split).bundle())
+
+
+def test_runs_without_a_split_are_followed_from_their_raw_values(unsplit: dict[str, bytes], tmp_path: Path) -> None:
+    assert found_in(tmp_path / "b.zip", container.write(unsplit)) == []
+    assert verify(tmp_path / "b.zip").from_steps == 2
+    tables = unsplit["tables/tables.txt"].decode()
+    assert f"no compute throughput and no compute fraction: {NO_SPLIT}" in tables
+    methods = unsplit["METHODS.md"].decode()
+    assert f"2 runs without compute fraction and compute throughput: {NO_SPLIT}." in methods
+    assert "Each step of each rank was split" not in methods
+    assert "column `whole`" in unsplit["README.md"].decode()
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "written", "said"),
+    [
+        (RECORD, rb'"compute_fraction": null', b'"compute_fraction": 0.9', "compute_fraction"),
+        (RECORD, rb'"stall_s": null', b'"stall_s": 0.1', "windows"),
+        (WIRE, rb', "no_split": "[^"]*"', b"", "window 0 cannot be used"),
+        (WIRE, rb'"stall_s": null', b'"stall_s": 0.1', "windows"),
+        (STEPS.format(0), rb"\n1,,,,,", b"\n1,0,,,,", "window"),
+        (STEPS.format(0), rb"busy,whole\n", b"busy\n", "is no row of"),
+    ],
+)
+def test_an_edit_of_a_run_without_a_split_is_found(
+    unsplit: dict[str, bytes], tmp_path: Path, file: str, pattern: bytes, written: bytes, said: str
+) -> None:
+    changed, count = re.subn(pattern, written, unsplit[file], count=1)
+    assert count == 1
+    found = found_in(tmp_path / "b.zip", container.write(renewed({**unsplit, file: changed})))
+    assert any(said in sentence for sentence in found), found

@@ -29,6 +29,15 @@ def test_where_it_is_and_what_changed() -> None:
     assert causes.same == ("torch",)
 
 
+def test_a_device_that_does_not_say_where_it_is_says_why() -> None:
+    before, after = run(0, 100.0, no_split="its own nodes feed it"), run(1, 90.0, no_split="its own nodes feed it")
+    said = "where in a step is not known (its own nodes feed it); no provenance is recorded"
+    assert causes_of([before], [after]).sentence() == said
+    assert causes_of([slowed(52.1)], [after]).sentence() == said
+    assert causes_of([before], [after], metric="triad").where == ""
+    assert causes_of([slowed(52.1), before], [slowed(60.0), after]).where.startswith("all of it in the device step")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

@@ -13,6 +13,7 @@ from reporting.history.nights import NOON
 from reporting.references.answers import Acceptance, Acknowledgement, Note, Pause, References
 from reporting.report.build import build
 from reporting.report.data import Condition, ReportData
+from reporting.report.page import render
 from reporting.report.report_json import from_json, json_schema, to_json
 from tests.reporting.fleet_history import fleet_nights
 from tests.reporting.gate_nights import AUTHOR, FIELDS, METRIC, TEST, night, nights, run
@@ -80,6 +81,20 @@ def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
     assert incident.where == "all of it in the device step; input unchanged"
     assert incident.why == f"changed at that time: driver 570.124 -> 580.65; noted on {night(30)}: driver upgrade"
     assert report.conditions == {"slower": 2, "ok": 1}
+
+
+def test_a_device_that_does_not_say_where_a_change_is_says_why():
+    reason = "its <own> nodes feed it"
+    report = report_of([*calm(28, beside={}, no_split=reason), *slower(28, 2, beside={}, no_split=reason)])
+    series = report.tests[0].series[0]
+    assert (series.parts, series.no_split) == ((), reason)
+    assert series.where == f"where in a step is not known ({reason})"
+    assert f" %, {series.where}; changed: driver" in series.text
+    assert "Where it is" not in series.text
+    assert report.incidents[0].where == series.where
+    page = render(report, evidence=None)
+    assert "Where the time of a step goes is not known: <bdi>its &lt;own&gt; nodes feed it</bdi>." in page
+    assert "<own>" not in page
 
 
 def test_changes_of_one_platform_in_other_weeks_are_two_incidents():
