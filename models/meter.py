@@ -486,9 +486,9 @@ class Meter:
         steps_s = [sum(spans) for spans in zip(*self._spans)]
         fastest = [step_s for step_s in self.group.gather(min(steps_s, default=None)) if step_s]
         if fastest:
-            wished = min(MOST_STEPS, math.ceil(self.window_s / min(fastest)))
-            wished = math.ceil(wished / self.steps_per_batch) * self.steps_per_batch
-            self._every = self.steps_per_window = max(self.steps_per_window, wished)
+            of_batch = self.steps_per_batch
+            batches = min(MOST_STEPS // of_batch, math.ceil(self.window_s / min(fastest) / of_batch))
+            self._every = self.steps_per_window = max(self.steps_per_window, batches * of_batch)
 
     def _read(self) -> float | None:
         """Turn the marks into seconds and the losses into numbers, after a synchronisation. Return the latest loss."""

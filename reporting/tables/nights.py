@@ -19,7 +19,7 @@ from reporting.history.run_facts import STEP_PARTS
 from reporting.references.answers import References
 from reporting.tables.grouped import Table
 from reporting.tables.history_rows import stored_verdicts
-from reporting.tables.row import number
+from reporting.tables.row import NO_SPLIT, number
 
 RESTLESS = 0.25  # a fact that changes before more than this share of the runs says nothing of any of them
 
@@ -67,6 +67,8 @@ def _night_table(
             )
         )
     notes = [_pin_note(series, pin)]
+    if latest.no_split:
+        notes.append(f"{NO_SPLIT}: {latest.no_split}")
     if restless:
         notes.append(f"not shown, since it changes from run to run: {', '.join(restless)}")
     shown_nights = [datetime.date.fromisoformat(row[0]) for row in rows]

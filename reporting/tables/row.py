@@ -72,7 +72,7 @@ def hardware(run: Run) -> str:
 
 
 def devices(run: Run) -> str:
-    """The layout, with the cores of a processor and the number of ranks."""
+    """The layout, with the cores of a processor, the number of ranks, and the copies that have several devices."""
     parts = [run.layout]
     cores = part(run, "host").get("cores")
     if part(run, "device").get("type") == "cpu" and cores:
@@ -82,6 +82,9 @@ def devices(run: Run) -> str:
     ranks = part(run, "world").get("size", 1)
     if ranks != 1:
         parts.append(f"{ranks} ranks")
+    devices_per_replica = part(run, "world").get("devices_per_replica", 1)
+    if devices_per_replica != 1:
+        parts.append(f"{part(run, 'world').get('replicas')} replicas of {devices_per_replica}")
     return ", ".join(filter(None, parts)) or "-"
 
 

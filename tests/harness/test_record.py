@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from platforms.rundir import job_json
+
 
 def test_rounds_are_windows_in_seconds_per_sample(project):
     project.job_test("seconds=0.3,0.1,41.123456789012345")
@@ -138,6 +140,39 @@ def test_a_run_with_problems_is_refused_even_if_the_test_forgets_to_look(project
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*a run whose sanity failed is never recorded*"])
     assert project.saved() == []
+
+
+METER = Path(__file__).resolve().parents[2] / "models" / "meter.py"
+UNSPLIT = f"""
+import sys, time
+sys.path.insert(0, {str(METER.parent)!r})
+import meter
+
+for _ in meter.steps(range(12), samples=4, no_split="its <own> nodes feed it"):
+    time.sleep(0.001)
+meter.finish(compile_s=2400.0, compile_cache="miss")
+"""
+
+
+def test_what_a_device_does_not_tell_is_empty_with_its_reason(project):
+    project.job_test("seconds=2")
+    project.write("program.py", UNSPLIT)
+    result = project.pytest("--benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    shown = result.stdout.str()
+    assert re.search(r" - +- +\d[\d.]+ +\d[\d.]*% +learning 1 of 20 +\[1\] \[2\]", shown)
+    assert "[2] no compute throughput and no compute fraction: its <own> nodes feed it" in shown
+    assert "bound by" not in shown
+    assert "40:00, miss" in shown
+    (bench,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
+    extra = bench["extra_info"]
+    assert extra["effective_throughput"] == pytest.approx(bench["stats"]["ops"])
+    assert [extra[name] for name in ("compute_fraction", "compute_throughput", "identity_gap")] == [None] * 3
+    assert extra["summary"]["no_split"] == "its <own> nodes feed it"
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    content = json.loads(path.read_text())
+    assert {(window["stall_s"], window["compute_s"]) for window in content["windows"]} == {(None, None)}
+    assert job_json.run_from(content).no_split == "its <own> nodes feed it"
 
 
 def test_a_program_without_the_wire_is_recorded_from_its_log(project):

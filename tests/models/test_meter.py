@@ -874,7 +874,7 @@ def test_progress_counts_steps_where_a_batch_has_several(time, log):
     assert {value["samples_per_s"] for value in progress} == {4.0}
 
 
-@pytest.mark.parametrize(("window_s", "steps"), [(0.0, 4), (4.5, 8), (8.5, 12)])
+@pytest.mark.parametrize(("window_s", "steps"), [(0.0, 4), (4.5, 8), (8.5, 12), (90.0, 48)])
 def test_a_window_is_made_longer_by_whole_batches(time, log, window_s, steps):
     """A step takes 1 s, and a batch has four."""
     meter = meter_on(time, log, warmup_steps=4, steps_per_batch=4, window_s=window_s)

@@ -197,8 +197,23 @@ def test_ranks_and_device_hours_of_a_spec() -> None:
         archive=Path("models-1.pyz"),
     )
     assert (spec.ranks_per_node, spec.ranks, spec.device_hours) == (12, 24, 4.0)
+    assert spec.replicas == 24
     assert spec.rank_command("/tmp/models-1.pyz") == ["/tmp/models-1.pyz", "train", "deepcam"]
     assert JobSpec("n", "t", "p", Layout(1, 1, "cpu"), ("python3", "mine.py")).rank_command() == ["python3", "mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "devices_per_replica", "replicas_per_rank", "replicas", "ranks"),
+    [("1x8ipu", 1, 8, 8, 1), ("2x8ipu", 2, 4, 8, 2), ("1x4ipu", 4, 1, 1, 1), ("1x2csx", 1, 2, 2, 1)],
+)
+def test_a_rank_may_drive_several_devices(
+    layout: str, devices_per_replica: int, replicas_per_rank: int, replicas: int, ranks: int
+) -> None:
+    shape = Layout.parse(layout[:-3], layout[-3:])
+    several = {"devices_per_replica": devices_per_replica, "replicas_per_rank": replicas_per_rank}
+    spec = JobSpec("n", "t", "p", shape, (), "resnet50", time_limit_s=1800, **several)
+    assert (spec.replicas, spec.ranks, spec.ranks_per_node) == (replicas, ranks, ranks // shape.nodes)
+    assert spec.device_hours == shape.devices / 2
 
 
 # --- the three numbers ---

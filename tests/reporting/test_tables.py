@@ -66,6 +66,19 @@ def test_a_cpu_quota_stands_beside_the_cores(quota: float | str | None, said: st
 
 
 @pytest.mark.parametrize(
+    ("world", "said"),
+    [
+        ({"size": 1, "replicas": 8, "devices_per_replica": 1}, "  1x8ipu   fp32"),
+        ({"size": 2, "replicas": 4, "devices_per_replica": 2}, "1x8ipu, 2 ranks, 4 replicas of 2  fp32"),
+    ],
+)
+def test_copies_of_the_model_that_have_several_devices_are_named(world: dict[str, int], said: str) -> None:
+    one = run("resnet50", 0.25)
+    start = {**one.start, "device": {"type": "ipu", "name": "MK2"}, "world": world}
+    assert said in tables([replace(one, layout="1x8ipu", start=start)])[3]
+
+
+@pytest.mark.parametrize(
     ("stalls", "said"),
     [
         ([0.01], "bound by compute: 99% of the time was computing, 1% waiting for data"),

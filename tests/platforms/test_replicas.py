@@ -1,0 +1,68 @@
+"""Ranks that drive several devices: what is asked of a job, what its files keep of it, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from platforms.config.schema import Platform
+from platforms.job import JobSpec, Layout, RefusedError, Run
+from platforms.rundir import job_json
+from platforms.schedulers.job_spec import new_spec
+
+
+def spec_on(layout: Layout, **keys: int) -> JobSpec:
+    platform = Platform(name="pod16", source=Path("pod16.yaml"), device=layout.unit, **keys)
+    return new_spec(platform, label="resnet50", test="test_resnet50.py::test_resnet50", layout=layout, run_id="r")
+
+
+def read_back(content: dict[str, Any]) -> JobSpec:
+    return job_json.spec_from_submitted("n", "t", "p", content)
+
+
+def test_a_platform_says_what_a_rank_drives() -> None:
+    spec = spec_on(Layout(1, 8, "ipu"), devices_per_replica=2, replicas_per_rank=4)
+    assert (spec.replicas, spec.devices_per_replica, spec.ranks) == (4, 2, 1)
+
+
+def test_the_files_of_a_job_keep_what_was_asked() -> None:
+    spec = spec_on(Layout(1, 8, "ipu"), devices_per_replica=2, replicas_per_rank=4)
+    submitted = job_json.submitted_content(spec, "1", 0.0)
+    asked = job_json.run_content(Run(), spec, "1", None, None)["asked"]
+    for kept in (submitted["asked"], asked):
+        assert isinstance(kept, dict)
+        assert {name: kept[name] for name in ("devices_per_replica", "replicas_per_rank", "ranks")} == {
+            "devices_per_replica": 2,
+            "replicas_per_rank": 4,
+            "ranks": 1,
+        }
+        again = read_back({"asked": kept})
+        assert (again.replicas, again.ranks, again.layout) == (spec.replicas, spec.ranks, spec.layout)
+
+
+def test_files_from_before_there_were_replicas_have_a_rank_for_each_device() -> None:
+    old = {"layout": "2x4gpu", "ranks_per_device": 1, "arguments": ["train", "resnet50"]}
+    assert (read_back({"asked": old}).replicas, read_back({"asked": old}).ranks) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("layout", "keys", "said"),
+    [
+        (
+            Layout(1, 4, "gpu"),
+            {"replicas_per_rank": 4},
+            "are for ipu and csx, and layout 1x4gpu has one rank for each gpu",
+        ),
+        (Layout(1, 6, "ipu"), {"replicas_per_rank": 4}, "layout 1x6ipu has 6 ipu a node, and a rank drives 4 of them"),
+        (
+            Layout(1, 1, "ipu"),
+            {"devices_per_replica": 2},
+            "layout 1x1ipu has 1 ipu a node, and a rank drives 2 of them",
+        ),
+    ],
+)
+def test_a_layout_that_is_no_whole_number_of_ranks_is_refused(layout: Layout, keys: dict[str, int], said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        spec_on(layout, **keys)
