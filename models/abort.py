@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple, TypeVar
 
 import torch
 
-from models.errors import CommandError, DeviceOutOfMemory, not_importable
+from models.errors import CommandError, DeviceOutOfMemory, not_importable, with_message
 from models.meter import Meter
 from models.ranks import Failure, Ranks
 
@@ -71,9 +71,10 @@ def as_command_error(error: Exception) -> CommandError:
     if isinstance(error, ImportError):
         return not_importable(error)
     if is_out_of_memory(error):
-        return DeviceOutOfMemory(
+        sentence = (
             f"the device's memory does not hold this batch ({_first_line(error)}); ask for a smaller --local-batch-size"
         )
+        return DeviceOutOfMemory(with_message(sentence, error))
     if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_CONNECTION):
         return CommandError(
             "the ranks lost each other: one was killed, or the network between them broke; see dmesg "

@@ -16,7 +16,7 @@ import torch
 from models import checks, fault_injection
 from models.abort import is_out_of_memory
 from models.accelerators import EagerAccelerator
-from models.errors import CompileFailed
+from models.errors import CompileFailed, with_message
 from models.loaders import make_loader
 from models.meter import Meter
 from models.ranks import Ranks
@@ -154,9 +154,8 @@ def compile_model(model: Any, accelerator: EagerAccelerator, setup: TrainingSetu
         if is_out_of_memory(error):
             raise
         first_line = (str(error).strip() or "no text").splitlines()[0]
-        raise CompileFailed(
-            f"torch.compile failed ({type(error).__name__}: {first_line}); train without --compile"
-        ) from error
+        sentence = f"torch.compile failed ({type(error).__name__}: {first_line}); train without --compile"
+        raise CompileFailed(with_message(sentence, error)) from error
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, value in zip(model.buffers(), buffers):

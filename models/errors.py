@@ -8,8 +8,9 @@ import sys
 class CommandError(Exception):
     """The command cannot go on.
 
-    Takes one string and nothing else, so that it can be pickled on its way out of a loader process. `gate` is the name
-    under which the wire reports it.
+    Takes one string and nothing else, so that it can be pickled on its way out of a loader process. Its first line is
+    the sentence; what a compiler or a device said itself may follow in more lines. `gate` is the name under which the
+    wire reports it.
     """
 
     exit_code = 1
@@ -52,6 +53,12 @@ class ImpossibleRequest(CommandError):
 
     exit_code = 78
     gate = "request"
+
+
+def with_message(sentence: str, error: BaseException) -> str:
+    """Return the sentence, and below it the whole message of an error that has several lines."""
+    message = str(error).strip()
+    return f"{sentence}\n{message}" if "\n" in message else sentence
 
 
 def not_importable(error: ImportError) -> ImpossibleRequest:

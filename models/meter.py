@@ -25,6 +25,8 @@ from types import MappingProxyType
 from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Sequence
 
 LINE_BYTES = 3500  # above a pipe's 4 KiB, lines of several ranks were seen torn
+SAID_LINES = 12  # of what a compiler or a device said: with so many a line of the wire is not too long
+SAID_CHARACTERS = 160  # of each
 WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
 GATE_EXIT_CODE = 3  # of a run that ended but failed a check
 IDENTITY_LIMIT = 0.03  # by how much compute throughput x compute fraction may miss effective throughput
@@ -99,10 +101,14 @@ class Wire:
             self._write(text.encode())
 
     def problem(self, gate: str, text: str) -> None:
-        """Write that a gate failed; only once per gate."""
+        """Write that a gate failed, once for each gate. Below the first line stands what a compiler or device said."""
         if gate not in self.problems:
             self.problems[gate] = text
-            self.emit("hpcml_problem", {"gate": gate, "text": text})
+            lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+            value: dict[str, Any] = {"gate": gate, "text": "".join(lines[:1])}
+            if len(lines) > 1:
+                value["said"] = [_plain(line, SAID_CHARACTERS) for line in lines[1 : 1 + SAID_LINES]]
+            self.emit("hpcml_problem", value)
 
     def _write(self, line: bytes) -> None:
         if self.fd == 1:  # what the program printed earlier must come first

@@ -531,6 +531,8 @@ class Run:
     summary: Mapping[str, object] = field(default_factory=dict, repr=False)
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    """The first lines of what a compiler or a device said of its failure; the log has all of them."""
     status: Status = field(default=Status(State.UNKNOWN), repr=False)
     folder: Path | None = None
     read_by_test: tuple[float, ...] = ()

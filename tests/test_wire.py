@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from models import cgroups, contention, errors
-from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Wire
+from models.meter import GATE_EXIT_CODE, LINE_BYTES, Meter, Solo, Wire
 from platforms.job import WIRE_EXIT_STATES, JobSpec, Layout, Outcome, Run, State, state_of_exit
 from platforms.results import gates
 from platforms.results.log_reader import LogReader, Progress
@@ -228,6 +228,32 @@ def test_texts_of_every_kind_come_through(text: str) -> None:
     assert "\n" not in run.problems[0]
     assert not any("wire lines" in problem for problem in run.problems)
     assert any(line.startswith("gate: ") or line.startswith("…") for line in reader.tail)
+
+
+COMPILER_MESSAGE = [f"loc(call{n}): error: 'cirh.MaxPool3d' is no legal operation \x1b[31mred" for n in range(40)]
+
+
+def test_what_a_compiler_said_comes_through_in_lines() -> None:
+    text = "\n".join(["the model does not compile (RuntimeError)", "", *COMPILER_MESSAGE])
+
+    def fail(fd: int) -> None:
+        Meter(samples=1, wire=Wire(fd=fd), group=Solo(), folder=None).abort(4, "compile", text)
+
+    reader = read_back(fail)
+    run = reader.finish()
+    assert run.problems[0] == "compile: the model does not compile (RuntimeError) (rank 0)"
+    assert run.said == tuple(line.replace("\x1b[31m", "") for line in COMPILER_MESSAGE[:12])
+    assert reader.exit_code == 4
+
+
+@pytest.mark.parametrize("lines", [["é☃𝄞\ud800" * 900] * 400, [""] * 9, [":::MLLOG {}"], ["x" * 99999, "\x00"]])
+def test_messages_of_every_kind_come_through(lines: list[str]) -> None:
+    reader = read_back(lambda fd: Wire(fd=fd).problem("compile", "\n".join(["it failed", *lines])), cut=7)
+    run = reader.finish()
+    assert run.problems[0] == "compile: it failed (rank 0)"
+    assert len(run.said) <= 13
+    assert all(len(line) <= 400 and line.isprintable() for line in run.said)
+    assert not any("wire lines" in problem for problem in run.problems)
 
 
 def test_what_is_not_finite_is_null() -> None:

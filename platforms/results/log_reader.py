@@ -16,7 +16,7 @@ from pathlib import Path
 from platforms.job import JobSpec, Run, split_refusal
 from platforms.results import gates
 from platforms.results.gates import number
-from platforms.results.wire import Event, WireReader, clean
+from platforms.results.wire import Event, WireReader, clean, readable
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class LogReader:
         self._end: Mapping[str, object] | None = None
         self._end_seq = 0
         self._reported: dict[str, dict[str, set[int]]] = {}  # gate -> text -> ranks, from the job's own gates
+        self._said: tuple[str, ...] = ()  # by the compiler or the device that failed first: its first lines
         self._irregular: dict[str, int] = {}  # kind of irregular line -> how many
         self._handlers: Mapping[str, Callable[[Event, Mapping[str, object]], None]] = {
             "hpcml_start": self._on_start,
@@ -149,6 +150,7 @@ class LogReader:
             windows=windows,
             start=dict(self._start),
             summary=dict(self._summary),
+            said=self._said,
         )
         if spec is not None:
             run = replace(
@@ -233,6 +235,7 @@ class LogReader:
             gate = str(problem.get("gate") or "?")
             text = str(problem.get("text") or "?")
             self._reported.setdefault(gate, {}).setdefault(text, set()).add(event.rank)
+            self._said = self._said or tuple(readable(str(line)) for line in _list(problem.get("said")))
             return
         handler = self._handlers.get(event.key)
         if handler is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ NODES = 4  # the most that are named
 TOO_EXPENSIVE = "it is not begun again, since that may cost more than `max_device_hours:` of site.yaml"
 ENDED_BY_US, NEVER_SUBMITTED = "this session ended it", "this session never submitted it"
 
+SPREAD_ADVICE = ", or more devices for each copy of the model: `devices_per_replica:` there"
+
 # What usually helps. {source} is the platform's file, {platform} its name, {name} the job's name, {size} its --size.
 ADVICE: Mapping[State, str] = {
     State.OUT_OF_MEMORY: "less memory: fewer loader workers (`workers:` in {source}), a smaller batch; or "
@@ -30,7 +33,10 @@ ADVICE: Mapping[State, str] = {
     State.START_DEADLINE: "`python -m platforms doctor {platform}` compares layouts with what is there; more patience: "
     "`start_limit:` in {source}",
     State.NOT_STARTABLE: "the job's Python is `python:` in {source}: does it exist there, and may it be executed?",
-    State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}",
+    State.COMPILE_FAILED: "what cannot be compiled there belongs into {source}, as `unsupported: {{{benchmark}: "
+    "{{reason: …, source: …}}}}`: its tests are skipped, and --try-unsupported tries them again",
+    State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}{spread}",
+    State.UNSUPPORTED: "newer software, or another device; the mark in {source} stays until then",
     State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
     State.IMAGE: "another image, or who may pull it: `kubernetes: {{image: …, image_pull_secrets: […]}}` in {source}",
     State.VOLUME: "`python -m platforms prepare {platform}{size}` makes claims of `volumes:` in {source} that say "
@@ -88,8 +94,13 @@ def job_failed(
     if status.events:
         lines.append(f"events at {spec.platform}:")
         lines += [f"  - {event}" for event in status.events]
+    if run.said:
+        lines.append(f"the message begins so (all of it: less +/^error: {shlex.quote(str(folder / 'log'))}):")
+        lines += [f"  | {line}" for line in run.said]
     log_lines = [line.rstrip() for line in tail]
-    log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)][-LOG_LINES:]
+    shown = tuple(line.removesuffix("…") for line in run.said)
+    log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)]
+    log_lines = [line for line in log_lines if not (shown and line.startswith(shown))][-LOG_LINES:]
     if log_lines:
         lines.append(f"last lines of {folder / 'log'}:")
         lines += [f"  | {line}" for line in log_lines]
@@ -97,8 +108,15 @@ def job_failed(
     advice = _advice(spec, status, log_lines)
     if advice is not None:
         size = spec.request.get("size")
-        size_option = f" --size {size}" if size else ""
-        lines.append("try: " + advice.format(source=source, name=spec.name, platform=spec.platform, size=size_option))
+        words = {
+            "source": source,
+            "name": spec.name,
+            "platform": spec.platform,
+            "size": f" --size {size}" if size else "",
+            "benchmark": spec.benchmark,
+            "spread": SPREAD_ADVICE if spec.layout.unit == "ipu" else "",
+        }
+        lines.append("try: " + advice.format(**words))
     return "\n".join([*lines, *_next_commands(hints)])
 
 
@@ -111,6 +129,8 @@ def _advice(spec: JobSpec, status: Status, log_lines: Sequence[str]) -> str | No
             return None
         if spec.benchmark is None:
             return COMMAND_ADVICE
+    if status.state is State.COMPILE_FAILED and spec.benchmark is None:
+        return None
     return ADVICE.get(status.state)
 
 

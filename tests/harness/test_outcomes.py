@@ -20,6 +20,7 @@ from harness.console import Console
 from platforms.job import State
 from platforms.runner import Job, Runner
 from platforms.schedulers import SCHEDULERS
+from tests.harness.conftest import ROOT
 from tests.waiting import until
 
 PATIENCE_S = 60.0
@@ -43,6 +44,50 @@ def test_workload_failures_are_failed_with_the_last_lines(project):
     result.stdout.fnmatch_lines(["*exit*1*", "*it went wrong here*"])
     assert "Traceback" not in result.stdout.str()
     assert project.saved() == []
+
+
+COMPILES_NOT = """
+import sys
+sys.path.insert(0, {root!r})
+from models.meter import Meter, Solo, Wire
+
+message = [f"loc(call{{n}}): illegal" for n in range(90)]
+text = "\\n".join(["the model does not compile for csx (RuntimeError)", *message])
+print("lowering", *("word" for _ in range(20)), sep="\\n", flush=True)
+print(f"error: {{text}}", flush=True)
+Meter(samples=1, wire=Wire(), group=Solo(), folder=None).abort({code}, {gate!r}, text)
+sys.exit({code})
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "gate", "state"), [(4, "compile", "compile failed"), (5, "device_memory", "device out of memory")]
+)
+def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(project, code, gate, state):
+    project.job_test()
+    project.write("program.py", COMPILES_NOT.format(root=str(ROOT), code=code, gate=gate))
+    result = project.pytest("--junitxml=junit.xml")
+    result.assert_outcomes(failed=1)
+    (log,) = project.path.glob("runs/2*/*/log")
+    result.stdout.fnmatch_lines(
+        [
+            f"it-1x1cpu-*: {state} (exit code {code}, *",
+            "problems:",
+            f"  - {gate}: the model does not compile for csx (RuntimeError) (rank 0)",
+            f"the message begins so (all of it: less +/^error: {log}):",
+            "  | loc(call0): illegal",
+            "  | loc(call11): illegal",
+            "last lines of *",
+            "  | loc(call89): illegal",
+            "evidence: *",
+            f"FAILED *{state}: *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*loc(call12): illegal*")
+    assert log.read_text().count("loc(call") == 90 + 12
+    assert "loc(call11)" in (project.path / "junit.xml").read_text()
+    (path,) = project.path.glob("runs/2*/*/run.json")
+    assert json.loads(path.read_text())["said"][0] == "loc(call0): illegal"
 
 
 def test_a_log_that_was_cut_off_is_failed(project):
