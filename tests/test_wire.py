@@ -101,7 +101,7 @@ def one_rank(mode: str = "overlap", loss: float = 1.0, busy_s: float = 0.3, **op
     def write(fd: int) -> None:
         time = Time()
         counts = {"samples": 8, "warmup_steps": 2, "windows": 3, "steps_per_window": 2}
-        meter = Meter(**counts, mode=mode, now=time, wire=Wire(fd=fd), folder=None, **options)
+        meter = Meter(**{**counts, **options}, mode=mode, now=time, wire=Wire(fd=fd), folder=None)
         meter.start(start(mode=mode, windows=3, steps_per_window=2), {"seed": 1, "global_batch_size": 8})
         codes.append(train(meter, time, wait_s=0.1, busy_s=busy_s, loss=loss))
 
@@ -122,6 +122,18 @@ def test_the_three_numbers_arrive() -> None:
     assert reader.progress == Progress(
         "window", None, 7, 8, pytest.approx(20), pytest.approx(1 / 7), pytest.approx(0.4)
     )
+
+
+def test_missing_numbers_arrive_with_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_ML_BENCH_LAST_WORD", str(tmp_path / "word"))
+    reader, exit_code = one_rank(no_split="its own nodes feed it", steps_per_batch=2, samples=16)
+    run = reader.finish(SPEC)
+    assert (exit_code, reader.complete, run.no_split) == (0, True, "its own nodes feed it")
+    assert (run.compute_fraction, run.compute_throughput, run.identity_gap) == (None, None, None)
+    assert [(window.samples, window.steps) for window in run.windows] == [(16, 2)] * 3
+    assert run.effective_throughput == pytest.approx(48 / 1.2)
+    assert run.problems == ()
+    assert reader.contradictions((tmp_path / "word").read_text()) == []
 
 
 def test_the_summary_is_the_sum_for_awkward_times() -> None:
@@ -283,6 +295,7 @@ def test_limits_are_the_same_on_both_sides() -> None:
     from models import meter
 
     assert meter.IDENTITY_LIMIT == gates.IDENTITY_LIMIT
+    assert meter.SPLIT == gates.SPLIT
 
 
 FOREIGN = """

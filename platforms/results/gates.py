@@ -16,10 +16,10 @@ IDENTITY_LIMIT = 0.03  # how far the three numbers of a run may disagree
 UNSTEADY = 0.1  # if the windows of a job spread by more than this, their mean says little
 SUM_TOLERANCE = 1e-6
 LONGEST_VALUE = 60  # characters of a value in a message
+SPLIT = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")  # null where there is no split
 
 _COUNTS = ("steps", "samples")
 _TIMES = ("wall_s", "stall_s", "compute_s")
-_SPLIT = ("stall_s", "compute_s", "stall_h2d_s", "wait_s", "h2d_s", "busy_s")  # null where there is no split
 _NUMBERS = ("effective_throughput", "compute_fraction", "compute_throughput", "identity_gap")
 
 Problem = tuple[str, str]
@@ -82,7 +82,7 @@ def _wrong_in_window(value: Mapping[str, object], no_split: str | None) -> Itera
     usable = [key for key in needed if _is_usable(key, value.get(key))]
     yield from (f"{key} is {_in_message(value.get(key))}" for key in needed if key not in usable)
     if no_split is not None:
-        for key in _SPLIT:
+        for key in SPLIT:
             if value.get(key) is not None:
                 yield f"{key} is {_in_message(value[key])}, and the summary says that there is no split ({no_split})"
     elif len(usable) == len(needed) and not _is_part_of_stall(value):

@@ -122,6 +122,8 @@ def _hardware(platform: str, records: Sequence[RunRecord], starts: Sequence[Mapp
     said = f"On {platform} the runs used the device{_plural(devices)} {_listed(devices) or '(not recorded)'}"
     said += f" in the layout{_plural(layouts)} {_listed(layouts)} (nodes x devices per node)" if layouts else ""
     said += f" with {_listed(ranks)} rank{'' if ranks == ['1'] else 's'}" if ranks else ""
+    replicas = _all(starts, _replicas)
+    said += f", which drive {_listed(replicas)}" if replicas else ""
     hosts = []
     for key, unit in (("cpu", ""), ("cores", " cores available to rank 0"), ("threads", " threads per rank")):
         values = _all(starts, lambda start, key=key: part(start, "host").get(key))
@@ -129,6 +131,15 @@ def _hardware(platform: str, records: Sequence[RunRecord], starts: Sequence[Mapp
     memory = _all(starts, lambda start: _gib(part(start, "host").get("memory_bytes")))
     hosts += [f"{_listed(memory)} GiB of memory"] if memory else []
     return f"{said}, on nodes with {', '.join(hosts)}." if hosts else f"{said}."
+
+
+def _replicas(start: Mapping[str, Any]) -> str | None:
+    """`8 replicas of 1 device`, where ranks drive several devices; None elsewhere."""
+    world = part(start, "world")
+    if world.get("replicas") is None:
+        return None
+    replicas = _count(world["replicas"], "replica")
+    return f"{replicas} of {_count(world.get('devices_per_replica', 1), 'device')}"
 
 
 def _gib(size: object) -> str | None:
@@ -222,7 +233,8 @@ def _words(request: Mapping[str, Any], name: str) -> str:
     words += [f"number format {request['dtype']}"] if request.get("dtype") else []
     if request.get("global_batch_size"):
         parts = request.get("accumulation_steps", 1)
-        local = f"{request.get('local_batch_size')} per rank and step"
+        unit = "replica" if request.get("replicas") else "rank"
+        local = f"{request.get('local_batch_size')} per {unit} and micro-batch"
         words.append(
             f"global batch size {request['global_batch_size']} ({local}, {_count(parts, 'micro-batch', 'es')})"
         )

@@ -17,13 +17,18 @@ from typing import Any
 
 import pytest
 
+from platforms.job import Outcome
 from platforms.rundir.session_history import DONE, PENDING
 from platforms.rundir.session_journal import Journal
 from reporting.__main__ import main
+from reporting.bundle.methods import methods_text
+from reporting.bundle.records import RunRecord
+from reporting.history.run_facts import envelope_of
 from tests.reporting.bundled_session import (
     ALL,
     COSMOFLOW,
     MINE,
+    RECORDED,
     RESNET,
     RUN_ID,
     STREAM,
@@ -91,7 +96,7 @@ def test_what_the_methods_say(tmp_path: Path) -> None:
         "On twin the runs used the devices AMD EPYC and x86_64 in the layout 1x1cpu",
         "torch 2.13.0+cpu",
         "ResNet-50 was trained with variant v1.5, configuration gbs32, size smoke, samples of 64x64, number format "
-        "fp32, global batch size 8 (4 per rank and step, 1 micro-batch), mode overlap.",
+        "fp32, global batch size 8 (4 per rank and micro-batch, 1 micro-batch), mode overlap.",
         "Its data set was synthetic, 64 samples as jpeg of 0.117 MB on average; at least 90 % of its bytes were in the",
         "2 steps of warm-up were discarded, then 3 windows of 4 steps were measured, back to back, of 1.26 to 1.31 s.",
         "4 runs started on 2026-11-23 between 04:18 and 04:19 UTC.",
@@ -101,6 +106,18 @@ def test_what_the_methods_say(tmp_path: Path) -> None:
         "how much runs differ, of a test that ran once.",
     ):
         assert words in methods
+
+
+def test_the_methods_name_replicas_where_a_rank_drives_several_devices() -> None:
+    content = json.loads((RECORDED / RESNET / "run.json").read_text())
+    content["start"]["world"].update(replicas=4, devices_per_replica=2)
+    content["start"]["request"].update(replicas=4)
+    envelope = envelope_of(
+        content, site="centre", run_id="r", attempt=1, outcome=Outcome.PASSED, sane=True, revision=3, written_s=0.0
+    )
+    methods = methods_text([RunRecord("jobs/r/t", content, envelope, 0, False, "", ())])
+    assert "with 2 ranks, which drive 4 replicas of 2 devices, on nodes" in methods
+    assert "global batch size 8 (4 per replica and micro-batch, 1 micro-batch)" in methods
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
