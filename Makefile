@@ -42,6 +42,7 @@ lint: $(VENV)/test.stamp
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/hadolint environments/*/*Dockerfile
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

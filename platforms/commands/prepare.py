@@ -21,7 +21,8 @@ from platforms.schedulers.job_spec import new_spec
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
 SIZES = ("smoke", "quick", "subset")
-PACKAGES = ("numpy", "h5py", "PIL")  # what a job imports beside torch
+PACKAGES = {"numpy": "numpy", "h5py": "h5py", "PIL": "pillow"}  # what a job imports beside torch, and its name to pip
+ENVIRONMENTS = ROOT / "environments"
 ENV_LIMIT_S = 900.0
 
 # Find what the job's Python lacks, as arguments of pip. Its version, torch and the rest each have another cure.
@@ -33,8 +34,7 @@ python={python}
     {{ echo "$python is not there or older than Python 3.8" >&2; exit 78; }}
 missing=$("$python" - {more} <<'END'
 import importlib.util, sys
-names = {{"PIL": "Pillow"}}
-missing = [names.get(name, name) for name in {packages!r} if importlib.util.find_spec(name) is None]
+missing = [pip for name, pip in {packages!r}.items() if importlib.util.find_spec(name) is None]
 torch, more = importlib.util.find_spec("torch"), sys.argv[1:]
 if not torch and not any(word.startswith("torch") for word in more):
     sys.exit(1)
@@ -155,8 +155,19 @@ def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: 
     return replace(spec, ranks_per_device=1, threads_per_rank=None, archive=code)
 
 
+def pins(name: str, folder: Path = ENVIRONMENTS) -> dict[str, str]:
+    """Return what the environment of a platform pins, as `h5py==3.16.0` by the package's name; none: {}."""
+    for file in sorted(folder.glob("*/requirements.txt")):
+        first, *lines = file.read_text(encoding="utf-8").splitlines()
+        if name in first.removeprefix("# Platforms:").replace(",", " ").split():
+            return {line.partition("==")[0]: line for line in lines if "==" in line and not line.startswith("#")}
+    return {}
+
+
 def make_environment(platform: Platform, more: Sequence[str]) -> None:
     """Make a venv in work_dir. The login node makes it, since compute nodes often have no network.
+
+    It gets the versions of the platform's folder in environments/, if it has one, else the newest.
 
     Raises RefusedError, with the missing thing and its cure, where no venv can be made.
     """
@@ -168,7 +179,7 @@ def make_environment(platform: Platform, more: Sequence[str]) -> None:
         key, _image = key_and_image
         raise RefusedError(
             "--env: jobs run in an image, where a venv of the host is of no use: name one that has torch, numpy, h5py "
-            f"and Pillow as `{key}: {{image: …}}` in {platform.source}"
+            f"and Pillow as `{key}: {{image: …}}` in {platform.source}; recipes are in {ENVIRONMENTS}"
         )
     transport = transports.connect(platform)
     makes_venv = platform.python == "auto"
@@ -183,12 +194,13 @@ def make_environment(platform: Platform, more: Sequence[str]) -> None:
     modules = [f"module load {shlex.quote(module)} || exit\n" for module in platform.modules]
     if modules:
         modules.insert(0, "type module >/dev/null 2>&1 || . /etc/profile\n")
+    pinned = pins(platform.name)
     script = template.format(
         modules="".join(modules),
         env=shlex.quote(f"{platform.work_dir}/env-{platform.name}"),
         python=shlex.quote(python),
         prefer_venv=prefer_venv,
-        packages=PACKAGES,
+        packages={name: pinned.get(pip, pip) for name, pip in PACKAGES.items()},
         more=shlex.join(more),
     )
     done = transport.run(["bash", "-s"], input=script.encode(), timeout_s=ENV_LIMIT_S)

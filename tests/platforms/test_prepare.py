@@ -51,11 +51,31 @@ def test_a_venv_has_what_the_sites_python_lacks(
 ) -> None:
     prepare.make_environment(machine(tmp_path), [])
     env = tmp_path / "work" / "env-box"
-    assert capsys.readouterr().out == f"{env} has Pillow\n"
+    assert capsys.readouterr().out == f"{env} has pillow\n"
     found = [env / "bin" / "python", "-c", "import torch, PIL; print(PIL.__file__)"]
     assert str(env) in subprocess.run(found, capture_output=True, text=True, check=True).stdout
     prepare.make_environment(machine(tmp_path), [])
     assert capsys.readouterr().out == f"nothing is missing in {env}/bin/python\n"
+
+
+def test_a_platform_with_an_environment_gets_its_versions(
+    python3: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where an index has newer ones, too."""
+    wheels = tmp_path / "wheels"
+    pinned = prepare.pins("archer2_cpu")["pillow"].removeprefix("pillow==")
+    for version in (pinned, "99.0"):
+        with zipfile.ZipFile(wheels / f"pillow-{version}-py3-none-any.whl", "w") as wheel:
+            information = f"pillow-{version}.dist-info"
+            wheel.writestr("PIL/__init__.py", "")
+            wheel.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: pillow\nVersion: {version}\n")
+            wheel.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{information}/RECORD", "")
+    prepare.make_environment(machine(tmp_path, name="archer2_cpu"), [])
+    env = tmp_path / "work" / "env-archer2_cpu"
+    assert capsys.readouterr().out == f"{env} has pillow=={pinned}\n"
+    freeze = [env / "bin" / "python", "-m", "pip", "freeze", "--local"]
+    assert subprocess.run(freeze, capture_output=True, text=True, check=True).stdout == f"pillow=={pinned}\n"
 
 
 def test_no_torch_is_said_with_its_cures(python3: Path, tmp_path: Path) -> None:
@@ -70,7 +90,7 @@ def test_no_torch_is_said_with_its_cures(python3: Path, tmp_path: Path) -> None:
 
 def test_a_named_python_is_left_alone(python3: Path, tmp_path: Path) -> None:
     named = tmp_path / "bin" / "python3"
-    with pytest.raises(RefusedError, match=f"{named} lacks Pillow: {named} -m pip install Pillow"):
+    with pytest.raises(RefusedError, match=f"{named} lacks pillow: {named} -m pip install pillow"):
         prepare.make_environment(machine(tmp_path, python=str(named)), [])
     assert not (tmp_path / "work").exists()
 
@@ -78,7 +98,7 @@ def test_a_named_python_is_left_alone(python3: Path, tmp_path: Path) -> None:
 def test_a_venv_of_a_venv_would_lose_its_torch(python3: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run([BASE, "-m", "venv", "--without-pip", tmp_path / "theirs"], check=True)
     monkeypatch.setenv("PATH", f"{tmp_path / 'theirs' / 'bin'}:{os.environ['PATH']}")
-    with pytest.raises(RefusedError, match="is a venv itself, and lacks Pillow: python3 -m pip install Pillow"):
+    with pytest.raises(RefusedError, match="is a venv itself, and lacks pillow: python3 -m pip install pillow"):
         prepare.make_environment(machine(tmp_path), [])
 
 
