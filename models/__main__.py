@@ -143,6 +143,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("--compile", action="store_true", help="use torch.compile; it runs before the measured windows")
     add("--workers", default="auto", metavar="N", help="loader processes or threads of each rank")
     add("--seed", type=_count, default=1, metavar="N")
+    add("--measure-loader", action="store_true", help="csx: also measure the loader alone, by the vendor's benchmark")
     add("--no-augment", action="store_true", help="use the evaluation transform instead of random cuts")
     add("--skip-corrupt", action="store_true", help="skip samples that cannot be read, and count them")
     _add_amounts(command)

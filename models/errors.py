@@ -21,7 +21,7 @@ class CommandError(Exception):
 
 
 class CompileFailed(CommandError):
-    """torch.compile refused the model, so it is unknown how fast the compiled model would be."""
+    """A compiler refused the model, so it is unknown how fast the compiled model would be."""
 
     exit_code = 4
     gate = "compile"
@@ -46,6 +46,13 @@ class DataMissing(CommandError):
 
     exit_code = 66
     gate = "data"
+
+
+class MachineFailed(CommandError):
+    """The machine failed while the job ran, as a job on a Cerebras cluster that was lost: it may begin again."""
+
+    exit_code = 69
+    gate = "machine"
 
 
 class ImpossibleRequest(CommandError):

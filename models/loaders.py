@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from models.data.process_loader import ProcessLoader
+from models.data.sampling import StepSampler
 from models.data.thread_loader import ThreadLoader
+from models.request import Request
 from models.training_setup import TrainingSetup, make_sampler
 
 
@@ -16,14 +18,16 @@ def make_loader(setup: TrainingSetup) -> Iterable[Any]:
     """
     request = setup.request
     sampler = make_sampler(request, len(setup.data), setup.world.rank)
-    pinned = setup.accelerator.pinned
+    local_batch, pinned = request.batch_of_rank, setup.accelerator.pinned
+    return loader_of(setup.data, sampler, request, local_batch=local_batch, workers=request.workers, pinned=pinned)
+
+
+def loader_of(
+    data: Any, sampler: StepSampler, request: Request, *, local_batch: int, workers: int, pinned: bool
+) -> Iterable[Any]:
+    """Return the loader of these samples: of threads or of processes, as the request has it."""
     if request.worker_start == "thread":
-        return ThreadLoader(setup.data, sampler, workers=request.workers, pinned=pinned)
+        return ThreadLoader(data, sampler, workers=workers, pinned=pinned)
     return ProcessLoader(
-        setup.data,
-        sampler,
-        local_batch=request.batch_of_rank,
-        workers=request.workers,
-        start=request.worker_start,
-        pinned=pinned,
+        data, sampler, local_batch=local_batch, workers=workers, start=request.worker_start, pinned=pinned
     )

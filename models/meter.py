@@ -30,6 +30,7 @@ SAID_CHARACTERS = 160  # of each
 WRITE_PATIENCE_S = 30.0  # how long a non-blocking pipe may stay full before a line is given up
 GATE_EXIT_CODE = 3  # of a run that ended but failed a check
 IDENTITY_LIMIT = 0.03  # by how much compute throughput x compute fraction may miss effective throughput
+VENDOR_LIMIT = 0.03  # by how much the rate of the device's own software may differ from ours
 ATTAINABLE_MARGIN = 1.5  # what plain kernels reach is measured, so as a bound it needs room for what slowed them
 FALLS_FROM_STEPS = 100  # from this many optimiser steps on, the loss must fall
 SLOWER = 1.15  # a rank is named if its own work takes this many times as long as that of the others
@@ -272,6 +273,7 @@ class Meter:
         self.data_samples = data_samples
         self.data_resident = data_resident
         self.watch = watch
+        self.beside: dict[str, Any] = {}  # more values of the summary, from the device's own software (docs/wire.md)
         self._gaps = mode == "overlap" and self.clock.apart  # stalls are gaps of the device's timeline
         # One entry for each batch since the last edge of a window, where the marks and losses of a device are read.
         self._waits = array("d")
@@ -586,6 +588,7 @@ class Meter:
         }
         ranks = self.group.gather(mine)
         as_given = {
+            **self.beside,
             "health": health,
             "contention": contention,
             "attainable_flops": attainable_flops,
@@ -655,6 +658,7 @@ class Meter:
         warnings = list(dict.fromkeys(itertools.chain(*not_none("warnings"))))
         if self.peak_flops is None or self.flop_per_sample is None:
             warnings.append("peak unknown: compute throughput was not compared with what the devices can do")
+        warnings.extend(_on_vendor(self.beside.get("vendor_throughput"), windows))
         slowest = longest_stall = None
         total: dict[str, Any] = {"wall_s": math.fsum(w["wall_s"] for w in windows), "stall_s": None, "compute_s": None}
         if self.no_split is None:
@@ -855,6 +859,20 @@ def _on_longest_stall(longest: Mapping[str, Any] | None) -> Iterator[str]:
         yield (
             f"data late: rank {longest['rank']} on {longest['host']} waits for its data in {longest['share']:.0%} of "
             f"the time, the others in {longest['others_share']:.0%}"
+        )
+
+
+def _on_vendor(vendor: Mapping[str, Any] | None, windows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Warn if the device's own software counts other samples or seconds in the windows than this meter."""
+    wall_s = math.fsum(window["wall_s"] for window in windows)
+    theirs = vendor and vendor.get("windows")
+    if not theirs or not wall_s:
+        return
+    ours = sum(window["samples"] for window in windows) / wall_s
+    if abs(theirs - ours) > VENDOR_LIMIT * ours:
+        yield (
+            f"two rates: the device's own software counts {theirs:.6g} samples/s in the windows, and the meter "
+            f"{ours:.6g}: one of them counts other samples or seconds"
         )
 
 

@@ -23,6 +23,7 @@ PACKAGES = {
     "simplejpeg": "simplejpeg",
     "isal": "isal",
     "google_crc32c": "google_crc32c",
+    "cerebras.pytorch": "cerebras-pytorch",
 }
 
 

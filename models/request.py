@@ -94,6 +94,11 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         )
     if options.no_augment and not benchmark.AUGMENTS:
         raise ImpossibleRequest(f"{options.benchmark} augments nothing; leave out --no-augment")
+    if options.measure_loader and accelerator.family != "csx":
+        raise ImpossibleRequest(
+            f"--measure-loader is for csx; on {accelerator.family} each run measures how long it waits for the loader: "
+            "leave it out"
+        )
     dtype = _dtype(configuration.dtype if options.dtype == "auto" else options.dtype, accelerator)
     shape = options.shape or size.shape
     largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))

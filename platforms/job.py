@@ -376,6 +376,7 @@ WIRE_EXIT_STATES: Mapping[int, State] = MappingProxyType(
         5: State.DEVICE_OUT_OF_MEMORY,
         65: State.DATA_CORRUPT,
         66: State.DATA_MISSING,
+        69: State.NODE_LOST,
         78: State.REQUEST_REFUSED,
     }
 )

@@ -191,6 +191,7 @@ class OneDevicePerRank:
 FAMILIES: Dict[str, str] = {
     "cpu": "models.accelerators.cpu:Cpu",
     "cuda": "models.accelerators.cuda:Cuda",
+    "csx": "models.accelerators.csx:Csx",
 }
 
 
