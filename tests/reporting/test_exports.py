@@ -127,6 +127,16 @@ def test_what_is_not_known_has_no_line_and_is_never_0():
     assert values(samples, families.NODE_STANDING, node="n09", standing="not judged") == [1]
 
 
+def test_a_device_without_a_split_has_no_parts_of_a_step():
+    known, unknown = (
+        whole(prometheus.lines(report_of(nights(22, **changes))))
+        for changes in ({"beside": {"step_ms": Metric(50.0, "ms")}}, {"no_split": "its own nodes feed it"})
+    )
+    assert "hpc_ml_bench_step_part_seconds{" in known
+    assert "step_part" not in unknown
+    assert "hpc_ml_bench_value{" in unknown
+
+
 def test_failed_nights_and_counts_stand_beside():
     samples = now_of(sample())
     assert values(samples, families.FAILED_NIGHTS, test=FAILED) == [2]

@@ -94,6 +94,7 @@ def test_a_device_that_does_not_say_where_a_change_is_says_why():
     assert report.incidents[0].where == series.where
     page = render(report, evidence=None)
     assert "Where the time of a step goes is not known: <bdi>its &lt;own&gt; nodes feed it</bdi>." in page
+    assert "goes is not known of <bdi>eidf_a100</bdi>" in page
     assert "<own>" not in page
 
 
