@@ -137,7 +137,7 @@ def _envelope(content: Mapping[str, Any]) -> Envelope:
         ended_s=_seconds(get("ended_s")),
         metrics=_metrics(get("metrics", {})),
         beside=_metrics(get("beside", {})),
-        no_split=get("no_split"),
+        no_split=intern(content["no_split"]) if content.get("no_split") else None,
         fields=_mapping(get("fields", {})),
         comparability=intern(get("comparability", "")),
         doubts=tuple(get("doubts", ())),

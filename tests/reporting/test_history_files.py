@@ -44,6 +44,7 @@ def test_an_envelope_is_read_as_it_was_written(tmp_path: Path) -> None:
     full = envelope(
         trial=Trial(Role.CONFIRM, "before", "a", 3, "n07", 2),
         beside={"compute fraction": Metric(0.98, "")},
+        no_split="its own nodes feed it",
         doubts=("throttled",),
         verdicts={"triad": {"kind": "ok", "red": False}},
         source="reframe",
