@@ -80,7 +80,8 @@ def _why_no_script(case: Case, spec: JobSpec, console: Console) -> str:
     if case.is_tried:
         console.always(f"would be tried, although its platform's file says that it cannot run: {case.obstacle}")
     elif case.obstacle is not None and case.ended is not None:  # else it stands in the reason of the skip
-        console.always(f"it could not run there: {case.obstacle}")
+        for reason in case.platform.obstacles(spec.benchmark or ""):
+            console.always(f"it could not run there: {reason}")
     no_device = job_checks.why_no_device(spec)
     if no_device:
         return f"would be refused: {no_device}"

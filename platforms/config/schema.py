@@ -197,14 +197,18 @@ class Platform(PlatformFile):
         instead = f"; use {self.successor}" if self.successor else ""
         return f"this machine ended on {self.until} (until: in {self.source}){instead}"
 
-    def obstacle(self, benchmark: str) -> str | None:
-        """Return why a benchmark cannot run there, with the source; None where the file says nothing against it."""
+    def obstacles(self, benchmark: str) -> list[str]:
+        """Return why a benchmark cannot run there, each reason with its source; empty where the file names none."""
         reasons = []
         if self.cannot_run is not None:
             reasons.append(f"none of the suite's benchmarks can run: {self.cannot_run}")
         if benchmark in self.unsupported:
             reasons.append(str(self.unsupported[benchmark]))
-        return "; ".join(reasons) or None
+        return reasons
+
+    def obstacle(self, benchmark: str) -> str | None:
+        """Return these reasons in one text; None where there are none."""
+        return "; ".join(self.obstacles(benchmark)) or None
 
     @property
     def unit(self) -> Unit:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from platforms.job import RefusedError
+from platforms.job import Outcome, RefusedError
 from reporting.fleet.node_runs import node_runs
 from reporting.fleet.nodes import Standing, records_of
 from reporting.history.envelope import Envelope
@@ -66,6 +66,10 @@ def build(
             "these jobs are of campaigns, visits or A/B runs, which are in no series, so there is nothing to report "
             "(`python -m reporting compare LABEL LABEL` compares those with --label)"
         )
+    # What was only tried where it cannot run has no speed, and is not blind for that.
+    judged = {key: jobs for key, jobs in judged.items() if any(job.outcome is not Outcome.SKIPPED for job in jobs)}
+    if not judged:
+        raise RefusedError("these jobs are of tests that cannot run there, as `--try-unsupported` has confirmed")
     hours = _device_hours(envelopes)
     nodes = _nodes(envelopes, asked)
     slow_nodes: dict[str, dict[str, NodeReport]] = {}

@@ -66,6 +66,14 @@ def test_a_calm_site_has_no_incident():
     assert series.sight.loss is not None
 
 
+def test_a_test_that_was_only_tried_where_it_cannot_run_is_no_test_of_the_report():
+    tried = [replace(job, sane=False, metrics={}, outcome=Outcome.SKIPPED) for job in calm(2, test=OTHER)]
+    (test,) = report_of([*calm(3), *tried]).tests
+    assert test.id == TEST
+    with pytest.raises(RefusedError, match="cannot run there, as `--try-unsupported` has confirmed"):
+        report_of(tried)
+
+
 def test_one_change_of_two_tests_is_one_incident_that_answers_four_questions():
     runs = [*calm(30), *slower(30, 7)]
     runs += [*calm(30, test=OTHER, hour=23.0), *slower(30, 7, 94.0, test=OTHER, hour=23.0)]
