@@ -108,9 +108,7 @@ def _that_can_run(platform: Platform) -> list[str]:
         if why is None:
             names.append(name)
         else:
-            print(
-                f"{name}: not made, as the benchmark cannot run there: {why}; --benchmark {name} makes it all the same"
-            )
+            print(f"{name}: not made, since it cannot run there: {why}; --benchmark {name} makes it all the same")
     return names
 
 

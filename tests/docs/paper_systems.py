@@ -1,4 +1,4 @@
-"""The table of docs/profiles.md: the paper's six systems beside what the suite renders for them.
+"""The table of docs/paper-systems.md: the paper's six systems beside what the suite renders for them.
 
 `python -m tests.docs.paper_systems` writes the table again. What it says of the suite is read from a real dry run.
 """
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tests.docs.blocks import ROOT
 
-PAGE = ROOT / "docs" / "profiles.md"
-PLACE = re.compile(r"(<!-- python -m tests\.docs\.paper_systems -->\n\n)(.*?)(\n<!-- /paper_systems -->)", re.DOTALL)
+PAGE = ROOT / "docs" / "paper-systems.md"
+PLACE = re.compile(r"(<!-- python -m tests\.docs\.paper_systems -->\n\n)(.*?)(<!-- /paper_systems -->)", re.DOTALL)
 DRY_RUN = ("--preset", "hpdc24", "--dry-run")
 SECTION = re.compile(r"^=+ test_(\w+)\.py::\S+\[(\w+?)-(\d+)x(\d+)(\w+?)-\S* \((\w+)\) =+$", re.MULTILINE)
 
@@ -141,17 +141,19 @@ def _grouped(name: str, row: PaperRow, tests: Mapping[tuple[str, str], Shown]) -
         test = tests[name, benchmark]
         ran = row.ran.get(benchmark, "did not run")
         new = [reason for reason in test.reasons if reason not in said]
-        old = [f"as {said[reason]}" for reason in test.reasons if reason in said]
+        old = dict.fromkeys(f"as {said[reason]}" for reason in test.reasons if reason in said)
         said.update(dict.fromkeys(new, benchmark))
-        cell = f"**refused**: {'; '.join([*old, *new])}" if test.reasons else ""
-        cell = ". ".join(filter(None, (cell, test.facts))).replace("|", "\\|")
-        rows.setdefault((ran, cell), []).append(benchmark)
+        cell = test.facts
+        if test.reasons:
+            its_script = f"; its script: {test.facts}" if test.facts else ""
+            cell = f"**refused**: {'; '.join([*old, *new])}{its_script}"
+        rows.setdefault((ran, cell.replace("|", "\\|")), []).append(benchmark)
     return [(benchmarks, ran, cell) for (ran, cell), benchmarks in rows.items()]
 
 
 def renewed(page: str, text: str) -> str:
     """The text of the page with the table made again."""
-    return PLACE.sub(lambda found: found[1] + table(text) + found[3], page)
+    return PLACE.sub(lambda found: f"{found[1]}{table(text)}\n{found[3]}", page)
 
 
 def main() -> None:

@@ -92,6 +92,30 @@ def test_a_file_with_mistakes_names_them_all(site: Path, capsys: pytest.CaptureF
     assert "it.yaml:4: layouts.default[0]: '4' is no layout" in error
 
 
+def test_what_cannot_run_there_is_named_with_its_reason(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "device: cpu\nlayouts: {default: [1x1]}\nunsupported: {deepcam: {reason: it is large, source: a paper}}\n"
+    (site / "platforms" / "it.yaml").write_text(text)
+    doctor(site)
+    printed = capsys.readouterr().out
+    assert (
+        "ok       benchmarks cosmoflow, resnet50 can run; deepcam is skipped: it is large (source: a paper)" in printed
+    )
+    assert "deepcam quick" not in printed
+
+
+def test_a_platform_where_no_benchmark_can_run(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "device: cpu\nlayouts: {default: [1x1]}\ncannot_run: {reason: it is old, source: its manual}\n"
+    (site / "platforms" / "it.yaml").write_text(text)
+    (site / "site.yaml").write_text("enabled: [it]\n")
+    assert doctor(site) == 0
+    printed = capsys.readouterr().out
+    why = "none of the suite's can run there: it is old (source: its manual). Tests with a command of their own run"
+    assert f"skipped  benchmarks {why}" in printed
+    assert printed.endswith(
+        "next: a test with a command of its own (docs/foreign-loops.md), or --try-unsupported (docs/outcomes.md)\n"
+    )
+
+
 def test_a_name_that_is_not_there(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "lokal", "--site", str(site)]) == 2
     assert "there is no platform 'lokal' (did you mean 'local'?)" in capsys.readouterr().err

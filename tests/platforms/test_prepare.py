@@ -131,3 +131,17 @@ def test_data_is_made_once_and_the_real_set_never(tmp_path: Path, capfd: pytest.
     assert capfd.readouterr().out == f"cosmoflow smoke: {tmp_path}/work/data/cosmoflow-smoke is there\n"
     assert main([*words, "--benchmark", "deepcam"]) == 2
     assert "deepcam full is the real data set: put it into" in capfd.readouterr().err
+
+
+def test_what_cannot_run_there_needs_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = tmp_path / "site"
+    (site / "platforms").mkdir(parents=True)
+    text = "device: cpu\nlayouts: {default: [1x1]}\ncannot_run: {reason: it is old, source: its manual}\n"
+    (site / "platforms" / "it.yaml").write_text(text)
+    (site / "site.yaml").write_text("enabled: [it]\n")
+    assert main(["prepare", "it", "--size", "smoke", f"--site={site}"]) == 0
+    why = "none of the suite's benchmarks can run: it is old (source: its manual)"
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}: not made, since it cannot run there: {why}; --benchmark {name} makes it all the same"
+        for name in ("cosmoflow", "deepcam", "resnet50")
+    ]

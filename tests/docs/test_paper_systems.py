@@ -1,0 +1,49 @@
+"""docs/paper-systems.md says of the paper's systems what a dry run shows, and of every platform how it was verified."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from platforms import checkout
+from tests.docs import paper_systems
+from tests.docs.paper_systems import PAGE, PAPER, facts_of, renewed, shown, table
+
+
+@pytest.fixture(scope="module")
+def dry_run() -> str:
+    return paper_systems.dry_run()
+
+
+def test_the_page_says_of_the_papers_systems_what_the_dry_run_shows(dry_run: str) -> None:
+    """`python -m tests.docs.paper_systems` writes the table again."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert renewed(page, dry_run) == page
+    assert table(dry_run) in page
+
+
+def test_each_test_of_the_papers_systems_is_read(dry_run: str) -> None:
+    tests = list(shown(dry_run))
+    assert {(test.platform, test.benchmark) for test in tests} == {
+        (platform, benchmark) for platform in PAPER for benchmark in paper_systems.BENCHMARKS
+    }
+    assert all(test.facts or test.reasons for test in tests)
+    did_not_run = {(name, one) for name, row in PAPER.items() for one in paper_systems.BENCHMARKS if one not in row.ran}
+    refused = {(test.platform, test.benchmark) for test in tests if test.reasons}
+    assert did_not_run <= refused
+
+
+def test_a_script_that_asks_for_another_number_of_devices_is_found(dry_run: str) -> None:
+    section = dry_run[dry_run.index("[archer2_mi210-1x4gpu-") :].partition("\n=")[0].replace("\\\n", " ")
+    assert facts_of(section, "slurm", 1, 4, "gpu").startswith("sbatch, 1 node x 4 GPUs, ")
+    with pytest.raises(AssertionError):
+        facts_of(section, "slurm", 1, 8, "gpu")
+    with pytest.raises(AssertionError):
+        facts_of(section, "slurm", 2, 4, "gpu")
+
+
+def test_the_page_says_how_every_platform_was_verified() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## How was each platform verified?")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(named) == sorted({path.stem for path in checkout.SHIPPED.glob("*.yaml")} - {"local"})
