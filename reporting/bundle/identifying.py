@@ -35,7 +35,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
 )
 THEIR_KEYS = frozenset({"env", "metrics", "labels", "annotations", "values", "throttled", "nodeSelector"})
 """Below these stand keys of a user's own, which are no words of ours."""
-FREE_TEXT = frozenset({"reason", "error", "events", "warnings", "problems"})
+FREE_TEXT = frozenset({"reason", "error", "events", "warnings", "problems", "said", "unsupported"})
 _ODD = re.compile(r"[^\w.+@%=/~-]")
 _SHORT_OPTIONS = MappingProxyType({"A": "account", "p": "partition", "q": "qos", "w": "nodelist", "x": "exclude"})
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(?:--([\w-]+)|-(\w))(?:=|\s+)(.+?)\s*$", re.MULTILINE)

@@ -153,6 +153,7 @@ def of_wire(wire: Wire, record: RunRecord) -> Iterator[Difference]:
     for name, found, of_log in (
         ("problems", content["problems"], run.problems),
         ("warnings", content["warnings"], run.warnings),
+        ("said", content.get("said", ()), run.said if "said" in content else ()),
     ):
         for sentence in of_log:
             if sentence not in found:
