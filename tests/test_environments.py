@@ -21,7 +21,6 @@ ENVIRONMENTS = ROOT / "environments"
 FOLDERS = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/requirements.txt"))
 LISTS = sorted(ENVIRONMENTS.rglob("*.txt"))
 CONTAINERS = sorted(ENVIRONMENTS.glob("*/*Dockerfile"))
-SHIPPED = {path.stem for path in (ROOT / "platforms").glob("*.yaml")}
 
 
 def platforms_of(path: Path) -> set[str]:
@@ -50,12 +49,6 @@ def extra(name: str) -> dict[str, Requirement]:
 def version_of(requirement: Requirement) -> str:
     (only,) = requirement.specifier
     return only.version
-
-
-def test_every_platform_has_exactly_one_environment() -> None:
-    named = [platforms_of(ENVIRONMENTS / "constraints.txt")]
-    named += [platforms_of(ENVIRONMENTS / folder / "requirements.txt") for folder in FOLDERS]
-    assert sorted(name for names in named for name in names) == sorted(SHIPPED)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

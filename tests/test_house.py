@@ -99,7 +99,8 @@ def test_listing_tests_loads_nothing_that_only_jobs_need():
     assert not for_jobs & set(loaded.split())
 
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("README.md")])
+READMES = [*(ROOT / "tests").rglob("README.md"), ROOT / "environments" / "README.md"]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *READMES])
 
 
 def anchors(page: Path) -> set[str]:
@@ -152,3 +153,11 @@ def test_rooms_and_files_named_in_the_house_exist():
     names += [name for name in re.findall(r"`([\w./]+)`", text) if "/" in name and "<" not in name]
     missing = [name for name in names if not list(ROOT.glob(name.rstrip("/")))]
     assert set(missing) <= {"site/"}  # a clone has none
+
+
+def test_every_platform_has_exactly_one_environment():
+    """The first line of a list of environments/ names its platforms: a new one is added there."""
+    lists = [ROOT / "environments" / "constraints.txt", *(ROOT / "environments").glob("*/requirements.txt")]
+    first_lines = [path.read_text().splitlines()[0].removeprefix("# Platforms: ") for path in lists]
+    named = [name for line in first_lines for name in line.split(", ")]
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "platforms").glob("*.yaml"))

@@ -167,7 +167,7 @@ def test_amdsmi_without_its_library_prints_nothing_into_the_log(
 
 def rocm_gpu(monkeypatch: pytest.MonkeyPatch, *visible: dict[str, Any]) -> cuda.Cuda:
     """The device file on a torch for ROCm that sees these GPUs; each is what get_device_properties returns."""
-    properties = [SimpleNamespace(gcnArchName="gfx90a:sramecc+:xnack-", **gpu) for gpu in visible]
+    properties = [SimpleNamespace(**{"gcnArchName": "gfx90a:sramecc+:xnack-", **gpu}) for gpu in visible]
     monkeypatch.setattr(cuda.torch.version, "hip", "6.3.42134")
     monkeypatch.setattr(cuda.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda.torch.cuda, "device_count", lambda: len(properties))
@@ -224,6 +224,19 @@ def test_two_variables_that_hide_all_gpus_are_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("HIP_VISIBLE_DEVICES")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert "set one of them only" not in cuda.no_gpu_text()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtypes"),
+    [
+        ("gfx906:sramecc+:xnack-", ("fp16", "fp32")),  # MI50
+        ("gfx908:sramecc+:xnack-", ("bf16", "fp16", "fp32")),  # MI100
+        ("gfx90a:sramecc+:xnack-", ("bf16", "fp16", "fp32")),  # MI210, MI250X
+        ("gfx942:sramecc+:xnack-", ("bf16", "fp16", "fp32")),  # MI300X
+    ],
+)
+def test_the_dtypes_of_an_amd_gpu(monkeypatch: pytest.MonkeyPatch, architecture: str, dtypes: tuple[str, ...]) -> None:
+    assert rocm_gpu(monkeypatch, at(0xC9, gcnArchName=architecture)).dtypes() == dtypes
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,9 @@ def test_a_node_that_cannot_be_read_is_somebody_elses(tmp_path: Path) -> None:
         ({"HIP_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": ""}, 2),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "0,1,2"}, 2),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, 1),
+        ({"ROCR_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "0"}, 1),
+        ({"ROCR_VISIBLE_DEVICES": "4", "CUDA_VISIBLE_DEVICES": "4"}, 0),  # as seen on Frontier: Parsl/parsl issue 3858
+        ({"ROCR_VISIBLE_DEVICES": "4", "HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "4"}, 1),
         ({"ROCR_VISIBLE_DEVICES": "GPU-5a4c,GPU-6b7d"}, 2),
         ({"ROCR_VISIBLE_DEVICES": ""}, 0),
         ({"HIP_VISIBLE_DEVICES": "-1"}, 0),
