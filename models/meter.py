@@ -561,6 +561,7 @@ class Meter:
         """Combine the ranks, check, and write windows, problems, summary and end.
 
         attainable_flops: what all devices together reached in plain kernels, in FLOP/s; None: not measured.
+        compile_cache: "hit" if a compiled program was found, "miss" if this rank made it; None: unknown.
         Return the exit code, GATE_EXIT_CODE if a gate failed. It is the same on every rank, and returned only after
         rank 0 has written the last line.
         """
@@ -579,6 +580,7 @@ class Meter:
             "first_batch_s": self._first_batch_s,
             "meter_s": self._meter_s / self._metered * self.micro_batches if self._metered else None,
             "compile_s": compile_s,
+            "compile_cache": compile_cache,
             "peak_memory_bytes": peak_memory_bytes,
             "parameters_identical": parameters_identical,
             "host": platform.node(),
@@ -594,8 +596,9 @@ class Meter:
             "attainable_flops": attainable_flops,
             "input_std": input_std,
         }
-        if compile_cache is not None:
-            as_given["compile_cache"] = compile_cache
+        caches = {rank["compile_cache"] for rank in ranks} - {None}
+        if caches:
+            as_given["compile_cache"] = "miss" if "miss" in caches else "hit"
         if self.no_split is not None:
             as_given["no_split"] = self.no_split
         if self.group.rank == 0:

@@ -998,6 +998,20 @@ def test_the_last_word_has_null_where_there_is_no_split(time, log, tmp_path, mon
     assert word["effective_throughput"] == 4.0
 
 
+@pytest.mark.parametrize(
+    ("said", "found"), [(("hit", "miss"), "miss"), (("hit", "hit"), "hit"), ((None, "hit"), "hit")]
+)
+def test_a_program_that_one_rank_had_to_compile_was_not_found(log, said, found):
+    def program(side, time):
+        meter = meter_on(time, log, group=side, wire=log.wire(side.rank))
+        for _ in meter.steps(loader(time, 1.0)):
+            time.sleep(1.0)
+        return meter.finish(compile_s=2.0, compile_cache=said[side.rank])
+
+    assert Ranks(2).run(program) == [0, 0]
+    assert log.one("hpcml_summary")["compile_cache"] == found
+
+
 # --- real time
 
 
