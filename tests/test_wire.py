@@ -284,6 +284,7 @@ def test_exit_codes_mean_the_same_on_both_sides() -> None:
         errors.DeviceOutOfMemory: State.DEVICE_OUT_OF_MEMORY,
         errors.DataCorrupt: State.DATA_CORRUPT,
         errors.DataMissing: State.DATA_MISSING,
+        errors.MachineFailed: State.NODE_LOST,
         errors.ImpossibleRequest: State.REQUEST_REFUSED,
     }
     assert state_of_exit(GATE_EXIT_CODE, speaks_wire=True) is State.GATE
