@@ -106,6 +106,8 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
     clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.GFX)
     memory_clock = _ask(amdsmi, "amdsmi_get_clock_info", gpu, kinds.MEM)
     power = _ask(amdsmi, "amdsmi_get_power_info", gpu)
+    # The MI200 has the average only, and the MI300 the current one. No GPU that runs needs 0 W.
+    watts = [_number(power, name) for name in ("current_socket_power", "average_socket_power")]
     limit = _number(_ask(amdsmi, "amdsmi_get_power_cap_info", gpu), "power_cap")
     errors = _ask(amdsmi, "amdsmi_get_gpu_total_ecc_count", gpu)
     return {
@@ -113,9 +115,8 @@ def amd_smi_health(address: Optional[str]) -> Optional[Dict[str, object]]:
         "clock_max_mhz": _number(clock, "max_clk"),
         "memory_clock_mhz": _number(memory_clock, "clk", "cur_clk"),
         "temperature_c": _celsius(_ask(amdsmi, "amdsmi_get_temp_metric", gpu, sensors.JUNCTION, now)),
-        # The MI200 has the average only, and the MI300 the current one.
-        "power_w": _number(power, "current_socket_power", "average_socket_power"),
-        "power_limit_w": None if limit is None else limit / 1e6,  # µW
+        "power_w": next((value for value in watts if value), None),
+        "power_limit_w": None if not limit else limit / 1e6,  # µW
         "throttled": _amd_throttled(amdsmi, gpu),
         "ecc_uncorrected": _number(errors, "uncorrectable_count"),
     }
@@ -140,7 +141,7 @@ def _amd_throttled(amdsmi: Any, gpu: Any) -> Optional[List[str]]:
     if known:
         return [AMD_VIOLATIONS[name] for name, is_active in known.items() if is_active]
     status = (_ask(amdsmi, "amdsmi_get_gpu_metrics_info", gpu) or {}).get("indep_throttle_status")
-    if isinstance(status, bool):  # ROCm 6.3 and newer say whether a bit is set, and not which
+    if isinstance(status, bool):  # ROCm 6.1 and newer say whether a bit is set, and not which
         return [UNNAMED_REASON] if status else []
     if not isinstance(status, int) or status in NO_VALUES:
         return None

@@ -2,7 +2,7 @@
 
 Sources: github.com/ROCm/amdsmi at 0ceca28f (ROCm 6.3), py-interface/README.md for names and units, amdsmi_interface.py
 for "N/A", amdsmi_exception.py for the errors, src/amd_smi/amd_smi.cc for what the library does and does not document.
-amdsmi 6.0.2 and 7.0.2 from PyPI, amdsmi_interface.py, for what older and newer versions return.
+amdsmi 6.0.2, 6.1.2, 6.2.4, 6.4.4 and 7.0.2 from PyPI, amdsmi_interface.py, for what older and newer versions return.
 """
 
 from __future__ import annotations

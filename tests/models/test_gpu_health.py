@@ -115,12 +115,12 @@ def test_health_of_an_mi300(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("status", "reasons"),
     [
-        (0, []),  # until ROCm 6.2: the bits
+        (0, []),  # ROCm 6.0: the bits
         (1 << 1, ["power cap"]),
         (1 << 16 | 1 << 40, ["current limit", "thermal"]),
         (1 << 57, ["no reason given"]),
         (2**64 - 1, None),  # the driver does not fill it
-        (False, []),  # from ROCm 6.3 on: only whether
+        (False, []),  # from ROCm 6.1 on: only whether
         (True, ["no reason given"]),
         ("N/A", None),
     ],
@@ -145,6 +145,16 @@ def test_the_answers_of_other_versions_of_amd_smi(monkeypatch: pytest.MonkeyPatc
     assert health is not None
     assert (health["clock_mhz"], health["clock_max_mhz"], health["memory_clock_mhz"]) == (1650, None, 1650)
     assert (health["power_w"], health["temperature_c"]) == (290, 61.0)
+
+
+@pytest.mark.parametrize("current", ["N/A", 0])
+def test_no_power_is_not_0_watts(monkeypatch: pytest.MonkeyPatch, current: object) -> None:
+    power = {"current_socket_power": current, "average_socket_power": 0}
+    gpu = FakeGpu("0000:c9:00.0", amdsmi_get_power_info=power, amdsmi_get_power_cap_info={"power_cap": 0})
+    smi(monkeypatch, gpu)
+    health = gpu_health.amd_smi_health("0000:c9:00")
+    assert health is not None
+    assert health["power_w"] is health["power_limit_w"] is None
 
 
 def test_without_a_driver_health_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
