@@ -261,6 +261,7 @@ class Meter:
         self.micro_batches = micro_batches
         self.steps_per_batch = steps_per_batch
         self.no_split = no_split
+        self.device_latency_s: Mapping[str, Any] | None = None  # the vendor's own figures, if it has some
         self.mode = mode
         self.clock = clock or HostClock(now)
         self.group = group or Solo()
@@ -601,6 +602,8 @@ class Meter:
             as_given["compile_cache"] = "miss" if "miss" in caches else "hit"
         if self.no_split is not None:
             as_given["no_split"] = self.no_split
+        if self.device_latency_s is not None:
+            as_given["device_latency_s"] = self.device_latency_s
         if self.group.rank == 0:
             self._exit_code = self._conclude(ranks, as_given)
         self._exit_code = int(self.group.gather(self._exit_code)[0])

@@ -24,6 +24,7 @@ PACKAGES = {
     "isal": "isal",
     "google_crc32c": "google_crc32c",
     "cerebras.pytorch": "cerebras-pytorch",
+    "poptorch": "poptorch",
 }
 
 

@@ -99,10 +99,13 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
             f"--measure-loader is for csx; on {accelerator.family} each run measures how long it waits for the loader: "
             "leave it out"
         )
-    dtype = _dtype(configuration.dtype if options.dtype == "auto" else options.dtype, accelerator)
+    wish = configuration.dtype_of(accelerator.family) if options.dtype == "auto" else options.dtype
+    dtype = _dtype(wish, accelerator)
     shape = options.shape or size.shape
     largest_batch = largest_local_batch(accelerator, world, benchmark.sample_bytes(dtype, variant, shape))
     tuned_batch = min(largest_batch, of_family(benchmark.TUNED_BATCH, accelerator))
+    if accelerator.accumulates:  # its program cuts each step into micro-batches of this size
+        largest_batch = tuned_batch
     replicas = _replicas(options, accelerator, world)
     copies = replicas or world.size
     global_batch, accumulation = _batches(options, size, configuration, copies, largest_batch, tuned_batch)
@@ -114,8 +117,8 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         mode=options.mode,
         variant=variant,
         dtype=dtype,
-        channels_last={"auto": configuration.channels_last, "on": True, "off": False}[options.channels_last],
-        compile=options.compile,
+        channels_last=_channels_last(options, configuration, accelerator),
+        compile=_compile(options, accelerator),
         seed=options.seed,
         workers=_workers(options.workers, accelerator, world),
         global_batch_size=global_batch,
@@ -131,8 +134,8 @@ def resolve(options: argparse.Namespace, benchmark: Benchmark, accelerator: Acce
         augment=benchmark.AUGMENTS and not options.no_augment,
         skip_corrupt=options.skip_corrupt,
         cache=options.cache,
-        worker_start=_worker_start(options, benchmark),
-        inject=_inject(options, world),
+        worker_start=_worker_start(options, benchmark, accelerator),
+        inject=_inject(options, world, accelerator),
         replicas=replicas,
         devices_per_replica=options.devices_per_replica or 1,
         device_iterations=accelerator.device_iterations(math.gcd(warmup_steps, steps_per_window)),
@@ -293,10 +296,31 @@ def _workers(wish: str, accelerator: Accelerator, world: World) -> int:
     return max(1, min(16, readers))
 
 
-def _worker_start(options: argparse.Namespace, benchmark: Benchmark) -> str:
+def _channels_last(options: argparse.Namespace, configuration: Configuration, accelerator: Accelerator) -> bool:
+    """Return whether torch's memory format is channels_last. A compiler that makes a whole program chooses its own."""
+    if accelerator.accumulates:
+        if options.channels_last == "on":
+            raise ImpossibleRequest(
+                f"the compiler of {accelerator.family} chooses memory formats itself; leave out --channels-last"
+            )
+        return False
+    return {"auto": configuration.channels_last, "on": True, "off": False}[options.channels_last]
+
+
+def _compile(options: argparse.Namespace, accelerator: Accelerator) -> bool:
+    if options.compile and accelerator.accumulates:
+        raise ImpossibleRequest(
+            f"--compile is torch.compile, and {accelerator.family} has a compiler of its own, which always runs; "
+            "leave it out"
+        )
+    return bool(options.compile)
+
+
+def _worker_start(options: argparse.Namespace, benchmark: Benchmark, accelerator: Accelerator) -> str:
     """Return how loader workers start: as threads where the benchmark reads arrays, else by fork.
 
-    Beside an MPI it is forkserver, because a forked child may not touch MPI's library.
+    Beside an MPI, and beside the driver of a device that compiles whole programs, it is forkserver, because a forked
+    child may touch neither.
     """
     uses_threads = benchmark.LOADER == "thread"
     if options.worker_start == "thread" and not uses_threads:
@@ -307,10 +331,15 @@ def _worker_start(options: argparse.Namespace, benchmark: Benchmark) -> str:
         return str(options.worker_start)
     if uses_threads:
         return "thread"
-    return "forkserver" if options.backend == "mpi" else "fork"
+    return "forkserver" if options.backend == "mpi" or accelerator.accumulates else "fork"
 
 
-def _inject(options: argparse.Namespace, world: World) -> Optional[Dict[str, float]]:
+def _inject(options: argparse.Namespace, world: World, accelerator: Accelerator) -> Optional[Dict[str, float]]:
+    if options.inject_copy_s is not None and accelerator.accumulates:
+        raise ImpossibleRequest(
+            f"on {accelerator.family} the device's own program copies its batches, so that no copy can be made late; "
+            "leave out --inject-copy-s"
+        )
     if options.inject_rank is not None and options.inject_rank >= world.size:
         raise ImpossibleRequest(f"--inject-rank {options.inject_rank}: there are ranks 0 to {world.size - 1}")
     faults = {"stall_s": options.inject_stall_s, "copy_s": options.inject_copy_s, "slow": options.inject_slow}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Mapping, Optional, Tuple
 
 Shape = Tuple[int, ...]
 
@@ -18,12 +18,17 @@ class Configuration:
     """How a benchmark is trained.
 
     global_batch: samples of an optimiser step; None: as many on each rank as its device holds. dtype: `auto` is the
-    best one of the device. channels_last: whether inputs and weights have that memory layout.
+    best one of the device. channels_last: whether inputs and weights have that memory layout. dtype_on: by device
+    family, where it trains in another dtype than `dtype`.
     """
 
     global_batch: Optional[int]
     dtype: str
     channels_last: bool
+    dtype_on: Mapping[str, str] = field(default_factory=dict)
+
+    def dtype_of(self, family: str) -> str:
+        return self.dtype_on.get(family, self.dtype)
 
 
 @dataclass(frozen=True)

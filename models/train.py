@@ -151,7 +151,7 @@ def make_step(setup: TrainingSetup, ranks: Ranks, meter: Meter, inputs: checks.F
         return EagerStep(cast(EagerAccelerator, accelerator), setup, ranks, meter, inputs)
     return cast(DrivingAccelerator, accelerator).training_step(
         setup,
-        loader=functools.partial(make_loader, setup),
+        loader=lambda: fault_injection.stalled(make_loader(setup), setup.request, setup.world.rank),
         rate=make_schedule(setup).rate,
         meter=meter,
         take_first=inputs.take,

@@ -131,7 +131,13 @@ def doubts(request: Request, benchmark: Benchmark, accelerator: Accelerator, opt
     batch = benchmark.CONFIGURATIONS[request.configuration].global_batch
     if batch not in (None, request.global_batch_size):
         warnings.append(f"a global batch of {request.global_batch_size}, not the {batch} of {request.configuration}")
-    if request.accumulation_steps > 1 and not options.accumulation_steps:
+    dtype = benchmark.CONFIGURATIONS[request.configuration].dtype
+    if options.dtype == "auto" and dtype not in ("auto", request.dtype):
+        family = accelerator.family
+        warnings.append(
+            f"{request.dtype} on {family}, not the {dtype} of {request.configuration} (docs/accelerators.md)"
+        )
+    if request.accumulation_steps > 1 and not options.accumulation_steps and not accelerator.accumulates:
         micro_batches = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
         warnings.append(f"a rank's share of each step in {micro_batches}: more does not fit into the memory")
     if options.no_augment:
@@ -146,7 +152,8 @@ def make_meter(setup: TrainingSetup, ranks: Any, wire: Wire) -> Meter:
     request = setup.request
     peak_flops = setup.accelerator.peak_flops(request.dtype)
     if peak_flops is not None:
-        peak_flops *= setup.accelerator.devices(setup.world)
+        driven = request.replicas * request.devices_per_replica
+        peak_flops *= driven or setup.accelerator.devices(setup.world)
     return Meter(
         samples=lambda batch: int(batch[1].shape[0]),
         warmup_steps=request.warmup_steps,
@@ -203,7 +210,7 @@ def mlperf_keys(setup: TrainingSetup) -> Dict[str, object]:
         "gradient_accumulation_frequency": request.accumulation_steps,
         "train_samples": len(setup.data),
         "number_of_nodes": world.nodes,
-        "accelerators_per_node": world.local_size,
+        "accelerators_per_node": request.replicas * request.devices_per_replica // world.nodes or world.local_size,
         "model_bn_span": request.local_batch_size,
         **make_schedule(setup).mlperf(),
         "init_stop": None,

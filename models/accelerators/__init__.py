@@ -192,6 +192,7 @@ FAMILIES: Dict[str, str] = {
     "cpu": "models.accelerators.cpu:Cpu",
     "cuda": "models.accelerators.cuda:Cuda",
     "csx": "models.accelerators.csx:Csx",
+    "ipu": "models.accelerators.ipu:Ipu",
 }
 
 

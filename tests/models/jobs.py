@@ -17,7 +17,9 @@ from typing import Any
 from tests.clusters.ports import reserved_port
 
 ROOT = Path(__file__).parents[2]
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_")
+LAUNCHERS = (
+    "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_", "MPI_", "TORCHELASTIC_", "POPDIST_"
+)  # fmt: skip
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
 ENVIRON = {**CLEAN, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 PATIENCE_S = 300
@@ -82,10 +84,12 @@ class Ended:
 
 
 class Nursery:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *packages: Path) -> None:
+        """packages: folders of packages that the jobs can import, beside those that are installed."""
         self.folder, self.count = folder, 0
+        environ = {**ENVIRON, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *packages)))}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRON, text=True
+            [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True
         )
 
     def together(self, *jobs: tuple[Sequence[object], Mapping[str, str]], memory: int | None = None) -> list[Ended]:

@@ -1,0 +1,386 @@
+"""PopTorch 3.3 for machines without IPUs: its documented interface, shapes and refusals. It trains on the processor.
+
+The source of each thing is named in brackets: files of github.com/graphcore/poptorch at its last state (2023-09-29),
+and of github.com/graphcore/popart (2023-09-11). What these refuse is refused here. What they do that a caller cannot
+see is left out.
+
+Variables of the environment say what the machine has: FAKE_IPUS, the number of IPUs (8), and FAKE_IPU_FAULT, what goes
+wrong (FAULTS).
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from . import optim as optim
+
+__version__ = "3.3.0"
+
+
+# --- errors [python/poptorch.cpp; docs/user_guide/overview.rst, "Error handling"] -------------------------------------
+
+
+class Error(Exception):
+    def __init__(self, type_: str, message: str, location: str = "") -> None:
+        super().__init__(f"In unknown:0: '{type_}': {message}")  # [poptorch_err/source/ExceptionHandling.cpp]
+        self.type = type_
+        self.message = message
+        self.location = location
+
+
+class RecoverableError(Error):
+    recovery_action = "IPU_RESET"
+
+
+class UnrecoverableError(Error):
+    pass
+
+
+FAULTS: dict[str, Callable[[], Error]] = {
+    # PopART's memory_allocation_err is a popart::error [popart: willow/include/popart/error.hpp], whose type is then
+    # this one [popart_compiler/source/Compiler.cpp, rethrowPopartOrPoplarException]. Its text: [popart:
+    # tests/integration/out_of_memory_test.py].
+    "compile:tiles": lambda: Error(
+        "popart_exception", "Out of memory: Cannot fit all variable data onto one or more tiles.\nProfile saved to: ."
+    ),
+    # [github.com/graphcore/poptorch/issues/9]
+    "compile:stream": lambda: Error(
+        "poplar_stream_memory_allocation_error", "Out of memory. Single stream of length 149766584 in bufferIndex 1"
+    ),
+    # [popart_compiler/source/Compiler.cpp; tests/misc_test.py]
+    "compile:link": lambda: Error("poplar_link_error", "Linking failed. Output: -lfoo not found"),
+    "compile:busy": lambda: Error("poptorch_cpp_error", "Failed to acquire 4 IPU(s)"),  # [CompilerImpl.cpp]
+    "run:reset": lambda: RecoverableError("poplar_recoverable_runtime_error", "an ECC error on IPU 3"),
+    "run:broken": lambda: UnrecoverableError("poplar_unrecoverable_runtime_error", "IPU 3 does not answer"),
+    "run:error": lambda: Error("poplar_application_runtime_error", "[Host] stream callback failed"),
+}
+
+
+def _fail(moment: str) -> None:
+    fault = os.environ.get("FAKE_IPU_FAULT", "")
+    if fault.startswith(moment):
+        raise FAULTS[fault]()
+
+
+def _ipus() -> int:
+    return int(os.environ.get("FAKE_IPUS", "8"))
+
+
+def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
+    return num_ipus <= _ipus()
+
+
+def ipuHardwareVersion() -> int:
+    assert _ipus(), "No IPU hardware available on this system"  # [python/__init__.py]
+    return 2
+
+
+# --- options [python/options.py, python/_options_impl.py, python/enums.py] --------------------------------------------
+
+
+class OutputMode(enum.IntEnum):
+    Final = 0
+    EveryN = 1
+    All = 2
+    Sum = 3
+    Default = 4
+
+
+class PipelinedExecution:
+    """The stage of a block is the number of its IPU, where no stages are given."""
+
+
+class _OptionsDict:
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+        self._is_frozen = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def set(self, **values: Any) -> Any:
+        if self._is_frozen:
+            raise AttributeError("Can't modify frozen Options")
+        for name, value in values.items():
+            assert name in self._values, f"Invalid option {name}, valid options are {self._values.keys()}"
+            kind = type(self._values[name])
+            assert isinstance(value, kind), f"Unexpected type {type(value)} for option {name}. Expected {kind}"
+            self._values[name] = value
+        return self
+
+    def _freeze(self) -> None:
+        self._is_frozen = True
+        for value in vars(self).values():
+            if isinstance(value, _OptionsDict):
+                value._freeze()
+
+
+class _Training(_OptionsDict):
+    def gradientAccumulation(self, gradient_accumulation: int) -> Any:
+        return self.set(gradient_accumulation=gradient_accumulation)
+
+
+class _Precision(_OptionsDict):
+    def setPartialsType(self, dtype: torch.dtype) -> Any:
+        if dtype not in (torch.float, torch.half):
+            raise ValueError("parameter to setPartialsType should be eithertorch.float or torch.half")
+        return self.set(partials="half" if dtype == torch.half else "float")
+
+
+class Options(_OptionsDict):
+    def __init__(self) -> None:
+        self.Training = _Training(gradient_accumulation=1)
+        self.Precision = _Precision(partials="float")
+        self.strategy = PipelinedExecution()
+        super().__init__(
+            replication_factor=1, device_iterations=1, output_mode=int(OutputMode.Default), random_seed=0, cache=""
+        )
+        if os.environ.get("POPTORCH_CACHE_DIR"):
+            self.enableExecutableCaching(os.environ["POPTORCH_CACHE_DIR"])
+
+    def replicationFactor(self, replication_factor: int) -> Options:
+        return self.set(replication_factor=replication_factor)
+
+    def deviceIterations(self, device_iterations: int) -> Options:
+        return self.set(device_iterations=device_iterations)
+
+    def setExecutionStrategy(self, strategy: Any) -> Options:
+        assert isinstance(strategy, PipelinedExecution)
+        self.strategy = strategy
+        return self
+
+    def outputMode(self, output_mode: OutputMode) -> Options:
+        assert isinstance(output_mode, OutputMode)
+        return self.set(output_mode=output_mode.value)
+
+    def randomSeed(self, random_seed: int) -> Options:
+        assert isinstance(random_seed, int)
+        torch.manual_seed(random_seed)
+        return self.set(random_seed=random_seed)
+
+    def showCompilationProgressBar(self, show: bool = True) -> Options:
+        return self
+
+    def enableExecutableCaching(self, path: str) -> Options:
+        return self.set(cache=path)
+
+
+# --- what a model is marked with [python/ops.py] ----------------------------------------------------------------------
+
+
+class _BlockHook:
+    placed: ClassVar[list[int]] = []  # the IPUs of the blocks, in the order in which a trace meets them
+
+    def __init__(self, ipu_id: int | None) -> None:
+        self.ipu_id = ipu_id
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        assert self.ipu_id is not None, "poptorch.AutoStage.SameAsIpu was selected but no IPU was specified"
+        _BlockHook.placed.append(self.ipu_id)
+
+
+def BeginBlock(layer_to_call: torch.nn.Module, user_id: str | None = None, ipu_id: int | None = None) -> Any:
+    if any(isinstance(hook, _BlockHook) for hook in layer_to_call._forward_pre_hooks.values()):
+        raise Error("poptorch_py_error", "module has already been assigned to a block.")
+    layer_to_call.register_forward_pre_hook(_BlockHook(ipu_id))
+    return layer_to_call
+
+
+def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+    if reduction == "sum":
+        return x.sum()
+    if reduction == "mean":
+        return x.mean()
+    assert reduction == "none", "Unsupported reduction type!"
+    return x
+
+
+def trainingModel(model: torch.nn.Module, options: Any = None, optimizer: Any = None) -> PoplarExecutor:
+    return PoplarExecutor(model, options, optimizer)
+
+
+# --- the executor [python/_poplar_executor.py] ------------------------------------------------------------------------
+
+
+class PoplarExecutor:
+    def __init__(self, model: torch.nn.Module, options: Any, optimizer: Any) -> None:
+        if not isinstance(options, Options):
+            raise Error("poptorch_py_error", f"Invalid type: 'options' is of type {type(options)}")
+        options._freeze()
+        self.options = copy.deepcopy(options)
+        self._model = model
+        self._device_model: Any = None  # None: not compiled
+        self._device_optimizer: Any = None
+        self._stamps: dict[str, list[list[float]]] = {}
+        self.setOptimizer(optimizer)
+
+    def setOptimizer(self, optimizer: Any) -> None:
+        # [python/_optimizer_attributes.py]
+        assert isinstance(optimizer, torch.optim.SGD), "Unsupported optimizer type."
+        self._optimizer = optimizer
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+
+    def compile(self, *args: torch.Tensor) -> None:
+        narrowed = [self._narrow_tensor(tensor) for tensor in args]
+        # Trace: the model must not change by it.
+        _BlockHook.placed = []
+        with torch.random.fork_rng(), torch.no_grad():
+            loss = copy.deepcopy(self._model)(*narrowed)
+        assert loss.shape == (), "reduction none: PopART needs one number"
+        self._check_stages()
+        _fail("compile")
+        self._use_cache(narrowed)
+        self._inputs = args
+        self._device_model = copy.deepcopy(self._model)
+        twins = dict(zip(self._model.parameters(), self._device_model.parameters(), strict=True))
+        groups = [
+            {**group, "params": [twins[parameter] for parameter in group["params"]]}
+            for group in self._optimizer.param_groups
+        ]
+        self._device_optimizer = torch.optim.SGD(groups)
+
+    def _narrow_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        # [poptorch/source/dispatch_tracer/Tensor.cpp, toCompilerType; Long and Double are converted on the host]
+        known = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+        floats = (torch.float16, torch.float32, torch.float64)
+        if tensor.dtype not in (*known, *floats):
+            raise Error("poptorch_cpp_error", f"Unsupported tensor input type from pytorch: {tensor.dtype}")
+        product = self._replicas * self._iterations * self._accumulation
+        assert tensor.shape[0] % product == 0, (
+            f"Invalid batch dimension: In the input {tensor.shape}, the batch dimension ({tensor.shape[0]}) must be a "
+            f"multiple of Options.deviceIterations({self._iterations}) * Options.replicationFactor({self._replicas}) * "
+            f"Options.Training.gradientAccumulation({self._accumulation}) = {product}"
+        )
+        return tensor.narrow(0, 0, tensor.shape[0] // product)
+
+    @property
+    def _replicas(self) -> int:
+        return int(self.options.replication_factor)
+
+    @property
+    def _iterations(self) -> int:
+        return int(self.options.device_iterations)
+
+    @property
+    def _accumulation(self) -> int:
+        return int(self.options.Training.gradient_accumulation)
+
+    def _check_stages(self) -> None:
+        # [popart_compiler/source/Compiler.cpp, setActiveIpu and initSession; CompilerImpl.cpp, numPipelineStages]
+        placed = [0, *_BlockHook.placed]
+        forward_stages = 1 + sum(before != after for before, after in itertools.pairwise(placed))
+        stages = 2 * forward_stages - 1
+        if self._accumulation < stages:
+            raise Error(
+                "poptorch_cpp_error",
+                "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the number of "
+                f"pipeline stages ({stages}) when using poptorch.PipelinedExecution.",
+            )
+        ipus = (max(placed) + 1) * self._replicas
+        if ipus > 64:
+            raise Error("poptorch_cpp_error", f"Too many IPUs requested ({ipus}).")
+        if ipus > _ipus() or ipus & (ipus - 1):
+            raise Error("poptorch_cpp_error", f"Failed to acquire {ipus} IPU(s)")
+
+    def _use_cache(self, narrowed: list[torch.Tensor]) -> None:
+        """[popart: willow/src/popx/devicex.cpp, Devicex::prepare; executablex.cpp, getCachePath]"""
+        if not self.options.cache:
+            return
+        program = [repr(self._model), *(f"{tensor.shape} {tensor.dtype}" for tensor in narrowed)]
+        program += [str(self.options._values), str(self.options.Training._values), str(self.options.Precision._values)]
+        name = int(hashlib.sha256("\n".join(program).encode()).hexdigest()[:16], 16)
+        executable = Path(self.options.cache, f"{name}.popef")
+        executable.parent.mkdir(parents=True, exist_ok=True)
+        if not executable.exists():
+            executable.write_text("compiled")
+
+    def __call__(self, *args: torch.Tensor) -> torch.Tensor:
+        if self._device_model is None:
+            self.compile(*args)
+        for compiled, given in zip(self._inputs, args, strict=True):  # [python/_args_parser.py, validateInputs]
+            if (compiled.dtype, compiled.shape) != (given.dtype, given.shape):
+                raise Error("poptorch_py_error", "Shape or data type mismatch: recompile the model for the new inputs")
+        _fail("run")
+        counters = ("input", "input_complete", "output", "output_complete")
+        self._stamps = {name: [[] for _ in (args if name.startswith("input") else ("loss",))] for name in counters}
+        # The first dimension is cut by replica first [popart_compiler/source/CompilerImpl.cpp, StepIO::get].
+        shape = (self._replicas, self._iterations, self._accumulation, -1)
+        inputs = [tensor.view(*shape, *tensor.shape[1:]) for tensor in args]
+        for group, rate in zip(self._device_optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate
+        sums = torch.zeros(self._replicas)
+        for iteration in range(self._iterations):
+            for replica in range(self._replicas):
+                for micro_batch in range(self._accumulation):
+                    self._stamp("input", "input_complete")
+                    loss = self._device_model(*(tensor[replica, iteration, micro_batch] for tensor in inputs))
+                    (loss * self._optimizer.loss_scaling / (self._accumulation * self._replicas)).backward()
+                    sums[replica] += loss.detach().float()
+            self._update()
+        for _ in range(self._replicas):
+            self._stamp("output", "output_complete")
+        assert self.options.output_mode == OutputMode.Sum, "the fake knows only the sum of all micro-batches"
+        return sums if self._replicas > 1 else sums[0]  # [poptorch/source/PoplarExecutable.cpp]
+
+    def _update(self) -> None:
+        """The mean of the gradients over micro-batches and replicas, of all instances, updates the weights."""
+        for parameter in self._device_model.parameters():
+            parameter.grad /= self._optimizer.loss_scaling
+            if torch.distributed.is_initialized():
+                torch.distributed.all_reduce(parameter.grad)
+                parameter.grad /= torch.distributed.get_world_size()
+        self._device_optimizer.step()
+        self._device_optimizer.zero_grad()
+
+    def _stamp(self, *names: str) -> None:
+        for name in names:
+            for stamps in self._stamps[name]:
+                stamps.append(
+                    int(time.time() * 1000) / 1000
+                )  # [popart_compiler/.../CompilerImpl.cpp, StepIO::timestamp]
+
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        if os.environ.get("FAKE_IPU_FAULT") == "counters":
+            return {name: [[]] for name in ("input", "input_complete", "output", "output_complete")}
+        return self._stamps
+
+    def _latency(self, begin: str, first: Callable[[Iterable[float]], float], end: str) -> tuple[float, float, float]:
+        """[python/_poplar_executor.py, _computeLatency]"""
+        starts = [first(moment) for moment in zip(*self._stamps[begin], strict=True)]
+        ends = [max(moment) for moment in zip(*self._stamps[end], strict=True)]
+        factor = len(starts) // len(ends)
+        groups = [min(starts[i : i + factor]) for i in range(0, len(starts), factor)]
+        durations = [after - before for before, after in zip(groups, ends, strict=True)]
+        return min(durations), max(durations), sum(durations) / len(durations)
+
+    def getHostIpuLatency(self) -> tuple[float, float, float]:
+        return self._latency("input", min, "input_complete")
+
+    def getComputeLatency(self) -> tuple[float, float, float]:
+        return self._latency("input_complete", max, "output")
+
+    def getIpuHostLatency(self) -> tuple[float, float, float]:
+        return self._latency("output", min, "output_complete")
+
+    def getLatency(self) -> tuple[float, float, float]:
+        return self._latency("input", min, "output_complete")
+
+    def destroy(self) -> None:
+        """The host's weights are the old ones until they are copied, as here [docs: PoplarExecutor.destroy]."""
+        if self._device_model is None:
+            return
+        self._model.load_state_dict(self._device_model.state_dict())
+        self._device_model = None
