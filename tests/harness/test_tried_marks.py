@@ -27,13 +27,14 @@ cat <<'END'
 :::MLLOG {"namespace": "hpcml", "key": "hpcml_problem", "value": {"gate": "GATE", "text": "MaxPool3d cannot be lowered"}, "metadata": {"rank": 0, "seq": 0}}
 :::MLLOG {"namespace": "hpcml", "key": "hpcml_end", "value": {"exit_code": CODE, "lines": 1}, "metadata": {"rank": 0, "seq": 1}}
 END
-exit CODE
+exit STATUS
 """  # noqa: E501
 
 
-def refusing(project, code=4, gate="compile", seconds=0):
-    """A platform `old` with a mark, whose job ends with this code after these seconds."""
+def refusing(project, code=4, gate="compile", seconds=0, status=None):
+    """A platform `old` with a mark. Its job says this code after these seconds; its launcher ends with `status`."""
     text = REFUSES.replace("GATE", gate).replace("CODE", str(code)).replace("SECONDS", str(seconds))
+    text = text.replace("STATUS", str(status or code))
     program = project.write("refuses.sh", text)
     program.chmod(0o755)
     project.write("test_resnet50.py", TEST)
@@ -47,10 +48,15 @@ def entries(project):
 
 
 @pytest.mark.parametrize(
-    ("code", "gate", "state"), [(4, "compile", "compile failed"), (5, "device_memory", "device out of memory")]
+    ("code", "gate", "state", "status"),
+    [
+        (4, "compile", "compile failed", 4),
+        (4, "compile", "compile failed", 1),  # as torchrun ends
+        (5, "device_memory", "device out of memory", 5),
+    ],
 )
-def test_an_end_that_confirms_the_mark_is_skipped_and_not_red(project, code, gate, state):
-    refusing(project, code, gate)
+def test_an_end_that_confirms_the_mark_is_skipped_and_not_red(project, code, gate, state, status):
+    refusing(project, code, gate, status=status)
     result = project.pytest("-m", "old", "--try-unsupported", "-rs")
     assert result.ret == 0
     result.assert_outcomes(skipped=1)
@@ -61,7 +67,7 @@ def test_an_end_that_confirms_the_mark_is_skipped_and_not_red(project, code, gat
     )
     (path,) = project.path.glob("runs/2*/*/run.json")
     written = job_json.read_json(path)
-    assert (written["outcome"], written["state"], written["exit_code"]) == ("skipped", "not supported there", code)
+    assert (written["outcome"], written["state"], written["exit_code"]) == ("skipped", "not supported there", status)
     assert written["asked"]["unsupported"] == "it does not compile (source: a paper)"
     assert {entry["outcome"] for entry in entries(project)} == {"skipped"}
 
