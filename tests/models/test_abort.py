@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 
@@ -14,7 +15,6 @@ from models.accelerators.cpu import Cpu
 from models.eager_step import compile_model
 from models.errors import CompileFailed, DeviceOutOfMemory
 from models.meter import Meter, Solo, Wire
-from platforms.results.log_reader import LogReader
 
 
 def test_a_device_that_is_full_has_a_sentence_and_its_own_message_below() -> None:
@@ -50,8 +50,5 @@ def test_the_log_has_all_of_a_message_and_the_wire_its_first_lines(
     assert abort_this_rank(error, Meter(samples=1, wire=Wire(), group=Solo(), folder=None), None) == 4
     captured = capfd.readouterr()
     assert captured.err.splitlines() == ["error: it does not compile", *said]
-    reader = LogReader()
-    reader.feed(captured.out.encode())
-    run = reader.finish()
-    assert run.problems[0] == "compile: it does not compile (rank 0)"
-    assert run.said == tuple(said[:12])
+    line = json.loads(captured.out.splitlines()[0].removeprefix(":::MLLOG "))
+    assert line["value"] == {"gate": "compile", "text": "it does not compile", "said": said[:12]}
