@@ -38,7 +38,7 @@ def lines(suite: Suite) -> Iterator[str]:
         if why is None or not job.done:
             continue
         places = " and ".join(_places(job.platform, job.spec.benchmark or ""))
-        if job.error is None and test not in suite.discarded:
+        if test in suite.ended_tests and job.error is None and test not in suite.discarded:
             yield f"{test}: it runs, although {places} says that it cannot ({why}): remove the mark there"
         elif isinstance(job.error, StillUnsupported):
             yield f"{test}: the mark in {places} holds: {job.error.status.reason}"

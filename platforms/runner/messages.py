@@ -98,9 +98,8 @@ def job_failed(
         lines.append(f"the message begins so (all of it: less +/^error: {shlex.quote(str(folder / 'log'))}):")
         lines += [f"  | {line}" for line in run.said]
     log_lines = [line.rstrip() for line in tail]
-    shown = tuple(line.removesuffix("…") for line in run.said)
     log_lines = [line for line in log_lines if not _repeats_a_problem(line, problems)]
-    log_lines = [line for line in log_lines if not (shown and line.startswith(shown))][-LOG_LINES:]
+    log_lines = [line for line in log_lines if not _is_said(line, run.said)][-LOG_LINES:]
     if log_lines:
         lines.append(f"last lines of {folder / 'log'}:")
         lines += [f"  | {line}" for line in log_lines]
@@ -237,6 +236,11 @@ def _repeats_a_problem(line: str, problems: Sequence[str]) -> bool:
     if line.startswith("error: "):
         return any(line.removeprefix("error: ") in problem for problem in problems)
     return line in problems
+
+
+def _is_said(line: str, said: Sequence[str]) -> bool:
+    """Whether a line of the log stands among the first lines of a message, where long ones are cut."""
+    return any(line == one or (one.endswith("…") and line.startswith(one[:-1])) for one in said)
 
 
 def _signal_name(number: int) -> str:

@@ -54,7 +54,7 @@ from models.meter import Meter, Solo, Wire
 message = [f"loc(call{{n}}): illegal" for n in range(90)]
 text = "\\n".join(["the model does not compile for csx (RuntimeError)", *message])
 print("lowering", *("word" for _ in range(20)), sep="\\n", flush=True)
-print(f"error: {{text}}", flush=True)
+print(f"error: {{text}}", "loc(call0): illegal, said later", sep="\\n", flush=True)
 Meter(samples=1, wire=Wire(), group=Solo(), folder=None).abort({code}, {gate!r}, text)
 sys.exit({code})
 """
@@ -79,12 +79,13 @@ def test_the_first_lines_of_a_compilers_message_are_shown_and_where_the_rest_is(
             "  | loc(call11): illegal",
             "last lines of *",
             "  | loc(call89): illegal",
+            "  | loc(call0): illegal, said later",
             "evidence: *",
             f"FAILED *{state}: *",
         ]
     )
     result.stdout.no_fnmatch_line("*loc(call12): illegal*")
-    assert log.read_text().count("loc(call") == 90 + 12
+    assert log.read_text().count("loc(call") == 90 + 1 + 12
     assert "loc(call11)" in (project.path / "junit.xml").read_text()
     (path,) = project.path.glob("runs/2*/*/run.json")
     assert json.loads(path.read_text())["said"][0] == "loc(call0): illegal"
