@@ -23,7 +23,6 @@ from models.world import World
 
 VERIFIED = "2.10.0"
 BACKEND = "HPC_ML_BENCH_CSX_BACKEND"  # CSX, or CPU for a trial
-CLUSTER = "/opt/cerebras/config_v2"  # how a user node reaches its cluster (appliance/cluster/config.py)
 INSTALL = (
     f"make an environment of its own with Python 3.11 on x86-64 Linux: python3.11 -m venv csx && csx/bin/pip install "
     f"cerebras-pytorch=={VERIFIED} Pillow (from PyPI; it pins torch 2.4.0 and numpy 1.25.0)"
@@ -39,14 +38,13 @@ class Csx:
     pinned = False
     accumulates = True
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, cluster: str = CLUSTER) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.device = torch.device("cpu")  # of this rank's own tensors
         kind = environ.get(BACKEND, "CSX")
         if kind not in ("CSX", "CPU"):
             raise ImpossibleRequest(f"{BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
         self.on_wafer = kind == "CSX"
         self.engine: Any = None  # the package's backend, made with the training step
-        self._cluster = cluster
         self.cstorch: Any = None  # the package, imported by `select`
 
     @property
@@ -68,10 +66,11 @@ class Csx:
                 f"{world.size} ranks were started, and one process drives all CS systems; start one, with --replicas N"
             )
         self.cstorch = import_package()
-        if self.on_wafer and not os.path.exists(self._cluster):
+        cluster = importlib.import_module("cerebras.appliance.cluster.config").CSCONFIG_PATH  # /opt/cerebras/config_v2
+        if self.on_wafer and not os.path.exists(cluster):
             raise ImpossibleRequest(
-                f"there is no {self._cluster} on this machine, so it is no user node of a Cerebras cluster; run there, "
-                f"or for a trial on this machine's processor set {BACKEND}=CPU"
+                f"there is no {cluster} on this machine, so it is no user node of a Cerebras cluster; run there, or "
+                f"for a trial on this machine's processor type: export {BACKEND}=CPU"
             )
 
     def device_iterations(self, most: int) -> int:
@@ -166,14 +165,15 @@ class Csx:
 
 def import_package() -> Any:
     """Import cerebras.pytorch. Raises ImpossibleRequest, with where it comes from."""
+    old = "is of a release that CS-2s had, with other functions; where the cluster runs a newer release"
     try:
-        return importlib.import_module("cerebras.pytorch")
+        package = importlib.import_module("cerebras.pytorch")
+        if package.__version__.startswith(("2.1.", "2.2.")):
+            raise ImpossibleRequest(f"cerebras.pytorch {package.__version__} in {sys.executable} {old}, {INSTALL}")
+        return package
     except ImportError as error:
         if importlib.util.find_spec("cerebras_pytorch"):
-            raise ImpossibleRequest(
-                f"{sys.executable} has cerebras_pytorch, Cerebras' package up to release 2.1, which has other "
-                f"functions; where the cluster runs a newer release, {INSTALL}"
-            ) from error
+            raise ImpossibleRequest(f"cerebras_pytorch in {sys.executable} {old}, {INSTALL}") from error
         raise ImpossibleRequest(
             f"cerebras.pytorch cannot be imported in {sys.executable} ({error}), and only with it, on a user node of a "
             f"Cerebras cluster, can a CS system be used: {INSTALL}"

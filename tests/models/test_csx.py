@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from models.__main__ import main as models_main
 from models.accelerators import choose
 from models.accelerators.csx import BACKEND, Csx
 from models.accelerators.csx_schedule import MOST_STRETCHES, stretches_of
 from models.benchmarks import load
 from models.errors import ImpossibleRequest
 from models.world import World
+from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended
 
 NO_PACKAGE = "cerebras.pytorch cannot be imported in .*python3.11 -m venv csx .*cerebras-pytorch==2.10.0"
 
@@ -67,3 +75,218 @@ def test_a_backend_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(BACKEND, "GPU")
     with pytest.raises(ImpossibleRequest, match="HPC_ML_BENCH_CSX_BACKEND is CSX or CPU, not 'GPU'"):
         choose("csx")
+
+
+# --- with the package: a small fake, and the real one where HPC_ML_BENCH_CSX_PYTHON names a Python that has it ------
+
+FAKE = Path(__file__).parent / "fake_cerebras"
+REAL = "HPC_ML_BENCH_CSX_PYTHON"
+SMOKE = ("--device", "csx", "--configuration", "gbs32", "--size", "smoke", "--windows", "2", "--steps-per-window", "5")
+
+
+class Package:
+    """Runs `python -m models` where cerebras.pytorch can be imported."""
+
+    def __init__(self, python: str, path: str, folder: Path) -> None:
+        self.python = python
+        self.path = path
+        self.folder = folder
+        self.jobs = 0
+
+    def run(self, *arguments: object, **environ: str) -> Ended:
+        self.jobs += 1
+        folder = self.folder / f"job{self.jobs}"
+        folder.mkdir()
+        command = [self.python, "-m", "models", *map(str, arguments)]
+        environ = {**ENVIRON, "PYTHONPATH": self.path, BACKEND: "CPU", **environ}
+        result = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE_S)
+        return Ended(result.returncode, result.stdout, result.stderr, folder)
+
+    def train(self, benchmark: str, data: Path, *arguments: object, **environ: str) -> Ended:
+        return self.run("train", benchmark, "--data-dir", data, *arguments, "--trace-losses", "losses", **environ)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Package:
+    return Package(sys.executable, f"{ROOT}{os.pathsep}{FAKE}", tmp_path)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Package:
+    if REAL not in os.environ:
+        pytest.skip(
+            f"{REAL} names no Python with cerebras-pytorch: python3.11 -m venv csx && csx/bin/pip install "
+            f"cerebras-pytorch==2.10.0 Pillow, then export {REAL}=$PWD/csx/bin/python"
+        )
+    return Package(str(Path(os.environ[REAL]).absolute()), str(ROOT), tmp_path)
+
+
+@pytest.fixture(params=["fake", "real"])
+def package(request: pytest.FixtureRequest) -> Package:
+    found: Package = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cubes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "cosmoflow"
+    command = ["data", "cosmoflow", "--size", "smoke", "--samples", "32", "--processes", "1", "--data-dir", str(folder)]
+    assert models_main(command) == 0
+    return folder
+
+
+def test_the_cpu_backend_trains_as_the_plain_loop_does(package: Package, cubes: Path) -> None:
+    theirs = package.train("cosmoflow", cubes, *SMOKE, "--measure-loader")
+    assert theirs.code == 0, theirs.errors
+    plain = package.train("cosmoflow", cubes, *("cpu" if word == "csx" else word for word in SMOKE))
+    assert len(theirs.losses) == 12
+    assert theirs.losses == pytest.approx(plain.losses, rel=0, abs=1e-4)
+
+    start = theirs.value("hpcml_start")
+    assert start["device"]["type"] == "csx"
+    assert start["device"]["name"].startswith("cerebras.pytorch's CPU backend on ")
+    assert start["world"]["replicas"] == 1
+    assert start["versions"]["cerebras-pytorch"] == "2.10.0"
+    summary = theirs.value("hpcml_summary")
+    assert (summary["steps"], summary["samples"], summary["optimizer_steps"]) == (10, 20, 12)
+    assert summary["compute_fraction"] is None
+    assert summary["no_split"] == "the executor of cerebras.pytorch ends a step and reads the next batch in one call"
+    assert summary["vendor_throughput"]["windows"] == pytest.approx(summary["effective_throughput"], rel=0.03)
+    assert summary["loader_throughput"] > 0
+    assert summary["compile_s"] is None
+    assert any(text.startswith("no CS system: ") for text in summary["warnings"])
+    assert not [text for text in summary["warnings"] if text.startswith("two rates: ")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--mode", "blocking"], "--mode blocking on csx: samples are always streamed"),
+        (["--accumulation-steps", "2"], "--accumulation-steps 2 on csx: the CPU backend trains on a whole batch"),
+        (["--replicas", "2"], "--replicas 2 on csx: the CPU backend has one"),
+        (["--warmup-steps", "0"], "--warmup-steps 0 on csx: the first step compiles; use at least 1"),
+        (["--inject-stall-s", "1"], "--inject-stall-s on csx: the nodes that read"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(fake: Package, cubes: Path, arguments: list[str], text: str) -> None:
+    ended = fake.train("cosmoflow", cubes, *SMOKE, *arguments)
+    assert ended.code == 78
+    assert text in ended.errors
+
+
+def test_without_a_cluster_the_real_backend_is_refused(package: Package, cubes: Path) -> None:
+    ended = package.train("cosmoflow", cubes, *SMOKE, **{BACKEND: "CSX", "FAKE_CSX_CLUSTER": f"{cubes}/none"})
+    assert ended.code == 78
+    assert "is no user node of a Cerebras cluster; run there" in ended.errors
+    assert f"type: export {BACKEND}=CPU" in ended.errors
+
+
+TUNED = ("--device", "csx", "--dtype", "bf16", "--size", "smoke", "--windows", "2", "--steps-per-window", "5")
+ON_WAFER = {BACKEND: "CSX"}
+
+
+def test_on_a_cluster_worker_nodes_read_and_the_losses_are_those_of_their_samples(fake: Package, cubes: Path) -> None:
+    wafer = fake.train("cosmoflow", cubes, *TUNED, "--replicas", "2", **ON_WAFER)
+    assert wafer.code == 0, wafer.errors
+    here = fake.train("cosmoflow", cubes, *TUNED, "--global-batch-size", "4")
+    assert len(set(wafer.losses)) > 6, "the executor repeats its first batch, and the cluster does not"
+    assert wafer.losses[0] == pytest.approx(here.losses[0], rel=0.5)
+
+    summary = wafer.value("hpcml_summary")
+    assert (summary["samples"], summary["compile_s"]) == (40, 12.5)
+    assert summary["no_split"].startswith("worker nodes stream the samples to the CS system")
+    assert wafer.value("hpcml_start")["world"]["replicas"] == 2
+    cluster = json.loads((wafer.folder / "cluster.json").read_text())
+    assert (cluster["num_csx"], cluster["micro"]) == (2, "auto")
+    assert cluster["python_paths"] == [str(ROOT)]
+    assert cluster["mount_dirs"] == sorted([str(cubes), str(ROOT.parent)])
+    front_end = cluster["path"].split(os.pathsep)[0]  # of the compiler lies beside Python
+    assert front_end == str(Path(sys.executable).parent)
+
+
+@pytest.mark.parametrize(
+    ("fails", "code", "gate", "text"),
+    [
+        ("compile", 4, "compile", "Cerebras' compiler: no kernel for cirh.Pool"),
+        ("lowering", 4, "compile", "Cerebras' compiler: Lowering failed due to `unsupported op`"),
+        ("memory", 5, "device_memory", "the compiled program does not fit: out of memory"),
+        ("exhausted", 5, "device_memory", "the cluster's memory does not hold this: exhaustion"),
+        ("lost", 69, "machine", "the job on the cluster failed (ApplianceRuntimeServerError): WGT server 3 was killed"),
+        ("version", 78, "request", "the cluster's software is of another release: server is 2.9.0"),
+    ],
+)
+def test_errors_of_the_cluster(fake: Package, cubes: Path, fails: str, code: int, gate: str, text: str) -> None:
+    ended = fake.train("cosmoflow", cubes, *TUNED, **ON_WAFER, FAKE_CSX_FAILS=fails)
+    problem = ended.value("hpcml_problem")
+    assert (ended.code, problem["gate"]) == (code, gate)
+    assert problem["text"].startswith(text)
+    if fails == "compile":
+        assert problem["said"][-1] == "loc(models/benchmarks/cosmoflow.py:122)"
+
+
+def test_another_optimiser_is_refused(fake: Package) -> None:
+    program = (
+        "import torch, cerebras.pytorch as package; from models.csx_step import package_optimizer as make; "
+        "from models.errors import ImpossibleRequest; weights = [torch.nn.Parameter(torch.ones(2))]; "
+        "made = make(package, torch.optim.SGD(weights, lr=0.1, momentum=0.9)); assert made.defaults['momentum']\n"
+        "for wrong in (torch.optim.Adam(weights), torch.optim.SGD(weights, lr=0.1, foreach=True)):\n"
+        "    try: make(package, wrong)\n"
+        "    except ImpossibleRequest as error: print(error)\n"
+    )
+    found = subprocess.run(
+        [fake.python, "-c", program], env={**ENVIRON, "PYTHONPATH": fake.path}, capture_output=True, text=True
+    )
+    assert "has no torch.optim.adam.Adam, this benchmark's optimiser" in found.stdout, found.stderr
+    assert "SGD knows no foreach" in found.stdout
+
+
+COMPARED = """
+import importlib.util, inspect, sys, cerebras.pytorch as real
+from cerebras.pytorch.utils.benchmark import benchmark_dataloader
+from cerebras.appliance import errors
+spec = importlib.util.spec_from_file_location("fake", sys.argv[1] + "/cerebras/pytorch/__init__.py")
+fake = importlib.util.module_from_spec(spec)
+sys.modules["fake"] = fake
+spec.loader.exec_module(fake)
+pairs = {
+    "DataLoader": (fake.DataLoader, real.utils.data.DataLoader),
+    "DataExecutor": (fake.DataExecutor, real.utils.data.DataExecutor),
+    "ClusterConfig": (fake.ClusterConfig, real.distributed.ClusterConfig),
+    "SGD": (fake.SGD, real.optim.SGD),
+    "LambdaLR": (fake.LambdaLR, real.optim.lr_scheduler.LambdaLR),
+    "compile": (fake.compile, real.compile),
+    "trace": (fake.trace, real.trace),
+    "step_closure": (fake.step_closure, real.step_closure),
+}
+for name, (ours, theirs) in pairs.items():
+    missing = set(inspect.signature(ours).parameters) - set(inspect.signature(theirs).parameters)
+    assert not missing, (name, missing)
+for name in ("set_value_lambda", "step"):
+    assert hasattr(real.optim.lr_scheduler.LambdaLR, name)
+for name in ("is_streamer", "num_streamers", "get_streaming_rank"):
+    assert not inspect.signature(getattr(real.distributed, name)).parameters
+for name in ("set_half_dtype", "autocast"):
+    assert callable(getattr(real.amp, name))
+assert isinstance(real.utils.data.DataExecutor.on_final_iteration, property)
+assert real.backends.csx.performance.micro_batch_size == "auto"
+assert {"input_fn", "steps_per_epoch", "print_metrics"} <= set(inspect.signature(benchmark_dataloader).parameters)
+assert {"artifact_dir", "cluster_config"} <= set(real.backend.__globals__["get_backend_args"]("CSX"))
+for error in fake.FAILS.values():
+    assert isinstance(error, RuntimeError) or issubclass(type(error), errors.ApplianceClientException)
+print("the same")
+"""
+
+
+def test_the_fake_has_the_interface_of_the_real_one(real: Package) -> None:
+    command = [real.python, "-c", COMPARED, str(FAKE)]
+    found = subprocess.run(command, env={**ENVIRON, "PYTHONPATH": ""}, capture_output=True, text=True)
+    assert found.stdout.strip() == "the same", found.stderr
+
+
+def test_losses_and_lowering_with_the_real_one(real: Package) -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "csx_losses.py"), "--python", real.python]
+    losses = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert losses.returncode == 0, losses.stdout + losses.stderr
+    assert losses.stdout.count("the largest difference is") == 2
+    lowered = subprocess.run([*script, "--lower", "resnet50"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert re.fullmatch(r"resnet50: \d{3,} operations of 2.10.0's intermediate language\n", lowered.stdout)
