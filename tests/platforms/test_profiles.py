@@ -49,6 +49,8 @@ MISSING_ON_CLUSTERS = {
     "kind": set(),
 }
 CLUSTERS = sorted(MISSING_ON_CLUSTERS)
+MISSING_BY_SSH = {"cerebras_cs3": {"cs3_python", "cs3_work_dir"}}
+BY_SSH = sorted(MISSING_BY_SSH)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +75,8 @@ def shipped(example: Site) -> dict[str, Platform]:
 
 @pytest.fixture(scope="module")
 def clusters(example: Site) -> dict[str, Platform]:
-    """Those with Kubernetes."""
-    return profiles(example, "kubernetes")
+    """Those with Kubernetes, and those whose jobs start by a command."""
+    return {**profiles(example, "kubernetes"), **profiles(example, "ssh")}
 
 
 @pytest.fixture
@@ -116,7 +118,9 @@ def specs(pytester: pytest.Pytester, site: Path, example: Site, kept: dict[str, 
     if not kept:
         (site / "site.yaml").write_text(f"values: {dict(example.values)}\n")
         seen = Collected()
-        pytester.inline_run(*words(site, "-m", "slurm or kubernetes", "--collect-only", "--dry-run"), plugins=[seen])
+        pytester.inline_run(
+            *words(site, "-m", "slurm or kubernetes or cs3", "--collect-only", "--dry-run"), plugins=[seen]
+        )
         for item in seen.items:
             case = suite_of(item.config).case(item)
             spec = spec_of(item, case, "run", Path("/somewhere/models-0123456789ab.pyz"), ROOT, TrialRequest())
@@ -137,10 +141,13 @@ def test_each_profile_loads_on_a_fresh_clone_and_says_what_only_its_site_knows()
     assert {name: set(platform.missing) for name, platform in profiles(None).items()} == MISSING
     found = {name: set(platform.missing) for name, platform in profiles(None, "kubernetes").items()}
     assert found == MISSING_ON_CLUSTERS
+    assert {name: set(platform.missing) for name, platform in profiles(None, "ssh").items()} == MISSING_BY_SSH
 
 
 def test_the_example_of_a_site_has_every_value_and_sets_nothing_by_itself(example: Site, tmp_path: Path) -> None:
-    assert set(example.values) == set().union(*MISSING.values(), *MISSING_ON_CLUSTERS.values())
+    assert set(example.values) == set().union(
+        *MISSING.values(), *MISSING_ON_CLUSTERS.values(), *MISSING_BY_SSH.values()
+    )
     assert set(example.enabled) <= set(NAMES)
     assert example.max_device_hours
     (tmp_path / "site.yaml").write_bytes(EXAMPLE.read_bytes())
@@ -149,7 +156,7 @@ def test_the_example_of_a_site_has_every_value_and_sets_nothing_by_itself(exampl
 
 def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform], clusters: dict[str, Platform]) -> None:
     found = {name: platform.missing for name, platform in {**shipped, **clusters}.items()}
-    assert found == dict.fromkeys([*NAMES, *CLUSTERS], ())
+    assert found == dict.fromkeys([*NAMES, *CLUSTERS, *BY_SSH], ())
 
 
 @pytest.mark.parametrize(
@@ -159,6 +166,7 @@ def test_values_of_the_site_fill_every_hole(shipped: dict[str, Platform], cluste
         ("archer2_cpu", {"archer2", "cpu", "slurm"}, datetime.date(2026, 11, 21)),
         ("archer2_mi210", {"mi210", "archer2", "amd", "slurm"}, datetime.date(2026, 11, 21)),
         ("cerebras_cs2", {"cs2", "cerebras", "slurm"}, datetime.date(2025, 2, 21)),
+        ("cerebras_cs3", {"cs3", "cerebras"}, None),
         ("cirrus_ex", {"cirrus", "cpu", "slurm"}, None),
         ("cirrus_v100", {"v100", "cirrus", "nvidia", "slurm"}, datetime.date(2025, 12, 8)),
         ("isambard_ai", {"gh200", "nvidia", "slurm"}, None),
@@ -178,7 +186,7 @@ def test_marks_and_last_days(
     assert platform.until == until
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS])
+@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS, *BY_SSH])
 def test_each_profile_names_its_sources_with_their_dates(name: str) -> None:
     header = (ROOT / "platforms" / f"{name}.yaml").read_text(encoding="utf-8").partition("scheduler:")[0]
     assert re.search(r"at [0-9a-f]{7,8}\b", header) or name == "kind"
@@ -188,7 +196,7 @@ def test_each_profile_names_its_sources_with_their_dates(name: str) -> None:
 @pytest.mark.parametrize("page", ["profiles.md", "slurm.md"])
 def test_the_documents_name_what_is_there(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    known = set(NAMES) | set().union(*MISSING.values())
+    known = {*NAMES, *BY_SSH}.union(*MISSING.values(), *MISSING_BY_SSH.values())
     pages = set(re.findall(r"\]\(([a-z-]+\.md)\)", text))
     assert not [target for target in pages if not (ROOT / "docs" / target).exists()]
     if page == "profiles.md":
@@ -204,6 +212,7 @@ IDS = {
     "archer2_cpu": ("2x2cpu", "4x2cpu", "2x2cpu"),
     "archer2_mi210": ("1x4gpu", "1x4gpu", "1x4gpu"),
     "cerebras_cs2": ("1x1csx", "1x1csx", "1x1csx"),
+    "cerebras_cs3": ("1x1csx", "1x1csx", "1x1csx"),
     "cirrus_ex": ("2x2cpu", "4x2cpu", "2x2cpu"),
     "cirrus_v100": ("1x4gpu", "1x4gpu", "1x4gpu"),
     "isambard_ai": ("1x4gpu", "1x4gpu", "1x4gpu"),
@@ -216,9 +225,10 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS])
+@pytest.mark.parametrize("name", [*NAMES, *CLUSTERS, *BY_SSH])
 def test_ids_are_frozen(specs: Specs, name: str) -> None:
-    configurations = ("gbs32",) if name in ("cerebras_cs2", "graphcore") else ("gbs32", "tuned")
+    only = {"cerebras_cs2": ("gbs32",), "graphcore": ("gbs32",), "cerebras_cs3": ("tuned",)}
+    configurations = only.get(name, ("gbs32", "tuned"))
     expected = [
         f"test_{benchmark}.py::test_{benchmark}[{name}-{layout}-{configuration}]"
         for benchmark, layout in zip(BENCHMARKS, IDS[name], strict=True)
@@ -336,7 +346,7 @@ def test_the_launcher_of_the_paper_is_a_line_away_on_the_mi210(specs: Specs, shi
 def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
     worlds = {name: {spec.ranks for several in jobs.values() for spec in several} for name, jobs in specs.items()}
     ranks = {"2x2cpu": {32}, "1x4gpu": {4}, "1x8ipu": {8}}
-    assert worlds == {name: ranks.get(IDS[name][0], {1}) for name in [*NAMES, *CLUSTERS]}
+    assert worlds == {name: ranks.get(IDS[name][0], {1}) for name in [*NAMES, *CLUSTERS, *BY_SSH]}
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
