@@ -60,6 +60,7 @@ class Options:
     layouts: str
     settings: Mapping[str, str]
     trials: TrialOptions
+    dtype_from_preset: bool = False  # the dtype in `settings` is the preset's
     gate: str = "on"
     code: str | None = None
     """The commit whose models/ jobs run, as 40 digits; None for the files of this checkout."""
@@ -242,6 +243,7 @@ def resolve(config: pytest.Config, site_options: Mapping[str, object], site: Pat
         layouts=value("layouts") or "default",
         settings=settings,
         trials=trials,
+        dtype_from_preset=preset is not None and value("dtype") is None,
         gate=_gate(config, value("gate") or "on", site),
         code=_code(config),
         where=typed_places(config),

@@ -140,6 +140,9 @@ def cases(
     assert isinstance(presets, Mapping)
     asked = {**options.settings, **presets.get(options.preset, {})}
     platform = general.for_benchmark(str(benchmark)) if benchmark else general
+    own_keys = general.benchmarks.get(str(benchmark))
+    if options.dtype_from_preset and own_keys is not None and "dtype" in own_keys.model_fields_set:
+        asked["dtype"] = platform.dtype  # the platform's file knows what of this benchmark runs there
     if benchmark is None:
         variations: list[dict[str, str]] = [{}]  # a program of the user's own knows nothing of our settings
     else:

@@ -62,13 +62,6 @@ class ImpossibleRequest(CommandError):
     gate = "request"
 
 
-class DeviceFailed(CommandError):
-    """A device broke or is taken: the machine's failure, so it shares the exit code of what a machine cannot do."""
-
-    exit_code = 78
-    gate = "device_failed"
-
-
 def with_message(sentence: str, error: BaseException) -> str:
     """Return the sentence, and below it the whole message of an error that has several lines."""
     message = str(error).strip()

@@ -131,12 +131,10 @@ def doubts(request: Request, benchmark: Benchmark, accelerator: Accelerator, opt
     batch = benchmark.CONFIGURATIONS[request.configuration].global_batch
     if batch not in (None, request.global_batch_size):
         warnings.append(f"a global batch of {request.global_batch_size}, not the {batch} of {request.configuration}")
-    dtype = benchmark.CONFIGURATIONS[request.configuration].dtype
-    if options.dtype == "auto" and dtype not in ("auto", request.dtype):
-        family = accelerator.family
-        warnings.append(
-            f"{request.dtype} on {family}, not the {dtype} of {request.configuration} (docs/accelerators.md)"
-        )
+    configuration = benchmark.CONFIGURATIONS[request.configuration]
+    if request.dtype == configuration.dtype_on.get(accelerator.family):
+        other = f"{request.dtype} on {accelerator.family}, not the {configuration.dtype} of {request.configuration}"
+        warnings.append(f"{other} (docs/accelerators.md)")
     if request.accumulation_steps > 1 and not options.accumulation_steps and not accelerator.accumulates:
         micro_batches = f"{request.accumulation_steps} micro-batches of {request.local_batch_size}"
         warnings.append(f"a rank's share of each step in {micro_batches}: more does not fit into the memory")

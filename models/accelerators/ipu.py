@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 import torch
 
 from models import meter
-from models.errors import CommandError, CompileFailed, DeviceFailed, DeviceOutOfMemory, ImpossibleRequest, with_message
+from models.errors import CommandError, CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, with_message
 from models.settings import shape_text
 from models.world import World
 
@@ -417,11 +417,11 @@ def explained(poptorch: Any, error: Any, *, compiling: bool) -> CommandError:
     first_line = (str(error.message).strip() or "no text").splitlines()[0]
     said = f"({error.type}: {first_line})"
     if isinstance(error, poptorch.RecoverableError):
-        return DeviceFailed(f"an IPU failed and needs {error.recovery_action}; then start the job again {said}")
+        return MachineFailed(f"an IPU failed and needs {error.recovery_action}; then start the job again {said}")
     if isinstance(error, poptorch.UnrecoverableError):
-        return DeviceFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
+        return MachineFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
     if "Failed to acquire" in first_line:  # popart_compiler/source/CompilerImpl.cpp
-        return DeviceFailed(f"the IPUs are not free; see `gc-monitor`, and start the job again later {said}")
+        return MachineFailed(f"the IPUs are not free; see `gc-monitor`, and start the job again later {said}")
     # Poplar's types end in memory_allocation_error. PopART's error of this kind has the type of all its errors.
     if error.type.endswith("memory_allocation_error") or "out of memory" in first_line.lower():
         advice = "--devices-per-replica 2, --dtype fp16 or a smaller --local-batch-size"

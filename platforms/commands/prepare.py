@@ -12,11 +12,11 @@ from pathlib import Path
 
 from platforms import checkout, transports
 from platforms.config.schema import Platform
-from platforms.job import BenchError, JobSpec, Layout, RefusedError
+from platforms.job import BenchError, JobSpec, RefusedError
 from platforms.rundir import code_archive
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
-from platforms.schedulers.job_spec import new_spec
+from platforms.schedulers.job_spec import one_process_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = checkout.benchmarks()
@@ -145,12 +145,10 @@ def make_data(platform: Platform, missing: dict[tuple[str, str], str], runs: Pat
 
 def data_spec(platform: Platform, benchmark: str, size: str, folder: str, code: Path, run_id: str) -> JobSpec:
     """Describe the job that writes one data set, on one device of the platform."""
-    layout = Layout(1, 1, platform.unit)
     test = f"prepare {benchmark} {size}"
     arguments = ("data", benchmark, "--size", size, "--data-dir", folder)
-    spec = new_spec(platform, label=f"data-{benchmark}", test=test, layout=layout, run_id=run_id, arguments=arguments)
-    # It is one process, which may use all threads.
-    return replace(spec, ranks_per_device=1, threads_per_rank=None, archive=code)
+    spec = one_process_spec(platform, label=f"data-{benchmark}", test=test, run_id=run_id, arguments=arguments)
+    return replace(spec, threads_per_rank=None, archive=code)  # it may use all threads
 
 
 def pins(name: str, folder: Path = ENVIRONMENTS) -> dict[str, str]:

@@ -54,6 +54,16 @@ def new_spec(
     )
 
 
+def one_process_spec(
+    platform: Platform, *, label: str, test: str, run_id: str, arguments: Sequence[str] = ()
+) -> JobSpec:
+    """A job of one process on one device, whatever a rank of the platform drives: it trains nothing."""
+    alone = {"ranks_per_device": 1, "devices_per_replica": 1, "replicas_per_rank": 1}
+    layout = Layout(1, 1, platform.unit)
+    platform = platform.model_copy(update=alone)
+    return new_spec(platform, label=label, test=test, layout=layout, run_id=run_id, arguments=arguments)
+
+
 def check_replicas(platform: Platform, layout: Layout) -> None:
     """Raise RefusedError where the devices of a node are no whole number of ranks, or the device has no replicas."""
     devices_per_rank = platform.devices_per_replica * platform.replicas_per_rank

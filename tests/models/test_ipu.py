@@ -5,9 +5,12 @@ tests/models/poplar_sdk is the fake, with the source of each of its refusals.
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ from models.benchmarks import cosmoflow, resnet50
 from models.data import synthetic_cosmoflow, synthetic_resnet50
 from models.data.synthetic import write_set
 from models.world import World
-from tests.models.jobs import PATIENCE_S, Ended, Nursery, free_port, ranks_of
+from tests.models.jobs import ENVIRON, PATIENCE_S, ROOT, Ended, Nursery, free_port, ranks_of
 
 SDK = Path(__file__).parent / "poplar_sdk"
 
@@ -208,11 +211,11 @@ FAULTS = {
     "compile:stream": (5, "poplar_stream_memory_allocation_error: Out of memory. Single stream of length 149766584"),
     "compile:link": (4, "PopTorch cannot compile this (poplar_link_error: Linking failed. Output: -lfoo not found)"),
     "compile:busy": (
-        78,
+        69,
         "the IPUs are not free; see `gc-monitor`, and start the job again later (poptorch_cpp_error: ",
     ),
-    "run:reset": (78, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
-    "run:broken": (78, "ask the machine's administrators to take it out of use"),
+    "run:reset": (69, "needs IPU_RESET; then start the job again (poplar_recoverable_runtime_error: an ECC error on"),
+    "run:broken": (69, "ask the machine's administrators to take it out of use"),
     "run:error": (1, "PopTorch failed in a step (poplar_application_runtime_error: [Host] stream callback failed)"),
 }
 
@@ -262,6 +265,27 @@ def test_gbs32_on_eight_ipus_is_the_papers(accelerator: ipu.Ipu, trained_net: An
     assert request.dtype == dtype
     assert request.device_iterations == (1 if size == "smoke" else 5)
     assert request.batch_of_rank == 32 * request.device_iterations
+
+
+@pytest.mark.parametrize("more", [(), ("--preset", "hpdc24"), ("--size", "smoke")])
+def test_jobs_of_a_dry_run_are_the_papers(accelerator: ipu.Ipu, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The command lines that the suite would submit, understood as the job understands them."""
+    command = [sys.executable, "-m", "pytest", "-m", "graphcore", "--dry-run", f"--site={tmp_path}", *more]
+    shown = subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+    assert [
+        word for word in ("--num-instances=1", "--num-replicas=4", "--ipus-per-replica=2") if word not in shown
+    ] == []
+    nets = {"resnet50": resnet50, "cosmoflow": cosmoflow}
+    lines = re.findall(r"^ *- (train\n(?: *- .*\n)+)", shown, re.MULTILINE)
+    trained = {}
+    for line in lines:
+        options = parser().parse_args(re.sub(r"^ *- ", "", line, flags=re.MULTILINE).replace("'", "").split())
+        if options.benchmark in nets:
+            request = requests.resolve(options, nets[options.benchmark], accelerator, World())
+            ipu.check(SimpleNamespace(name=options.benchmark, request=request))
+            batch = (request.local_batch_size, request.accumulation_steps, request.replicas, request.global_batch_size)
+            trained[options.benchmark] = (request.dtype, *batch)
+    assert trained == {"resnet50": ("fp32", 1, 8, 4, 32), "cosmoflow": ("fp16", 1, 8, 4, 32)}
 
 
 def test_modules_of_all_cuts_exist() -> None:

@@ -18,6 +18,8 @@ from harness import select
 from harness.plans import TrialRequest
 from harness.spec import spec_of
 from harness.suite import suite_of
+from platforms.commands import prepare
+from platforms.commands.doctor import node_checks
 from platforms.config.schema import Platform, Site, load_platforms, load_site
 from platforms.job import JobSpec, Layout
 from platforms.schedulers import FILE_KEYS
@@ -345,8 +347,22 @@ def test_the_launcher_of_the_paper_is_a_line_away_on_the_mi210(specs: Specs, shi
 
 def test_the_batch_of_the_paper_divides_among_its_ranks(specs: Specs) -> None:
     worlds = {name: {spec.ranks for several in jobs.values() for spec in several} for name, jobs in specs.items()}
-    ranks = {"2x2cpu": {32}, "1x4gpu": {4}, "1x8ipu": {8}}
+    ranks = {"2x2cpu": {32}, "1x4gpu": {4}, "1x8ipu": {1}}  # one process drives all eight
     assert worlds == {name: ranks.get(IDS[name][0], {1}) for name in [*NAMES, *CLUSTERS, *BY_SSH]}
+
+
+def test_a_job_of_one_process_runs_where_a_rank_drives_several_devices(
+    clusters: dict[str, Platform], tmp_path: Path
+) -> None:
+    """Writing data and looking at a node need one device, though a rank of this platform drives eight."""
+    platform = clusters["graphcore"]
+    assert platform.devices_per_replica * platform.replicas_per_rank == 8
+    jobs = (
+        prepare.data_spec(platform, "resnet50", "quick", "/data/resnet50-quick", tmp_path / "models.pyz", "run"),
+        node_checks.node_check_spec(platform, tmp_path, "doctor-1", "/data"),
+    )
+    for spec in jobs:
+        assert (spec.ranks, spec.replicas, spec.layout.devices, spec.launcher) == (1, 1, 1, "none")
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from typing import Any
 
 from platforms.commands.doctor import node_report
 from platforms.config.schema import Platform
-from platforms.job import JobSpec, Layout, RefusedError
+from platforms.job import JobSpec, RefusedError
 from platforms.rundir.job_folder import make_folder
 from platforms.runner import Job, Runner
 from platforms.schedulers import backend_of
 from platforms.schedulers.doctor_steps import StepResult, Visit, output_of
-from platforms.schedulers.job_spec import new_spec
+from platforms.schedulers.job_spec import one_process_spec
 
 REPORT = Path(node_report.__file__)
 IMPORT_LIMIT_S = 600.0  # torch on a file system that is busy
@@ -85,13 +85,11 @@ def node(visit: Visit, runs: Path) -> StepResult:
 
 def node_check_spec(platform: Platform, runs: Path, run_id: str, *folders: str) -> JobSpec:
     """Describe a job of one rank on one device, which reports whether the folders exist."""
-    layout = Layout(1, 1, platform.unit)
     reports = backend_of(platform).only_jobs_see_their_machine
     arguments = folders if reports else ("true",)
-    spec = new_spec(platform, label="doctor", test="doctor", layout=layout, run_id=run_id, arguments=arguments)
+    spec = one_process_spec(platform, label="doctor", test="doctor", run_id=run_id, arguments=arguments)
     return replace(
         spec,
-        ranks_per_device=1,
         archive=_archived_report(runs) if reports else None,
         time_limit_s=min(IMPORT_LIMIT_S, platform.time_limit_s),
     )
