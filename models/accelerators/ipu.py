@@ -8,34 +8,32 @@ docs/accelerators.md says how a benchmark runs there.
 from __future__ import annotations
 
 import functools
-import importlib
-import os
 import time
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
 from models import meter
-from models.errors import CommandError, CompileFailed, DeviceOutOfMemory, ImpossibleRequest, MachineFailed, with_message
-from models.settings import shape_text
+from models.accelerators.ipu_program import (
+    blank_batch,
+    cache_folder,
+    cut_of,
+    executables,
+    explained,
+    imported,
+    make_optimizer,
+    make_options,
+)
+from models.errors import ImpossibleRequest
 from models.world import World
 
-# The modules with which a new IPU begins, by benchmark and IPUs of a replica: the stages of the HPDC'24 paper.
-CUTS: Dict[Tuple[str, int], Tuple[str, ...]] = {
-    ("resnet50", 2): ("layer3",),  # conv1 to layer2 | layer3 to the classifier
-    ("cosmoflow", 2): ("convolutions.3",),  # the first three convolutions | the rest
-}
 # Optimiser steps of one call: the host is asked less often, the learning rate stays for as many steps. A warm-up of 10
 # steps still has two calls, of which --time-limit-s needs the second.
 STEPS_PER_CALL = 5
-# The same as on GPUs (models/accelerators/cuda.py). A given factor keeps the program of a run the same every night.
-FP16_LOSS_SCALE = 128.0
-MOST_IPUS = 64  # of one process (popart_compiler/source/CompilerImpl.cpp, assertSingleInstanceMaxNumIPUs)
 MEMORY_BYTES = {1: 1216 * 256 * 1024, 2: 1472 * 624 * 1024, 21: 1472 * 624 * 1024}  # tiles x memory of a tile
 BOW_FLOPS = {"fp16": 350e12, "fp32": 87.5e12}  # Bow-2000's data sheet, per IPU
-CLOCK_S = (
-    0.002  # PopTorch's stamps are cut to milliseconds (popart_compiler/source/CompilerImpl.cpp, StepIO::timestamp)
-)
+# PopTorch's stamps are cut to milliseconds (popart_compiler/source/CompilerImpl.cpp, StepIO::timestamp).
+CLOCK_S = 0.002
 LATENCIES = {
     "host_to_device": "getHostIpuLatency",
     "compute": "getComputeLatency",
@@ -259,147 +257,6 @@ class NetWithLoss(torch.nn.Module):
         return self._mark_loss(self._criterion(self.net(inputs), targets), reduction="none")
 
 
-# --- what the program is made of --------------------------------------------------------------------------------------
-
-
-def imported(name: str) -> Any:
-    """Import a package of the Poplar SDK. Raises ImpossibleRequest, with where it comes from."""
-    try:
-        return importlib.import_module(name)
-    except (ImportError, AssertionError) as error:  # AssertionError: PopTorch was made for another torch
-        cause = "" if isinstance(error, ModuleNotFoundError) else f" ({' '.join(str(error).split())})"
-        raise ImpossibleRequest(
-            f"--device ipu needs the package {name.partition('.')[0]}, which cannot be imported{cause}: it is in "
-            "Graphcore's Poplar SDK 3.x (a wheel there, and the image graphcore/pytorch:3.3.0) and not on PyPI, and it "
-            "needs a machine with IPUs"
-        ) from error
-
-
-def cut_of(setup: Any) -> Tuple[str, ...]:
-    """Return the modules with which a new IPU begins. Raises ImpossibleRequest where none are known."""
-    ipus = setup.request.devices_per_replica
-    if ipus == 1:
-        return ()
-    if (setup.name, ipus) not in CUTS:
-        known = [str(number) for name, number in sorted(CUTS) if name == setup.name]
-        raise ImpossibleRequest(
-            f"it is not known where to cut {setup.name} for {ipus} IPUs; use --devices-per-replica "
-            f"{' or '.join(['1', *known])}, or add a cut to CUTS in models/accelerators/ipu.py"
-        )
-    return CUTS[(setup.name, ipus)]
-
-
-def check(setup: Any) -> None:
-    """Raise ImpossibleRequest for what PopTorch or PopART would refuse later."""
-    request = setup.request
-    # A stage for each IPU's forward pass, and one for each IPU but the last for its backward pass
-    # (popart_compiler/source/CompilerImpl.cpp, numPipelineStages; Compiler.cpp refuses less).
-    stages = 2 * len(cut_of(setup)) + 1
-    if request.accumulation_steps < stages:
-        raise ImpossibleRequest(
-            f"a pipeline of {request.devices_per_replica} IPUs has {stages} stages, and a step has "
-            f"{request.accumulation_steps} micro-batch(es): use --accumulation-steps {stages} or more"
-        )
-    ipus = request.replicas // request.world_size * request.devices_per_replica
-    if ipus > MOST_IPUS:
-        raise ImpossibleRequest(
-            f"a process drives {MOST_IPUS} IPUs at most, not {ipus}: start more processes with poprun --num-instances"
-        )
-
-
-def make_options(poptorch: Any, setup: Any) -> Tuple[Any, Tuple[int, int]]:
-    """Return PopTorch's options, and the replicas of the whole job with the IPUs of each as they say it.
-
-    Under poprun its popdist knows the replicas of each process, and an option may not say them again.
-    """
-    request = setup.request
-    check(setup)
-    asked = (request.replicas, request.devices_per_replica)
-    if any(name.startswith("POPDIST_") for name in os.environ):
-        popdist = imported("popdist")
-        options = imported("popdist.poptorch").Options(ipus_per_replica=request.devices_per_replica)
-        trained_on = (int(popdist.getNumTotalReplicas()), int(popdist.getNumIpusPerReplica()))
-        if trained_on != asked:
-            raise ImpossibleRequest(
-                f"poprun was started with {trained_on[0]} replicas of {trained_on[1]} IPU(s), and {asked[0]} of "
-                f"{asked[1]} were asked for: let --num-replicas and --ipus-per-replica of poprun agree with --replicas "
-                "and --devices-per-replica"
-            )
-    else:
-        options = poptorch.Options()
-        options.replicationFactor(request.replicas // request.world_size)
-        ipus = options.replication_factor * request.devices_per_replica
-        if not poptorch.ipuHardwareIsAvailable(ipus):
-            raise ImpossibleRequest(
-                f"{options.replication_factor} replica(s) of {request.devices_per_replica} IPU(s) need {ipus}, and "
-                "PopTorch sees no device of as many: see `gc-info -l`, or give another --replicas"
-            )
-        trained_on = (options.replication_factor * request.world_size, request.devices_per_replica)
-    options.deviceIterations(request.device_iterations)
-    options.Training.gradientAccumulation(request.accumulation_steps)
-    options.setExecutionStrategy(poptorch.PipelinedExecution())
-    options.outputMode(poptorch.OutputMode.Sum)  # the loss of every micro-batch counts
-    options.randomSeed(request.seed)
-    options.showCompilationProgressBar(False)
-    if request.dtype == "fp16":
-        options.Precision.setPartialsType(torch.half)
-    return options, trained_on
-
-
-def make_optimizer(poptorch: Any, optimizer: Any, dtype: str) -> Any:
-    """Return PopTorch's counterpart of a benchmark's optimiser, with a scaled loss in fp16."""
-    if not isinstance(optimizer, torch.optim.SGD):
-        raise ImpossibleRequest(
-            f"only the optimiser SGD is known on IPUs, and this benchmark has {type(optimizer).__name__}: see "
-            "make_optimizer in models/accelerators/ipu.py, or choose another benchmark"
-        )
-    groups = [
-        {key: group[key] for key in ("params", "lr", "momentum", "weight_decay")} for group in optimizer.param_groups
-    ]
-    return poptorch.optim.SGD(
-        groups,
-        lr=groups[0]["lr"],
-        momentum=groups[0]["momentum"],
-        weight_decay=groups[0]["weight_decay"],
-        loss_scaling=FP16_LOSS_SCALE if dtype == "fp16" else 1.0,
-    )
-
-
-def blank_batch(setup: Any) -> List[torch.Tensor]:
-    """Return zeros in the form of a batch: a program depends on shapes and dtypes only."""
-    return [torch.zeros((setup.request.batch_of_rank, *shape), dtype=dtype) for shape, dtype in setup.data.blank]
-
-
-# --- the cache of compiled programs -----------------------------------------------------------------------------------
-
-
-def cache_folder(setup: Any) -> str:
-    """Make and return the folder of this program in POPTORCH_CACHE_DIR, or in the user's own cache."""
-    request = setup.request
-    own = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hpc-ml-bench", "poptorch")
-    steps = (request.local_batch_size, request.accumulation_steps, request.device_iterations)
-    devices = (request.replicas, request.devices_per_replica)
-    words = (setup.name, request.variant, request.dtype, shape_text(request.shape), *steps, *devices)
-    folder = os.path.join(os.environ.get("POPTORCH_CACHE_DIR") or own, "-".join(map(str, words)))
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise ImpossibleRequest(
-            f"compiled programs cannot be kept in {folder} ({error.strerror}): set POPTORCH_CACHE_DIR to a folder that "
-            "stays between jobs"
-        ) from error
-    return folder
-
-
-def executables(folder: str) -> FrozenSet[Tuple[str, int]]:
-    """Return the name and the time of each compiled program in a folder."""
-    with os.scandir(folder) as entries:
-        return frozenset((entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".popef"))
-
-
-# --- what PopTorch says -----------------------------------------------------------------------------------------------
-
-
 def first_samples_there(counters: Mapping[str, List[List[float]]]) -> Optional[float]:
     """Return when the first micro-batch had been transferred, all of its tensors; None where it is not known.
 
@@ -410,22 +267,3 @@ def first_samples_there(counters: Mapping[str, List[List[float]]]) -> Optional[f
     if not all(stamps):
         return None
     return max(min(of_input) for of_input in stamps)
-
-
-def explained(poptorch: Any, error: Any, *, compiling: bool) -> CommandError:
-    """Turn an error of PopTorch into one of ours, with its type and its message."""
-    first_line = (str(error.message).strip() or "no text").splitlines()[0]
-    said = f"({error.type}: {first_line})"
-    if isinstance(error, poptorch.RecoverableError):
-        return MachineFailed(f"an IPU failed and needs {error.recovery_action}; then start the job again {said}")
-    if isinstance(error, poptorch.UnrecoverableError):
-        return MachineFailed(f"an IPU failed for good; ask the machine's administrators to take it out of use {said}")
-    if "Failed to acquire" in first_line:  # popart_compiler/source/CompilerImpl.cpp
-        return MachineFailed(f"the IPUs are not free; see `gc-monitor`, and start the job again later {said}")
-    # Poplar's types end in memory_allocation_error. PopART's error of this kind has the type of all its errors.
-    if error.type.endswith("memory_allocation_error") or "out of memory" in first_line.lower():
-        advice = "--devices-per-replica 2, --dtype fp16 or a smaller --local-batch-size"
-        return DeviceOutOfMemory(with_message(f"an IPU's memory does not hold this; use {advice} {said}", error))
-    if compiling:
-        return CompileFailed(with_message(f"PopTorch cannot compile this {said}", error))
-    return CommandError(with_message(f"PopTorch failed in a step {said}", error))

@@ -18,7 +18,7 @@ import torch
 
 from models import request as requests
 from models.__main__ import parser
-from models.accelerators import ipu
+from models.accelerators import ipu, ipu_program
 from models.benchmarks import cosmoflow, resnet50
 from models.data import synthetic_cosmoflow, synthetic_resnet50
 from models.data.synthetic import write_set
@@ -282,7 +282,7 @@ def test_jobs_of_a_dry_run_are_the_papers(accelerator: ipu.Ipu, tmp_path: Path, 
         options = parser().parse_args(re.sub(r"^ *- ", "", line, flags=re.MULTILINE).replace("'", "").split())
         if options.benchmark in nets:
             request = requests.resolve(options, nets[options.benchmark], accelerator, World())
-            ipu.check(SimpleNamespace(name=options.benchmark, request=request))
+            ipu_program.check(SimpleNamespace(name=options.benchmark, request=request))
             batch = (request.local_batch_size, request.accumulation_steps, request.replicas, request.global_batch_size)
             trained[options.benchmark] = (request.dtype, *batch)
     assert trained == {"resnet50": ("fp32", 1, 8, 4, 32), "cosmoflow": ("fp16", 1, 8, 4, 32)}
@@ -291,7 +291,7 @@ def test_jobs_of_a_dry_run_are_the_papers(accelerator: ipu.Ipu, tmp_path: Path, 
 def test_modules_of_all_cuts_exist() -> None:
     with torch.device("meta"):
         nets = {"resnet50": resnet50.build("v1.5", (64, 64)), "cosmoflow": cosmoflow.build("mlperf", (32, 32, 32))}
-    for (name, ipus), cut in ipu.CUTS.items():
+    for (name, ipus), cut in ipu_program.CUTS.items():
         assert len(cut) == ipus - 1
         for module in cut:
             nets[name].get_submodule(module)
