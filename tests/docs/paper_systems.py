@@ -98,7 +98,8 @@ def facts_of(script: str, scheduler: str, nodes: int, devices: int, unit: str) -
     batch = _after(words, "--configuration").removeprefix("gbs")
     ranks = _count(int(_after(words, "--expect-world-size")), "rank")
     if "--replicas" in words:
-        ranks += f", {_count(int(_after(words, '--replicas')), 'copy of the model')}"
+        each = _count(int(_after(words, "--devices-per-replica")), unit.upper())
+        ranks += f", {_after(words, '--replicas')} x the model on {each}"
     launcher = "no launcher"
     for name, sign in (("srun", "srun --"), ("torchrun", "torch.distributed.run"), ("poprun", "poprun")):
         if sign in " ".join(words) or name in words:
@@ -113,9 +114,7 @@ def _after(words: list[str], option: str) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} copies of the model" if noun.startswith("copy") else f"{number} {noun}s"
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def table(text: str) -> str:
