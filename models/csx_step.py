@@ -226,6 +226,11 @@ def errors_of_cluster() -> Iterator[None]:
     except (errors.ApplianceClientException, rpc_error) as error:
         sentence = f"the job on the cluster failed ({type(error).__name__}): {first_line(error)}"
         raise MachineFailed(with_message(sentence, error)) from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # So the package says that the cluster does not answer (appliance/cluster/client.py: validate_connectivity).
+        raise MachineFailed(with_message(f"the cluster: {first_line(error)}", error)) from error
 
 
 def first_line(error: Exception) -> str:

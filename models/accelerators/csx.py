@@ -40,6 +40,8 @@ class Csx:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.device = torch.device("cpu")  # of this rank's own tensors
+        self._environ = environ
+        self._name = f"cerebras.pytorch's CPU backend on {host.cpu_name()}"
         kind = environ.get(BACKEND, "CSX")
         if kind not in ("CSX", "CPU"):
             raise ImpossibleRequest(f"{BACKEND} is CSX or CPU, not {kind!r}; unset it to train on CS systems")
@@ -66,12 +68,8 @@ class Csx:
                 f"{world.size} ranks were started, and one process drives all CS systems; start one, with --replicas N"
             )
         self.cstorch = import_package()
-        cluster = importlib.import_module("cerebras.appliance.cluster.config").CSCONFIG_PATH  # /opt/cerebras/config_v2
-        if self.on_wafer and not os.path.exists(cluster):
-            raise ImpossibleRequest(
-                f"there is no {cluster} on this machine, so it is no user node of a Cerebras cluster; run there, or "
-                f"for a trial on this machine's processor type: export {BACKEND}=CPU"
-            )
+        if self.on_wafer:
+            self._name = system_name(self._environ)
 
     def device_iterations(self, most: int) -> int:
         return 1
@@ -100,10 +98,9 @@ class Csx:
         return None
 
     def facts(self, dtype: str) -> Dict[str, object]:
-        name = "Cerebras CS system" if self.on_wafer else f"cerebras.pytorch's CPU backend on {host.cpu_name()}"
         return {
             "type": self.type,
-            "name": name,
+            "name": self._name,
             "count": self.count(),
             "memory_bytes": self.memory_bytes(),
             "driver": self.cstorch.__version__,
@@ -178,6 +175,25 @@ def import_package() -> Any:
             f"cerebras.pytorch cannot be imported in {sys.executable} ({error}), and only with it, on a user node of a "
             f"Cerebras cluster, can a CS system be used: {INSTALL}"
         ) from error
+
+
+def system_name(environ: Mapping[str, str]) -> str:
+    """Return the name of the cluster's systems. Raises ImpossibleRequest on a machine that is no user node of one.
+
+    Its file lies at /opt/cerebras/config_v2, or where a variable of the package says (appliance/cluster/config.py).
+    """
+    config = importlib.import_module("cerebras.appliance.cluster.config")
+    path = environ.get("CSCONFIG_PATH") or str(config.CSCONFIG_PATH)
+    if not os.path.exists(path):
+        raise ImpossibleRequest(
+            f"there is no {path} on this machine, so it is no user node of a Cerebras cluster; run there, or for a "
+            f"trial on this machine's processor type: export {BACKEND}=CPU"
+        )
+    try:
+        _, cluster = config.load_cs_cluster_config()
+    except (config.ClusterConfigError, ValueError, OSError) as error:
+        raise ImpossibleRequest(f"{path} cannot be read ({error}); ask the cluster's administrators") from error
+    return "Cerebras " + {"cs2": "CS-2", "cs3": "CS-3"}.get(cluster.fabric_type, str(cluster.fabric_type))
 
 
 def code_root() -> str:

@@ -27,9 +27,10 @@ FAILS = {
     "exhausted": errors.ApplianceResourceExhausted("exhaustion of resources at Coordinator server"),
     "lowering": RuntimeError("Lowering failed due to `unsupported op`"),
     "lost": errors.ApplianceRuntimeServerError("WGT server 3 was killed"),
+    "unreachable": Exception("Failed to ping address: 10.0.0.1. Please check network connectivity"),
     "version": errors.ApplianceVersionError("server is 2.9.0"),
 }
-SCALE = 1.0
+SCALE = float(os.environ.get("FAKE_CSX_SCALE", "1"))  # of the samples that the package counts
 
 # --- pytorch/backend/__init__.py, base_backend.py, ltc_backend.py
 

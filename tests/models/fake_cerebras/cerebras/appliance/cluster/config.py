@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
+from types import SimpleNamespace
 
-CSCONFIG_PATH = pathlib.Path(os.environ.get("FAKE_CSX_CLUSTER", __file__))
+CSCONFIG_PATH = pathlib.Path(__file__)
+
+
+class ClusterConfigError(RuntimeError): ...
+
+
+def load_cs_cluster_config() -> tuple[pathlib.Path, SimpleNamespace]:
+    return CSCONFIG_PATH, SimpleNamespace(fabric_type="cs3")
