@@ -71,6 +71,7 @@ def test_a_cpu_quota_stands_beside_the_cores(quota: float | str | None, said: st
         ({"size": 1, "replicas": 8, "devices_per_replica": 1}, "  1x8ipu   fp32"),
         ({"size": 2, "replicas": 4, "devices_per_replica": 2}, "1x8ipu, 2 ranks, 4 replicas of 2  fp32"),
     ],
+    ids=["one device each", "two devices each"],  # with a layout in its id it would look like a job's test
 )
 def test_copies_of_the_model_that_have_several_devices_are_named(world: dict[str, int], said: str) -> None:
     one = run("resnet50", 0.25)
