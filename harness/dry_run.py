@@ -35,7 +35,7 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
         job_checks.refuse_incomplete(suite, jobs)
     connected: dict[str, Scheduler] = {}
     objections: list[str] = []
-    refusals = 0
+    without_script = would_skip = 0
     for item in items:
         spec = jobs.get(item.nodeid)
         if spec is None:
@@ -46,11 +46,13 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
         skip = evaluate_skip_marks(item)
         if skip is not None:
             console.always(f"would be skipped: {skip.reason}")
-        why_no_script = _why_no_script(case, spec, console)
-        if why_no_script:
-            refusals += 1
-            console.always(why_no_script)
+        said, has_script = _on_obstacle(case, spec.benchmark or "", shows_all=suite.options.try_unsupported)
+        for line in said:
+            console.always(line)
+        if not has_script:
+            without_script += 1
             continue
+        would_skip += skip is not None
         refused = job_checks.why_untrainable(platform, spec, item)
         if refused and skip is None:
             console.always(f"would be refused: {refused}")
@@ -69,25 +71,29 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
                 objections += _objections_of(scheduler, spec, text, console)
         except BenchError as error:
             raise pytest.UsageError(f"{spec.test}: {messages.describe_error(error)}") from None
-    refused_too = f", {refusals} refused" if refusals else ""
-    console.section(f"dry run: {len(jobs) - refusals} jobs rendered{refused_too}, none submitted")
+    skipped_too = f" ({would_skip} of them would be skipped)" if would_skip else ""
+    without = f", {without_script} without a script" if without_script else ""
+    console.section(f"dry run: {len(jobs) - without_script} jobs rendered{skipped_too}{without}, none submitted")
     if objections:
         raise pytest.UsageError("\n".join(objections))
 
 
-def _why_no_script(case: Case, spec: JobSpec, console: Console) -> str:
-    """Say what the platform's file has against a test. Returns why there is no script to show; empty if there is."""
+def _on_obstacle(case: Case, benchmark: str, *, shows_all: bool) -> tuple[list[str], bool]:
+    """Return what the platform's file has against a test, and whether the script of its job is shown.
+
+    `shows_all` shows the script of a test that cannot run there, too.
+    """
+    if case.obstacle is None:
+        return [], True
+    said = []
     if case.is_tried:
-        console.always(f"would be tried, although its platform's file says that it cannot run: {case.obstacle}")
-    elif case.obstacle is not None and case.ended is not None:  # else it stands in the reason of the skip
-        for reason in case.platform.obstacles(spec.benchmark or ""):
-            console.always(f"it could not run there: {reason}")
-    no_device = job_checks.why_no_device(spec)
-    if no_device:
-        return f"would be refused: {no_device}"
-    if case.platform.cannot_run is not None and case.obstacle is not None and not case.is_tried:
-        return "no script is shown, since its job could not run there; --try-unsupported shows it all the same"
-    return ""
+        said.append(f"would be tried, although its platform's file says that it cannot run: {case.obstacle}")
+    elif case.ended is not None:  # else it stands in the reason of the skip
+        said += [f"it could not run there: {reason}" for reason in case.platform.reasons_against(benchmark)]
+    has_script = shows_all or case.platform.cannot_run is None
+    if not has_script:
+        said.append("no script is shown, since its job could not run there; --try-unsupported shows it all the same")
+    return said, has_script
 
 
 def _objections_of(scheduler: Scheduler, spec: JobSpec, text: str, console: Console) -> list[str]:

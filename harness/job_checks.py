@@ -12,7 +12,6 @@ import pytest
 
 from harness import select
 from harness.suite import Suite
-from platforms import checkout
 from platforms.config.schema import Platform
 from platforms.job import JobSpec
 
@@ -92,20 +91,9 @@ def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequenc
         spec = jobs.get(item.nodeid)
         if spec is None:
             continue
-        reason = why_no_device(spec) or why_untrainable(suite.platforms[spec.platform], spec, item)
+        reason = why_untrainable(suite.platforms[spec.platform], spec, item)
         if reason:
             raise pytest.UsageError(f"{item.nodeid}: {reason}. Nothing was submitted")
-
-
-def why_no_device(spec: JobSpec) -> str:
-    """Why models/ cannot train on a job's devices at all, in one sentence; empty where it can."""
-    if spec.benchmark is None:
-        return ""
-    families = checkout.device_families()
-    device = spec.request.get("device", "cpu")
-    if device in families:
-        return ""
-    return f"models/ cannot train on {device}: models/accelerators/ has {', '.join(families)} (docs/profiles.md)"
 
 
 def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:

@@ -33,6 +33,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 # The options that decide which jobs tests make. A resumed run keeps the values with which it began.
 KEPT = ("platform", *CHOICES, "variant", "layouts", "preset", "code", "try_unsupported", *trial_options.NAMES)
+FLAGS = ("try_unsupported",)  # of KEPT, those without a value
 NOT_RUNS = ("latest", "old", "archives")  # names in runs/ that are no runs
 LAST = ""  # the value of --resume without a name
 GATES = ("on", "off", "require")
@@ -96,8 +97,8 @@ def add(parser: pytest.Parser) -> None:
     group.addoption(
         "--try-unsupported",
         action="store_true",
-        help="run tests that `unsupported:` or `cannot_run:` of a named platform's file marks, to see whether the "
-        "mark still holds",
+        help="run the tests that the file of a named platform says cannot run (`unsupported:`, `cannot_run:`), to see "
+        "whether that still holds",
     )
     trial_options.add(group)
     # Two options, as one with an optional value would take the next word of the command line for it.

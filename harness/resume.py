@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.collection import TestFiles
-from harness.options import KEPT, LAST, run_name, runs_folder, site_folder
+from harness.options import FLAGS, KEPT, LAST, run_name, runs_folder, site_folder
 from harness.select import WANTED
 from harness.session_start import TESTS_PER_LINE, has_result, refuse_archived
 from platforms.job import RefusedError
@@ -149,10 +149,9 @@ def _refuse_finished(config: pytest.Config, runs: Path, run_id: str) -> None:
 def _selects(config: pytest.Config) -> bool:
     """Whether the command line names tests or options of theirs. What stands in `addopts` does not count."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("-m", "-k", *(f"--{name.replace('_', '-')}" for name in KEPT)):
-        if option == "--try-unsupported":
-            parser.add_argument(option, action="store_true")
-        else:
-            parser.add_argument(option)
+    parser.add_argument("-m")
+    parser.add_argument("-k")
+    for name in KEPT:
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true" if name in FLAGS else "store")
     typed, _others = parser.parse_known_args([str(word) for word in config.invocation_params.args])
     return any(vars(typed).values()) or config.args_source is pytest.Config.ArgsSource.ARGS

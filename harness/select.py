@@ -36,9 +36,9 @@ class Case:
     platform: Platform
     layout: Layout
     settings: Mapping[str, str]
-    ended: str | None = None  # since when the machine is gone
-    obstacle: str | None = None  # why the platform's file says that it cannot run there
-    is_tried: bool = False  # all the same, since --try-unsupported asks for it
+    ended: str | None = None  # a sentence with the machine's last day; None: it is in service
+    obstacle: str | None = None  # why the platform's file says that this cannot run there
+    is_tried: bool = False  # whether it runs all the same, by --try-unsupported
 
     @property
     def why_skipped(self) -> str | None:
@@ -147,11 +147,12 @@ def cases(
         variations: list[dict[str, str]] = [{}]  # a program of the user's own knows nothing of our settings
     else:
         variations = _settings(platform, asked, own)
+    end = ended(platform)
     obstacle = platform.obstacle(str(benchmark)) if benchmark else None
-    is_tried = obstacle is not None and options.try_unsupported and is_named
+    is_tried = obstacle is not None and end is None and options.try_unsupported and is_named
     for layout in platform.layout_list(str(benchmark), options.layouts):
         for settings in variations:
-            yield Case(platform, layout, settings, ended(platform), obstacle, is_tried)
+            yield Case(platform, layout, settings, end, obstacle, is_tried)
 
 
 def _settings(platform: Platform, asked: Mapping[str, str], own: set[str]) -> list[dict[str, str]]:
@@ -323,11 +324,14 @@ def _not_enabled(platforms: Sequence[Platform], options: Options) -> str:
     """What to type for platforms that were named and are not enabled."""
     names = [platform.name for platform in platforms]
     site = checkout.site_option(options.site)
+    again = "".join(f" --platform {name}" for name in names)
+    if options.try_unsupported:
+        again += " --try-unsupported"
     verb = "is" if len(names) == 1 else "are"
     lines = [
         f"{', '.join(names)} {verb} not enabled on this site, so nothing was submitted. To enable and run:",
         f"    python -m platforms enable {' '.join(names)}{site}",
-        f"    pytest {' '.join('--platform ' + name for name in names)}{site}",
+        f"    pytest{again}{site}",
         "(with --dry-run the jobs are shown without enabling anything)",
     ]
     for platform in platforms:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import collection, marks_of_files, options, outcome, select
+from harness import collection, obstacles, options, outcome, select
 from harness.console import Console
 from harness.options import Options
 from harness.select import Case
@@ -39,7 +39,7 @@ class Suite:
     cases: dict[tuple[str, str], Case] = field(default_factory=dict)
     carried_marks: set[str] = field(default_factory=set)  # by the tests that were collected
     left_out: set[str] = field(default_factory=set)
-    gone: dict[str, str] = field(default_factory=dict)  # chosen platforms on which no benchmark runs: a sentence
+    all_skipped: dict[str, str] = field(default_factory=dict)  # chosen platforms on which no benchmark runs: a sentence
     on_several_nodes: int = 0  # tests that --each-node and --check leave out
     not_here: str | None = None  # what --resume goes on with and cannot find
     runner: Runner | None = None
@@ -257,7 +257,7 @@ def report_end(suite: Suite, console: Console) -> None:
             console.problem(line)
         for line in suite.judging.sight_lines(suite.verdicts, each=console.verbose):
             console.line(line)
-    for line in marks_of_files.lines(suite):
+    for line in obstacles.lines(suite):
         console.always(line)
     for test, conclusion in suite.conclusions.items():
         if test not in suite.regressed:  # else it is the message of the failure
@@ -354,9 +354,9 @@ def choose(suite: Suite, config: pytest.Config, items: list[pytest.Item]) -> Non
         platform = suite.case(item).platform
         why = select.why_all_skipped(platform, suite.options)
         if why is not None:
-            suite.gone[platform.name] = why
+            suite.all_skipped[platform.name] = why
     if suite.options.try_unsupported and not suite.options.resume:
-        marks_of_files.refuse_nothing_to_try(suite, chosen)
+        obstacles.refuse_nothing_to_try(suite, chosen)
     if suite.options.trials.single_nodes:
         chosen = _on_single_nodes(suite, config, chosen)
     dropped = set(jobs) - set(chosen)
@@ -383,8 +383,8 @@ def _benchmark(item: pytest.Item) -> str:
 
 
 def left_out_lines(suite: Suite) -> list[str]:
-    """A line on the platforms that were not named, and one on each that was and has ended."""
-    lines = list(suite.gone.values())
+    """A line on the platforms that were not named, and one on each whose tests are all skipped."""
+    lines = list(suite.all_skipped.values())
     if suite.not_here:
         return [suite.not_here, *lines]
     if suite.on_several_nodes:

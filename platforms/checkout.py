@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import shlex
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -31,25 +29,6 @@ def benchmarks(root: Path = ROOT) -> tuple[str, ...]:
     if not names:
         raise RefusedError(f"{folder}: it holds no benchmark")
     return tuple(names)
-
-
-@cache
-def device_families(root: Path = ROOT) -> tuple[str, ...]:
-    """The devices that models/accelerators can train on, as a job names them: cpu, cuda. Raises RefusedError."""
-    return _named_in(root / "models" / "accelerators" / "__init__.py", "FAMILIES")
-
-
-def _named_in(source: Path, name: str) -> tuple[str, ...]:
-    """The items of a tuple, or the keys of a dict, in a module of models/.
-
-    The module is not imported, since models/ runs inside the job. It is not even parsed as a whole: every session does
-    this at its start.
-    """
-    text = source.read_text(encoding="utf-8")
-    match = re.search(rf"^{name}\b[^=\n]*=\s*([({{].*?[)}}])\s*$", text, re.DOTALL | re.MULTILINE)
-    if match is None:
-        raise RefusedError(f"{source}: there is no {name} in it")
-    return tuple(ast.literal_eval(match[1]))
 
 
 def site_folder(named: str | None, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Path:

@@ -13,7 +13,7 @@ The errors that a user can see::
     └── JobError            one job; carries its `status` and where its evidence lies
         ├── MachineError    the machine could not run it                     -> ERROR
         ├── WorkloadError   it ran and is wrong                              -> FAILED
-        ├── StillUnsupported  it was tried although its platform's file says that it cannot run there: SKIPPED
+        ├── StillUnsupported  it was tried, and cannot run there              -> SKIPPED
         └── StillPending    we stopped waiting                               -> PENDING
 """
 

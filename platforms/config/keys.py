@@ -55,19 +55,13 @@ class Obstacle(BaseModel):
 
 
 def _with_reason(value: object) -> object:
-    """Take a text alone as the reason."""
+    """Take a text alone as the reason. Refuse true and false, which say none."""
+    if isinstance(value, bool):
+        raise ValueError("needs the reason (write {reason: …, source: …}, or remove the line)")
     return value if isinstance(value, Mapping | Obstacle) else {"reason": value}
 
 
-def _no_switch(value: object) -> object:
-    """Refuse true and false, which say no reason."""
-    if isinstance(value, bool):
-        raise ValueError("needs the reason (write {reason: …, source: …}, or remove the line)")
-    return value
-
-
 ObstacleOrReason = Annotated[Obstacle, BeforeValidator(_with_reason, json_schema_input_type=Text | Obstacle)]
-NoSwitch = BeforeValidator(_no_switch, json_schema_input_type=Text | Obstacle)
 
 
 class SlurmKeys(BaseModel):

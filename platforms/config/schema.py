@@ -20,7 +20,6 @@ from platforms.config.keys import (
     STRICT,
     ContainerKeys,
     KubernetesKeys,
-    NoSwitch,
     ObstacleOrReason,
     PolicyKeys,
     SlurmKeys,
@@ -162,7 +161,7 @@ class PlatformFile(CommonKeys):
     unsupported: Mapping[Name, ObstacleOrReason] = Field(
         {}, description="benchmark: why it cannot run there, a text or {reason: …, source: …} (it is skipped)"
     )
-    cannot_run: Annotated[ObstacleOrReason, NoSwitch] | None = Field(
+    cannot_run: ObstacleOrReason | None = Field(
         None, description="why none of the suite's benchmarks can run there (they are skipped), as for unsupported"
     )
     until: Day = Field(None, description="last day of the machine, YYYY-MM-DD; its tests are skipped afterwards")
@@ -197,18 +196,18 @@ class Platform(PlatformFile):
         instead = f"; use {self.successor}" if self.successor else ""
         return f"this machine ended on {self.until} (until: in {self.source}){instead}"
 
-    def obstacles(self, benchmark: str) -> list[str]:
+    def obstacle(self, benchmark: str) -> str | None:
+        """Return why a benchmark cannot run there, all reasons in one text; None where the file names none."""
+        return "; ".join(self.reasons_against(benchmark)) or None
+
+    def reasons_against(self, benchmark: str) -> tuple[str, ...]:
         """Return why a benchmark cannot run there, each reason with its source; empty where the file names none."""
         reasons = []
         if self.cannot_run is not None:
             reasons.append(f"none of the suite's benchmarks can run: {self.cannot_run}")
         if benchmark in self.unsupported:
             reasons.append(str(self.unsupported[benchmark]))
-        return reasons
-
-    def obstacle(self, benchmark: str) -> str | None:
-        """Return these reasons in one text; None where there are none."""
-        return "; ".join(self.obstacles(benchmark)) or None
+        return tuple(reasons)
 
     @property
     def unit(self) -> Unit:

@@ -216,7 +216,7 @@ class Finalizer:
 
 
 def final_status(status: Status, spec: JobSpec, reader: LogReader) -> Status:
-    """What the end of a job means once its whole log is read, and if it was marked as one that cannot run there."""
+    """What the end of a job means once its whole log is read, and whether it confirms that a tried test cannot run."""
     status = _status_by_log(status, spec, reader)
     if spec.unsupported is None or status.state not in CONFIRM_UNSUPPORTED:
         return status

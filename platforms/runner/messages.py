@@ -36,7 +36,8 @@ ADVICE: Mapping[State, str] = {
     State.COMPILE_FAILED: "what cannot be compiled there belongs into {source}, as `unsupported: {{{benchmark}: "
     "{{reason: …, source: …}}}}`: its tests are skipped, and --try-unsupported tries them again",
     State.DEVICE_OUT_OF_MEMORY: "a smaller local batch: --local-batch-size under `arguments:` in {source}{spread}",
-    State.UNSUPPORTED: "newer software, or another device; the mark in {source} stays until then",
+    State.UNSUPPORTED: "nothing now: {source} says that it cannot run there, and that still holds. Try again with "
+    "newer software",
     State.CONTROLLER_AWAY: "it may still run: look there for {name} before you start it again",
     State.IMAGE: "another image, or who may pull it: `kubernetes: {{image: …, image_pull_secrets: […]}}` in {source}",
     State.VOLUME: "`python -m platforms prepare {platform}{size}` makes claims of `volumes:` in {source} that say "

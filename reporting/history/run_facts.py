@@ -22,7 +22,7 @@ EXPECTED_LIMITS = ("power cap",)  # a GPU under full load runs at its power cap:
 DOUBTED_BY_JOB: Mapping[str, str] = {
     "not alone": "not alone",
     "crowded": "crowded",
-    "tried": "marked unsupported",
+    "tried": "said not to run",
     "throttled": "throttled",
     "the CPU quota changed while this job was measured": "throttled",
 }

@@ -99,7 +99,8 @@ def facts_of(script: str, scheduler: str, nodes: int, devices: int, unit: str) -
     ranks = _count(int(_after(words, "--expect-world-size")), "rank")
     if "--replicas" in words:
         each = _count(int(_after(words, "--devices-per-replica")), unit.upper())
-        ranks += f", {_after(words, '--replicas')} x the model on {each}"
+        copies = _count(int(_after(words, "--replicas")), "copy", "copies")
+        ranks += f", {copies} of the model on {each} each"
     launcher = "no launcher"
     for name, sign in (("srun", "srun --"), ("torchrun", "torch.distributed.run"), ("poprun", "poprun")):
         if sign in " ".join(words) or name in words:
@@ -113,8 +114,8 @@ def _after(words: list[str], option: str) -> str:
     return words[words.index(option) + 1]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def table(text: str) -> str:
@@ -145,7 +146,7 @@ def _grouped(name: str, row: PaperRow, tests: Mapping[tuple[str, str], Shown]) -
         cell = test.facts
         if test.reasons:
             its_script = f"; its script: {test.facts}" if test.facts else ""
-            cell = f"**refused**: {'; '.join([*old, *new])}{its_script}"
+            cell = f"**skipped**: {'; '.join([*old, *new])}{its_script}"
         rows.setdefault((ran, cell.replace("|", "\\|")), []).append(benchmark)
     return [(benchmarks, ran, cell) for (ran, cell), benchmarks in rows.items()]
 

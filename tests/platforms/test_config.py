@@ -350,6 +350,10 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ),
         ("unsupported:\n  cosmoflow: ['x']\n", "2: unsupported.cosmoflow.reason: needs a text"),
         ("unsupported: {cosmoflow: ' '}\n", "1: unsupported.cosmoflow.reason: is empty"),
+        (
+            "unsupported: {cosmoflow: true}\n",
+            "1: unsupported.cosmoflow: needs the reason (write {reason: …, source: …}",
+        ),
         ("size: quick\ncannot_run: true\n", "2: cannot_run: needs the reason (write {reason: …, source: …}, or remove"),
         ("cannot_run: {reason: x, sauce: y}\n", "1: cannot_run.sauce: unknown key (did you mean 'source'?)"),
         ("marks: [A100]\n", "1: marks[0]: 'A100' is no name (small letters, digits and _"),

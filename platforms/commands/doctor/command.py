@@ -101,7 +101,8 @@ def _benchmarks(visit: Visit) -> StepResult:
     cannot_run = visit.platform.cannot_run
     if cannot_run is not None:
         return StepResult(
-            f"none of the suite's can run there: {cannot_run}. Tests with a command of their own run", skipped=True
+            f"none of the suite's benchmarks can run there: {cannot_run}. Tests with a command of their own run",
+            skipped=True,
         )
     reasons = [f"{name} is skipped: {why}" for name in visit.all_benchmarks if (why := visit.platform.obstacle(name))]
     return StepResult(f"{', '.join(visit.benchmarks) or 'none'} can run; {'; '.join(reasons)}")

@@ -19,7 +19,7 @@ def test_resnet50(run, record):
     assert not run.problems
     record(run)
 """
-MARK = "unsupported:\n  resnet50: {reason: it does not compile, source: a paper}\n"
+OBSTACLE = "unsupported:\n  resnet50: {reason: it does not compile, source: a paper}\n"
 # Stands in for the Python of the job: it gets the archive and `train resnet50 …`, and ends as a compiler's error does.
 REFUSES = """#!/bin/sh
 sleep SECONDS
@@ -32,13 +32,13 @@ exit STATUS
 
 
 def refusing(project, code=4, gate="compile", seconds=0, status=None):
-    """A platform `old` with a mark. Its job says this code after these seconds; its launcher ends with `status`."""
+    """A platform `old` with an obstacle. Its job says this code after these seconds, its launcher `status`."""
     text = REFUSES.replace("GATE", gate).replace("CODE", str(code)).replace("SECONDS", str(seconds))
     text = text.replace("STATUS", str(status or code))
     program = project.write("refuses.sh", text)
     program.chmod(0o755)
     project.write("test_resnet50.py", TEST)
-    project.platform("old", f"python: {program}\nconfigurations: [gbs32]\nsize: smoke\n{MARK}")
+    project.platform("old", f"python: {program}\nconfigurations: [gbs32]\nsize: smoke\n{OBSTACLE}")
     project.write("data/resnet50-smoke/any", "")
 
 
@@ -55,15 +55,15 @@ def entries(project):
         (5, "device_memory", "device out of memory", 5),
     ],
 )
-def test_an_end_that_confirms_the_mark_is_skipped_and_not_red(project, code, gate, state, status):
+def test_an_end_that_confirms_the_obstacle_is_skipped_and_not_red(project, code, gate, state, status):
     refusing(project, code, gate, status=status)
     result = project.pytest("-m", "old", "--try-unsupported", "-rs")
     assert result.ret == 0
     result.assert_outcomes(skipped=1)
-    mark = f"{project.path}/site/platforms/old.yaml:8"
+    place = f"{project.path}/site/platforms/old.yaml:8"
     sentence = f"{state}: {gate}: MaxPool3d cannot be lowered (rank 0)"
     result.stdout.fnmatch_lines(
-        [f"test_resnet50.py::test_resnet50[[]old-1x2gpu-gbs32[]]: the mark in {mark} holds: {sentence}"]
+        [f"test_resnet50.py::test_resnet50[[]old-1x2gpu-gbs32[]]: the obstacle in {place} still holds: {sentence}"]
     )
     (path,) = project.path.glob("runs/2*/*/run.json")
     written = job_json.read_json(path)
@@ -76,47 +76,48 @@ def test_another_end_confirms_nothing(project):
     refusing(project, 1, "failed")
     result = project.pytest("-m", "old", "--try-unsupported")
     result.assert_outcomes(failed=1)
-    result.stdout.no_fnmatch_line("*the mark in*")
+    result.stdout.no_fnmatch_line("*the obstacle in*")
 
 
 def test_without_the_option_such_an_end_is_a_failure(project):
     refusing(project)
     path = project.path / "site/platforms/old.yaml"
-    path.write_text(path.read_text().replace(MARK, ""))
+    path.write_text(path.read_text().replace(OBSTACLE, ""))
     project.pytest("-m", "old").assert_outcomes(failed=1)
 
 
-def test_a_pass_names_the_mark_to_remove_and_fills_no_pin(project):
+def test_a_pass_names_the_obstacle_to_remove_and_fills_no_pin(project):
     """A real training, of seconds, on this machine."""
     project.write("test_resnet50.py", TEST)
     text = "scheduler: local\ndevice: cpu\nlayouts: {default: [1x1]}\nconfigurations: [gbs32]\nsize: smoke\n"
-    project.write("site/platforms/old.yaml", f"{text}{MARK}")
+    project.write("site/platforms/old.yaml", f"{text}{OBSTACLE}")
     project.write("site/site.yaml", "enabled: [old]\n")
     words = ["data", "resnet50", "--size", "smoke", "--data-dir", str(project.path / "data/resnet50-smoke")]
     subprocess.run([sys.executable, "-m", "models", *words], cwd=ROOT, check=True, capture_output=True)
     result = project.pytest("-m", "old", "--try-unsupported")
     result.assert_outcomes(passed=1)
-    mark = f"{project.path}/site/platforms/old.yaml:7"
+    place = f"{project.path}/site/platforms/old.yaml:7"
     reason = "it does not compile (source: a paper)"
     result.stdout.fnmatch_lines(
         [
             f"*tried: its platform's file says that it cannot run there: {reason}*",
-            f"test_resnet50.py::*: it runs, although {mark} says that it cannot ({reason}): remove the mark there",
+            f"test_resnet50.py::*: it runs, although {place} says that it cannot ({reason}): remove the obstacle there",
         ]
     )
     (entry,) = [entry for entry in entries(project) if entry["outcome"] == "passed" and entry["revision"] == 3]
-    assert "marked unsupported" in entry["doubts"]
+    assert "said not to run" in entry["doubts"]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [(), ("-m", "local"), ("-m", "not old")])
-def test_nothing_to_try_is_refused_with_what_is_marked(project, words):
+def test_nothing_to_try_is_refused_with_what_can_be_tried(project, words):
     refusing(project)
     result = project.pytest("--try-unsupported", *words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*none of the chosen tests is marked*cerebras_cs2 (all benchmarks), *old (resnet50)*"])
+    said = "*there is nothing to try. *Name a platform, as in -m cerebras_cs3; it can be: *, old (resnet50)"
+    result.stderr.fnmatch_lines([said])
     assert not project.jobs()
 
 
@@ -137,14 +138,40 @@ def test_it_does_not_go_with_what_compares_numbers(project, words, named):
     assert not project.jobs()
 
 
-def test_a_machine_that_has_ended_is_skipped_all_the_same(project):
+def test_on_a_machine_that_has_ended_nothing_can_be_tried(project):
     refusing(project)
     path = project.path / "site/platforms/old.yaml"
     path.write_text(f"until: 2020-01-31\n{path.read_text()}")
-    result = project.pytest("-m", "old", "--try-unsupported", "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*this machine ended on 2020-01-31*"])
+    result = project.pytest("-m", "old", "--try-unsupported")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = "*none of the chosen tests is one on a machine that is in service. With --dry-run their jobs are shown. *"
+    result.stderr.fnmatch_lines([said])
+    result.stderr.no_fnmatch_line("*old (resnet50)*")
     assert not project.jobs()
+
+
+@pytest.mark.parametrize("obstacle", [OBSTACLE, "cannot_run: its software is too old\n"])
+def test_a_dry_run_shows_the_job_of_a_machine_that_has_ended_and_does_not_say_that_it_is_tried(project, obstacle):
+    refusing(project)
+    path = project.path / "site/platforms/old.yaml"
+    path.write_text(f"until: 2020-01-31\n{path.read_text().replace(OBSTACLE, obstacle)}")
+    result = project.pytest("-m", "old", "--try-unsupported", "--dry-run")
+    result.stdout.fnmatch_lines(
+        [
+            "would be skipped: old: this machine ended on 2020-01-31*",
+            "it could not run there: *",
+            "*models-*.pyz*",
+            "*dry run: 1 jobs rendered (1 of them would be skipped), none submitted*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("would be tried*")
+
+
+def test_who_is_not_enabled_is_shown_the_option_again(project):
+    refusing(project)
+    project.write("site/site.yaml", "enabled: []\n")
+    result = project.pytest("-m", "old", "--try-unsupported")
+    result.stderr.fnmatch_lines(["*pytest --platform old --try-unsupported*"])
 
 
 def test_a_resumed_run_tries_again_and_takes_no_option_of_its_own(project):
@@ -155,4 +182,4 @@ def test_a_resumed_run_tries_again_and_takes_no_option_of_its_own(project):
     refused.stderr.fnmatch_lines(["*takes the tests and options of that run: leave the others out*"])
     result = project.pytest("--resume")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*the mark in *old.yaml:8 holds: compile failed: *"])
+    result.stdout.fnmatch_lines(["*the obstacle in *old.yaml:8 still holds: compile failed: *"])
