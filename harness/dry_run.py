@@ -14,7 +14,7 @@ from harness.job_factory import JobFactory
 from harness.select import Case
 from harness.suite import Suite, case_key, new_run_id
 from platforms import schedulers
-from platforms.job import BenchError, JobSpec
+from platforms.job import BenchError, ConfigError, JobSpec, RefusedError
 from platforms.runner import messages
 from platforms.schedulers import Scheduler
 
@@ -60,7 +60,12 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             if platform.name not in connected:
                 connected[platform.name] = schedulers.connect(platform)
             scheduler = connected[platform.name]
-            text = scheduler.render(spec)
+            try:
+                text = scheduler.render(spec)
+            except (RefusedError, ConfigError) as error:  # of this job alone
+                refusals += 1
+                objections.append(f"{spec.test}: {messages.describe_error(error)}")
+                continue
             console.always(text.rstrip("\n"))
             if platform.missing:
                 console.always("missing: " + ", ".join(platform.missing))

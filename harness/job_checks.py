@@ -98,7 +98,7 @@ def refuse_untrainable(suite: Suite, jobs: Mapping[str, JobSpec], items: Sequenc
 
 def why_untrainable(platform: Platform, spec: JobSpec, item: pytest.Item) -> str:
     """Why models/ would refuse a job's command line, in one sentence; empty where nothing speaks against it."""
-    if spec.benchmark is None:
+    if spec.benchmark is None or not spec.ranks:  # its scheduler refuses a layout that holds no rank
         return ""
     # We write the rest of the command line ourselves, so only a user's own arguments need the check.
     mark = select.workload(item) or {}

@@ -33,7 +33,6 @@ def new_spec(
     """
     backend = backend_of(platform)
     key_and_image = backend.image_key(platform)
-    check_replicas(platform, layout)
     return JobSpec(
         name=job_name(label, layout, run_id, job_key(test, trial.key)),
         test=test,
@@ -64,22 +63,55 @@ def one_process_spec(
     return new_spec(platform, label=label, test=test, layout=layout, run_id=run_id, arguments=arguments)
 
 
-def check_replicas(platform: Platform, layout: Layout) -> None:
+def check_replicas(spec: JobSpec, platform: Platform) -> None:
     """Raise RefusedError where the devices of a node are no whole number of ranks, or the device has no replicas."""
-    devices_per_rank = platform.devices_per_replica * platform.replicas_per_rank
+    unit = spec.layout.unit
+    devices_per_rank = spec.devices_per_replica * spec.replicas_per_rank
+    if unit in DRIVEN_TOGETHER and spec.ranks_per_device != 1:
+        raise RefusedError(
+            f"{platform.name}: no two ranks share one {unit}, and `ranks_per_device: {spec.ranks_per_device}` asks for "
+            f"that: remove `ranks_per_device:` from {platform.source}"
+        )
     if devices_per_rank == 1:
         return
-    if layout.unit not in DRIVEN_TOGETHER:
+    if unit not in DRIVEN_TOGETHER:
         raise RefusedError(
             f"{platform.name}: devices_per_replica: and replicas_per_rank: are for {' and '.join(DRIVEN_TOGETHER)}, "
-            f"and layout {layout} has one rank for each {layout.unit}: remove them from {platform.source}"
+            f"and layout {spec.layout} has one rank for each {unit}: remove them from {platform.source}"
         )
-    if layout.devices_per_node * platform.ranks_per_device % devices_per_rank:
+    if spec.layout.devices_per_node % devices_per_rank:
         raise RefusedError(
-            f"{platform.name}: layout {layout} has {layout.devices_per_node} {layout.unit} a node, and a rank drives "
-            f"{devices_per_rank} of them (devices_per_replica: {platform.devices_per_replica}, replicas_per_rank: "
-            f"{platform.replicas_per_rank}): choose a layout with a multiple, or change them in {platform.source}"
+            f"{platform.name}: layout {spec.layout} has {spec.layout.devices_per_node} {unit} a node, and a rank "
+            f"drives {devices_per_rank} of them (devices_per_replica: {spec.devices_per_replica}, replicas_per_rank: "
+            f"{spec.replicas_per_rank}): choose a layout with a multiple, or change them in {platform.source}"
         )
+
+
+def check_launcher(spec: JobSpec, platform: Platform, several: str = "`launcher: torchrun`") -> None:
+    """Raise RefusedError where the launcher does not start the ranks of a benchmark's job, or they could not train.
+
+    Args:
+        several: what a user of this scheduler writes for several ranks.
+    """
+    if spec.archive is None or spec.ranks <= 1:
+        return
+    launcher = choose_launcher(spec.launcher, spec.ranks)
+    unit = spec.layout.unit
+    if unit == "csx":
+        why = f"one process drives all CS systems, and {spec.layout} would have {spec.ranks}"
+    elif unit == "ipu" and launcher != "poprun":
+        why = f"IPUs of several processes train together under poprun only, and {spec.layout} would have {spec.ranks}"
+    elif launcher == "none":
+        raise RefusedError(
+            f"{platform.name}: launcher none starts one rank, and {spec.layout} has {spec.ranks}: write {several} in "
+            f"{platform.source}"
+        )
+    else:
+        return
+    one_node = "" if spec.layout.nodes == 1 else f"choose the layout 1x{spec.layout.devices}, and "
+    raise RefusedError(
+        f"{platform.name}: {why}: {one_node}write `replicas_per_rank: {spec.replicas}` in {platform.source}"
+    )
 
 
 def check_nodes(spec: JobSpec, *, reservations: str | None = None) -> None:

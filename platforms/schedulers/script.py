@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.job_spec import check_nodes, choose_launcher
+from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas, choose_launcher
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -102,6 +102,8 @@ def _command(spec: JobSpec, platform: Platform, python: str, home: str | None) -
             f"{spec.platform}: the scheduler {platform.scheduler} starts no containers: remove `container:` from "
             f"{platform.source} and name a Python with torch there as `python:`"
         )
+    check_replicas(spec, platform)
+    check_launcher(spec, platform)
     there = None
     if home is not None and spec.archive is not None:
         there = archive_there(home, spec.archive)

@@ -257,6 +257,23 @@ def test_what_the_sites_rules_forbid_is_never_submitted(project, dry):
     assert list(project.path.glob("runs/*/*/pid")) == []
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_job_that_cannot_be_rendered_is_one_tests_refusal(project, dry):
+    project.platform("bad", "replicas_per_rank: 8\n")
+    project.platform("good")
+    project.write("site/site.yaml", "enabled: [bad, good]\n")
+    project.job_test()
+    result = project.pytest("-m", "bad or good", *["--dry-run"] * dry)
+    said = "bad: devices_per_replica: and replicas_per_rank: are for ipu and csx"
+    if dry:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: test_mine.py::test_it[[]bad-1x2gpu[]]: {said}*"])
+        result.stdout.fnmatch_lines(["exec *python*", "*dry run: 1 jobs rendered, 1 refused, none submitted*"])
+    else:
+        result.assert_outcomes(passed=1, errors=1)
+        result.stdout.fnmatch_lines([f"*{said}*"])
+
+
 def test_quiet_says_nothing_about_jobs_that_go_well(project):
     project.job_test()
     out = project.pytest("-q").stdout.str()

@@ -316,7 +316,8 @@ def test_cpu_and_memory_are_requested_and_limited_and_devices_only_limited() -> 
     ],
 )
 def test_each_device_has_its_resource_name(unit: str, keys: dict[str, object], limits: dict[str, str] | None) -> None:
-    container = container_of(rendered(replace(SPEC, layout=Layout(1, 4, unit)), cluster(keys=keys)))
+    spec = replace(SPEC, layout=Layout(1, 4, unit), replicas_per_rank=4 if unit == "ipu" else 1)
+    container = container_of(rendered(spec, cluster(keys=keys)))
     assert container.get("resources", {}).get("limits") == limits
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platforms import schedulers
 from platforms.config.schema import Platform
 from platforms.job import JobSpec, Layout, RefusedError, Run
 from platforms.rundir import job_json
-from platforms.schedulers.job_spec import new_spec
+from platforms.schedulers.job_spec import check_launcher, check_replicas, new_spec
+
+
+def platform_of(layout: Layout, **keys: Any) -> Platform:
+    return Platform(name="pod16", source=Path("pod16.yaml"), device=layout.unit, **keys)
 
 
 def spec_on(layout: Layout, **keys: int) -> JobSpec:
-    platform = Platform(name="pod16", source=Path("pod16.yaml"), device=layout.unit, **keys)
-    return new_spec(platform, label="resnet50", test="test_resnet50.py::test_resnet50", layout=layout, run_id="r")
+    return new_spec(
+        platform_of(layout, **keys), label="resnet50", test="test_resnet50.py::test_resnet50", layout=layout, run_id="r"
+    )
 
 
 def read_back(content: dict[str, Any]) -> JobSpec:
@@ -56,13 +63,41 @@ def test_files_from_before_there_were_replicas_have_a_rank_for_each_device() -> 
             "are for ipu and csx, and layout 1x4gpu has one rank for each gpu",
         ),
         (Layout(1, 6, "ipu"), {"replicas_per_rank": 4}, "layout 1x6ipu has 6 ipu a node, and a rank drives 4 of them"),
+        (Layout(1, 4, "ipu"), {"replicas_per_rank": 8}, "layout 1x4ipu has 4 ipu a node, and a rank drives 8 of them"),
         (
             Layout(1, 1, "ipu"),
             {"devices_per_replica": 2},
             "layout 1x1ipu has 1 ipu a node, and a rank drives 2 of them",
         ),
+        (Layout(1, 8, "ipu"), {"ranks_per_device": 2}, "no two ranks share one ipu.*remove `ranks_per_device:`"),
     ],
 )
 def test_a_layout_that_is_no_whole_number_of_ranks_is_refused(layout: Layout, keys: dict[str, int], said: str) -> None:
+    spec, platform = spec_on(layout, **keys), platform_of(layout, **keys)
     with pytest.raises(RefusedError, match=said):
-        spec_on(layout, **keys)
+        check_replicas(spec, platform)
+
+
+@pytest.mark.parametrize("scheduler", ["local", "ssh", "slurm", "kubernetes"])
+@pytest.mark.parametrize(
+    ("layout", "launcher", "said"),
+    [
+        (Layout(1, 2, "csx"), "none", "one process drives all CS systems.*write `replicas_per_rank: 2`"),
+        (Layout(1, 2, "csx"), "torchrun", "one process drives all CS systems.*write `replicas_per_rank: 2`"),
+        (Layout(1, 4, "ipu"), "none", "processes train together under poprun only.*write `replicas_per_rank: 4`"),
+        (Layout(1, 4, "ipu"), "torchrun", "processes train together under poprun only.*write `replicas_per_rank: 4`"),
+        (Layout(1, 4, "gpu"), "none", "launcher none starts one rank, and 1x4gpu has 4: write `launcher: .*torchrun"),
+    ],
+)
+def test_ranks_that_no_process_would_be_are_refused(scheduler: str, layout: Layout, launcher: str, said: str) -> None:
+    cloud = {"image": "i", "kind": "job", "resource": "vendor.com/device"}
+    platform = platform_of(layout, scheduler=scheduler, work_dir="/work", kubernetes=cloud)
+    spec = replace(spec_on(layout), archive=Path("models.pyz"), benchmark="resnet50", launcher=launcher)
+    with pytest.raises(RefusedError, match=said):
+        schedulers.connect(platform).render(spec)
+
+
+def test_poprun_starts_processes_that_train_together() -> None:
+    layout = Layout(1, 4, "ipu")
+    spec = replace(spec_on(layout), archive=Path("models.pyz"), launcher="poprun")
+    check_launcher(spec, platform_of(layout))

@@ -19,7 +19,7 @@ from platforms.config.keys import ContainerKeys
 from platforms.config.values import clock
 from platforms.job import ConfigError, JobSpec, RefusedError, names_a_secret
 from platforms.printable import printable
-from platforms.schedulers.job_spec import check_nodes
+from platforms.schedulers.job_spec import check_launcher, check_nodes, check_replicas
 from platforms.schedulers.slurm.rows import expand_nodes
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
 def _check(spec: JobSpec, platform: Platform) -> None:
     """Raise RefusedError for a job that Slurm cannot start, ConfigError for a text that no script can hold."""
     check_nodes(spec)
+    check_replicas(spec, platform)
     site_nodes = sbatch_options.last_value("--exclude", platform.slurm.directives) or ""
     excluded = sorted(set(spec.nodes) & set(expand_nodes(site_nodes)))
     if excluded:
@@ -103,11 +104,7 @@ def _check(spec: JobSpec, platform: Platform) -> None:
             f"{platform.name}: launcher {spec.launcher} belongs to another scheduler; with Slurm there are srun, "
             f"torchrun and none: write one of them as `launcher:` in {platform.source}"
         )
-    if spec.launcher == "none" and spec.ranks > 1 and spec.archive is not None:
-        raise RefusedError(
-            f"{platform.name}: launcher none starts one rank, and {spec.layout} has {spec.ranks}: write `launcher: "
-            f"srun` or torchrun in {platform.source}"
-        )
+    check_launcher(spec, platform, several="`launcher: srun` or torchrun")
     texts = [*spec.arguments, *spec.env.values(), *platform.modules, *platform.setup]
     if any("\0" in text or "\r" in text for text in texts):
         raise ConfigError([f"{platform.source}: a NUL or carriage return cannot stand in a batch script"])

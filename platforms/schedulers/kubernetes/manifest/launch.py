@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from platforms.job import JobSpec, RefusedError
-from platforms.schedulers.job_spec import choose_launcher
+from platforms.schedulers.job_spec import check_launcher, choose_launcher
 
 if TYPE_CHECKING:
     from platforms.config.schema import Platform
@@ -29,11 +29,7 @@ def command(spec: JobSpec, platform: Platform) -> list[str]:
     launcher = choose_launcher(spec.launcher, spec.ranks)
     if not program:
         return []
-    if launcher == "none" and spec.archive is not None and spec.ranks > 1:
-        raise RefusedError(
-            f"{platform.name}: launcher none starts one rank, and {spec.layout} has {spec.ranks}: write `launcher: "
-            f"torchrun` in {platform.source}"
-        )
+    check_launcher(spec, platform)
     if launcher == "none":
         return program
     if launcher == "torchrun":

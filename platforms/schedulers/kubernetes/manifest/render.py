@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from platforms.job import ConfigError, JobSpec
-from platforms.schedulers.job_spec import check_nodes
+from platforms.schedulers.job_spec import check_nodes, check_replicas
 from platforms.schedulers.kubernetes.manifest import documents, placeholders, sources, templating
 from platforms.schedulers.kubernetes.objects import labels
 from platforms.schedulers.kubernetes.objects.node_states import NODE_NAME
@@ -34,6 +34,7 @@ def render(spec: JobSpec, platform: Platform) -> str:
     The root is the object that makes the pods. Raises RefusedError and ConfigError as Scheduler.render does.
     """
     check_nodes(spec, reservations="Kubernetes has no reservations")
+    check_replicas(spec, platform)
     values = placeholders.of(spec, platform)
     written = sources.of(spec, platform)
     objects = [_fill(source, values) for source in written]
