@@ -52,7 +52,6 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
         if not has_script:
             without_script += 1
             continue
-        would_skip += skip is not None
         refused = job_checks.why_untrainable(platform, spec, item)
         if refused and skip is None:
             console.always(f"would be refused: {refused}")
@@ -63,9 +62,10 @@ def dry_run(suite: Suite, items: list[pytest.Item], console: Console) -> None:
             try:
                 text = scheduler.render(spec)
             except (RefusedError, ConfigError) as error:  # of this job alone
-                refusals += 1
+                without_script += 1
                 objections.append(f"{spec.test}: {messages.describe_error(error)}")
                 continue
+            would_skip += skip is not None
             console.always(text.rstrip("\n"))
             if platform.missing:
                 console.always("missing: " + ", ".join(platform.missing))
