@@ -272,9 +272,7 @@ def test_jobs_of_a_dry_run_are_the_papers(accelerator: ipu.Ipu, tmp_path: Path, 
     """The command lines that the suite would submit, understood as the job understands them."""
     command = [sys.executable, "-m", "pytest", "-m", "graphcore", "--dry-run", f"--site={tmp_path}", *more]
     shown = subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=PATIENCE_S).stdout
-    assert [
-        word for word in ("--num-instances=1", "--num-replicas=4", "--ipus-per-replica=2") if word not in shown
-    ] == []
+    assert "poprun" not in shown  # one process drives all replicas
     nets = {"resnet50": resnet50, "cosmoflow": cosmoflow}
     lines = re.findall(r"^ *- (train\n(?: *- .*\n)+)", shown, re.MULTILINE)
     trained = {}

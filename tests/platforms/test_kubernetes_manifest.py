@@ -290,10 +290,25 @@ def test_an_ipujob_asks_for_a_partition() -> None:
     (root,) = of_kind("ipujob")
     assert (root["apiVersion"], root["spec"]["jobInstances"]) == ("graphcore.ai/v1alpha1", 1)
     assert root["spec"]["ipusPerJobInstance"] == "8"
+    assert root["spec"]["modelReplicasPerWorker"] == "8"
     assert container_of((root,))["resources"]["limits"] == {"cpu": "16", "memory": "64Gi"}
     assert container_of((root,))["args"][:4] == [
         "poprun", "--num-instances=8", "--num-replicas=8", "--ipus-per-replica=1"
     ]  # fmt: skip
+
+
+def test_root_starts_poprun_with_what_its_mpirun_asks_for() -> None:
+    spec = replace(SPEC, layout=Layout(1, 2, "ipu"), launcher="poprun")
+    words = container_of(rendered(spec, cluster(keys={"kind": "ipujob", "user": 0})))["args"]
+    assert words[:4] == ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "poprun"]
+    assert "--allow-run-as-root=1" in words
+
+
+def test_one_process_for_all_ipus_needs_no_poprun() -> None:
+    alone = replace(SPEC, layout=Layout(1, 8, "ipu"), launcher="none", devices_per_replica=2, replicas_per_rank=4)
+    (root,) = rendered(alone, cluster(keys={"kind": "ipujob"}))
+    assert container_of((root,))["args"][:2] == ["python3", "/hpc-ml-bench/code/models-0123456789ab.pyz"]
+    assert "modelReplicasPerWorker" not in root["spec"]
 
 
 # --- what the pods get ------------------------------------------------------------------------------------------------
@@ -408,7 +423,7 @@ def test_each_launcher_starts_the_job_with_its_command(changes: dict[str, object
     ("changes", "keys", "said"),
     [
         ({"launcher": "srun"}, {}, "launcher srun belongs to another scheduler.*`launcher:` in cluster.yaml"),
-        ({"launcher": "none"}, {}, "launcher none starts one rank, and 1x4gpu has 4"),
+        ({"launcher": "none"}, {}, "launcher none starts one rank, and 1x4gpu has 4: write `launcher: torchrun`"),
         ({"launcher": "poprun"}, {}, "poprun starts ranks that drive IPUs"),
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "job"}, "has 2 nodes and kind job is one pod"),
         ({"layout": Layout(2, 4, "gpu")}, {"kind": "pod"}, "kind: indexed_job"),

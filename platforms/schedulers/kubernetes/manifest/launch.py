@@ -18,6 +18,8 @@ CONFIG_MAP_BYTES = 1 << 20  # the most that a ConfigMap holds
 _RENDEZVOUS = ["--node-rank=$(JOB_COMPLETION_INDEX)", "--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)"]
 # torchrun gives up later than this suite stops a pod that does not start, so that the job's reason is that pod's.
 _AFTER_START_LIMIT_S = 60
+# poprun starts an mpirun, which refuses root without both (eidf-docs, services/graphcore/training/L2_multiple_IPU).
+_MPIRUN_AS_ROOT = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
 
 
 def command(spec: JobSpec, platform: Platform) -> list[str]:
@@ -113,4 +115,5 @@ def _poprun(spec: JobSpec, platform: Platform, program: list[str]) -> list[str]:
     ]
     if platform.kubernetes.user == 0:
         options.append("--allow-run-as-root=1")
+        return ["env", *_MPIRUN_AS_ROOT, "poprun", *options, *program]
     return ["poprun", *options, *program]
